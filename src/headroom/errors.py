@@ -1,0 +1,30 @@
+"""Errors that a user can act on.
+
+Every one carries a message of one line: the value received, what is allowed, the next step.
+The command line prints that line and leaves with status 2; anything else is a bug and keeps
+its traceback.
+"""
+
+
+class HeadroomError(Exception):
+    """Base of all errors caused by input, environment or data rather than by a bug."""
+
+
+class ConfigError(HeadroomError):
+    """A config that cannot be run: unknown key, wrong type, value out of range."""
+
+
+class BenchmarkError(HeadroomError):
+    """A benchmark that is missing, empty, damaged or malformed."""
+
+
+class ModelError(HeadroomError):
+    """A model that cannot be found, read, placed or pruned."""
+
+
+class TableError(HeadroomError):
+    """A Parquet table that is missing, damaged or of another schema."""
+
+
+class GradingError(HeadroomError):
+    """Grading that cannot be done as asked."""

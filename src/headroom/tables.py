@@ -1,0 +1,226 @@
+"""Parquet tables: their schemas, atomic writing, checked reading.
+
+Every table of the project is one of the schemas below. Writing casts to the schema, writes to a
+temporary file and renames, so a reader never sees half a table; reading refuses a table whose
+columns differ. Files carry no time and no host: equal content gives equal bytes.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headroom.errors import TableError
+
+QUESTIONS = pa.schema(
+    [
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("split", pa.string(), nullable=False),
+        pa.field("subject", pa.string()),  # null where the benchmark has none
+        pa.field("level", pa.int8()),  # 1 (easy) to 5 (hard), null where unknown
+        pa.field("question", pa.string(), nullable=False),
+        pa.field("answer", pa.string(), nullable=False),  # gold answer, without box
+        pa.field("solution", pa.string()),  # worked solution, null where there is none
+        pa.field("source_row", pa.int32(), nullable=False),
+    ]
+)
+"""A question set: one row a question."""
+
+ANSWERS = pa.schema(
+    [
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("sample", pa.int16(), nullable=False),  # 0 for greedy decoding
+        pa.field("token_ids", pa.list_(pa.int32()), nullable=False),  # eos not included
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("stop_reason", pa.string(), nullable=False),  # "eos" or "length"
+        pa.field("margin", pa.float32(), nullable=False),  # smallest gap of best to second logit
+    ]
+)
+"""Answers of one variant to one question set under one decoding."""
+
+GRADED = pa.schema(
+    [
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("variant", pa.string(), nullable=False),
+        pa.field("sample", pa.int16(), nullable=False),
+        pa.field("answer", pa.string()),  # extracted answer, null where none was found
+        pa.field("group", pa.int32(), nullable=False),  # equal answers of a question share it; -1: none
+        pa.field("correct", pa.bool_(), nullable=False),
+        pa.field("verdict", pa.string(), nullable=False),  # judged, no_answer, timeout, memory, error
+        pa.field("tokens", pa.int32(), nullable=False),
+        pa.field("stop_reason", pa.string(), nullable=False),
+        pa.field("margin", pa.float32(), nullable=False),
+    ]
+)
+"""Every answer of a (model, decoding, question set) with its verdict."""
+
+ACCURACY = pa.schema(
+    [
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("subject", pa.string()),
+        pa.field("level", pa.int8()),
+    ]
+)
+"""The accuracy matrix Z: these columns, then one int8 column of 0 and 1 for each variant
+(or, for sampling, for each sample: ``S00``, ``S01``, ...)."""
+
+EMBEDDINGS = pa.schema(
+    [
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("vector", pa.list_(pa.float32()), nullable=False),
+    ]
+)
+"""Question embeddings, float32 [embedding_dim]."""
+
+RANKING = pa.schema(
+    [
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("heads", pa.list_(pa.string()), nullable=False),  # nearest first
+        pa.field("distances", pa.list_(pa.float32()), nullable=False),  # squared, ascending
+    ]
+)
+"""Heads ranked for each question by a trained selector."""
+
+CURVES = pa.schema(
+    [
+        pa.field("method", pa.string(), nullable=False),
+        pa.field("n", pa.int16(), nullable=False),
+        pa.field("pass_at_n", pa.float64(), nullable=False),
+        pa.field("low", pa.float64(), nullable=False),  # 95% bootstrap interval over questions
+        pa.field("high", pa.float64(), nullable=False),
+        pa.field("majority", pa.float64()),  # accuracy of the majority answer, null if undefined
+        pa.field("distinct_answers", pa.float64()),  # mean number of distinct final answers
+        pa.field("agreement", pa.float64()),  # mean pairwise agreement of final answers
+        pa.field("tokens", pa.float64()),  # generated tokens a question
+    ]
+)
+"""Pass@N of every method on one question set, with diversity and cost at the same N."""
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` when the block ends well.
+
+    An exception removes the temporary file and leaves an older `path` as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        # mkstemp makes files private; a result has the mode that the user's umask gives.
+        umask = os.umask(0)
+        os.umask(umask)
+        temporary.chmod(0o666 & ~umask)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write text atomically, as UTF-8."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_table(
+    path: Path,
+    data: pd.DataFrame | pa.Table,
+    schema: pa.Schema,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a table of the given schema atomically.
+
+    Args:
+        path: the file to make.
+        data: columns of the schema, in any order; further columns are an error.
+        schema: one of this module's schemas, or an extension of one.
+        metadata: facts to keep in the file itself (JSON values; no times, no hosts).
+
+    Raises:
+        TableError: columns are missing, superfluous, of another type, or null where not allowed.
+    """
+    names = list(data.columns) if isinstance(data, pd.DataFrame) else data.column_names
+    if sorted(names) != sorted(schema.names):
+        raise TableError(
+            f"{path}: columns {sorted(names)} are not those of its schema, {sorted(schema.names)}"
+        )
+    try:
+        if isinstance(data, pd.DataFrame):
+            table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
+        else:
+            table = data.select(schema.names).cast(schema)
+        table.validate(full=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
+        raise TableError(f"{path}: {error}") from error
+    for field in schema:
+        if not field.nullable and table.column(field.name).null_count:
+            raise TableError(f"{path}: column {field.name!r} has empty cells; it must not")
+    facts = {key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()}
+    table = table.replace_schema_metadata(facts)
+    with atomic(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> pd.DataFrame:
+    """Read a table and check its columns.
+
+    Args:
+        path: a Parquet file.
+        schema: the columns expected.
+        exact: whether further columns are an error (the accuracy matrix has some).
+
+    Raises:
+        TableError: the file is missing, is not Parquet, or has other columns or types.
+    """
+    table = _read(path)
+    for field in schema:
+        if field.name not in table.column_names:
+            raise TableError(f"{path}: column {field.name!r} is missing; remove the file and rerun")
+        found = table.schema.field(field.name).type
+        if found != field.type:
+            raise TableError(f"{path}: column {field.name!r} is {found}, not {field.type}")
+    extra = sorted(set(table.column_names) - set(schema.names))
+    if exact and extra:
+        raise TableError(f"{path}: unknown columns {extra}; remove the file and rerun")
+    return table.to_pandas()
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return the facts that `write_table` kept in a file."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowInvalid) as error:
+        raise _unreadable(path, error) from error
+    return {
+        key.decode(): json.loads(value)
+        for key, value in metadata.items()
+        if not key.startswith((b"ARROW:", b"pandas"))
+    }
+
+
+def _read(path: Path) -> pa.Table:
+    try:
+        return pq.read_table(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> TableError:
+    if not path.exists():
+        return TableError(f"{path} is missing; the rule that makes it has not run")
+    return TableError(f"{path} cannot be read ({error}); remove it and run again")

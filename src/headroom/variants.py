@@ -1,0 +1,76 @@
+"""What is pruned: the names of model variants.
+
+A variant is the base model or the base model less one attention head. Its name is a file name,
+a column name and a wildcard: ``base``, ``L05H03``. Numbers have at least two digits and sort by
+value, not by text.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import total_ordering
+
+from headroom.errors import ConfigError
+
+PATTERN = r"base|L\d{2,}H\d{2,}"
+"""Regular expression of a variant's name, as a Snakemake wildcard constraint needs it."""
+
+_HEAD = re.compile(r"L(\d{2,})H(\d{2,})")
+
+
+@total_ordering
+@dataclass(frozen=True)
+class Variant:
+    """One model variant: ``Variant()`` is the base model, ``Variant(5, 3)`` lacks head 3 of layer 5.
+
+    Layers and query heads count from 0.
+    """
+
+    layer: int | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.layer is None) != (self.head is None):
+            raise ValueError("a variant names both a layer and a head, or neither")
+
+    @classmethod
+    def parse(cls, name: str) -> "Variant":
+        """Read a variant's name.
+
+        Raises:
+            ConfigError: the name is neither ``base`` nor of the form ``L05H03``.
+        """
+        if name == "base":
+            return BASE
+        match = _HEAD.fullmatch(name)
+        if not match:
+            raise ConfigError(
+                f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03'"
+            )
+        return cls(int(match[1]), int(match[2]))
+
+    @property
+    def is_base(self) -> bool:
+        """Whether nothing is pruned."""
+        return self.layer is None
+
+    def __str__(self) -> str:
+        return "base" if self.layer is None else f"L{self.layer:02d}H{self.head:02d}"
+
+    def __lt__(self, other: "Variant") -> bool:
+        return self._order() < other._order()
+
+    def _order(self) -> tuple[int, int]:
+        if self.layer is None or self.head is None:
+            return (-1, -1)
+        return (self.layer, self.head)
+
+
+BASE = Variant()
+"""The unpruned model."""
+
+
+def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
+    """Return one variant for each (layer, query head), sorted."""
+    query_heads = list(query_heads)
+    return sorted(Variant(layer, head) for layer in layers for head in query_heads)
