@@ -51,9 +51,13 @@ GRADED = pa.schema(
         pa.field("variant", pa.string(), nullable=False),
         pa.field("sample", pa.int16(), nullable=False),
         pa.field("answer", pa.string()),  # extracted answer, null where none was found
-        pa.field("group", pa.int32(), nullable=False),  # equal answers of a question share it; -1: none
+        pa.field(
+            "group", pa.int32(), nullable=False
+        ),  # equal answers of a question share it; -1: none
         pa.field("correct", pa.bool_(), nullable=False),
-        pa.field("verdict", pa.string(), nullable=False),  # judged, no_answer, timeout, memory, error
+        pa.field(
+            "verdict", pa.string(), nullable=False
+        ),  # judged, no_answer, timeout, memory, error
         pa.field("tokens", pa.int32(), nullable=False),
         pa.field("stop_reason", pa.string(), nullable=False),
         pa.field("margin", pa.float32(), nullable=False),

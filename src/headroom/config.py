@@ -1,0 +1,414 @@
+"""The config: one typed schema, the only truth.
+
+A config is a YAML file, checked whole before the first job: unknown keys, wrong types, values out
+of range and references to names that do not exist are refused. The description under each key is
+its documentation. `Config` is what the rest of the project reads; `resolved` is what is saved
+beside results.
+"""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from headroom.errors import ConfigError
+
+Name = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)
+]
+Count = Annotated[int, Field(ge=1)]
+Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...]
+Dtype = Literal["float32", "bfloat16", "float16"]
+Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k"]
+Preset = Literal["default", "authors"]
+
+SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
+
+
+class _Section(BaseModel):
+    """A part of the config: no unknown keys, no changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Reasoner(_Section):
+    """How the embedded reasoner is trained."""
+
+    steps: Count = 1100
+    """Optimiser steps."""
+    layers: Count = 6
+    """Decoder layers."""
+    hidden: Count = 128
+    """Width of the residual stream."""
+    query_heads: Count = 8
+    """Query heads a layer."""
+    kv_heads: Count = 4
+    """Key/value heads a layer; divides `query_heads`."""
+    head_dim: Count = 32
+    """Width of a head."""
+    intermediate: Count = 256
+    """Width of the feed-forward layers."""
+    vocabulary: Count = 512
+    """Entries of the byte-level BPE tokenizer."""
+    batch_size: Count = 32
+    """Documents a step."""
+    seed: int = 0
+    """Seed of data order and initial weights."""
+
+
+class Model(_Section):
+    """A model: on the Hugging Face hub, in a local folder, or trained here."""
+
+    source: str | None = None
+    """Hub id or local folder in the hub's format."""
+    revision: str | None = None
+    """Hub: commit hash, pinned. Folder: its fingerprint, filled in when absent."""
+    train: Reasoner | None = None
+    """Train the embedded reasoner in place of loading a model."""
+    layers: Count
+    """Number of layers; checked against the model's own config.json."""
+    heads: Count
+    """Query heads a layer."""
+    kv_heads: Count
+    """Key/value heads a layer."""
+    billions: Annotated[float, Field(gt=0)]
+    """Parameters in billions, for planning only."""
+    dtype: Dtype = "bfloat16"
+    """Type of weights and activations."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|balanced)$")] = "auto"
+    """auto: the GPU if there is one; balanced: spread over all GPUs by accelerate."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention implementation of transformers."""
+    batch_size: Count = 64
+    """Sequences decoded together; changes speed and memory, not answers (in fp32)."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "Model":
+        if (self.source is None) == (self.train is None):
+            raise ValueError("give either `source` (hub id or folder) or `train`, not both or none")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        if self.train is not None:
+            own = (self.train.layers, self.train.query_heads, self.train.kv_heads)
+            if own != (self.layers, self.heads, self.kv_heads):
+                raise ValueError(
+                    f"layers, heads, kv_heads are {(self.layers, self.heads, self.kv_heads)}, "
+                    f"but `train` makes {own}"
+                )
+        return self
+
+
+class Questions(_Section):
+    """A question set: questions of one benchmark's split."""
+
+    benchmark: Benchmark
+    """Which benchmark; decides hub id, columns and grading family."""
+    split: Literal["train", "test"]
+    """Which split. math500 has only test, math_train only train."""
+    file: str | None = None
+    """Local .jsonl or .jsonl.gz in the hub's own columns, instead of the hub."""
+    revision: str | None = None
+    """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
+    n: Count | None = None
+    """How many questions; all by default. Growing n keeps finished answers."""
+    sampling: Literal["first", "uniform", "clusters"] = "uniform"
+    """How n are drawn: the first n, uniformly, or spread over clusters of question embeddings."""
+    embedder: str | None = None
+    """Embedder whose vectors are clustered; needed by `clusters`."""
+    seed: int = 0
+    """Seed of the draw, and of generated benchmarks."""
+
+    @property
+    def family(self) -> Literal["math", "gsm8k"]:
+        """Which prompt and grading rules apply."""
+        return "gsm8k" if "gsm8k" in self.benchmark else "math"
+
+    @property
+    def generated(self) -> bool:
+        """Whether the benchmark is made here, without download."""
+        return self.benchmark.startswith("generated_")
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Questions":
+        only = {"math500": "test", "math_train": "train"}.get(self.benchmark)
+        if only and self.split != only:
+            raise ValueError(f"{self.benchmark} has only split {only!r}, not {self.split!r}")
+        if self.generated and (self.file or self.revision):
+            raise ValueError(f"{self.benchmark} is generated: it takes no `file` or `revision`")
+        if self.generated and self.n is None:
+            raise ValueError(f"{self.benchmark} is generated: give `n`")
+        if (self.sampling == "clusters") != (self.embedder is not None):
+            raise ValueError("`embedder` and `sampling: clusters` go together")
+        return self
+
+
+class Decoding(_Section):
+    """How answers are generated."""
+
+    prompt: Preset = "default"
+    """default: the model's own chat template. authors: the paper's hand-written chat prompt."""
+    system: str | None = SYSTEM_PROMPT
+    """System line of the default prompt; null for none."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy decoding."""
+    top_k: Count | None = None
+    """Sample from the k best tokens only."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the smallest set of tokens with this probability."""
+    samples: Count = 1
+    """Answers a question."""
+    max_new_tokens: Count = 2048
+    """Token limit of an answer."""
+    seed: int = 0
+    """Seed of sampling; ignored by greedy decoding."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is always taken."""
+        return self.temperature == 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Decoding":
+        if self.greedy and (self.samples > 1 or self.top_k or self.top_p < 1):
+            raise ValueError("temperature 0 is greedy: samples, top_k and top_p do not apply")
+        return self
+
+
+class Sweep(_Section):
+    """A sweep whose table, violins and heatmaps are drawn: heads pruned one at a time."""
+
+    model: str
+    """Name under `models`."""
+    questions: str
+    """Name under `questions`."""
+    decoding: str = "greedy"
+    """Name under `decodings`; greedy."""
+    layers: Layers
+    """Layers whose heads are pruned, from 0; or all."""
+    heads: Layers = "all"
+    """Query heads pruned in each layer, from 0; or all."""
+
+
+class Embedder(_Section):
+    """A sentence-embedding model (phi of the SPRINT paper)."""
+
+    source: str | None = None
+    """sentence-transformers model: hub id or local folder."""
+    revision: str | None = None
+    """Hub: commit hash, pinned."""
+    model: str | None = None
+    """Name under `models`: its transformer with mean pooling."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "Embedder":
+        if (self.source is None) == (self.model is None):
+            raise ValueError("give either `source` or `model`")
+        return self
+
+
+class Selector(_Section):
+    """A SPRINT head selector: trained on one question set, tested on another."""
+
+    model: str
+    """Name under `models`."""
+    train: str
+    """Question set that the selector learns from."""
+    test: str
+    """Question set that it is tested on."""
+    embedder: str
+    """Name under `embedders`."""
+    layers: Layers
+    """Layers whose heads are in the pool."""
+    heads: Layers = "all"
+    """Query heads of each layer that are in the pool."""
+    decoding: str = "greedy"
+    """Name under `decodings`; greedy."""
+    sampling: tuple[str, ...] = ()
+    """Sampling decodings to compare with, on the test questions."""
+    include_base: bool = False
+    """Whether the base model is a member of the pool (not in the paper)."""
+    geometry: tuple[Literal["sphere", "ball", "literal"], ...] = ("sphere", "ball")
+    """Readings of the loss: unit sphere with learned temperature, unit ball, or as printed."""
+    dimension: tuple[Count, ...] = (32,)
+    """p, the dimension of the shared space."""
+    diversity: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01, 0.1)
+    """lambda, the weight of the diversity term; 0 is the ablation."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-2
+    """AdamW learning rate."""
+    weight_decay: Annotated[float, Field(ge=0)] = 1e-2
+    """AdamW weight decay of theta."""
+    epochs: Count = 200
+    """Passes over the training questions."""
+    validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of the training questions held out to choose geometry, dimension and diversity."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """Seeds of initial weights and of the held-out part."""
+    shortlist: tuple[Count, ...] = (4, 8, 16)
+    """K of the random-heads baseline; chosen on held-out training questions."""
+    max_n: Count = 16
+    """Largest N of the Pass@N curves."""
+    bootstrap: Count = 2000
+    """Resamples over questions behind each interval."""
+
+
+class Comparison(_Section):
+    """The authors' prompt and grading rules against the default ones, on the base model."""
+
+    model: str
+    """Name under `models`."""
+    questions: str
+    """Name under `questions`."""
+    decodings: tuple[str, str] = ("greedy", "authors")
+    """The two decodings; each is graded under both rules."""
+
+
+class Config(_Section):
+    """A run: what is generated, graded, trained and drawn."""
+
+    run: Name
+    """Name of the run: results are written to results/<run>/."""
+    seed: int = 0
+    """Seed of statistics and figures."""
+    grading: Preset = "default"
+    """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
+    models: dict[Name, Model]
+    """The models, by name."""
+    questions: dict[Name, Questions]
+    """The question sets, by name."""
+    decodings: dict[Name, Decoding]
+    """The ways to decode, by name."""
+    embedders: dict[Name, Embedder] = {}
+    """The sentence-embedding models, by name."""
+    sweeps: dict[Name, Sweep] = {}
+    """The sweeps, by name."""
+    selectors: dict[Name, Selector] = {}
+    """The head selectors, by name."""
+    comparisons: dict[Name, Comparison] = {}
+    """Prompt and grading comparisons, by name."""
+
+    @model_validator(mode="after")
+    def _references(self) -> "Config":
+        for name, questions in self.questions.items():
+            if questions.embedder:
+                _known(f"questions.{name}.embedder", questions.embedder, self.embedders)
+        for name, embedder in self.embedders.items():
+            if embedder.model:
+                _known(f"embedders.{name}.model", embedder.model, self.models)
+        for name, sweep in self.sweeps.items():
+            self._check_heads(f"sweeps.{name}", sweep)
+            _known(f"sweeps.{name}.questions", sweep.questions, self.questions)
+            self._check_greedy(f"sweeps.{name}.decoding", sweep.decoding)
+        for name, selector in self.selectors.items():
+            where = f"selectors.{name}"
+            self._check_heads(where, selector)
+            _known(f"{where}.train", selector.train, self.questions)
+            _known(f"{where}.test", selector.test, self.questions)
+            _known(f"{where}.embedder", selector.embedder, self.embedders)
+            self._check_greedy(f"{where}.decoding", selector.decoding)
+            for decoding in selector.sampling:
+                _known(f"{where}.sampling", decoding, self.decodings)
+                if self.decodings[decoding].samples < selector.max_n:
+                    raise ValueError(
+                        f"{where}: decoding {decoding!r} has "
+                        f"{self.decodings[decoding].samples} samples, fewer than "
+                        f"max_n = {selector.max_n}"
+                    )
+        for name, comparison in self.comparisons.items():
+            where = f"comparisons.{name}"
+            _known(f"{where}.model", comparison.model, self.models)
+            _known(f"{where}.questions", comparison.questions, self.questions)
+            for decoding in comparison.decodings:
+                self._check_greedy(f"{where}.decodings", decoding)
+        return self
+
+    def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
+        _known(f"{where}.model", pool.model, self.models)
+        model = self.models[pool.model]
+        for key, chosen, limit in (
+            ("layers", pool.layers, model.layers),
+            ("heads", pool.heads, model.heads),
+        ):
+            if chosen != "all" and (not chosen or max(chosen) >= limit):
+                raise ValueError(
+                    f"{where}.{key}: {list(chosen)}; {pool.model} has {limit} {key}, "
+                    f"numbered 0 to {limit - 1}"
+                )
+
+    def _check_greedy(self, where: str, decoding: str) -> None:
+        _known(where, decoding, self.decodings)
+        if not self.decodings[decoding].greedy:
+            raise ValueError(f"{where}: {decoding!r} samples; pruned heads are decoded greedily")
+
+
+_Value = TypeVar("_Value")
+
+
+def _known(where: str, name: str, defined: dict[str, _Value]) -> None:
+    if name not in defined:
+        raise ValueError(
+            f"{where}: {name!r} is not defined; there is {', '.join(defined) or 'none'}"
+        )
+
+
+def parse(values: dict[str, Any], origin: str = "config") -> Config:
+    """Check config values and return the typed config.
+
+    Raises:
+        ConfigError: one line naming the key, the value and what is allowed.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors()]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ConfigError(f"{origin}: {problems[0]}{more}") from None
+
+
+def load(path: Path) -> Config:
+    """Read and check a config file (YAML, or the JSON that a run saved).
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or does not fit the schema.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first = " ".join(str(error).split())
+        raise ConfigError(f"config file {path} is not YAML: {first}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
+    return parse(values, str(path))
+
+
+def _describe(problem: Any) -> str:
+    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        allowed = sorted(_section(problem["loc"][:-1]).model_fields)
+        return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
+    if problem["type"] == "missing":
+        return f"key {key!r} is missing"
+    if problem["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message}, not {problem['input']!r}"
+
+
+def _section(location: tuple[Any, ...]) -> type[_Section]:
+    """Return the section class that a validation error's location points at."""
+    section: type[_Section] = Config
+    nested = {
+        "models": Model,
+        "questions": Questions,
+        "decodings": Decoding,
+        "embedders": Embedder,
+        "sweeps": Sweep,
+        "selectors": Selector,
+        "comparisons": Comparison,
+        "train": Reasoner,
+    }
+    for part in location:
+        section = nested.get(part, section)
+    return section

@@ -1,0 +1,90 @@
+"""Names with digests: nothing is overwritten, nothing stale is taken for fresh.
+
+The key of a model, question set, decoding or embedder is its config name, a hyphen, and 8 hex
+digits of the settings that decide its content. Two configs whose settings agree share a key, and
+with it the store; settings that only change speed (batch size, device) are left out.
+"""
+
+import hashlib
+import json
+from typing import Any, Literal
+
+from headroom.config import Config
+from headroom.errors import ConfigError
+
+Kind = Literal["models", "questions", "decodings", "embedders"]
+
+_DIGITS = 8
+_SPEED_ONLY = {"device", "batch_size", "attention", "billions"}
+_LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
+
+
+def digest(value: Any) -> str:
+    """Return 8 hex digits of a JSON value's content, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
+    """Return the settings that decide the content of one model, question set, ...
+
+    References to other sections are replaced by what they refer to.
+    """
+    section = getattr(config, kind)[name]
+    values: dict[str, Any] = section.model_dump(mode="json")
+    dropped = _SPEED_ONLY | _LOCATION_ONLY
+    if kind == "models" and section.source and _is_folder(section.source):
+        dropped = dropped | {"source"}  # its fingerprint, `revision`, names the content
+    kept = {key: value for key, value in values.items() if key not in dropped}
+    if kind == "embedders" and section.model:
+        kept["model"] = settings(config, "models", section.model)
+    if kind == "questions":
+        if section.embedder:
+            kept["embedder"] = settings(config, "embedders", section.embedder)
+        if section.n is None or section.sampling == "first":
+            kept["seed"] = section.seed if section.generated else None
+    if kind == "decodings" and section.greedy:
+        kept["seed"] = None
+    return kept
+
+
+def key(config: Config, kind: Kind, name: str) -> str:
+    """Return the key of a named model, question set, decoding or embedder."""
+    return f"{name}-{digest(settings(config, kind, name))}"
+
+
+def source_key(config: Config, name: str) -> str:
+    """Return the key of the whole split that a question set is drawn from.
+
+    Sets of the same split, whatever their size and draw, share it.
+    """
+    section = config.questions[name]
+    values = {
+        "benchmark": section.benchmark,
+        "split": section.split,
+        "revision": section.revision,
+        "seed": section.seed if section.generated else None,
+    }
+    return f"{section.benchmark}-{section.split}-{digest(values)}"
+
+
+def name_of(config: Config, kind: Kind, given: str) -> str:
+    """Return the config name that a key belongs to.
+
+    Raises:
+        ConfigError: the key is not one of this config: its settings have changed, or the config
+            is another one.
+    """
+    for name in getattr(config, kind):
+        if key(config, kind, name) == given:
+            return str(name)
+    known = ", ".join(key(config, kind, name) for name in getattr(config, kind))
+    raise ConfigError(f"{kind}: {given!r} is not of this config, which has {known or 'none'}")
+
+
+def _is_folder(source: str) -> bool:
+    """Tell a local folder from a hub id without touching the disk.
+
+    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``.
+    """
+    return source.startswith((".", "/", "~"))

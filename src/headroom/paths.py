@@ -1,0 +1,33 @@
+"""Every path of a run, once.
+
+Templates are written out in full, so that a search for a file name finds its rule. Wildcards in
+braces are keys (see `headroom.identity`), names from the config, or a variant.
+"""
+
+RESULTS = "results"
+
+# The store, shared by all configs: what costs GPU hours or network.
+MODEL = "results/store/models/{model}/model.json"
+CHECKPOINT = "results/store/models/{model}/checkpoint"
+SOURCE = "results/store/sources/{source}.parquet"
+QUESTIONS = "results/store/questions/{questions}.parquet"
+EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
+ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
+
+# A run: everything from grading on. It can be remade from the store without model or GPU.
+CONFIG = "results/{run}/config.json"
+GRADED = "results/{run}/graded/{model}/{decoding}/{questions}.parquet"
+ACCURACY = "results/{run}/accuracy/{model}/{decoding}/{questions}.parquet"
+COMPARISON = "results/{run}/comparisons/{comparison}.csv"
+SELECTOR = "results/{run}/sprint/{selector}/selector.safetensors"
+CHOICE = "results/{run}/sprint/{selector}/choice.csv"
+RANKING = "results/{run}/sprint/{selector}/ranking.parquet"
+CURVES = "results/{run}/sprint/{selector}/pass_at_n.parquet"
+PAIRED = "results/{run}/sprint/{selector}/paired.csv"
+TABLE = "results/{run}/tables/{sweep}.{suffix}"
+VIOLINS = "results/{run}/figures/violins.{suffix}"
+LEVELS = "results/{run}/figures/levels.{suffix}"
+HEATMAP = "results/{run}/figures/heatmap_{sweep}_L{layer}.{suffix}"
+PASS_AT_N = "results/{run}/figures/pass_at_n_{selector}.{suffix}"
+REPORT = "results/{run}/report.html"
+LOG = "results/{run}/logs"

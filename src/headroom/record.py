@@ -1,0 +1,106 @@
+"""Provenance: how a file was made.
+
+Beside each result ``name.parquet`` lies ``name.parquet.run.json``: settings, revisions, versions,
+seeds, git commit, and, only here, times and hosts.
+"""
+
+import importlib.metadata
+import os
+import platform
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headroom.tables import write_json
+
+_LIBRARIES = (
+    "headroom",
+    "torch",
+    "transformers",
+    "accelerate",
+    "datasets",
+    "tokenizers",
+    "sentence-transformers",
+    "math-verify",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "snakemake",
+)
+
+
+class Stopwatch:
+    """Measures the wall time of a job, from its making on."""
+
+    def __init__(self) -> None:
+        self.started = time.time()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.time() - self.started
+
+
+def record_path(path: Path) -> Path:
+    """Return where the record of a result lies."""
+    return path.with_name(path.name + ".run.json")
+
+
+def write_record(path: Path, stopwatch: Stopwatch, facts: Mapping[str, Any]) -> None:
+    """Write the record of a result.
+
+    Args:
+        path: the result.
+        stopwatch: started when the job started.
+        facts: what decided the result: resolved settings, revisions, seeds, devices, counts.
+    """
+    write_json(
+        record_path(path),
+        {
+            "file": path.name,
+            **facts,
+            "versions": versions(),
+            "git_commit": git_commit(),
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stopwatch.started)),
+            "seconds": round(stopwatch.seconds, 3),
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+        },
+    )
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of Python, the platform and the libraries that decide results."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for library in _LIBRARIES:
+        try:
+            found[library] = importlib.metadata.version(library)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def git_commit() -> str | None:
+    """Return the commit of the source tree, with ``+changes`` if it was edited; None outside git."""
+    folder = Path(__file__).parent
+    git = ["git", "-C", str(folder)]
+    try:
+        commit = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
+        )
+        changes = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no", "--", str(folder)],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
