@@ -1,0 +1,119 @@
+"""Answer extraction: the final answer in the text of a model.
+
+Every function takes time linear in the text's length, whatever the text is.
+"""
+
+import re
+from collections import deque
+from collections.abc import Callable
+
+from headroom.errors import GradingError
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
+_UNBRACED = re.compile(r"[^\s$]*")
+_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
+_PHRASE = re.compile(r"The answer is:\s*\$?(-?\d[\d,]*(?:\.\d+)?)")
+
+
+def last_boxed(text: str) -> str | None:
+    r"""Return the content of the last ``\boxed`` or ``\fbox``.
+
+    ``\boxed 9`` counts as ``\boxed{9}``. An empty box and a box that is never closed, as an
+    answer cut short leaves it, hold no answer.
+    """
+    box = _last(_BOX, text)
+    if box is None:
+        return None
+    start = box.end()
+    if not text.startswith("{", start):
+        content = _UNBRACED.match(text, start)
+        return (content[0].rstrip(".,") if content else "") or None
+    end = _closing_brace(text, start)
+    return None if end is None else text[start + 1 : end].strip() or None
+
+
+def first_boxed(text: str) -> str | None:
+    r"""Return the content of the first ``\boxed{``, as SPRINT's authors grade.
+
+    As in their code a box that is never closed holds the rest of the text.
+    """
+    start = text.find(r"\boxed{")
+    if start < 0:
+        return None
+    start += len(r"\boxed")
+    end = _closing_brace(text, start)
+    if end is None:
+        return text[start + 1 :].strip().removesuffix("}").strip()
+    return text[start + 1 : end].strip()
+
+
+def last_number(text: str) -> str | None:
+    """Return the last number of a text, without thousands commas."""
+    number = _last(_NUMBER, text)
+    return None if number is None else number[0].replace(",", "")
+
+
+def stated_number(text: str) -> str | None:
+    """Return the number after the last "The answer is: ", else the last number of the text."""
+    phrase = _last(_PHRASE, text)
+    return last_number(text) if phrase is None else phrase[1].replace(",", "")
+
+
+def boxed_or_number(text: str) -> str | None:
+    """Return the content of the last box, else the last number of the text."""
+    return last_boxed(text) or last_number(text)
+
+
+RULES: dict[tuple[str, str], Callable[[str], str | None]] = {
+    ("math", "default"): last_boxed,
+    ("math", "authors"): first_boxed,
+    ("gsm8k", "default"): boxed_or_number,
+    ("gsm8k", "authors"): stated_number,
+}
+"""The extraction rule of each (benchmark family, preset)."""
+
+
+def extract(text: str, family: str, preset: str) -> str | None:
+    """Return the final answer of a text, None if there is none.
+
+    Args:
+        text: what the model wrote.
+        family: ``math`` or ``gsm8k``.
+        preset: ``default``, or ``authors`` for the rules of SPRINT's authors.
+
+    Raises:
+        GradingError: there is no rule for this family and preset.
+    """
+    return rule(family, preset)(text)
+
+
+def rule(family: str, preset: str) -> Callable[[str], str | None]:
+    """Return the extraction rule of a benchmark family under a preset.
+
+    Raises:
+        GradingError: there is none.
+    """
+    try:
+        return RULES[family, preset]
+    except KeyError:
+        known = ", ".join(f"{family}/{preset}" for family, preset in RULES)
+        raise GradingError(f"no extraction rule {family}/{preset}; choose one of {known}") from None
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    found = deque(pattern.finditer(text), maxlen=1)
+    return found[0] if found else None
+
+
+def _closing_brace(text: str, start: int) -> int | None:
+    """Return the place of the brace that closes the one at `start`."""
+    depth = 0
+    for brace in _BRACE.finditer(text, start):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return brace.start()
+    return None

@@ -1,0 +1,225 @@
+"""Judging in worker processes that may die.
+
+Each worker takes batches of pairs. A pair that breaks a limit takes its worker with it; it is
+named by the count of replies before, the rest of the batch goes to another worker. Results do
+not depend on the number of workers or on the batches: each worker starts with the same hash
+seed, time is limited by CPU time (wall time only as a last resort), and a pair that ended a
+worker in any other way than by time is tried once more in a fresh one before it is blamed.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import IO, NamedTuple
+
+from headroom.errors import GradingError
+from headroom.grading.worker import EXIT_MEMORY
+
+log = logging.getLogger(__name__)
+
+_BATCH_PAIRS = 64
+_BATCH_CHARACTERS = 16_384  # a batch fits into a pipe, unless one pair alone does not
+_PROGRESS_SECONDS = 10.0
+_KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
+
+Pair = tuple[str, str]
+"""An answer and the gold answer."""
+
+
+class Judgement(NamedTuple):
+    """What became of one pair."""
+
+    verdict: str
+    """``judged``, or ``timeout``, ``memory``, ``error`` where the judge had to be given up."""
+    correct: bool
+    """Whether the answer equals the gold answer; False unless `verdict` is ``judged``."""
+
+
+_REPLIES = {
+    ord("1"): Judgement("judged", True),
+    ord("0"): Judgement("judged", False),
+    ord("e"): Judgement("error", False),
+}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one pair may use."""
+
+    cpu_seconds: int = 5
+    wall_seconds: int = 30
+    memory_mib: int = 512
+
+
+@dataclass(eq=False)
+class _Worker:
+    """A worker process and what it has in hand."""
+
+    process: subprocess.Popen[bytes]
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+    batch: deque[int] = field(default_factory=deque)
+    ready: bool = False
+    answered: int = 0
+
+    @classmethod
+    def start(cls, preset: str, limits: Limits) -> "_Worker":
+        kept = {key: os.environ[key] for key in _KEPT_ENVIRONMENT if key in os.environ}
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-P", "-m", "headroom.grading.worker", preset),
+                *map(str, (limits.cpu_seconds, limits.wall_seconds, limits.memory_mib)),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=kept | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
+            cwd="/",
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        return cls(process, process.stdin, process.stdout)
+
+    def give(self, batch: Sequence[int], pairs: Sequence[Pair]) -> None:
+        self.batch.extend(batch)
+        line = json.dumps([pairs[index] for index in batch]) + "\n"
+        with contextlib.suppress(BrokenPipeError):  # it has died; its closed output will tell
+            self.stdin.write(line.encode())
+            self.stdin.flush()
+
+    def end(self) -> int:
+        """Kill if need be, reap, and return the exit status."""
+        self.process.kill()
+        status = self.process.wait()
+        self.stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self.stdin.close()
+        return status
+
+
+def judge_pairs(
+    pairs: Sequence[Pair], preset: str, *, workers: int = 1, limits: Limits | None = None
+) -> list[Judgement]:
+    """Judge pairs of (answer, gold), in order, in processes that can be killed.
+
+    Args:
+        pairs: answers and gold answers; any text.
+        preset: ``default`` (math-verify) or ``authors`` (PRM800K's rules).
+        workers: how many processes to use.
+        limits: what one pair may use.
+
+    Raises:
+        GradingError: no worker can be started.
+    """
+    return _Pool(pairs, preset, workers, limits or Limits()).run()
+
+
+class _Pool:
+    def __init__(self, pairs: Sequence[Pair], preset: str, workers: int, limits: Limits) -> None:
+        self.pairs = pairs
+        self.preset = preset
+        self.limits = limits
+        self.workers = workers
+        self.results: dict[int, Judgement] = {}
+        self.waiting = deque(_batches(pairs, workers))
+        self.selector = selectors.DefaultSelector()
+        self.started = self.reported = time.monotonic()
+
+    def run(self) -> list[Judgement]:
+        try:
+            for _ in range(min(self.workers, len(self.waiting))):
+                self._start()
+            while self.selector.get_map():
+                for key, _ in self.selector.select():
+                    self._hear(key.data)
+                self._report()
+        finally:
+            for key in list(self.selector.get_map().values()):
+                key.data.end()
+            self.selector.close()
+        return [self.results[index] for index in range(len(self.pairs))]
+
+    def _start(self) -> None:
+        worker = _Worker.start(self.preset, self.limits)
+        self.selector.register(worker.stdout, selectors.EVENT_READ, worker)
+
+    def _hear(self, worker: _Worker) -> None:
+        replies = os.read(worker.stdout.fileno(), _BATCH_PAIRS + 1)
+        if not replies:
+            self._bury(worker)
+            return
+        if not worker.ready:
+            worker.ready = True
+            replies = replies[1:]
+        for reply in replies:
+            self.results[worker.batch.popleft()] = _REPLIES[reply]
+            worker.answered += 1
+        if not worker.batch:
+            if self.waiting:
+                worker.give(self.waiting.popleft(), self.pairs)
+            else:
+                self._dismiss(worker)
+
+    def _dismiss(self, worker: _Worker) -> int:
+        self.selector.unregister(worker.stdout)
+        return worker.end()
+
+    def _bury(self, worker: _Worker) -> None:
+        """Blame the pair that ended a worker, or try it again, and hand on the rest."""
+        worker.process.wait()
+        status = self._dismiss(worker)
+        if not worker.ready:
+            raise GradingError(
+                f"a grading worker ended with status {status} before its first answer; "
+                "its own message stands above; check the installation of math-verify"
+            )
+        culprit, *rest = worker.batch
+        if rest:
+            self.waiting.appendleft(rest)
+        verdict = _verdict(status)
+        if verdict != "timeout" and worker.answered:
+            self.waiting.appendleft([culprit])
+        else:
+            self.results[culprit] = Judgement(verdict, False)
+        if self.waiting:
+            self._start()
+
+    def _report(self) -> None:
+        now = time.monotonic()
+        if now - self.reported < _PROGRESS_SECONDS or not self.results:
+            return
+        self.reported = now
+        done, total = len(self.results), len(self.pairs)
+        left = (now - self.started) / done * (total - done)
+        log.info("judged %d of %d distinct pairs, %.0f s left", done, total, left)
+
+
+def _batches(pairs: Sequence[Pair], workers: int) -> Iterator[list[int]]:
+    size = min(_BATCH_PAIRS, 1 + len(pairs) // (4 * workers))
+    batch: list[int] = []
+    characters = 0
+    for index, (answer, gold) in enumerate(pairs):
+        length = len(answer) + len(gold)
+        if batch and (len(batch) == size or characters + length > _BATCH_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(index)
+        characters += length
+    if batch:
+        yield batch
+
+
+def _verdict(status: int) -> str:
+    if status in (-signal.SIGPROF, -signal.SIGALRM):
+        return "timeout"
+    if status in (EXIT_MEMORY, -signal.SIGKILL):  # the kernel's own killer is one for memory
+        return "memory"
+    return "error"

@@ -1,0 +1,87 @@
+"""The process that judges: ``python -m headroom.grading.worker PRESET CPU WALL MEMORY``.
+
+It reads batches from standard input, each a line of JSON, a list of [answer, gold], and writes
+one byte for each pair: ``1`` equal, ``0`` not, ``e`` the judge raised an error. Before the
+first batch it writes ``r``. It ends with its input.
+
+A pair that breaks a limit ends the process, not by the parent's hand but by the kernel's, so
+that it happens in C code and without a parent too: timers for CPU and wall time whose signals
+keep their deadly default, a limit on address space, and exit when the peak of resident memory
+has passed the limit (sympy swallows `MemoryError`). An audit hook ends it as well on any
+attempt to reach files, network or processes; imports may read.
+"""
+
+import json
+import logging
+import os
+import re
+import resource
+import signal
+import sys
+
+from headroom.grading.judge import load_judge
+
+EXIT_MEMORY = 10
+EXIT_FORBIDDEN = 11
+
+_MIB = 1 << 20
+_PEAK = re.compile(rb"VmHWM:\s*(\d+) kB")
+_IMPORTABLE = (".py", ".pyc", ".so")
+_FORBIDDEN = (
+    *("ctypes.", "fcntl.", "ftplib.", "glob.", "http.", "mmap.", "os.", "pty.", "shutil."),
+    *("smtplib.", "socket.", "sqlite3.", "subprocess.", "tempfile.", "urllib."),
+)
+_LISTINGS = ("os.listdir", "os.scandir")  # the import system looks into its folders
+
+
+def main() -> None:
+    """Judge batches until the input ends."""
+    preset, cpu_seconds, wall_seconds, memory_mib = sys.argv[1], *map(int, sys.argv[2:])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    logging.disable()
+    judge = load_judge(preset)
+    judge(r"\frac{1}{2}", "0.25")  # loads what the libraries load late
+    replies = os.dup(sys.stdout.fileno())
+    status = os.open("/proc/self/status", os.O_RDONLY)
+    _confine(memory_mib)
+    os.write(replies, b"r")
+    for line in sys.stdin.buffer:
+        for answer, gold in json.loads(line):
+            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+            signal.setitimer(signal.ITIMER_REAL, wall_seconds)
+            try:
+                reply = b"1" if judge(answer, gold) else b"0"
+            except MemoryError:
+                os._exit(EXIT_MEMORY)
+            except Exception:  # the judge met an answer that its authors did not foresee
+                reply = b"e"
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            peak = _PEAK.search(os.pread(status, 4096, 0))
+            if peak and int(peak[1]) > memory_mib * 1024:
+                os._exit(EXIT_MEMORY)
+            os.write(replies, reply)
+
+
+def _confine(memory_mib: int) -> None:
+    """Set the limits; let nothing that a library prints reach the replies."""
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
+    # Twice the limit: a pair that passes it is seen at its peak, not by an error swallowed.
+    resource.setrlimit(resource.RLIMIT_AS, (2 * memory_mib * _MIB,) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.addaudithook(_watch)
+
+
+def _watch(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "open":
+        allowed = arguments[1] in ("r", "rb", None) and str(arguments[0]).endswith(_IMPORTABLE)
+    else:
+        allowed = event in _LISTINGS or not event.startswith(_FORBIDDEN)
+    if not allowed:
+        os._exit(EXIT_FORBIDDEN)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Answer extraction."""
+
+import gzip
+import json
+import re
+import time
+
+import pytest
+
+from headroom.errors import GradingError
+from headroom.grading.extraction import RULES, extract
+
+LAST_BOXED = [
+    (r"so $\boxed{5}$.", "5"),
+    (r"\boxed{3} or rather \boxed{4}", "4"),
+    (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
+    (r"\boxed{ 7 }", "7"),
+    (r"\boxed {17}.", "17"),
+    (r"our answer is $\boxed 9$.", "9"),
+    (r"our answer is \boxed 9.", "9"),
+    (r"\fbox{B}", "B"),
+    (r"\boxed{x = \boxed{6}}", "6"),
+    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+    (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
+    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    ("\\boxed{1\n+\n2}", "1\n+\n2"),
+    ("\\boxed{\x00}", "\x00"),
+    (r"\boxed{}", None),
+    (r"\boxed{\frac{1}{2}", None),
+    (r"\boxed{3} and then \boxed{4", None),
+    (r"\boxed", None),
+    (r"\boxed}", "}"),
+    (r"\boxedness{3}", None),
+    ("no box, only 3", None),
+    ("", None),
+]
+
+FIRST_BOXED = [
+    (r"\boxed{3} or rather \boxed{4}", "3"),
+    (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+    (r"\boxed{ x }", "x"),
+    (r"\boxed{}", ""),
+    (r"\boxed{5 and on", "5 and on"),
+    (r"\boxed{\frac{1}{2}", r"\frac{1}{2"),
+    (r"\boxed 9", None),
+    (r"\fbox{9}", None),
+]
+
+BOXED_OR_NUMBER = [
+    (r"2 + 3 makes \boxed{5}, not 6", "5"),
+    ("she has 1,234 eggs and 7 hens", "7"),
+    ("it costs $1,234,567.50.", "1234567.50"),
+    ("that is -5", "-5"),
+    ("so 16-9", "9"),
+    ("a third is .5", ".5"),
+    (r"\boxed{ but the answer is 8", "8"),
+    ("#### 2,125", "2125"),
+    ("none at all", None),
+]
+
+STATED_NUMBER = [
+    ("The answer is: 42. I used 3 steps.", "42"),
+    ("The answer is: $1,000", "1000"),
+    ("The answer is: -7", "-7"),
+    ("The answer is: 1 The answer is: 2", "2"),
+    ("The answer is: unknown, between 3 and 4", "4"),
+    (r"\boxed{5} so 6", "6"),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("family", "preset", "text", "answer"),
+    [
+        *(("math", "default", *case) for case in LAST_BOXED),
+        *(("math", "authors", *case) for case in FIRST_BOXED),
+        *(("gsm8k", "default", *case) for case in BOXED_OR_NUMBER),
+        *(("gsm8k", "authors", *case) for case in STATED_NUMBER),
+    ],
+)
+def test_the_final_answer_is_found(family, preset, text, answer):
+    assert extract(text, family, preset) == answer
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "{",
+        "}",
+        r"\boxed{",
+        r"\boxed ",
+        "\\",
+        "1,",
+        "1",
+        "-",
+        "The answer is: ",
+        "\x00",
+        "\u202e",
+        ".",
+    ],
+)
+@pytest.mark.parametrize(("family", "preset"), list(RULES))
+def test_time_is_linear_in_the_length_of_hostile_text(family, preset, unit):
+    text = unit * (1_000_000 // len(unit))
+    start = time.process_time()
+    extract(text, family, preset)
+    # A quadratic rule would need minutes for a megabyte.
+    assert time.process_time() - start < 3
+
+
+def test_an_unknown_family_or_preset_is_refused_in_one_line():
+    with pytest.raises(GradingError, match=r"^no extraction rule math/strict; choose one of .*$"):
+        extract("5", "math", "strict")
+
+
+def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
+    train = gzip.open(headroom_data / "math_train.jsonl.gz", "rt", encoding="utf-8")
+    test = (headroom_data / "math500.jsonl").open(encoding="utf-8")
+    with train, test:
+        rows = [json.loads(line) for file in (train, test) for line in file]
+    assert len(rows) == 12_500
+    differing = {
+        row["unique_id"]: (row["answer"], found)
+        for row in rows
+        if (found := extract(row["solution"], "math", "default")) != row["answer"]
+    }
+    # An empty box holds no answer.
+    assert differing == {
+        "train/number_theory/7115.json": ("", None),
+        "train/number_theory/7117.json": ("", None),
+    }
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_final_numbers_of_all_gold_solutions_of_gsm8k_are_found(headroom_data, preset):
+    train = gzip.open(headroom_data / "gsm8k_train.jsonl.gz", "rt", encoding="utf-8")
+    test = (headroom_data / "gsm8k_test.jsonl").open(encoding="utf-8")
+    with train, test:
+        solutions = [json.loads(line)["answer"] for file in (train, test) for line in file]
+    assert len(solutions) == 8_792
+    for solution in solutions:
+        gold = re.fullmatch(r".*#### (\S+)", solution, re.DOTALL)[1].replace(",", "")
+        assert extract(solution, "gsm8k", preset) == gold
