@@ -1,0 +1,152 @@
+"""What N answers to a question say together: majority vote, distinct answers, pairwise agreement.
+
+Answers are given as group labels: equal answers to a question share a label, and ``-1`` marks an
+answer that could not be extracted. Such an answer has no vote, is not counted as a distinct answer
+and agrees with nothing, not even with another one.
+
+As in `headroom.statistics.pass_at_n`, answers are *ordered* (the first N count) or *drawn* (exact
+expectation over draws without replacement); results have one row a question and one column for
+each N = 1..max_n, and stay at their last value where there are fewer answers than N.
+"""
+
+from functools import lru_cache
+from math import comb
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from headroom.statistics.pass_at_n import extend, miss_probability
+
+NO_ANSWER = -1
+"""Label of an answer that could not be extracted."""
+
+
+def majority_ordered(
+    group: Int[np.ndarray, "questions answers"],
+    correct: Bool[np.ndarray, "questions answers"],
+    max_n: int,
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the accuracy of the most frequent of the first N answers.
+
+    Ties are broken uniformly at random among the most frequent answers, in expectation. Without
+    any vote the majority is wrong.
+    """
+    same = _same(group)
+    columns = []
+    for n in range(1, min(max_n, group.shape[1]) + 1):
+        votes = same[:, :n, :n].sum(axis=2)
+        # Tied groups are equally large, so drawing a winning vote is drawing a winning group.
+        winning = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
+        right = (winning & correct[:, :n]).sum(axis=1)
+        columns.append(right / np.maximum(winning.sum(axis=1), 1))
+    return extend(np.stack(columns, axis=1), max_n)
+
+
+def majority_drawn(
+    group: Int[np.ndarray, "questions answers"],
+    correct: Bool[np.ndarray, "questions answers"],
+    max_n: int,
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the expected accuracy of the majority of N answers drawn without replacement.
+
+    Ties as in `majority_ordered`. Exact: the draws in which a group wins are counted.
+    """
+    return np.stack([_majority_of_one(*row, max_n) for row in zip(group, correct, strict=True)])
+
+
+def distinct_ordered(
+    group: Int[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return how many distinct answers are among the first N."""
+    earlier = np.tril(_same(group), k=-1).any(axis=2)
+    new = ~earlier & (group != NO_ANSWER)
+    return extend(new.cumsum(axis=1).astype(float), max_n)
+
+
+def distinct_drawn(
+    group: Int[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the expected number of distinct answers among N drawn without replacement.
+
+    Σ_g 1 − C(n−c_g, N) / C(n, N) over groups of c_g among n answers.
+    """
+    size = _same(group).sum(axis=2)  # of each answer's own group; 0 without an answer
+    hit = 1.0 - miss_probability(size, group.shape[1], max_n)
+    # Each of a group's c_g members carries 1/c_g of its group.
+    return (hit / np.maximum(size, 1)[..., np.newaxis]).sum(axis=1)
+
+
+def agreement_ordered(
+    group: Int[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the share of pairs among the first N answers that agree; NaN at N = 1."""
+    pairs = np.tril(_same(group), k=-1).sum(axis=2).cumsum(axis=1)
+    n = np.arange(1, group.shape[1] + 1)
+    possible = np.where(n > 1, n * (n - 1) / 2, np.nan)
+    return extend(pairs / possible, max_n)
+
+
+def agreement_drawn(
+    group: Int[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the expected share of agreeing pairs among N drawn answers; NaN at N = 1.
+
+    Every pair is drawn equally often, so it is the share of agreeing pairs among all answers,
+    whatever N.
+    """
+    everything = agreement_ordered(group, group.shape[1])[:, -1:]
+    share = np.repeat(everything, max_n, axis=1)
+    share[:, 0] = np.nan
+    return share
+
+
+def _same(
+    group: Int[np.ndarray, "questions answers"],
+) -> Bool[np.ndarray, "questions answers answers"]:
+    """Tell which answers are equal; an answer equals itself unless it could not be extracted."""
+    answered = (group != NO_ANSWER)[:, :, np.newaxis]
+    return (group[:, :, np.newaxis] == group[:, np.newaxis, :]) & answered
+
+
+def _majority_of_one(
+    group: Int[np.ndarray, " answers"], correct: Bool[np.ndarray, " answers"], max_n: int
+) -> Float[np.ndarray, " max_n"]:
+    answered = group != NO_ANSWER
+    labels, member, sizes = np.unique(group[answered], return_inverse=True, return_counts=True)
+    right = np.bincount(member, weights=correct[answered], minlength=len(labels)) / sizes
+    silent = len(group) - int(answered.sum())
+    accuracy = np.zeros(max_n)
+    for index in np.flatnonzero(right):
+        rivals = tuple(sorted(np.delete(sizes, index).tolist()))
+        accuracy += right[index] * _winning_probability(int(sizes[index]), rivals, silent, max_n)
+    return accuracy
+
+
+@lru_cache(maxsize=4096)
+def _winning_probability(
+    size: int, rivals: tuple[int, ...], silent: int, max_n: int
+) -> Float[np.ndarray, " max_n"]:
+    """Return the probability that a group of `size` wins the vote of N drawn answers.
+
+    A tie with r rivals counts 1/(r+1). For each number of votes v of the group, the draws of the
+    others that leave it on top are counted by a generating function: the coefficient of x^k y^r
+    in Π_g (Σ_{j<v} C(c_g, j) x^j + C(c_g, v) x^v y) is the number of ways to draw k answers with
+    r rivals at exactly v votes. All terms are positive, so nothing cancels.
+    """
+    total = size + sum(rivals) + silent
+    most = min(max_n, total)
+    wins = np.zeros(most + 1)
+    for votes in range(1, min(size, most) + 1):
+        strong = [rival for rival in rivals if rival >= votes]
+        free = silent + sum(rivals) - sum(strong)  # these can neither beat nor tie
+        ways = np.zeros((most - votes + 1, len(strong) + 1))
+        ways[:, 0] = [comb(free, k) for k in range(len(ways))]
+        for rival in strong:
+            before, ways = ways, np.zeros_like(ways)
+            for j in range(min(votes, len(ways))):
+                ways[j:] += comb(rival, j) * before[: len(ways) - j]
+            if votes < len(ways):
+                ways[votes:, 1:] += comb(rival, votes) * before[:-votes, :-1]
+        wins[votes:] += comb(size, votes) * (ways / np.arange(1, len(strong) + 2)).sum(axis=1)
+    draws = np.array([float(comb(total, k)) for k in range(1, most + 1)])
+    return extend(wins[1:] / draws, max_n)

@@ -1,0 +1,37 @@
+"""Percentile bootstrap over questions.
+
+A set of resamples is drawn once and used for every quantity, so that the difference of two methods
+is resampled as a pair: its interval is that of the per-question differences.
+"""
+
+import numpy as np
+from jaxtyping import Float
+
+
+class Bootstrap:
+    """Resamples of a question set, with replacement, each as large as the set (Efron 1979).
+
+    Args:
+        questions: how many questions there are.
+        resamples: how many resamples to draw.
+        seed: decides the resamples.
+    """
+
+    def __init__(self, questions: int, resamples: int, seed: int) -> None:
+        draw = np.random.default_rng(seed)
+        chances = np.full(questions, 1 / questions)
+        # How often each question is in each resample: a mean is then one matrix product.
+        self._weights = draw.multinomial(questions, chances, size=resamples) / questions
+
+    def interval(
+        self, values: Float[np.ndarray, "questions *columns"], level: float = 0.95
+    ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
+        """Return the lower and upper end of the interval of each column's mean over questions.
+
+        Args:
+            values: one number a question, for any number of quantities.
+            level: the probability that the interval is to hold.
+        """
+        means = np.tensordot(self._weights, values, axes=1)
+        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        return low, high

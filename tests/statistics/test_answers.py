@@ -1,0 +1,115 @@
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from headroom.statistics.answers import (
+    agreement_drawn,
+    agreement_ordered,
+    distinct_drawn,
+    distinct_ordered,
+    majority_drawn,
+    majority_ordered,
+)
+
+QUESTIONS, ANSWERS = 11, 8
+
+
+@pytest.fixture
+def group() -> np.ndarray:
+    draw = np.random.default_rng(1)
+    group = draw.integers(-1, 4, size=(QUESTIONS, ANSWERS))
+    group[0] = -1
+    group[1] = 2
+    group[2] = np.arange(ANSWERS)
+    return group
+
+
+@pytest.fixture
+def correct(group: np.ndarray) -> np.ndarray:
+    correct = group == 2
+    correct[3] = group[3] >= 2  # two right answers that were not seen to be equal
+    return correct
+
+
+def majority(group: Sequence[int], correct: Sequence[bool]) -> float:
+    votes = Counter(label for label in group if label != -1)
+    if not votes:
+        return 0.0
+    top = [label for label, count in votes.items() if count == max(votes.values())]
+    right = dict(zip(group, correct, strict=True))
+    return float(np.mean([right[label] for label in top]))
+
+
+def distinct(group: Sequence[int], correct: Sequence[bool]) -> float:
+    return len(set(group) - {-1})
+
+
+def agreement(group: Sequence[int], correct: Sequence[bool]) -> float:
+    pairs = list(combinations(group, 2))
+    return float(np.mean([a == b != -1 for a, b in pairs])) if pairs else float("nan")
+
+
+REFERENCES = {"majority": majority, "distinct": distinct, "agreement": agreement}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_drawn_answers_equal_the_mean_over_all_subsets(
+    name: str, group: np.ndarray, correct: np.ndarray
+) -> None:
+    found = {
+        "majority": lambda n: majority_drawn(group, correct, n),
+        "distinct": lambda n: distinct_drawn(group, n),
+        "agreement": lambda n: agreement_drawn(group, n),
+    }[name](ANSWERS)
+    reference: Callable[..., float] = REFERENCES[name]
+    for question in range(QUESTIONS):
+        for n in range(1, ANSWERS + 1):
+            wanted = np.mean(
+                [
+                    reference(group[question, list(subset)], correct[question, list(subset)])
+                    for subset in combinations(range(ANSWERS), n)
+                ]
+            )
+            np.testing.assert_allclose(found[question, n - 1], wanted, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_ordered_answers_equal_a_plain_loop(
+    name: str, group: np.ndarray, correct: np.ndarray
+) -> None:
+    found = {
+        "majority": lambda n: majority_ordered(group, correct, n),
+        "distinct": lambda n: distinct_ordered(group, n),
+        "agreement": lambda n: agreement_ordered(group, n),
+    }[name](6)
+    assert found.shape == (QUESTIONS, 6)
+    reference: Callable[..., float] = REFERENCES[name]
+    for question in range(QUESTIONS):
+        for n in range(1, 7):
+            wanted = reference(group[question, :n], correct[question, :n])
+            np.testing.assert_allclose(found[question, n - 1], wanted, atol=1e-12)
+
+
+def test_drawing_everything_equals_ordering_everything(
+    group: np.ndarray, correct: np.ndarray
+) -> None:
+    longer = ANSWERS + 3
+    for drawn, ordered in (
+        (majority_drawn(group, correct, longer), majority_ordered(group, correct, longer)),
+        (distinct_drawn(group, longer), distinct_ordered(group, longer)),
+        (agreement_drawn(group, longer), agreement_ordered(group, longer)),
+    ):
+        np.testing.assert_allclose(drawn[:, ANSWERS - 1 :], ordered[:, ANSWERS - 1 :], atol=1e-12)
+
+
+def test_majority_of_many_drawn_heads_agrees_with_simulation() -> None:
+    draw = np.random.default_rng(2)
+    group = draw.choice(5, p=[0.35, 0.3, 0.2, 0.1, 0.05], size=(1, 60))
+    correct, n, draws = group == 0, 16, 20_000
+    order = np.argsort(draw.random((draws, 60)), axis=1)[:, :n]
+    simulated = majority_ordered(group[0][order], correct[0][order], n)[:, -1]
+    error = simulated.std() / draws**0.5
+    assert abs(majority_drawn(group, correct, n)[0, -1] - simulated.mean()) < 4 * error
