@@ -1,0 +1,287 @@
+"""Where the attention heads of a model are, found by watching data flow through it.
+
+Attention is the only place in a transformer where tokens mix, and its output projection is the
+linear module that is fed the concatenated head outputs. So one forward pass of two rows of two
+tokens finds it, in any architecture: every layer is handed the same two rows of noise, which
+differ in their first token only. Up to the attention the second token is the same in both rows;
+the first linear module that sees it differ, has the width of the heads together, and leads back
+to the residual stream, is the output projection. The key/value cache that the same pass leaves
+behind gives the number of key/value heads and the head width, layer by layer. No module name and
+no model type is consulted.
+"""
+
+import inspect
+import itertools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headroom.errors import ModelError
+from headroom.variants import Variant
+
+_MIXED = 0.01
+"""Relative difference from which the second token counts as different: far above the rounding of
+bfloat16 (0.004), far below what another first token does to an average over two."""
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """The heads of one attention layer."""
+
+    index: int
+    """Position among the model's layers, from 0; layers without attention count."""
+    name: str
+    """Dotted path of the output projection, whose input is (batch, tokens, query_heads * head_dim),
+    head after head."""
+    query_heads: int
+    kv_heads: int
+    head_dim: int
+    """Width of one head's output (that of its values; keys may be wider)."""
+
+    @property
+    def width(self) -> int:
+        """Width of all head outputs together: query_heads * head_dim."""
+        return self.query_heads * self.head_dim
+
+    def columns(self, head: int) -> slice:
+        """Return the part of the output projection's input that one query head fills."""
+        return slice(head * self.head_dim, (head + 1) * self.head_dim)
+
+
+@dataclass(frozen=True)
+class HeadGeometry:
+    """All attention layers of a model, in order."""
+
+    layers: tuple[AttentionLayer, ...]
+    keeps_cache: bool = True
+    """Whether the model keeps keys and values from step to step: decoders do, encoders do not."""
+
+    def layer(self, index: int) -> AttentionLayer:
+        """Return the attention layer with an index.
+
+        Raises:
+            ModelError: the model has no such layer, or that layer has no attention.
+        """
+        for layer in self.layers:
+            if layer.index == index:
+                return layer
+        raise ModelError(
+            f"layer {index} has no attention in this model; "
+            f"layers with attention are {_ranges([layer.index for layer in self.layers])}"
+        )
+
+    def check(self, variant: Variant) -> None:
+        """Make sure that the model has the head that a variant prunes.
+
+        Raises:
+            ModelError: its layer or head is out of range.
+        """
+        if variant.layer is None or variant.head is None:
+            return
+        heads = self.layer(variant.layer).query_heads
+        if not 0 <= variant.head < heads:
+            raise ModelError(
+                f"head {variant.head} is out of range in layer {variant.layer}; "
+                f"query heads are 0 to {heads - 1}"
+            )
+
+    def output_projection(self, model: nn.Module, index: int) -> nn.Module:
+        """Return the module whose input is the concatenated head outputs of a layer."""
+        return model.get_submodule(self.layer(index).name)
+
+
+def find_heads(model: PreTrainedModel) -> HeadGeometry:
+    """Find the heads of every attention layer of a decoder or encoder, by one tiny forward pass.
+
+    Args:
+        model: a model with its weights in place, on any device, in any dtype. It is left as it was.
+
+    Raises:
+        ModelError: the architecture has no attention heads, or none that one output projection
+            joins (recurrent and state-space models, encoder-decoders, layers that share weights,
+            latent attention with compressed keys and values).
+    """
+    name = type(model).__name__
+    config = model.config.get_text_config()
+    if model.config.is_encoder_decoder:
+        raise ModelError(
+            f"{name} is an encoder-decoder, which is not supported; use a decoder or an encoder"
+        )
+    query_heads = getattr(config, "num_attention_heads", None)
+    if not query_heads:
+        raise ModelError(
+            f"{name} has no attention heads to prune; use a transformer with attention"
+        )
+
+    layer_names, calls, cache = _probe(model, config.num_hidden_layers)
+    layers = []
+    for index, layer_name in enumerate(layer_names):
+        values = None
+        if cache is not None:
+            values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
+            if values is None:
+                continue  # a layer of a hybrid model that is not attention
+        heads = query_heads if isinstance(query_heads, int) else query_heads[index]
+        inside = [call for call in calls if call.name.startswith(f"{layer_name}.")]
+        layer = _attention_layer(index, inside, heads, values)
+        if layer is None:
+            raise ModelError(
+                f"{name}: no output projection joins the {heads} heads of layer {index}; "
+                f"such an architecture cannot be pruned, use another model"
+            )
+        layers.append(layer)
+    if not layers:
+        raise ModelError(f"{name}: no layer with attention was found; use another model")
+    return HeadGeometry(tuple(layers), keeps_cache=cache is not None)
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A linear module that the probe saw at work."""
+
+    name: str
+    in_features: int
+    out_features: int
+    residual: int  # width of the layer's own input
+    mixed: bool  # whether its input at the second token knew of the first token
+
+
+def _attention_layer(
+    index: int, calls: Sequence[_Call], query_heads: int, values: Tensor | None
+) -> AttentionLayer | None:
+    """Describe the heads of one layer, or return None if its modules do not fit together.
+
+    Args:
+        index: the layer's index.
+        calls: its linear modules in the order of execution.
+        query_heads: their number.
+        values: what the layer cached, [batch, kv_heads, tokens, head_dim]; None if the model
+            keeps no cache, as an encoder. Then queries, keys and values must be equally wide.
+    """
+    before = itertools.takewhile(lambda call: not call.mixed, calls)
+    projected = sum({call.name: call.out_features for call in before}.values())
+    if values is None:
+        kv_heads, head_dim = query_heads, projected // (3 * query_heads)
+        fits = projected == 3 * query_heads * head_dim
+    else:
+        _, kv_heads, _, head_dim = values.shape
+        # Some models (Falcon) cache each key/value head once for every query head that reads it.
+        fewer, rest = divmod(projected - query_heads * head_dim, 2 * head_dim)
+        if kv_heads == query_heads and rest == 0 and 0 < fewer < query_heads:
+            kv_heads = fewer
+        fits = query_heads % kv_heads == 0
+    for call in calls:
+        width_fits = call.in_features == query_heads * head_dim
+        if fits and call.mixed and width_fits and call.out_features == call.residual:
+            return AttentionLayer(index, call.name, query_heads, kv_heads, head_dim)
+    return None
+
+
+def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], Cache | None]:
+    """Run two rows of two tokens; return the layers' names, the linear calls, and the cache."""
+    lists = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == depth
+    ]
+    entered: list[str] = []
+    calls: list[_Call] = []
+    residual = 0
+
+    def enter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        nonlocal residual
+        hidden = args[0] if args else kwargs["hidden_states"]
+        if hidden.ndim != 3:
+            raise ModelError(
+                f"{name} takes a hidden state of {hidden.ndim} axes, not (batch, tokens, width); "
+                f"such an architecture cannot be pruned, use another model"
+            )
+        entered.append(name)
+        residual = hidden.shape[-1]
+        noise = _noise(residual).to(hidden)
+        return ((noise, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": noise})
+
+    def record(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if not args or args[0].shape[:2] != (2, 2) or args[0].ndim != 3:
+            return
+        first, second = args[0][:, 1].float()
+        mixed = bool((first - second).norm() > _MIXED * first.norm())
+        calls.append(_Call(name, *_features(module), residual, mixed))
+
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            if name.rpartition(".")[0] in lists:
+                hook = partial(lambda name, _, args, kwargs: enter(name, args, kwargs), name)
+                handle = module.register_forward_pre_hook(hook, with_kwargs=True)
+            elif _is_linear(module):
+                handle = module.register_forward_pre_hook(partial(record, name))
+            else:
+                continue
+            hooks.callback(handle.remove)
+        cache = _forward(model)
+
+    for name in lists:
+        layers = [f"{name}.{index}" for index in range(depth)]
+        if [layer for layer in entered if layer in set(layers)] == layers:
+            return layers, calls, cache
+    raise ModelError(
+        f"{type(model).__name__} does not run {depth} layers of its own one after another; "
+        f"layers that share weights cannot be pruned one by one, use another model"
+    )
+
+
+def _forward(model: PreTrainedModel) -> Cache | None:
+    """Run the model on two rows of two tokens in evaluation mode; return its key/value cache."""
+    tokens = torch.ones(2, 2, dtype=torch.long, device=model.device)
+    arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": tokens}
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        arguments["use_cache"] = True
+    training = model.training
+    try:
+        with torch.no_grad():
+            output = model.eval()(**arguments)
+    except ModelError:
+        raise
+    except Exception as error:  # whatever a foreign architecture objects to
+        raise ModelError(
+            f"{type(model).__name__} cannot run on token ids alone "
+            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
+            f"use a text decoder or encoder"
+        ) from error
+    finally:
+        model.train(training)
+    cache = getattr(output, "past_key_values", None)
+    return cache if isinstance(cache, Cache) else None
+
+
+def _noise(width: int) -> Tensor:
+    """Return fixed noise [2 rows, 2 tokens, width]; the rows differ in the first token only."""
+    first, other, second = torch.randn(3, width, generator=torch.Generator().manual_seed(0))
+    return torch.stack([torch.stack([first, second]), torch.stack([other, second])])
+
+
+def _is_linear(module: nn.Module) -> bool:
+    return isinstance(module, Conv1D) or (
+        hasattr(module, "in_features") and hasattr(module, "out_features")
+    )
+
+
+def _features(module: nn.Module) -> tuple[int, int]:
+    """Return the widths of a linear module's input and output."""
+    if isinstance(module, Conv1D):
+        return module.nx, module.nf
+    return module.in_features, module.out_features  # type: ignore[return-value]
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Write sorted numbers as one range where they are one, else one by one."""
+    if list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))

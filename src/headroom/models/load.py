@@ -1,0 +1,201 @@
+"""Loading a decoder with its tokenizer and head geometry, ready for batched generation."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.utils import is_flash_attn_2_available
+
+from headroom.errors import ModelError
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.source import fetch_model
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
+_BALANCED = "balanced"
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A decoder in evaluation mode, and what generation needs to know of it."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    """Pads on the left."""
+    geometry: HeadGeometry
+    folder: Path
+    device: torch.device
+    """Where token ids go: the device of the embeddings."""
+    dtype: torch.dtype
+    pad_token_id: int
+    """An id that the embeddings hold; masked out wherever it stands."""
+    eos_token_ids: tuple[int, ...]
+    """The ids that end an answer, as `transformers.generate` knows them, ascending."""
+
+
+def load_model(
+    source: str,
+    *,
+    revision: str | None = None,
+    dtype: str = "float32",
+    device: str = "auto",
+    attention: str = "sdpa",
+) -> LoadedModel:
+    """Load a decoder from the hub or a local folder; never any code from there.
+
+    Args:
+        source: a hub id or a local folder.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
+        dtype: float32, bfloat16 or float16.
+        device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced (spread over all
+            GPUs by accelerate, for a model larger than one).
+        attention: eager, sdpa or flash_attention_2.
+
+    Raises:
+        ModelError: files that are missing or unreadable, a device, dtype or attention that is
+            not to be had here, not enough memory, or a model whose heads cannot be found.
+    """
+    placement = check_device(device, dtype, attention)
+    folder = fetch_model(source, revision)
+    tokenizer = _load_tokenizer(folder)
+    model = _load_weights(folder, _DTYPES[dtype], placement, attention)
+    geometry = find_heads(model)
+    if not geometry.keeps_cache:
+        raise ModelError(
+            f"the model in {folder} keeps no keys and values to decode with, as an encoder; "
+            f"use a causal language model"
+        )
+    eos_token_ids = _eos_token_ids(model, tokenizer)
+    pad_token_id = _pad_token_id(model, tokenizer, eos_token_ids)
+    tokenizer.pad_token_id = pad_token_id
+    return LoadedModel(
+        model=model,
+        tokenizer=tokenizer,
+        geometry=geometry,
+        folder=folder,
+        device=model.get_input_embeddings().weight.device,
+        dtype=_DTYPES[dtype],
+        pad_token_id=pad_token_id,
+        eos_token_ids=eos_token_ids,
+    )
+
+
+def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
+    """Make sure that this machine has a device and that the device has a dtype and an attention.
+
+    Returns:
+        The device of torch to use, or ``balanced``.
+
+    Raises:
+        ModelError: one of the three is unknown or cannot be had here.
+    """
+    if dtype not in _DTYPES:
+        raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
+    placement = _placement(device)
+    on_cpu = placement == "cpu" or not torch.cuda.is_available()
+    if on_cpu and dtype == "float16":
+        raise ModelError("dtype float16 needs a GPU; on a CPU use float32 or bfloat16")
+    if not on_cpu and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(False):
+        name = torch.cuda.get_device_name()
+        raise ModelError(f"dtype bfloat16 is not supported by {name}; use float16 or float32")
+    if attention not in _ATTENTIONS:
+        raise ModelError(f"attention {attention!r} is not known; use {', '.join(_ATTENTIONS)}")
+    flash = not on_cpu and dtype != "float32" and is_flash_attn_2_available()
+    if attention == "flash_attention_2" and not flash:
+        raise ModelError(
+            "attention flash_attention_2 needs a GPU, float16 or bfloat16, and the package "
+            "flash-attn; use sdpa"
+        )
+    return placement
+
+
+def _placement(device: str) -> str:
+    kind, _, number = device.partition(":")
+    known = device in ("auto", "cpu", "cuda", _BALANCED) or (kind == "cuda" and number.isdecimal())
+    if not known:
+        raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise ModelError(f"device {device} is asked for, but torch finds {found} GPUs; use auto")
+    return device
+
+
+def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        return AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, padding_side="left"
+        )
+    except Exception as error:  # readers of many formats, each with errors of its own
+        raise ModelError(
+            f"the tokenizer in {folder} cannot be read ({_first_line(error)}); fetch it again"
+        ) from error
+
+
+def _load_weights(
+    folder: Path, dtype: torch.dtype, placement: str, attention: str
+) -> PreTrainedModel:
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=dtype,
+            device_map=placement if placement == _BALANCED else {"": placement},
+            attn_implementation=attention,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except torch.OutOfMemoryError as error:
+        raise ModelError(
+            f"the model in {folder} does not fit on {placement} as {dtype}; "
+            f"use device: balanced, or a smaller dtype"
+        ) from error
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        raise ModelError(
+            f"the model in {folder} cannot be loaded as a decoder ({_first_line(error)}); "
+            f"use a causal language model that transformers knows"
+        ) from error
+    if info["missing_keys"]:
+        missing = sorted(info["missing_keys"])
+        raise ModelError(
+            f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}; "
+            f"fetch them again, or use a causal language model"
+        )
+    return model.eval()
+
+
+def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    ids = model.generation_config.eos_token_id
+    if ids is None:
+        ids = tokenizer.eos_token_id
+    if ids is None:
+        return ()
+    return (ids,) if isinstance(ids, int) else tuple(sorted(set(ids)))
+
+
+def _pad_token_id(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, eos_token_ids: tuple[int, ...]
+) -> int:
+    """Return the tokenizer's pad id if the embeddings hold it, else an end of sequence, else 0.
+
+    Padding is masked out, so any id serves that needs no larger embedding matrix.
+    """
+    rows = model.get_input_embeddings().num_embeddings
+    choices = (tokenizer.pad_token_id, *eos_token_ids, 0)
+    return next(choice for choice in choices if choice is not None and 0 <= choice < rows)
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

@@ -1,0 +1,269 @@
+"""Where a model's files come from: the hub or a local folder, checked before anything is loaded.
+
+Nothing here imports torch: planning and checking a config stay fast.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import errors, snapshot_download
+
+from headroom.errors import ModelError
+
+_CONFIG = "config.json"
+_WEIGHTS = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_TOKENIZERS = (
+    ("tokenizer.json",),
+    ("tokenizer.model",),
+    ("tekken.json",),
+    ("spiece.model",),
+    ("sentencepiece.bpe.model",),
+    ("vocab.json", "merges.txt"),
+    ("vocab.txt",),
+)
+"""Each of these sets of files is a whole tokenizer."""
+_SETTINGS = (
+    _CONFIG,
+    "generation_config.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
+_DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
+
+_SLICES = 64
+_SLICE_BYTES = 1 << 16
+"""What a fingerprint reads of a large weight file: 64 slices of 64 KiB, evenly spread."""
+
+# The names that the configs of transformers give to one and the same number.
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+
+
+def fetch_model(source: str, revision: str | None = None) -> Path:
+    """Return the folder of a model's files, complete and checked; download it if need be.
+
+    Args:
+        source: a hub id, such as ``Qwen/Qwen2.5-Math-1.5B-Instruct``, or a local folder.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
+
+    Raises:
+        ModelError: no such model or revision, no access, no network, no space, or files that
+            are missing, damaged or changed.
+    """
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        check_folder(folder)
+        found = fingerprint(folder) if revision else None
+        if found != revision:
+            raise ModelError(
+                f"{folder} has fingerprint {found}, not {revision}; its files have changed: "
+                f"restore them, or write revision: {found}"
+            )
+        return folder
+    if folder.exists() or source.startswith(("/", ".", "~")):
+        raise ModelError(f"{source} is not a folder; name a model folder or a hub id")
+    folder = _download(source, revision)
+    check_folder(folder)
+    return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Make sure that a folder holds a config, whole safetensors weights and a tokenizer.
+
+    Raises:
+        ModelError: a file is missing or damaged, or the weights are pickled.
+    """
+    read_config(folder)
+    for file in weight_files(folder):
+        _read_header(file)
+    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+        raise ModelError(
+            f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab files); "
+            f"save the tokenizer there with its save_pretrained"
+        )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the contents of a model folder's config.json.
+
+    Raises:
+        ModelError: it is missing, not JSON, or names no model type.
+    """
+    return _read_json(folder / _CONFIG, "model_type", "name a folder in the hub's format")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the safetensors files that hold a model's weights, sorted.
+
+    Raises:
+        ModelError: there are none, or a shard that the index names is missing.
+    """
+    if (folder / _INDEX).is_file():
+        index = _read_json(folder / _INDEX, "weight_map", "fetch it again")
+        files = sorted({folder / shard for shard in index["weight_map"].values()})
+    elif (folder / _WEIGHTS).is_file():
+        files = [folder / _WEIGHTS]
+    else:
+        pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
+        found = f"only {pickles[0]}, which could run code when read" if pickles else "no weights"
+        raise ModelError(
+            f"{folder} has {found}; only safetensors are read ({_WEIGHTS} or {_INDEX}): "
+            f"save the model with save_pretrained, or take a revision that has them"
+        )
+    for file in files:
+        if not file.is_file():
+            raise ModelError(f"{folder} lacks {file.name}, which {_INDEX} names; fetch it again")
+    return files
+
+
+def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
+    """Hold the geometry that a config states against the model's own config.json.
+
+    Args:
+        folder: the model's folder.
+        layers: stated number of layers.
+        heads: stated number of query heads a layer.
+        kv_heads: stated number of key/value heads a layer.
+
+    Raises:
+        ModelError: a number differs, or config.json does not state it.
+    """
+    config = read_config(folder)
+    config = config.get("text_config", config)
+    own = {"layers": _number(config, _LAYERS), "heads": _number(config, _HEADS)}
+    shared = config.get("multi_query") and not config.get("new_decoder_architecture")
+    own["kv_heads"] = 1 if shared else _number(config, _KV_HEADS) or own["heads"]
+    for name, stated in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
+        if own[name] is None:
+            raise ModelError(
+                f"{folder / _CONFIG} does not state {name}; use a transformer with attention"
+            )
+        if stated != own[name]:
+            raise ModelError(
+                f"{name}: {stated} is stated, but {folder / _CONFIG} says {own[name]}; "
+                f"write {name}: {own[name]}"
+            )
+
+
+def fingerprint(folder: Path) -> str:
+    """Return 16 hexadecimal digits that change when a model folder's files do.
+
+    Config, tokenizer and the headers of the weights count whole, the weights themselves up to
+    4 MiB a file and by evenly spread slices above, so that 15 GB take well under a second.
+
+    Raises:
+        ModelError: config or weights are missing or damaged.
+    """
+    read_config(folder)
+    digest = hashlib.sha256()
+    names = {*_SETTINGS, *(name for names in _TOKENIZERS for name in names)}
+    for file in sorted(folder / name for name in names):
+        if file.is_file():
+            _update(digest, file.name, file.read_bytes())
+    for file in weight_files(folder):
+        _update(digest, file.name, _read_header(file))
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            for offset in _offsets(size):
+                stream.seek(offset)
+                digest.update(stream.read(_SLICE_BYTES))
+    return digest.hexdigest()[:16]
+
+
+def _update(digest: "hashlib._Hash", name: str, content: bytes) -> None:
+    digest.update(f"{name}\0{len(content)}\0".encode())
+    digest.update(content)
+
+
+def _offsets(size: int) -> list[int]:
+    """Return where to read slices: end to end in a small file, evenly spread in a large one."""
+    if size <= _SLICES * _SLICE_BYTES:
+        return list(range(0, size, _SLICE_BYTES))
+    return [step * (size - _SLICE_BYTES) // (_SLICES - 1) for step in range(_SLICES)]
+
+
+def _read_header(file: Path) -> bytes:
+    """Return the JSON header of a safetensors file, having checked that no byte is missing.
+
+    Format: 8 bytes of header length (little-endian), the header, the tensors
+    (https://huggingface.co/docs/safetensors).
+    """
+    size = file.stat().st_size
+    try:
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            header = stream.read(length) if length <= size - 8 else b""
+        tensors = json.loads(header)
+        tensors.pop("__metadata__", None)
+        end = max((tensor["data_offsets"][1] for tensor in tensors.values()), default=0)
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
+        raise ModelError(f"{file} is not a safetensors file; fetch it again") from error
+    if 8 + length + end != size:
+        raise ModelError(f"{file} has {size} bytes, not {8 + length + end}; fetch it again")
+    return header
+
+
+def _read_json(file: Path, key: str, advice: str) -> dict[str, Any]:
+    if not file.is_file():
+        raise ModelError(f"{file} is missing; {advice}")
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{file} is not JSON; {advice}") from error
+    if not isinstance(content, dict) or key not in content:
+        raise ModelError(f"{file} has no {key!r}; {advice}")
+    return content
+
+
+def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
+    values = (config.get(name) for name in names)
+    return next((value for value in values if isinstance(value, int)), None)
+
+
+def _download(hub_id: str, revision: str | None) -> Path:
+    """Download a model's files, or find them in the cache when offline; return their folder."""
+    name = f"{hub_id} (revision {revision})" if revision else hub_id
+    try:
+        folder = snapshot_download(
+            hub_id,
+            revision=revision,
+            allow_patterns=_DOWNLOADED,
+            ignore_patterns=_NOT_DOWNLOADED,
+        )
+    except errors.GatedRepoError as error:
+        raise ModelError(
+            f"{name} is gated; accept its terms at https://huggingface.co/{hub_id}, "
+            f"then log in with `hf auth login` or set HF_TOKEN"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise ModelError(
+            f"{name} does not exist; see https://huggingface.co/{hub_id}/commits for revisions"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise ModelError(
+            f"{name} is neither a folder nor on the hub; correct the name, "
+            f"or log in with `hf auth login` if it is private"
+        ) from error
+    except errors.HFValidationError as error:
+        raise ModelError(
+            f"{hub_id!r} is neither a folder nor a hub id such as 'Qwen/Qwen2.5-Math-1.5B-Instruct'"
+        ) from error
+    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
+        raise ModelError(
+            f"{name} is not in the cache and the hub cannot be reached; "
+            f"fetch it where there is network, or name a local folder"
+        ) from error
+    except OSError as error:
+        raise ModelError(
+            f"{name} cannot be downloaded ({str(error).partition(chr(10))[0]}); "
+            f"check network and free space, or set HF_HOME to another disk"
+        ) from error
+    return Path(folder)
