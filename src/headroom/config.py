@@ -399,7 +399,7 @@ def _describe(problem: Any) -> str:
 def _section(location: tuple[Any, ...]) -> type[_Section]:
     """Return the section class that a validation error's location points at."""
     section: type[_Section] = Config
-    nested = {
+    nested: dict[Any, type[_Section]] = {
         "models": Model,
         "questions": Questions,
         "decodings": Decoding,

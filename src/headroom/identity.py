@@ -2,20 +2,22 @@
 
 The key of a model, question set, decoding or embedder is its config name, a hyphen, and 8 hex
 digits of the settings that decide its content. Two configs whose settings agree share a key, and
-with it the store; settings that only change speed (batch size, device) are left out.
+with it the store; settings that only change speed (batch size, device) are left out. The attention
+implementation stays in: in half precision it changes tokens.
 """
 
 import hashlib
 import json
 from typing import Any, Literal
 
+from headroom import __version__
 from headroom.config import Config
 from headroom.errors import ConfigError
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
 
 _DIGITS = 8
-_SPEED_ONLY = {"device", "batch_size", "attention", "billions"}
+_SPEED_ONLY = {"device", "batch_size", "billions"}
 _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
 
 
@@ -36,6 +38,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     if kind == "models" and section.source and _is_folder(section.source):
         dropped = dropped | {"source"}  # its fingerprint, `revision`, names the content
     kept = {key: value for key, value in values.items() if key not in dropped}
+    if (kind == "models" and section.train) or (kind == "questions" and section.generated):
+        kept["version"] = __version__  # the code that makes it is part of what it is
     if kind == "embedders" and section.model:
         kept["model"] = settings(config, "models", section.model)
     if kind == "questions":
@@ -64,6 +68,7 @@ def source_key(config: Config, name: str) -> str:
         "split": section.split,
         "revision": section.revision,
         "seed": section.seed if section.generated else None,
+        "version": __version__ if section.generated else None,
     }
     return f"{section.benchmark}-{section.split}-{digest(values)}"
 

@@ -11,6 +11,7 @@ MODEL = "results/store/models/{model}/model.json"
 CHECKPOINT = "results/store/models/{model}/checkpoint"
 SOURCE = "results/store/sources/{source}.parquet"
 QUESTIONS = "results/store/questions/{questions}.parquet"
+EMBEDDER = "results/store/embedders/{embedder}.json"
 EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
 ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
 

@@ -87,7 +87,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def git_commit() -> str | None:
-    """Return the commit of the source tree, with ``+changes`` if it was edited; None outside git."""
+    """Return the source tree's commit, with ``+changes`` if it was edited; None outside git."""
     folder = Path(__file__).parent
     git = ["git", "-C", str(folder)]
     try:

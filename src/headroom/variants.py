@@ -21,9 +21,9 @@ _HEAD = re.compile(r"L(\d{2,})H(\d{2,})")
 @total_ordering
 @dataclass(frozen=True)
 class Variant:
-    """One model variant: ``Variant()`` is the base model, ``Variant(5, 3)`` lacks head 3 of layer 5.
+    """One model variant: ``Variant()`` is the base model, ``Variant(5, 3)`` lacks a head.
 
-    Layers and query heads count from 0.
+    Layers and query heads count from 0, so the latter is the model without head 3 of layer 5.
     """
 
     layer: int | None = None

@@ -1,0 +1,35 @@
+from snakemake.utils import min_version
+
+min_version("9.20")
+
+# The demo is the default; none of its keys leaks into another config.
+if not config:
+
+    configfile: f"{workflow.basedir}/config/demo.yaml"
+
+
+report: "workflow/report/workflow.rst"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/benchmarks.smk"
+include: "workflow/rules/models.smk"
+include: "workflow/rules/sweep.smk"
+include: "workflow/rules/sprint.smk"
+include: "workflow/rules/figures.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        of_run(paths.REPORT),
+
+
+rule answers:
+    input:
+        [file for batch in BATCHES for file in batch.answers(CONFIG)],
+
+
+rule fetch:
+    input:
+        FETCHED,

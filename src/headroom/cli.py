@@ -1,0 +1,224 @@
+"""The command line: one subcommand a rule, and what a user asks before the start.
+
+Each subcommand parses its arguments, sets up logging and calls one function; nothing is computed
+here, and nothing heavy is imported before it is known what to call. Exit status: 0 done, 2 bad
+input (one line says what), 130 interrupted, 1 a bug (traceback in the log).
+"""
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headroom import __version__
+from headroom.config import Config, load
+from headroom.errors import ConfigError, HeadroomError
+from headroom.identity import name_of
+from headroom.variants import Variant
+
+_DESCRIPTION = """\
+What does a reasoning model gain by losing an attention head?
+
+The workflow runs these commands, one a job; `snakemake --cores 2` runs them all. By hand:
+
+  headroom check config/sprint.yaml    whether a config, its data and its models are sound
+  headroom plan config/sprint.yaml     what a config will cost, before anything starts
+"""
+
+_LOG = logging.getLogger("headroom")
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A command that a rule of the workflow calls: `function(config, **wildcards)`.
+
+    Only the `online` ones may reach for the network; all others find what those fetched.
+    """
+
+    name: str
+    help: str
+    function: str
+    wildcards: tuple[str, ...] = ()
+    online: bool = False
+
+
+_RULES = (
+    _Rule("source", "Read one split, whole.", "stages:read_source", ("source",), online=True),
+    _Rule("questions", "Draw a question set.", "stages:draw_questions", ("questions",)),
+    _Rule("model", "Fetch or train a model.", "stages:prepare_model", ("model",), online=True),
+    _Rule("embedder", "Fetch an embedder.", "stages:prepare_embedder", ("embedder",), online=True),
+    _Rule(
+        "embed",
+        "Embed the questions of a set.",
+        "stages:embed_questions",
+        ("embedder", "questions"),
+    ),
+    _Rule(
+        "generate",
+        "Answer a question set with one model variant.",
+        "generation.job:run",
+        ("model", "decoding", "questions", "variant"),
+    ),
+    _Rule(
+        "grade",
+        "Judge all answers to a question set; gather Z.",
+        "stages:grade",
+        ("model", "decoding", "questions"),
+    ),
+    _Rule(
+        "compare",
+        "Compare prompts and grading rules on the base model.",
+        "stages:compare",
+        ("comparison",),
+    ),
+    _Rule("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
+    _Rule("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
+    _Rule("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
+    _Rule("table", "Write the tables of a sweep.", "figures.job:write_tables", ("sweep",)),
+    _Rule("violins", "Draw the gains of all sweeps.", "figures.job:draw_violins"),
+    _Rule("levels", "Draw the gains by MATH level.", "figures.job:draw_levels"),
+    _Rule(
+        "heatmap",
+        "Draw head × subject of one layer.",
+        "figures.job:draw_heatmap",
+        ("sweep", "layer"),
+    ),
+    _Rule("curves", "Draw Pass@N of a selector.", "figures.job:draw_curves", ("selector",)),
+    _Rule("report", "Write the report of a run.", "figures.job:write_report"),
+)
+
+_HELP = {
+    "source": "key of a benchmark's split",
+    "questions": "key of a question set",
+    "model": "key of a model",
+    "decoding": "key of a decoding",
+    "variant": "base, or layer and head as in L05H03",
+    "embedder": "key of an embedder",
+    "comparison": "name of a comparison",
+    "selector": "name of a selector",
+    "sweep": "name of a sweep",
+    "layer": "layer, counted from 0",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status."""
+    options = vars(_parser().parse_args(arguments))
+    log = options.pop("log", None)
+    _set_up_logging(log)
+    try:
+        options.pop("handler")(**options)
+    except HeadroomError as error:
+        _LOG.error("error: %s", error)
+        return 2
+    except KeyboardInterrupt:
+        _LOG.error("interrupted; what is finished is kept")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except Exception as error:
+        if log is None:
+            raise
+        message = " ".join(str(error).split())
+        _LOG.error("failed: %s: %s (traceback in %s)", type(error).__name__, message, log)
+        _LOG.debug("traceback", exc_info=True)
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="headroom",
+        description=_DESCRIPTION,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"headroom {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, help_text, handler in (
+        ("check", "Check a config, its data and its models, before anything starts.", _check),
+        ("plan", "Say what a config will cost: jobs, tokens, GPU hours, disk.", _plan),
+    ):
+        command = commands.add_parser(name, help=help_text, description=help_text)
+        command.add_argument("config", type=Path, help="for example config/sprint.yaml")
+        command.set_defaults(handler=handler)
+    for rule in _RULES:
+        command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
+        command.add_argument("--config", type=Path, required=True, help="config file of the run")
+        command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
+        for wildcard in rule.wildcards:
+            command.add_argument(f"--{wildcard}", required=True, help=_HELP[wildcard])
+        command.set_defaults(handler=_call, rule=rule)
+    return parser
+
+
+def _set_up_logging(log: Path | None) -> None:
+    """Send progress to the terminal, and everything, tracebacks included, to the log file."""
+    _LOG.setLevel(logging.DEBUG)
+    _LOG.propagate = False
+    terminal = logging.StreamHandler()
+    terminal.setLevel(logging.INFO)
+    terminal.setFormatter(logging.Formatter("headroom: %(message)s"))
+    _LOG.handlers = [terminal]
+    if log is not None:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = logging.FileHandler(log, mode="w", encoding="utf-8")
+        file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        _LOG.addHandler(file)
+
+
+def _call(config: Path, rule: _Rule, **wildcards: str) -> None:
+    """Call a rule's function with the config names that its wildcards, keys, stand for."""
+    if not rule.online:
+        os.environ["HF_HUB_OFFLINE"] = "1"
+    loaded = load(config)
+    names = {wildcard: _name(loaded, wildcard, value) for wildcard, value in wildcards.items()}
+    module, attribute = rule.function.split(":")
+    getattr(importlib.import_module(f"headroom.{module}"), attribute)(loaded, **names)
+
+
+def _name(config: Config, wildcard: str, value: str) -> Any:
+    match wildcard:
+        case "model":
+            return name_of(config, "models", value)
+        case "questions":
+            return name_of(config, "questions", value)
+        case "decoding":
+            return name_of(config, "decodings", value)
+        case "embedder":
+            return name_of(config, "embedders", value)
+        case "variant":
+            return Variant.parse(value)
+        case "layer":
+            return int(value)
+        case "comparison" | "selector" | "sweep":
+            section = getattr(config, f"{wildcard}s")
+            if value not in section:
+                raise ConfigError(
+                    f"{wildcard} {value!r} is not in the config: {', '.join(section)}"
+                )
+    return value
+
+
+def _check(config: Path) -> None:
+    from headroom.resolve import preflight, resolve
+
+    resolved = resolve(load(config))
+    preflight(resolved)
+    print(f"{config} is sound: run {resolved.run!r} can start")
+
+
+def _plan(config: Path) -> None:
+    from headroom.estimate import describe
+    from headroom.resolve import resolve
+
+    print(describe(resolve(load(config))))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

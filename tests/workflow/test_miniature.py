@@ -1,0 +1,150 @@
+"""The demo in miniature, through the real Snakefile: everything is made, and made once."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from conftest import MINIATURE, Snakemake, contents, facts, planned, snakemake_in
+
+from headroom.config import parse
+from headroom.plan import batches
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A folder in which the miniature has run once, and what Snakemake printed."""
+    folder = tmp_path_factory.mktemp("finished")
+    done = snakemake_in(folder)(MINIATURE)
+    return folder, done.stdout + done.stderr
+
+
+@pytest.fixture
+def copied(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of the finished folder, to change."""
+    shutil.copytree(finished[0], tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_one_job_answers_each_head(finished: tuple[Path, str]) -> None:
+    for batch in batches(parse(MINIATURE)):
+        for file in batch.answers(parse(MINIATURE)):
+            assert (finished[0] / file).is_file()
+            assert facts(finished[0] / file)["seconds"] > 0
+
+
+def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
+    run = finished[0] / "results/mini"
+    for name in (
+        "tables/math.md",
+        "tables/math.tex",
+        "tables/math.csv",
+        "figures/violins.png",
+        "figures/violins.pdf",
+        "figures/levels.png",
+        "figures/heatmap_math_L01.png",
+        "figures/pass_at_n_math.pdf",
+        "sprint/math/selector.safetensors",
+        "comparisons/math.csv",
+        "report.html",
+        "config.json",
+    ):
+        assert (run / name).stat().st_size > 0, name
+
+
+def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(
+    finished: tuple[Path, str],
+) -> None:
+    (file,) = (finished[0] / "results/mini/accuracy").glob("*/greedy-*/test-*.parquet")
+    matrix = pd.read_parquet(file)
+    assert len(matrix) == 14
+    assert list(matrix.columns[3:]) == ["base", "L01H00", "L01H04"]
+    assert matrix[["base", "L01H00", "L01H04"]].isin([0, 1]).all(axis=None)
+
+
+def test_run_names_its_report_at_the_end(finished: tuple[Path, str]) -> None:
+    assert "results/mini/report.html" in finished[1].splitlines()[-1]
+
+
+def test_nothing_to_do_is_said_at_once(finished: tuple[Path, str]) -> None:
+    start = time.monotonic()
+    done = snakemake_in(finished[0])(MINIATURE)
+    assert "Nothing to be done" in done.stdout + done.stderr
+    assert time.monotonic() - start < 10
+
+
+def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> None:
+    values: dict[str, Any] = {**MINIATURE, "run": "second", "selectors": {}, "comparisons": {}}
+    values["sweeps"] = {"more": {"model": "tiny", "questions": "test", "layers": [1]}}
+    counts = planned(snakemake_in(copied)(values, "--dry-run"))
+    assert counts["generate"] == 4  # heads 1, 2, 3 and 5; base, 0 and 4 are in the store
+    assert not {"train_reasoner", "source", "questions"} & set(counts)
+
+
+def test_a_run_is_remade_from_an_archived_store_without_model_or_benchmark(copied: Path) -> None:
+    before = contents(copied / "results/mini")
+    shutil.rmtree(copied / "results/mini")
+    shutil.rmtree(copied / "results/store/models")
+    shutil.rmtree(copied / "results/store/sources")
+    done = snakemake_in(copied)(MINIATURE)
+    assert "train_reasoner" not in planned(done)
+    after = contents(copied / "results/mini")
+    assert after.keys() == before.keys()
+    different = [name for name in before if before[name] != after[name]]
+    assert different == ["report.html"] or not different  # it states times from the records
+
+
+def test_growing_a_question_set_keeps_finished_answers(copied: Path) -> None:
+    values = {**MINIATURE, "run": "grown", "selectors": {}, "comparisons": {}}
+    values["questions"] = {"test": {**MINIATURE["questions"]["test"], "n": 17}}
+    values["sweeps"] = {"math": {**MINIATURE["sweeps"]["math"], "heads": [4]}}
+    snakemake_in(copied)(values)
+    for variant in ("base", "L01H04"):
+        folder = copied / "results/store"
+        files = sorted(folder.glob(f"tiny-*/greedy-*/test-*/{variant}.parquet"))
+        old, new = sorted((pd.read_parquet(file) for file in files), key=len)
+        assert len(old) == 14
+        assert len(new) == 17
+        pd.testing.assert_frame_equal(old, new.head(14))
+        records = sorted(facts(file).get("reused", 0) for file in files)
+        assert records == [0, 14]
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_files(
+    finished: tuple[Path, str], snakemake: Snakemake, tmp_path: Path
+) -> None:
+    import os
+    import signal
+    import subprocess
+    import sys
+
+    import yaml
+    from conftest import ROOT
+
+    (tmp_path / "mini.yaml").write_text(yaml.safe_dump(MINIATURE), encoding="utf-8")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["--directory", str(tmp_path), "--configfile", str(tmp_path / "mini.yaml")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    running = subprocess.Popen(
+        [*command, "--cores", "2"],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 200
+    while not list(tmp_path.glob("results/store/tiny-*/*/*/*.parquet")):
+        assert running.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    snakemake(MINIATURE, "--unlock")
+    snakemake(MINIATURE, "--cores", "2", "--rerun-incomplete")
+    undisturbed, resumed = contents(finished[0] / "results"), contents(tmp_path / "results")
+    assert resumed.keys() == undisturbed.keys()
+    different = {name for name in resumed if resumed[name] != undisturbed[name]}
+    assert different <= {"mini/report.html"}

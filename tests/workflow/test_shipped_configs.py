@@ -1,0 +1,60 @@
+"""Every config that ships can be planned, and says what the README says of it."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, Snakemake, planned
+
+from headroom.config import load
+from headroom.plan import batches
+
+SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
+def test_a_shipped_config_can_be_planned(config: Path, snakemake: Snakemake) -> None:
+    start = time.monotonic()
+    counts = planned(snakemake(config, "--dry-run"))
+    assert time.monotonic() - start < 15
+    assert counts["generate"] == sum(len(batch.variants) for batch in batches(load(config)))
+    assert counts["report_page"] == 1
+
+
+def test_readme_states_the_number_of_jobs_of_the_paper(snakemake: Snakemake) -> None:
+    counts = planned(snakemake(ROOT / "config/sprint.yaml", "--dry-run"))
+    stated = re.search(r"plans ([\d,]+) jobs, ([\d,]+) of them", (ROOT / "README.md").read_text())
+    assert stated, "README.md does not say how many jobs config/sprint.yaml plans"
+    numbers = [int(number.replace(",", "")) for number in stated.groups()]
+    assert numbers == [counts["total"], counts["generate"]]
+
+
+def test_the_demo_is_the_default(snakemake: Snakemake) -> None:
+    assert planned(snakemake(None, "--dry-run")) == planned(
+        snakemake(ROOT / "config/demo.yaml", "--dry-run")
+    )
+
+
+def test_no_key_of_the_demo_leaks_into_another_config(snakemake: Snakemake) -> None:
+    done = snakemake(ROOT / "config/sprint.yaml", "--dry-run")
+    text = done.stdout + done.stderr
+    assert "results/sprint/" in text
+    assert "generated_math" not in text
+    assert "reasoner" not in text
+
+
+def test_the_papers_layers_and_heads_are_in_the_config() -> None:
+    config = load(ROOT / "config/sprint.yaml")
+    variants = {
+        (batch.model, batch.questions): len(batch.variants) - 1
+        for batch in batches(config)
+        if batch.decoding == "greedy"
+    }
+    assert variants["llama3-8b", "math500"] == 4 * 32
+    assert variants["qwen2.5-math-7b", "math500"] == 4 * 28
+    assert variants["qwen2.5-7b", "math500"] == 4 * 28
+    # Layers 0, 5, 15, 27 of the table, 21 of Figure 5, and 10, 20, 25 of SPRINT.
+    assert variants["qwen2.5-math-1.5b", "math500"] == 8 * 12
+    for questions in ("math_train", "gsm8k_train", "gsm8k_test"):
+        assert variants["qwen2.5-math-1.5b", questions] == 5 * 12

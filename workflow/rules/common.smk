@@ -1,0 +1,110 @@
+# The config is checked whole, and every input that can be looked at, before the first job.
+import sys
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from headroom import paths
+from headroom.config import parse
+from headroom.errors import HeadroomError
+from headroom.identity import digest, key, source_key
+from headroom.plan import batches, find_batch, pool
+from headroom.resolve import preflight, resolve
+from headroom.tables import write_json
+from headroom.variants import PATTERN
+
+
+def checked(values):
+    try:
+        resolved = resolve(parse(values))
+        if workflow.is_main_process:
+            preflight(resolved)
+    except HeadroomError as error:
+        raise WorkflowError(str(error)) from None
+    return resolved
+
+
+CONFIG = checked(config)
+RUN = CONFIG.run
+BATCHES = batches(CONFIG)
+KEYS = {
+    kind: {key(CONFIG, kind, name): name for name in getattr(CONFIG, kind)}
+    for kind in ("models", "questions", "decodings", "embedders")
+}
+TRAINED = [k for k, name in KEYS["models"].items() if CONFIG.models[name].train]
+FETCHED = [
+    *(paths.MODEL.format(model=k) for k in KEYS["models"] if k not in TRAINED),
+    *(
+        paths.SOURCE.format(source=source_key(CONFIG, name))
+        for name, questions in CONFIG.questions.items()
+        if not questions.generated
+    ),
+    *(
+        paths.EMBEDDER.format(embedder=k)
+        for k, name in KEYS["embedders"].items()
+        if CONFIG.embedders[name].source
+    ),
+]
+
+
+# A job reads the resolved config from here. It is no rule's input: settings that decide a file's
+# content are in the file's path or in its rule's params, so that other edits rerun nothing.
+onstart:
+    write_json(Path(of_run(paths.CONFIG)), CONFIG.model_dump(mode="json"))
+
+
+onsuccess:
+    print(f"Done. Open {of_run(paths.REPORT)}", file=sys.stderr)
+
+
+wildcard_constraints:
+    variant=PATTERN,
+    model="|".join(KEYS["models"]) or "none",
+    questions="|".join(KEYS["questions"]) or "none",
+    decoding="|".join(KEYS["decodings"]) or "none",
+    embedder="|".join(KEYS["embedders"]) or "none",
+    sweep="|".join(CONFIG.sweeps) or "none",
+    selector="|".join(CONFIG.selectors) or "none",
+    comparison="|".join(CONFIG.comparisons) or "none",
+    layer=r"\d{2,}",
+    suffix="pdf|png",
+
+
+def of_run(template):
+    """Return a template of a run's file with this run's name filled in."""
+    return template.replace("{run}", RUN)
+
+
+def log_of(template):
+    """Return the log file of a rule: the wildcards of its output, under the run's logs."""
+    return f"{paths.LOG.format(run=RUN)}/{template}.log"
+
+
+def command(verb, *names):
+    """Return the shell command of a rule: `headroom VERB` with the rule's wildcards."""
+    arguments = " ".join(f"--{name} {{wildcards.{name}}}" for name in names)
+    return f"headroom {verb} --config {of_run(paths.CONFIG)} --log {{log}} {arguments}"
+
+
+def accuracy(model, decoding, questions):
+    """Return the accuracy matrix of config names."""
+    return run_table(paths.ACCURACY, model, decoding, questions)
+
+
+def graded(model, decoding, questions):
+    """Return the graded answers of config names."""
+    return run_table(paths.GRADED, model, decoding, questions)
+
+
+def run_table(template, model, decoding, questions):
+    return of_run(template).format(
+        model=key(CONFIG, "models", model),
+        decoding=key(CONFIG, "decodings", decoding),
+        questions=key(CONFIG, "questions", questions),
+    )
+
+
+def gigabytes(wildcards):
+    """Return the weights' size in GB."""
+    model = CONFIG.models[KEYS["models"][wildcards.model]]
+    return model.billions * (4 if model.dtype == "float32" else 2)

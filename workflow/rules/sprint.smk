@@ -1,0 +1,78 @@
+# SPRINT: a selector matches questions with heads; Pass@N holds it against its baselines.
+
+
+def selector(wildcards):
+    return CONFIG.selectors[wildcards.selector]
+
+
+def selector_settings(wildcards):
+    return digest(selector(wildcards).model_dump(mode="json"))
+
+
+def embeddings(name, questions):
+    return paths.EMBEDDINGS.format(
+        embedder=key(CONFIG, "embedders", name),
+        questions=key(CONFIG, "questions", questions),
+    )
+
+
+rule train_selector:
+    input:
+        accuracy=lambda w: accuracy(
+            selector(w).model, selector(w).decoding, selector(w).train
+        ),
+        embeddings=lambda w: embeddings(selector(w).embedder, selector(w).train),
+    output:
+        selector=of_run(paths.SELECTOR),
+        choice=report(
+            of_run(paths.CHOICE),
+            caption="../report/choice.rst",
+            category="SPRINT",
+            labels={"selector": "{selector}"},
+        ),
+    log:
+        log_of("train_selector/{selector}"),
+    params:
+        settings=selector_settings,
+    shell:
+        command("train-selector", "selector")
+
+
+rule rank_heads:
+    input:
+        selector=of_run(paths.SELECTOR),
+        embeddings=lambda w: embeddings(selector(w).embedder, selector(w).test),
+    output:
+        of_run(paths.RANKING),
+    log:
+        log_of("rank_heads/{selector}"),
+    shell:
+        command("rank-heads", "selector")
+
+
+def evaluated(wildcards):
+    chosen = selector(wildcards)
+    return {
+        "train": accuracy(chosen.model, chosen.decoding, chosen.train),
+        "test": accuracy(chosen.model, chosen.decoding, chosen.test),
+        "graded": graded(chosen.model, chosen.decoding, chosen.test),
+        "sampled": [
+            graded(chosen.model, decoding, chosen.test) for decoding in chosen.sampling
+        ],
+    }
+
+
+rule evaluate:
+    input:
+        unpack(evaluated),
+        ranking=of_run(paths.RANKING),
+    output:
+        curves=of_run(paths.CURVES),
+        paired=of_run(paths.PAIRED),
+    log:
+        log_of("evaluate/{selector}"),
+    params:
+        settings=selector_settings,
+        seed=CONFIG.seed,
+    shell:
+        command("evaluate", "selector")

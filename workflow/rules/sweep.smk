@@ -1,0 +1,73 @@
+# The sweep: one job for each (model, layer, head) and one for the base model, then grading.
+
+
+rule generate:
+    input:
+        model=paths.MODEL,
+        questions=paths.QUESTIONS,
+    output:
+        paths.ANSWERS,
+    log:
+        log_of("generate/{model}/{decoding}/{questions}/{variant}"),
+    resources:
+        mem_mb=lambda wildcards, attempt: int(
+            attempt * (4000 + 2500 * gigabytes(wildcards))
+        ),
+        runtime=lambda wildcards, attempt: int(
+            attempt * (60 + 15 * gigabytes(wildcards))
+        ),
+    shell:
+        command("generate", "model", "decoding", "questions", "variant")
+
+
+def answers(wildcards):
+    names = [KEYS[f"{kind}s"][wildcards[kind]] for kind in ("model", "decoding")]
+    names.append(KEYS["questions"][wildcards.questions])
+    return find_batch(CONFIG, *names).answers(CONFIG)
+
+
+rule grade:
+    input:
+        answers=answers,
+        questions=paths.QUESTIONS,
+    output:
+        graded=of_run(paths.GRADED),
+        accuracy=of_run(paths.ACCURACY),
+    log:
+        log_of("grade/{model}/{decoding}/{questions}"),
+    threads: workflow.cores or 1
+    params:
+        grading=CONFIG.grading,
+    shell:
+        command("grade", "model", "decoding", "questions")
+
+
+def compared(wildcards):
+    comparison = CONFIG.comparisons[wildcards.comparison]
+    keys = {
+        "model": key(CONFIG, "models", comparison.model),
+        "questions": key(CONFIG, "questions", comparison.questions),
+        "variant": "base",
+    }
+    return [
+        paths.QUESTIONS.format(**keys),
+        *(
+            paths.ANSWERS.format(decoding=key(CONFIG, "decodings", decoding), **keys)
+            for decoding in comparison.decodings
+        ),
+    ]
+
+
+rule compare:
+    input:
+        compared,
+    output:
+        of_run(paths.COMPARISON),
+    log:
+        log_of("compare/{comparison}"),
+    params:
+        settings=lambda wildcards: digest(
+            CONFIG.comparisons[wildcards.comparison].model_dump(mode="json")
+        ),
+    shell:
+        command("compare", "comparison")
