@@ -1,73 +1,11 @@
 """Runs of the real Snakefile, in miniature."""
 
 import copy
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-
-ROOT = Path(__file__).parents[2]
-
-MINIATURE: dict[str, Any] = {
-    "run": "mini",
-    "models": {
-        "tiny": {
-            "train": {
-                "steps": 3,
-                "layers": 2,
-                "hidden": 40,
-                "query_heads": 6,
-                "kv_heads": 3,
-                "head_dim": 8,
-                "intermediate": 56,
-                "vocabulary": 300,
-                "batch_size": 4,
-            },
-            "layers": 2,
-            "heads": 6,
-            "kv_heads": 3,
-            "billions": 0.0001,
-            "dtype": "float32",
-            "device": "cpu",
-        }
-    },
-    "questions": {
-        "test": {"benchmark": "generated_math", "split": "test", "n": 14, "sampling": "first"},
-        "train": {"benchmark": "generated_math", "split": "train", "n": 15, "sampling": "first"},
-    },
-    "decodings": {
-        "greedy": {"max_new_tokens": 9},
-        "authors": {"prompt": "authors", "max_new_tokens": 9},
-        "T0.6": {"temperature": 0.6, "top_k": 40, "top_p": 0.95, "samples": 3, "max_new_tokens": 9},
-    },
-    "embedders": {"tiny": {"model": "tiny"}},
-    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 4]}},
-    "selectors": {
-        "math": {
-            "model": "tiny",
-            "train": "train",
-            "test": "test",
-            "embedder": "tiny",
-            "layers": [1],
-            "heads": [0, 4],
-            "sampling": ["T0.6"],
-            "dimension": [3],
-            "diversity": [0.0, 0.1],
-            "epochs": 4,
-            "seeds": [0],
-            "shortlist": [1, 2],
-            "max_n": 2,
-            "bootstrap": 50,
-        }
-    },
-    "comparisons": {"math": {"model": "tiny", "questions": "test"}},
-}
+from mini import MINIATURE, Snakemake, snakemake_in
 
 
 @pytest.fixture
@@ -76,80 +14,10 @@ def miniature() -> dict[str, Any]:
     return copy.deepcopy(MINIATURE)
 
 
-Snakemake = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def snakemake_in(folder: Path) -> Snakemake:
-    """Return a function that runs the real Snakefile on config values, in a folder."""
-
-    def run(
-        values: dict[str, Any] | Path | None, *arguments: str, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
-        command += ["--directory", str(folder)]
-        if isinstance(values, dict):
-            file = folder / f"{values.get('run', 'config')}.yaml"
-            file.write_text(yaml.safe_dump(values), encoding="utf-8")
-            command += ["--configfile", str(file)]
-        elif values is not None:
-            command += ["--configfile", str(values)]
-        command += arguments or ("--cores", "2")
-        bin_folder = str(Path(sys.executable).parent)
-        environment = {
-            **os.environ,
-            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=500, check=False
-        )
-        if check and done.returncode:
-            raise AssertionError(f"snakemake failed:\n{done.stdout}\n{done.stderr}")
-        return done
-
-    return run
-
-
 @pytest.fixture
 def snakemake(tmp_path: Path) -> Snakemake:
     """Run the real Snakefile in an empty folder."""
     return snakemake_in(tmp_path)
-
-
-def planned(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Return the number of jobs of each rule that a dry run announced."""
-    text = done.stdout + done.stderr
-    counts: dict[str, int] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        if line.split() == ["job", "count"]:
-            next(lines)
-            for row in lines:
-                cells = row.split()
-                if len(cells) != 2:
-                    break
-                counts[cells[0]] = int(cells[1])
-            break
-    return counts
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Return the data files of a run by name, without records, logs and hidden files."""
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file()
-        and not file.name.endswith(".run.json")
-        and not {"logs", ".snakemake"} & set(file.parts)
-        and not file.name.startswith(".")
-    }
-
-
-def facts(file: Path) -> dict[str, Any]:
-    """Return the record beside a file."""
-    loaded: dict[str, Any] = json.loads(Path(f"{file}.run.json").read_text(encoding="utf-8"))
-    return loaded
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import MINIATURE, Snakemake
+from mini import MINIATURE, Snakemake
 
 from headroom import cli
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import MINIATURE, Snakemake, contents, facts, planned, snakemake_in
+from mini import MINIATURE, Snakemake, contents, facts, planned, snakemake_in
 
 from headroom.config import parse
 from headroom.plan import batches
@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(
     import sys
 
     import yaml
-    from conftest import ROOT
+    from mini import ROOT
 
     (tmp_path / "mini.yaml").write_text(yaml.safe_dump(MINIATURE), encoding="utf-8")
     command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]

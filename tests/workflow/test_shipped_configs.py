@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Snakemake, planned
+from mini import ROOT, Snakemake, planned
 
 from headroom.config import load
 from headroom.plan import batches
