@@ -1,0 +1,1 @@
+"""Question sets: from the hub, from a local file, or generated here."""

@@ -1,0 +1,103 @@
+"""Generated benchmarks: MATH-like and GSM8K-like questions that need no download.
+
+Each question text belongs for ever to one of three disjoint shares: test, train, or the corpus
+that the embedded reasoner learns from. The text's own hash decides, so no question of either
+split is ever a training document, whatever the seeds and sizes, and growing a question set leaves
+the reasoner as it is.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from random import Random
+from typing import Literal
+
+import pandas as pd
+
+from headroom import tables
+from headroom.benchmarks import templates_gsm8k, templates_math
+from headroom.benchmarks.problem import Problem
+from headroom.errors import BenchmarkError
+
+Benchmark = Literal["generated_math", "generated_gsm8k"]
+Split = Literal["train", "test"]
+
+LEVELS = (1, 2, 3, 4, 5)
+_MATH_IN_CORPUS = 0.75
+_TRIES = 10_000
+
+
+def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFrame:
+    """Make the first n questions of a split, in the columns of `tables.QUESTIONS`.
+
+    Question i depends on (benchmark, split, seed, i) alone, so growing n keeps earlier questions.
+    All texts are distinct, inside a split and across splits. Subjects and levels take turns.
+
+    Raises:
+        BenchmarkError: the templates cannot make n distinct questions.
+    """
+    seen: set[str] = set()
+    rows = []
+    for index in range(n):
+        subject, level = _cell(index)
+        rng = Random(f"{benchmark}/{split}/{seed}/{index}")
+        problem = _new_problem(benchmark, split, subject, level, rng, seen)
+        if problem is None:
+            raise BenchmarkError(
+                f"n: {n} is more than {benchmark}/{split} can make; ask for at most {index}"
+            )
+        seen.add(problem.question)
+        math = benchmark == "generated_math"
+        rows.append(
+            {
+                "question_id": f"{benchmark}/{split}/{index:05d}",
+                "split": split,
+                "subject": subject if math else None,
+                "level": level if math else None,
+                **problem._asdict(),
+                "source_row": index,
+            }
+        )
+    return pd.DataFrame(rows, columns=tables.QUESTIONS.names)
+
+
+def corpus(n: int, seed: int) -> Iterator[Problem]:
+    """Yield n training documents of both benchmarks, none of them a question of any split."""
+    rng = Random(f"corpus/{seed}")
+    while n:
+        benchmark: Benchmark = (
+            "generated_math" if rng.random() < _MATH_IN_CORPUS else "generated_gsm8k"
+        )
+        subject, level = rng.choice(list(templates_math.SUBJECTS)), rng.choice(LEVELS)
+        problem = _problem(benchmark, subject, level, rng)
+        if _share(problem.question) == "corpus":
+            n -= 1
+            yield problem
+
+
+def _cell(index: int) -> tuple[str, int]:
+    subjects = list(templates_math.SUBJECTS)
+    return subjects[index % len(subjects)], LEVELS[index // len(subjects) % len(LEVELS)]
+
+
+def _new_problem(
+    benchmark: Benchmark, split: Split, subject: str, level: int, rng: Random, seen: set[str]
+) -> Problem | None:
+    for _ in range(_TRIES):
+        problem = _problem(benchmark, subject, level, rng)
+        if _share(problem.question) == split and problem.question not in seen:
+            return problem
+    return None
+
+
+def _problem(benchmark: Benchmark, subject: str, level: int, rng: Random) -> Problem:
+    if benchmark == "generated_math":
+        templates = templates_math.SUBJECTS[subject]
+    else:
+        templates = templates_gsm8k.TEMPLATES
+    return rng.choice(templates)(rng, level)
+
+
+def _share(question: str) -> Literal["test", "train", "corpus"]:
+    """Return the share that a text belongs to: an eighth each for test and train."""
+    byte = hashlib.sha256(question.encode()).digest()[0]
+    return {0: "test", 1: "train"}.get(byte % 8, "corpus")  # type: ignore[return-value]

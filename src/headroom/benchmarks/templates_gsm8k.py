@@ -1,0 +1,133 @@
+"""Templates of the GSM8K-like benchmark: word problems with names, things and whole numbers.
+
+A template draws names, things and numbers from `rng`; `level`, 1 to 5, sets the size of the
+numbers. Solutions take two to four steps; answers are whole numbers.
+"""
+
+from random import Random
+
+from headroom.benchmarks.problem import Problem, Template, box, by_level
+
+_NAMES = ["Ada", "Ben", "Eva", "Ivan", "Lea", "Max", "Nina", "Omar", "Sam", "Tom"]
+_THINGS = ["apples", "books", "cards", "coins", "pens", "stamps"]
+
+
+def shopping(rng: Random, level: int) -> Problem:
+    """Total price of two purchases."""
+    name, (first, second) = rng.choice(_NAMES), rng.sample(_THINGS, 2)
+    high = by_level(level, 5, 7, 9, 12, 15)
+    a, b, c, d = (rng.randint(2, high) for _ in range(4))
+    return Problem(
+        f"{name} buys {a} {first} for ${b} each and {c} {second} for ${d} each. "
+        f"How many dollars does {name} spend?",
+        rf"The {first} cost ${a}\cdot{b}={a * b}$. The {second} cost ${c}\cdot{d}="
+        rf"{c * d}$. Total: ${a * b}+{c * d}={box(a * b + c * d)}$.",
+        str(a * b + c * d),
+    )
+
+
+def change(rng: Random, level: int) -> Problem:
+    """Change from a banknote."""
+    name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
+    count, price = (rng.randint(2, by_level(level, 6, 8, 9, 12, 16)) for _ in range(2))
+    cost = count * price
+    paid = cost + rng.randint(1, by_level(level, 20, 40, 60, 80, 99))
+    return Problem(
+        f"{name} buys {count} {thing} for ${price} each and pays with ${paid}. "
+        f"How many dollars does {name} get back?",
+        rf"The {thing} cost ${count}\cdot{price}={cost}$. "
+        f"Change: ${paid}-{cost}={box(paid - cost)}$.",
+        str(paid - cost),
+    )
+
+
+def give_and_buy(rng: Random, level: int) -> Problem:
+    """Things given away, then more bought by the bag."""
+    (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
+    start = rng.randint(8, by_level(level, 20, 40, 60, 90, 200))
+    given = rng.randint(2, start - 2)
+    bags, each = (rng.randint(2, by_level(level, 5, 6, 8, 10, 15)) for _ in range(2))
+    rest = start - given
+    return Problem(
+        f"{name} has {start} {thing}, gives {given} to {friend} and buys {bags} bags of {each} "
+        f"{thing}. How many {thing} does {name} have now?",
+        rf"After giving: ${start}-{given}={rest}$. The bags hold ${bags}\cdot{each}="
+        rf"{bags * each}$. Total: ${rest}+{bags * each}={box(rest + bags * each)}$.",
+        str(rest + bags * each),
+    )
+
+
+def times_as_many(rng: Random, level: int) -> Problem:
+    """Two people's things together, one having several times as many."""
+    (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
+    own = rng.randint(2, by_level(level, 12, 20, 30, 50, 90))
+    times = rng.randint(2, by_level(level, 3, 4, 6, 8, 9))
+    return Problem(
+        f"{name} has {own} {thing}. {friend} has {times} times as many. "
+        f"How many {thing} do they have together?",
+        rf"{friend} has ${times}\cdot{own}={times * own}$. "
+        f"Total: ${own}+{times * own}={box(own + times * own)}$.",
+        str(own + times * own),
+    )
+
+
+def made_and_sold(rng: Random, level: int) -> Problem:
+    """What is left of what was made at a steady rate."""
+    name = rng.choice(_NAMES)
+    thing = rng.choice(["cakes", "chairs", "kites", "lamps"])
+    rate = rng.randint(3, by_level(level, 9, 12, 15, 20, 30))
+    hours = rng.randint(2, by_level(level, 5, 7, 9, 9, 12))
+    made = rate * hours
+    sold = rng.randint(2, made - 2)
+    return Problem(
+        f"{name} makes {rate} {thing} an hour for {hours} hours and sells {sold}. "
+        f"How many {thing} are left?",
+        rf"{name} makes ${hours}\cdot{rate}={made}$. Left: ${made}-{sold}="
+        rf"{box(made - sold)}$.",
+        str(made - sold),
+    )
+
+
+def fair_shares(rng: Random, level: int) -> Problem:
+    """Boxes of things shared equally."""
+    thing = rng.choice(_THINGS)
+    children = rng.randint(2, by_level(level, 4, 5, 7, 9, 12))
+    each = rng.randint(2, by_level(level, 6, 8, 9, 12, 15))
+    boxes = rng.randint(2, by_level(level, 3, 4, 5, 6, 8))
+    total = children * each * boxes
+    return Problem(
+        f"{boxes} boxes of {children * each} {thing} are shared equally by {children} children. "
+        f"How many {thing} does each get?",
+        rf"There are ${boxes}\cdot{children * each}={total}$ {thing}. "
+        f"Each gets ${total}/{children}={box(boxes * each)}$.",
+        str(boxes * each),
+    )
+
+
+def saving_up(rng: Random, level: int) -> Problem:
+    """Weeks of saving until something can be bought."""
+    name = rng.choice(_NAMES)
+    thing = rng.choice(["bike", "drum", "kite", "tent"])
+    saved = rng.randint(2, by_level(level, 20, 30, 50, 70, 99))
+    weekly = rng.randint(2, by_level(level, 6, 8, 9, 12, 15))
+    weeks = rng.randint(2, by_level(level, 9, 12, 15, 20, 25))
+    missing = weekly * weeks
+    return Problem(
+        f"{name} has ${saved} and saves ${weekly} a week. "
+        f"In how many weeks can {name} buy a {thing} for ${saved + missing}?",
+        f"{name} needs ${saved + missing}-{saved}={missing}$ more. "
+        f"Weeks: ${missing}/{weekly}={box(weeks)}$.",
+        str(weeks),
+    )
+
+
+TEMPLATES: tuple[Template, ...] = (
+    shopping,
+    change,
+    give_and_buy,
+    times_as_many,
+    made_and_sold,
+    fair_shares,
+    saving_up,
+)
+"""All templates, equally frequent."""
