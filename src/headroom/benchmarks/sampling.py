@@ -1,0 +1,78 @@
+"""Drawing a question set from a split.
+
+Each way of drawing puts the split in an order and takes the first n; so growing n keeps every
+question drawn before.
+"""
+
+import hashlib
+
+import numpy as np
+import pandas as pd
+
+from headroom.config import Questions
+from headroom.errors import BenchmarkError
+
+CLUSTERS = 7
+"""Number of clusters: one for each subject of MATH, as in the SPRINT authors' code."""
+
+
+def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None) -> pd.DataFrame:
+    """Draw the n questions that a config asks for, in the order of the source.
+
+    - ``first``: the first n.
+    - ``uniform``: the n whose hashed id, salted with the seed, is smallest. The hash depends on
+      nothing else: a split in another order, from hub or file, gives the same questions.
+    - ``clusters``: k-means over question embeddings, then the clusters take turns, each with its
+      next question in the order of ``uniform``; a cluster that runs out is passed over. So every
+      cluster gives the same number, as in the authors' code
+      (HieuNT91/attention_pruning, ``cluster_and_subsample.py``). Inside a cluster they choose by a
+      determinantal point process whose code is not published; here the choice is uniform.
+
+    Args:
+        source: a split, in the columns of `tables.QUESTIONS`.
+        questions: n, sampling and seed.
+        vectors: question embeddings [questions, embedding_dim], needed by ``clusters``.
+
+    Raises:
+        BenchmarkError: the split has fewer than n questions.
+    """
+    n = questions.n
+    if n is None:
+        return source
+    if n > len(source):
+        raise BenchmarkError(
+            f"n: {n} questions are asked for, but {questions.benchmark}/{questions.split} has "
+            f"{len(source)}; lower n"
+        )
+    if questions.sampling == "first":
+        order = np.arange(len(source))
+    else:
+        order = _shuffled(source["question_id"], questions.seed)
+        if questions.sampling == "clusters":
+            if vectors is None or len(vectors) != len(source):
+                raise ValueError("one vector a question is needed")
+            order = _by_turns(order, _cluster(vectors, questions.seed))
+    return source.iloc[np.sort(order[:n])].reset_index(drop=True)
+
+
+def _shuffled(question_ids: pd.Series, seed: int) -> np.ndarray:
+    """Return a permutation of the rows: by the hash of seed and question id."""
+    hashes = [hashlib.sha256(f"{seed}/{name}".encode()).hexdigest() for name in question_ids]
+    return np.argsort(hashes)
+
+
+def _by_turns(order: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Reorder rows so that the clusters take turns, each keeping its rows' order."""
+    members = pd.Series(clusters[order])
+    turn = members.groupby(members).cumcount()
+    return order[np.lexsort((members, turn))]
+
+
+def _cluster(vectors: np.ndarray, seed: int) -> np.ndarray:
+    """Return each row's cluster."""
+    from sklearn.cluster import KMeans  # slow to import
+    from threadpoolctl import threadpool_limits
+
+    model = KMeans(n_clusters=min(CLUSTERS, len(vectors)), random_state=seed)
+    with threadpool_limits(1):  # threads sum in any order: the last digit would vary
+        return model.fit_predict(np.asarray(vectors, dtype=np.float64))
