@@ -9,7 +9,9 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import is_flash_attn_2_available
 
 from headroom.errors import ModelError
@@ -67,7 +69,7 @@ def load_model(
     """
     placement = check_device(device, dtype, attention)
     folder = fetch_model(source, revision)
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     model = _load_weights(folder, _DTYPES[dtype], placement, attention)
     geometry = find_heads(model)
     if not geometry.keeps_cache:
@@ -132,9 +134,21 @@ def _placement(device: str) -> str:
     return device
 
 
-def _load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model folder, padding on the left; never any code from there.
+
+    A folder that declares no tokenizer class but the general one means its tokenizer.json to be
+    taken as it is. `AutoTokenizer` instead rebuilds it by the rules of the model's type, which
+    for another tokenizer on a Qwen2 model, say, gives other tokens.
+
+    Raises:
+        ModelError: the tokenizer is damaged, or of a kind that transformers does not know.
+    """
     try:
-        return AutoTokenizer.from_pretrained(
+        declared = get_tokenizer_config(folder).get("tokenizer_class")
+        general = declared in ("TokenizersBackend", "PreTrainedTokenizerFast")
+        reader = PreTrainedTokenizerFast if general else AutoTokenizer
+        return reader.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, padding_side="left"
         )
     except Exception as error:  # readers of many formats, each with errors of its own

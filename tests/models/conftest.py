@@ -1,0 +1,29 @@
+"""A tiny random Qwen2 with its tokenizer, as a folder in the hub's format."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_models
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+WORDS = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
+
+
+@pytest.fixture(scope="session")
+def qwen2_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "qwen2"
+    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
+    vocabulary = {word: number for number, word in enumerate(WORDS)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[PAD]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="[EOS]")
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def qwen2_folder(qwen2_original: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(qwen2_original, tmp_path / "qwen2"))

@@ -1,0 +1,150 @@
+"""Tiny random models of many architectures, in memory only.
+
+Sizes are pairwise different (2 kv heads, 4 layers, 6 query heads, head width 10 where it is free,
+else 8), so that swapped axes cannot hide.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+LAYERS, QUERY_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4, 6, 2, 10, 97
+_SIZES = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 48,
+    "intermediate_size": 56,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": QUERY_HEADS,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_GROUPED = {"num_key_value_heads": KV_HEADS}
+_WIDE = {**_GROUPED, "head_dim": HEAD_DIM}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """An architecture, and the heads that its tiny model has by its config."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    kv_heads: int = QUERY_HEADS
+    layers: tuple[int, ...] = tuple(range(LAYERS))
+    auto: type = AutoModelForCausalLM
+
+    @property
+    def head_dim(self) -> int:
+        return self.settings.get("head_dim", 8)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def grouped(name: str, **settings: Any) -> Architecture:
+    """A decoder whose query heads share key/value heads; head width bound to the hidden size."""
+    return Architecture(name, {**_GROUPED, **settings}, KV_HEADS)
+
+
+def wide(name: str, **settings: Any) -> Architecture:
+    """A decoder with grouped queries whose heads together are wider than the hidden state."""
+    return Architecture(name, {**_WIDE, **settings}, KV_HEADS)
+
+
+def encoder(name: str, **settings: Any) -> Architecture:
+    return Architecture(name, settings, auto=AutoModel)
+
+
+DECODERS = [
+    wide("Qwen2", head_dim=8),
+    wide("Qwen3"),
+    wide("Qwen3Moe", num_experts=3, num_experts_per_tok=2, moe_intermediate_size=20),
+    wide("Llama"),
+    wide("Mistral"),
+    wide("Mixtral", num_local_experts=3),
+    wide("Gemma"),
+    wide("Gemma2", sliding_window=16),
+    wide("Gemma3Text", sliding_window=16),
+    wide("Glm"),
+    wide("GptOss", num_local_experts=3, num_experts_per_tok=2, rope_parameters=None),
+    wide("Granite", head_dim=8),
+    wide("Olmo2", head_dim=8),
+    wide("Cohere", head_dim=8),
+    wide("SmolLM3", head_dim=8),
+    grouped("Phi"),
+    grouped("Phi3"),
+    grouped("StableLm"),
+    grouped("Starcoder2"),
+    grouped("Falcon", new_decoder_architecture=True, num_kv_heads=KV_HEADS),
+    Architecture("GPTBigCode", kv_heads=1),
+    Architecture("GPT2"),
+    Architecture("GPTJ", {"rotary_dim": 4}),
+    Architecture("GPTNeo", {"attention_types": [[["global", "local"], LAYERS // 2]]}),
+    Architecture("GPTNeoX"),
+    Architecture("Bloom"),
+    Architecture("Mpt"),
+    Architecture("OPT", {"ffn_dim": 56, "word_embed_proj_dim": 48}),
+]
+HYBRIDS = [
+    # State-space and attention heads side by side in every layer.
+    wide("FalconH1", mamba_n_heads=4, mamba_d_head=15, mamba_d_ssm=60, mamba_d_state=8),
+    # Linear attention whose output projection is exactly as wide as that of the full attention.
+    Architecture(
+        "Qwen3Next",
+        {
+            **_WIDE,
+            "layer_types": ["linear_attention", "full_attention"] * 2,
+            "linear_num_key_heads": 3,
+            "linear_num_value_heads": QUERY_HEADS,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": HEAD_DIM,
+            "num_experts": 3,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 20,
+            "shared_expert_intermediate_size": 20,
+        },
+        KV_HEADS,
+        layers=(1, 3),
+    ),
+    Architecture(
+        "Lfm2",
+        {**_GROUPED, "layer_types": ["conv", "conv", "full_attention", "conv"]},
+        KV_HEADS,
+        layers=(2,),
+    ),
+]
+ENCODERS = [
+    encoder("Bert"),
+    encoder("Roberta"),
+    encoder("DistilBert"),
+    encoder("Electra"),
+    encoder("DebertaV2"),
+    encoder("MPNet"),
+    encoder("ModernBert", cls_token_id=1, sep_token_id=2),
+]
+
+
+def build_config(architecture: Architecture) -> PretrainedConfig:
+    """Make a tiny config, under the names that its architecture gives to the sizes."""
+    kind = getattr(transformers, f"{architecture.name}Config")
+    sizes = {**_SIZES, **architecture.settings}
+    return kind(**{kind.attribute_map.get(name, name): value for name, value in sizes.items()})
+
+
+def build(architecture: Architecture, attention: str = "sdpa") -> PreTrainedModel:
+    """Make a tiny model with weights so large that every head counts."""
+    config = build_config(architecture)
+    try:
+        model = architecture.auto.from_config(config, attn_implementation=attention)
+    except ValueError:  # no scaled dot-product attention in this architecture
+        model = architecture.auto.from_config(config, attn_implementation="eager")
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.2, generator=generator)
+    return model.eval()
