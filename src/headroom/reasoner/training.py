@@ -1,0 +1,173 @@
+"""Training of the embedded reasoner: a Qwen2 of about a million parameters, in minutes on a CPU."""
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+from headroom.benchmarks import generated
+from headroom.benchmarks.problem import Problem
+from headroom.config import Reasoner
+from headroom.reasoner.tokenizer import ASSISTANT, train_tokenizer
+
+log = logging.getLogger(__name__)
+
+MUON_RATE = 0.01
+ADAM_RATE = 3e-3
+DECAY = 0.5
+"""The part of all steps, at the end, over which both rates fall linearly to zero."""
+
+_TOKENIZER_DOCUMENTS = 4000
+_BUCKETS = 16  # batches sorted by length together
+_CONTEXT = 512
+_SECONDS_BETWEEN_REPORTS = 5
+_IGNORED = -100
+
+
+def train_reasoner(output: Path, settings: Reasoner, threads: int | None = None) -> None:
+    """Train the embedded reasoner and save it in the format of transformers.
+
+    The same settings and number of threads on the same machine give the same weights.
+
+    Args:
+        output: folder to make: weights, tokenizer, chat template, generation config.
+        settings: shape of the model and length of the training.
+        threads: CPU threads; all that this process may use by default.
+    """
+    torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+    documents = list(generated.corpus(settings.steps * settings.batch_size, settings.seed))
+    texts = (text for document in documents[:_TOKENIZER_DOCUMENTS] for text in document[:2])
+    tokenizer = train_tokenizer(texts, settings.vocabulary)
+    model = new_model(settings, tokenizer)
+    log.info(
+        "training %s parameters on %s documents, %s threads",
+        f"{model.num_parameters():,}",
+        f"{len(documents):,}",
+        torch.get_num_threads(),
+    )
+    with _fast_matmul():
+        _fit(model, list(_batches(documents, tokenizer, settings)))
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    log.info("saved the reasoner in %s", output)
+
+
+def new_model(settings: Reasoner, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
+    """Return an untrained model of the given shape."""
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=settings.hidden,
+        intermediate_size=settings.intermediate,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.query_heads,
+        num_key_value_heads=settings.kv_heads,
+        head_dim=settings.head_dim,
+        max_position_embeddings=_CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        # Eager attention lets bfloat16 products be used throughout: faster here than SDPA.
+        attn_implementation="eager",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        model = Qwen2ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
+    return model
+
+
+def _batches(
+    documents: Sequence[Problem], tokenizer: Qwen2Tokenizer, settings: Reasoner
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield token ids and labels, [batch, position] each, padded on the right.
+
+    Documents of like length share a batch. Labels are the next tokens of the solution, and
+    `_IGNORED` elsewhere.
+    """
+    chats = [
+        [{"role": "user", "content": d.question}, {"role": "assistant", "content": d.solution}]
+        for d in documents
+    ]
+    rows = tokenizer.apply_chat_template(chats, return_dict=True)["input_ids"]
+    assistant = tokenizer.convert_tokens_to_ids(ASSISTANT)
+    generator = torch.Generator().manual_seed(settings.seed)
+    size = settings.batch_size
+    for start in range(0, len(rows), size * _BUCKETS):
+        bucket = sorted(rows[start : start + size * _BUCKETS], key=len)
+        batches = [bucket[i : i + size] for i in range(0, len(bucket), size)]
+        for order in torch.randperm(len(batches), generator=generator).tolist():
+            batch = batches[order]
+            width = len(batch[-1])
+            ids = torch.full((len(batch), width), tokenizer.pad_token_id)
+            labels = torch.full((len(batch), width), _IGNORED)
+            for row, tokens in enumerate(batch):
+                ids[row, : len(tokens)] = torch.tensor(tokens)
+                answer = tokens.index(assistant)
+                labels[row, answer : len(tokens) - 1] = torch.tensor(tokens[answer + 1 :])
+            yield ids, labels
+
+
+def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> None:
+    embedding = model.get_input_embeddings().weight
+    matrices = [p for p in model.parameters() if p.ndim == 2 and p is not embedding]
+    others = [p for p in model.parameters() if p.ndim != 2 or p is embedding]
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.Muon(matrices, lr=MUON_RATE),
+        torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
+    ]
+    steps = len(batches)
+    schedules = [
+        torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min(1.0, (steps - step) / (DECAY * steps))
+        )
+        for optimizer in optimizers
+    ]
+    model.train()
+    begin = reported = time.monotonic()
+    for step, (ids, labels) in enumerate(batches, start=1):
+        loss = _loss(model, ids, labels)
+        loss.backward()
+        for optimizer, schedule in zip(optimizers, schedules, strict=True):
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+        now = time.monotonic()
+        if step == steps or now - reported >= _SECONDS_BETWEEN_REPORTS:
+            reported = now
+            rate = step / (now - begin)
+            log.info(
+                "step %d of %d, loss %.3f, %.1f steps/s, %.0f s left",
+                *(step, steps, loss.item(), rate, (steps - step) / rate),
+            )
+    model.eval()
+
+
+def _loss(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of the solutions' tokens; logits are made for these only.
+
+    Padding stands on the right, where causal attention does not look: no mask is needed.
+    """
+    hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    wanted = labels != _IGNORED
+    return cross_entropy(model.lm_head(hidden[wanted]), labels[wanted])
+
+
+@contextlib.contextmanager
+def _fast_matmul() -> Iterator[None]:
+    """Let float32 products be computed in bfloat16 where the CPU has it."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
