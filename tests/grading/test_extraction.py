@@ -69,6 +69,12 @@ STATED_NUMBER = [
 ]
 
 
+def read(path):
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
 @pytest.mark.parametrize(
     ("family", "preset", "text", "answer"),
     [
@@ -114,10 +120,7 @@ def test_an_unknown_family_or_preset_is_refused_in_one_line():
 
 
 def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
-    train = gzip.open(headroom_data / "math_train.jsonl.gz", "rt", encoding="utf-8")
-    test = (headroom_data / "math500.jsonl").open(encoding="utf-8")
-    with train, test:
-        rows = [json.loads(line) for file in (train, test) for line in file]
+    rows = read(headroom_data / "math_train.jsonl.gz") + read(headroom_data / "math500.jsonl")
     assert len(rows) == 12_500
     differing = {
         row["unique_id"]: (row["answer"], found)
@@ -133,11 +136,8 @@ def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
 
 @pytest.mark.parametrize("preset", ["default", "authors"])
 def test_final_numbers_of_all_gold_solutions_of_gsm8k_are_found(headroom_data, preset):
-    train = gzip.open(headroom_data / "gsm8k_train.jsonl.gz", "rt", encoding="utf-8")
-    test = (headroom_data / "gsm8k_test.jsonl").open(encoding="utf-8")
-    with train, test:
-        solutions = [json.loads(line)["answer"] for file in (train, test) for line in file]
-    assert len(solutions) == 8_792
-    for solution in solutions:
+    rows = read(headroom_data / "gsm8k_train.jsonl.gz") + read(headroom_data / "gsm8k_test.jsonl")
+    assert len(rows) == 8_792
+    for solution in (row["answer"] for row in rows):
         gold = re.fullmatch(r".*#### (\S+)", solution, re.DOTALL)[1].replace(",", "")
         assert extract(solution, "gsm8k", preset) == gold

@@ -37,13 +37,13 @@ _THOUSANDS = re.compile(r"(\d),(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
 _BRACKETS = "()[]"
 _HARD = re.compile(r"\^\{|\^\(|\^[0-9]+\^|\^[0-9][0-9]+")
-_INERT = re.compile(r"(?:[^\W_]|[-+*/(),^!<> ]|\.(?![^\W\d]))*")
+_INERT = re.compile(r"(?:[^\W_]|(?<=[^\W_])_(?=\d)|[-+*/(),^!<> ]|\.(?![^\W\d]))*")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
 _MACROS = {
     "pi": "pi", "infty": "inf", "cup": "U", "cap": "∩", "cdot": "*", "times": "*", "pm": "±",
-    "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "in": "∈", "circ": "∘",
-    "alpha": "α", "beta": "β", "gamma": "γ", "theta": "θ", "lambda": "λ", "mu": "μ", "phi": "ϕ",
-    "omega": "ω", "sin": "sin", "cos": "cos", "tan": "tan", "log": "log", "ln": "ln",
+    "le": "≤", "leq": "≤", "ge": "≥", "geq": "≥", "ne": "≠", "neq": "≠", "in": "∈", "approx": "≈",
+    "circ": "∘", "alpha": "α", "beta": "β", "gamma": "γ", "theta": "θ", "lambda": "λ", "mu": "μ",
+    "phi": "ϕ", "omega": "ω", "sin": "sin", "cos": "cos", "tan": "tan", "log": "log", "ln": "ln",
     "end": "]", "\\": ";", "{": "{", "}": "}", "%": "%", "$": "$", " ": " ", ",": " ", ";": " ",
     "quad": " ",
 }  # fmt: skip
@@ -168,7 +168,9 @@ def _text(token: str, tokens: Iterator[str]) -> str:
     if token == r"\begin":
         _argument(tokens)
         return "["
-    if token == r"\end":
+    if token == "&":
+        return " "
+    if token in (r"\end", r"\mbox"):
         _argument(tokens)
     return _MACROS.get(token[1:], "") if token.startswith("\\") else token
 

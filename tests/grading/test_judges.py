@@ -1,0 +1,173 @@
+"""Both judges, each in its workers, on a table of cases and on the gold answers of MATH."""
+
+import gzip
+import json
+import random
+
+import pytest
+
+from headroom.errors import GradingError
+from headroom.grading.judge import canonical, load_judge, shortcut
+from headroom.grading.pool import judge_pairs
+
+# answer, gold answer, equal for math-verify, equal for PRM800K's rules
+CASES = [
+    ("5", "5", True, True),
+    ("5", "6", False, False),
+    ("5.0", "5", True, True),
+    ("05", "5", True, True),
+    ("-5", "5", False, False),
+    (" 5 ", "5", True, True),
+    ("$5$", "5", True, True),
+    ("1,000", "1000", True, True),
+    (r"10,\!000", "10000", True, True),
+    (r"\$18", "18", True, True),
+    (r"50\%", "50", True, True),
+    (r"120^\circ", "120", True, True),
+    (r"21 \text{ dogs}", "21", True, True),
+    ("1/2", r"\frac{1}{2}", True, True),
+    ("0.5", r"\frac{1}{2}", True, True),
+    (r"\dfrac12", r"\frac{1}{2}", True, True),
+    (r"\tfrac{1}{2}", r"\frac{1}{2}", True, True),
+    ("0.25", r"\frac{1}{4}", True, True),
+    ("0.333333", r"\frac{1}{3}", True, False),
+    (r"\frac{2}{4}", r"\frac{1}{2}", True, False),  # PRM800K wants fractions reduced
+    (r"-\frac{1}{2}", r"\frac{-1}{2}", True, True),
+    (r"\frac{1}{2}", r"\frac{1}{3}", False, False),
+    ("x = 5", "5", True, True),
+    ("5", "x=5", True, True),
+    ("y=6", "x=5", False, False),
+    ("x+1", "1+x", True, True),
+    ("(x+1)^2", "x^2+2x+1", True, True),
+    ("(x-1)^2", "x^2+2x+1", False, False),
+    ("x^2", "y^2", False, False),
+    (r"\sqrt{8}", r"2\sqrt{2}", True, True),
+    (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", True, True),
+    (r"\frac{\pi}{2}", r"\pi/2", True, True),
+    ("(1, 2)", "(1,2)", True, True),
+    ("(2, 1)", "(1,2)", False, False),
+    ("(1,2,3)", "(1,2)", False, False),
+    ("[1,2]", "(1,2)", False, False),
+    ("(0.5, 4)", r"\left(\frac{1}{2}, 4\right)", True, True),
+    ("1,2", "2,1", True, False),  # a set for math-verify, a string for PRM800K
+    (r"\text{Navin}", r"\text{navin}", True, True),
+    (r"\text{Navin}", r"\text{Evelyn}", False, False),
+    (r"\text{(B)}", "B", True, True),
+    ("11_2", "11_{2}", True, True),
+    (
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",
+        True,
+        True,
+    ),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}2\\1\end{pmatrix}", False, False),
+    (r"7 \frac{3}{4}", "31/4", True, True),
+    ("", "5", False, False),
+    ("5", "", False, False),
+]
+
+
+@pytest.mark.parametrize(("preset", "column"), [("default", 2), ("authors", 3)])
+def test_the_judges_give_the_verdicts_of_the_table(preset, column):
+    judged = judge_pairs([case[:2] for case in CASES], preset, workers=2)
+    wrong = [
+        (*case[:2], judgement)
+        for case, judgement in zip(CASES, judged, strict=True)
+        if judgement != ("judged", case[column])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_the_shortcut_gives_the_verdict_of_the_judge(preset):
+    rng = random.Random(1)
+    integers = [0, 1, -1, 10**15 - 1, 1 - 10**15]
+    integers += [rng.randrange(-(10**digits), 10**digits) for digits in range(1, 16)]
+    # Near misses of the largest integers are where a judge by floating point would fail.
+    near = [number + step for number in integers[3:] for step in (-1, 1)]
+    pairs = [(str(a), str(b)) for a in integers for b in integers]
+    pairs += [(str(a), str(b)) for a in near for b in integers[3:]]
+    pairs = [pair for pair in pairs if shortcut(*pair) is not None]
+    assert len(pairs) > 600
+    judged = judge_pairs(pairs, preset, workers=2)
+    assert [("judged", shortcut(*pair)) for pair in pairs] == judged
+
+
+@pytest.mark.parametrize(
+    "text", ["-0", "05", "1.0", "1e3", "٣", "1_000", "", "1" * 16, " 5", "5\n"]
+)
+def test_the_shortcut_leaves_all_else_to_the_judge(text):
+    assert shortcut(text, text) is None
+    assert shortcut(text, "5") is None
+    assert shortcut("5", text) is None
+
+
+def test_an_unknown_preset_is_refused_in_one_line():
+    with pytest.raises(GradingError, match=r"^no judge for preset 'strict'; choose .*$"):
+        load_judge("strict")
+
+
+@pytest.fixture(scope="module")
+def golds(headroom_data):
+    """Return the gold answers of MATH, 12,000 of the training part and then 500 of the test."""
+    with gzip.open(headroom_data / "math_train.jsonl.gz", "rt", encoding="utf-8") as lines:
+        train = [json.loads(line)["answer"] for line in lines]
+    with (headroom_data / "math500.jsonl").open(encoding="utf-8") as lines:
+        test = [json.loads(line)["answer"] for line in lines]
+    assert (len(train), len(test)) == (12_000, 500)
+    return train + test
+
+
+@pytest.mark.parametrize(("preset", "exceptions"), [("default", [""]), ("authors", [])])
+def test_all_gold_answers_of_math_are_judged_equal_to_themselves(golds, preset, exceptions):
+    # The judge itself is asked, integers too, once for each distinct gold answer. math-verify
+    # does not find an answer in the empty one (two questions have it).
+    distinct = sorted(set(golds))
+    judged = judge_pairs([(gold, gold) for gold in distinct], preset, workers=2)
+    assert {judgement.verdict for judgement in judged} == {"judged"}
+    pairs = zip(distinct, judged, strict=True)
+    assert [gold for gold, judgement in pairs if not judgement.correct] == exceptions
+
+
+# Gold answers of neighbours that differ as strings and yet count as equal.
+REALLY_EQUAL = {
+    (r"120^\circ", "120"),
+    ("120", r"120^\circ"),
+    (r"18 \text{ degrees}", "18"),
+    (r"21\text{ dogs}", "21"),
+    ("8", "K=8"),
+    ("-1", "x = -1"),
+    ("5", "x=5"),
+}
+# math-verify lets an equation stand for its right-hand side where the gold answer is a number.
+EQUAL_TO_MATH_VERIFY = {("2x - y + 2z - 18 = 0", "0")}
+
+
+@pytest.mark.parametrize(
+    ("preset", "equal"),
+    [("default", REALLY_EQUAL | EQUAL_TO_MATH_VERIFY), ("authors", REALLY_EQUAL)],
+)
+def test_gold_answers_shifted_by_one_question_are_judged_wrong(golds, preset, equal):
+    neighbours = list(zip(golds, golds[1:] + golds[:1], strict=True))
+    # Neighbours with the same string, 3 or 4 in 100, and pairs of integers need no judge here.
+    hard = sorted({pair for pair in neighbours if pair[0] != pair[1] and shortcut(*pair) is None})
+    assert len(hard) > 6_000
+    judged = judge_pairs(hard, preset, workers=2)
+    assert {judgement.verdict for judgement in judged} == {"judged"}
+    pairs = zip(hard, judged, strict=True)
+    assert {pair for pair, judgement in pairs if judgement.correct} == equal
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_the_canonical_form_never_changes_a_verdict(golds, preset):
+    forms = {
+        form
+        for gold in golds
+        for form in (gold, f" {gold}\n", gold.replace(r"\frac", r"\tfrac"), rf"\\dfrac{gold}")
+        if canonical(form) != form
+    }
+    sample = random.Random(2).sample(sorted(forms), 600)
+    pairs = [(form, canonical(form)) for form in sample]
+    pairs += [(canonical(form), form) for form in sample]
+    plain = [(canonical(form), canonical(form)) for form in sample]
+    assert judge_pairs(pairs, preset, workers=2) == 2 * judge_pairs(plain, preset, workers=2)
