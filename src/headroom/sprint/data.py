@@ -1,0 +1,73 @@
+"""What SPRINT reads: embeddings, accuracy matrices and graded answers, as aligned arrays."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from headroom.errors import TableError
+from headroom.sprint.evaluation import Answers
+from headroom.tables import ACCURACY, EMBEDDINGS, GRADED, RANKING, read_table
+
+
+def read_embeddings(
+    path: Path, questions: Sequence[str] | None = None
+) -> tuple[list[str], Float[np.ndarray, "questions embedding_dim"]]:
+    """Return question ids and their embeddings, in the order asked for or in the file's.
+
+    Raises:
+        TableError: the table is missing, damaged, empty, or lacks a question.
+    """
+    table = read_table(path, EMBEDDINGS).set_index("question_id")
+    rows = list(table.index if questions is None else questions)
+    if not rows:
+        raise TableError(f"{path} holds no question; remove it and rerun")
+    return rows, np.stack(_found(path, table, rows, ["vector"])["vector"].tolist())
+
+
+def read_correct(
+    path: Path, variants: Sequence[str]
+) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
+    """Return question ids and the chosen columns of an accuracy matrix.
+
+    Raises:
+        TableError: the table is missing, damaged, or lacks a variant.
+    """
+    table = read_table(path, ACCURACY, exact=False).set_index("question_id")
+    rows = list(table.index)
+    return rows, _found(path, table, rows, list(variants)).to_numpy(dtype=bool)
+
+
+def read_answers(
+    path: Path, questions: Sequence[str], variants: Sequence[str], samples: int = 1
+) -> Answers:
+    """Return graded answers: a row a question, a column for each sample of each variant.
+
+    Raises:
+        TableError: the table is missing, damaged, or lacks an answer.
+    """
+    table = read_table(path, GRADED).set_index(["question_id", "variant", "sample"])
+    cells = pd.MultiIndex.from_product([questions, variants, range(samples)])
+    found = _found(path, table, cells, ["correct", "group", "tokens"])
+    return Answers(*(found[name].to_numpy().reshape(len(questions), -1) for name in found))
+
+
+def read_ranking(path: Path) -> tuple[list[str], list[list[str]]]:
+    """Return question ids and, for each, the names of the heads, nearest first.
+
+    Raises:
+        TableError: the table is missing or damaged.
+    """
+    table = read_table(path, RANKING)
+    return list(table["question_id"]), [list(heads) for heads in table["heads"]]
+
+
+def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:
+    try:
+        return table.loc[rows, columns]
+    except KeyError as error:
+        lacking = " ".join(str(error.args[0]).split())
+        raise TableError(f"{path} lacks rows or columns: {lacking}; remove it and rerun") from None

@@ -1,0 +1,121 @@
+"""Pass@N of SPRINT beside its baselines, with diversity and cost at the same N.
+
+All methods read answers that exist; nothing is generated. A method either orders answers (the
+first N count) or draws them (exact expectation). A method with a single answer, or with fewer than
+N, stays at its last value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from headroom.sprint import methods
+from headroom.statistics import answers as together
+from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
+
+PAIRED_N = (1, 2, 4, 8, 16)
+"""Where SPRINT is compared with each other method, question by question."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What is known of some answers to each question."""
+
+    correct: Bool[np.ndarray, "questions answers"]
+    group: Int[np.ndarray, "questions answers"]
+    """Equal answers to a question share a label; -1 for none."""
+    tokens: Int[np.ndarray, "questions answers"]
+
+    def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
+        """Return the answers of some columns, in their order: one order for all questions or each.
+
+        Args:
+            order: column numbers.
+        """
+        rows = np.broadcast_to(order, (len(self.correct), np.shape(order)[-1]))
+        return Answers(
+            *(np.take_along_axis(getattr(self, field.name), rows, 1) for field in fields(self))
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a method reaches on each question with N = 1..max_n answers; NaN where undefined."""
+
+    pass_at_n: Float[np.ndarray, "questions max_n"]
+    majority: Float[np.ndarray, "questions max_n"]
+    distinct_answers: Float[np.ndarray, "questions max_n"]
+    agreement: Float[np.ndarray, "questions max_n"]
+    tokens: Float[np.ndarray, "questions max_n"]
+
+
+def ordered(answers: Answers, max_n: int) -> Scores:
+    """Score a method that takes answers in the order of their columns."""
+    return Scores(
+        pass_at_n=pass_at_n_ordered(answers.correct, max_n),
+        majority=together.majority_ordered(answers.group, answers.correct, max_n),
+        distinct_answers=together.distinct_ordered(answers.group, max_n),
+        agreement=together.agreement_ordered(answers.group, max_n),
+        tokens=extend(answers.tokens.cumsum(axis=1).astype(float), max_n),
+    )
+
+
+def drawn(answers: Answers, max_n: int) -> Scores:
+    """Score a method that draws answers at random, without replacement."""
+    count = np.arange(1, answers.tokens.shape[1] + 1)
+    return Scores(
+        pass_at_n=pass_at_n_drawn(answers.correct, max_n),
+        majority=together.majority_drawn(answers.group, answers.correct, max_n),
+        distinct_answers=together.distinct_drawn(answers.group, max_n),
+        agreement=together.agreement_drawn(answers.group, max_n),
+        tokens=extend(answers.tokens.mean(axis=1, keepdims=True) * count, max_n),
+    )
+
+
+def oracle(answers: Answers, max_n: int) -> Scores:
+    """Score the ceiling: a question is solved if any head of the pool solves it.
+
+    An oracle that knows the answers needs one head a question, so the ceiling does not depend on N.
+    """
+    undefined = np.full((len(answers.correct), max_n), np.nan)
+    solved = answers.correct.any(axis=1, keepdims=True).astype(float)
+    return Scores(extend(solved, max_n), undefined, undefined, undefined, undefined)
+
+
+def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Return Pass@N with 95% intervals, diversity and cost: columns of `headroom.tables.CURVES`.
+
+    Args:
+        scores: by method, all on the same questions.
+        bootstrap: resamples of these questions. Its intervals are about the choice of test
+            questions; a trained selector counts as given.
+    """
+    parts = []
+    for method in methods.in_display_order(list(scores)):
+        score = scores[method]
+        low, high = bootstrap.interval(score.pass_at_n)
+        means = {field.name: getattr(score, field.name).mean(axis=0) for field in fields(score)}
+        n = np.arange(1, len(low) + 1)
+        parts.append(pd.DataFrame({"method": method, "n": n, "low": low, "high": high, **means}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def paired(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Return Pass@N of SPRINT minus that of every other method, with paired 95% intervals."""
+    sprint = scores[methods.SPRINT].pass_at_n
+    points = np.array([n for n in PAIRED_N if n <= sprint.shape[1]])
+    parts = []
+    for method in methods.in_display_order([name for name in scores if name != methods.SPRINT]):
+        difference = (sprint - scores[method].pass_at_n)[:, points - 1]
+        low, high = bootstrap.interval(difference)
+        mean = difference.mean(axis=0)
+        parts.append(
+            pd.DataFrame(
+                {"method": method, "n": points, "difference": mean, "low": low, "high": high}
+            )
+        )
+    return pd.concat(parts, ignore_index=True)

@@ -1,0 +1,35 @@
+"""Names of the methods compared, as tables and figures show them, in display order."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+SPRINT = "SPRINT"
+RANDOM = "random heads"
+COVER = "greedy cover"
+SINGLE = "best single head"
+BASE = "base greedy"
+ORACLE = "all heads (oracle)"
+
+_SAMPLING = "sampling T="
+
+
+def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
+    """Return the display name of each sampling decoding.
+
+    Args:
+        temperatures: by the decoding's config name. Where two share a temperature, the config name
+            is added.
+    """
+    shared = Counter(temperatures.values())
+    return {
+        name: f"{_SAMPLING}{value:g}" + (f" ({name})" if shared[value] > 1 else "")
+        for name, value in temperatures.items()
+    }
+
+
+def in_display_order(methods: list[str]) -> list[str]:
+    """Sort method names: SPRINT, head baselines, sampling in the order given, base, oracle."""
+    order = [SPRINT, RANDOM, COVER, SINGLE, _SAMPLING, BASE, ORACLE]
+    return sorted(
+        methods, key=lambda name: order.index(_SAMPLING if name.startswith(_SAMPLING) else name)
+    )

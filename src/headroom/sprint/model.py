@@ -1,0 +1,110 @@
+"""The head selector: a linear map of question embeddings and one vector for each head.
+
+Its geometry is the reading of the loss (see `headroom.sprint.loss`):
+
+- ``literal``: points lie anywhere, as printed.
+- ``ball``: a point u stands for u / √(1 + ‖u‖²), in the open unit ball.
+- ``sphere``: a point u stands for u / ‖u‖, on the unit sphere, and squared distances, which are
+  at most 4, are divided by a learned temperature.
+"""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from headroom.errors import TableError
+from headroom.sprint.loss import squared_distances
+from headroom.tables import atomic
+
+_FACTS = "headroom"  # one metadata entry: safetensors writes several in no fixed order
+_START_TEMPERATURE = 0.5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What distinguishes one selector from another, beside its seed."""
+
+    geometry: Literal["sphere", "ball", "literal"]
+    dimension: int
+    """p, the dimension of the space that questions and heads share."""
+    diversity: float
+    """λ."""
+
+
+class HeadSelector(nn.Module):
+    """θ and v_1, ..., v_P.
+
+    Args:
+        embedding_dim: length of a question embedding.
+        pool: how many heads there are.
+        setting: geometry and dimension.
+        seed: decides the initial weights.
+    """
+
+    def __init__(self, embedding_dim: int, pool: int, setting: Setting, seed: int) -> None:
+        super().__init__()
+        self.setting = setting
+        draw = torch.Generator().manual_seed(seed)
+        # Questions and heads start at norm 1 or so, if embeddings are standardised.
+        spread = setting.dimension**-0.5
+        weight = torch.randn(setting.dimension, embedding_dim, generator=draw)
+        self.theta_weight = nn.Parameter(weight * spread * embedding_dim**-0.5)
+        self.theta_bias = nn.Parameter(torch.zeros(setting.dimension))
+        self.heads = nn.Parameter(torch.randn(pool, setting.dimension, generator=draw) * spread)
+        learned = setting.geometry == "sphere"
+        start = _START_TEMPERATURE if learned else 1.0
+        self.log_temperature = nn.Parameter(torch.tensor(start).log(), requires_grad=learned)
+
+    def placed_heads(self) -> Float[Tensor, "pool dimension"]:
+        """Return v_j, within the geometry."""
+        return self._place(self.heads)
+
+    def distances(
+        self, embeddings: Float[Tensor, "questions embedding_dim"]
+    ) -> Float[Tensor, "questions pool"]:
+        """Return ‖q_i − v_j‖², within the geometry."""
+        queries = nn.functional.linear(embeddings, self.theta_weight, self.theta_bias)
+        return squared_distances(self._place(queries), self.placed_heads())
+
+    def _place(
+        self, points: Float[Tensor, "points dimension"]
+    ) -> Float[Tensor, "points dimension"]:
+        match self.setting.geometry:
+            case "sphere":
+                return nn.functional.normalize(points, dim=1)
+            case "ball":
+                return points * torch.rsqrt(1 + points.square().sum(dim=1, keepdim=True))
+            case "literal":
+                return points
+
+
+def save(path: Path, selector: HeadSelector, facts: dict[str, Any]) -> None:
+    """Write a selector as safetensors, atomically; its setting and `facts` are in the metadata."""
+    metadata = json.dumps({**facts, "setting": asdict(selector.setting)}, sort_keys=True)
+    with atomic(path) as temporary:
+        safetensors.torch.save_file(selector.state_dict(), temporary, {_FACTS: metadata})
+
+
+def load(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
+    """Read a selector and its facts.
+
+    Raises:
+        TableError: the file is missing or is no selector.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts: dict[str, Any] = json.loads(file.metadata()[_FACTS])
+        state = safetensors.torch.load_file(path)
+        pool, embedding_dim = len(state["heads"]), state["theta_weight"].shape[1]
+        selector = HeadSelector(embedding_dim, pool, Setting(**facts["setting"]), seed=0)
+        selector.load_state_dict(state)
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise TableError(f"{path} is not a head selector ({error}); remove it and rerun") from None
+    return selector, facts

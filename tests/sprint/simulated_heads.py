@@ -1,0 +1,37 @@
+"""A simulated accuracy matrix: clusters of questions, each solved by heads of its own."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Simulation:
+    embeddings: np.ndarray  # float32 [questions, embedding_dim]
+    correct: np.ndarray  # bool [questions, pool]
+
+
+def simulate(
+    questions: int,
+    pool: int = 24,
+    clusters: int = 6,
+    embedding_dim: int = 32,
+    revealed: bool = True,
+    seed: int = 0,
+) -> Simulation:
+    """Head j knows cluster j mod clusters: it solves 85% of that cluster and 15% of the others.
+
+    One question in ten is solved by no head. If `revealed`, an embedding is its cluster's centre
+    plus noise; else it is noise alone.
+    """
+    centres = np.random.default_rng(99).normal(size=(clusters, embedding_dim))
+    draw = np.random.default_rng(seed)
+    cluster = draw.integers(clusters, size=questions)
+    knows = np.arange(pool)[None, :] % clusters == cluster[:, None]
+    correct = draw.random((questions, pool)) < np.where(knows, 0.85, 0.15)
+    correct[draw.random(questions) < 0.1] = False
+    noise = draw.normal(size=(questions, embedding_dim))
+    embeddings = 2 * centres[cluster] * revealed + noise
+    # Embeddings of real encoders have a mean far from 0 and features of unequal size.
+    embeddings = embeddings * np.linspace(0.1, 3, embedding_dim) + 5
+    return Simulation(embeddings.astype(np.float32), correct)

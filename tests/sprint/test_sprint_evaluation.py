@@ -1,0 +1,105 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from headroom.sprint import methods
+from headroom.sprint.evaluation import Answers, Scores, curves, drawn, oracle, ordered, paired
+from headroom.statistics.bootstrap import Bootstrap
+
+QUESTIONS, POOL, MAX_N = 17, 5, 3
+
+
+@pytest.fixture
+def answers() -> Answers:
+    draw = np.random.default_rng(0)
+    group = draw.integers(-1, 3, size=(QUESTIONS, POOL))
+    return Answers(group == 1, group, draw.integers(10, 90, size=(QUESTIONS, POOL)))
+
+
+def test_selected_answers_stay_together(answers: Answers) -> None:
+    order = np.random.default_rng(1).permuted(np.tile(np.arange(POOL), (QUESTIONS, 1)), axis=1)
+    chosen = answers.select(order[:, :2])
+    for question in range(QUESTIONS):
+        for place in range(2):
+            column = order[question, place]
+            for name in ("correct", "group", "tokens"):
+                given = getattr(answers, name)[question, column]
+                assert getattr(chosen, name)[question, place] == given
+    np.testing.assert_array_equal(
+        answers.select(np.array([3, 0])).tokens, answers.tokens[:, [3, 0]]
+    )
+
+
+def test_every_score_of_drawn_answers_is_the_mean_over_ordered_subsets(answers: Answers) -> None:
+    found = drawn(answers, MAX_N)
+    subsets = [
+        ordered(answers.select(np.array(subset)), MAX_N)
+        for subset in combinations(range(POOL), MAX_N)
+    ]
+    for name in Scores.__dataclass_fields__:
+        wanted = np.mean([getattr(subset, name)[:, -1] for subset in subsets], axis=0)
+        np.testing.assert_allclose(getattr(found, name)[:, -1], wanted, atol=1e-9, err_msg=name)
+
+
+def test_a_single_answer_gives_a_constant_curve(answers: Answers) -> None:
+    scores = ordered(answers.select(np.array([2])), MAX_N)
+    for n in range(MAX_N):
+        np.testing.assert_array_equal(scores.pass_at_n[:, n], answers.correct[:, 2])
+        np.testing.assert_array_equal(scores.majority[:, n], answers.correct[:, 2])
+        np.testing.assert_array_equal(scores.tokens[:, n], answers.tokens[:, 2])
+    assert np.isnan(scores.agreement).all()
+
+
+def test_no_method_passes_the_oracle(answers: Answers) -> None:
+    ceiling = oracle(answers, MAX_N).pass_at_n
+    assert (ordered(answers, MAX_N).pass_at_n <= ceiling).all()
+    assert (drawn(answers, MAX_N).pass_at_n <= ceiling + 1e-12).all()
+    np.testing.assert_array_equal(ordered(answers, POOL).pass_at_n[:, -1], ceiling[:, 0])
+
+
+def test_curves_hold_means_within_their_intervals_in_display_order(answers: Answers) -> None:
+    scores = {
+        methods.ORACLE: oracle(answers, MAX_N),
+        "sampling T=0.6": drawn(answers, MAX_N),
+        methods.SPRINT: ordered(answers, MAX_N),
+    }
+    table = curves(scores, Bootstrap(QUESTIONS, 300, seed=0))
+    assert list(table["method"].unique()) == [methods.SPRINT, "sampling T=0.6", methods.ORACLE]
+    assert list(table["n"]) == [1, 2, 3] * 3
+    assert table["pass_at_n"].between(table["low"], table["high"]).all()
+    row = table[(table["method"] == methods.SPRINT) & (table["n"] == 2)].iloc[0]
+    assert row["pass_at_n"] == pytest.approx(answers.correct[:, :2].any(axis=1).mean())
+    assert row["tokens"] == pytest.approx(answers.tokens[:, :2].sum(axis=1).mean())
+    assert table.loc[table["method"] == methods.ORACLE, "majority"].isna().all()
+
+
+def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None:
+    scores = {
+        methods.SPRINT: ordered(answers, MAX_N),
+        methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
+        methods.RANDOM: drawn(answers, MAX_N),
+    }
+    table = paired(scores, Bootstrap(QUESTIONS, 400, seed=0))
+    assert list(table["method"]) == [methods.RANDOM] * 2 + [methods.BASE] * 2
+    assert list(table["n"]) == [1, 2] * 2  # of 1, 2, 4, 8, 16 what the curves reach
+    last = table.iloc[-1]
+    wanted = answers.correct[:, :2].any(axis=1).mean() - answers.correct[:, 4].mean()
+    assert last["difference"] == pytest.approx(wanted)
+    assert last["low"] <= wanted <= last["high"]
+
+
+def test_sampling_methods_are_named_by_temperature_and_told_apart() -> None:
+    assert methods.sampling({"T0.1": 0.1, "hot": 1.0}) == {
+        "T0.1": "sampling T=0.1",
+        "hot": "sampling T=1",
+    }
+    assert methods.sampling({"a": 0.6, "b": 0.6})["b"] == "sampling T=0.6 (b)"
+    given = [methods.ORACLE, methods.BASE, "sampling T=0.9", "sampling T=0.1", methods.SPRINT]
+    assert methods.in_display_order(given) == [
+        methods.SPRINT,
+        "sampling T=0.9",
+        "sampling T=0.1",
+        methods.BASE,
+        methods.ORACLE,
+    ]

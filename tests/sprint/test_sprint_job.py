@@ -1,0 +1,223 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from simulated_heads import Simulation, simulate
+
+from headroom import paths
+from headroom.config import Config, parse
+from headroom.errors import TableError
+from headroom.identity import key
+from headroom.record import record_path
+from headroom.sprint import job, methods, model
+from headroom.tables import (
+    ACCURACY,
+    CURVES,
+    EMBEDDINGS,
+    GRADED,
+    RANKING,
+    read_metadata,
+    read_table,
+    write_table,
+)
+
+LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
+VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]
+OUTPUTS = (
+    *(paths.SELECTOR, paths.CHOICE, paths.RANKING),
+    *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY),
+)
+
+
+def make_config(**keys: object) -> Config:
+    sets = {"train": (TRAIN, "train"), "test": (TEST, "test")}
+    return parse(
+        {
+            "run": "simulated",
+            "models": {
+                "tiny": {
+                    "source": "./tiny",
+                    "layers": LAYERS,
+                    "heads": HEADS,
+                    "kv_heads": 2,
+                    "billions": 0.1,
+                }
+            },
+            "questions": {
+                name: {"benchmark": "generated_math", "split": split, "n": n}
+                for name, (n, split) in sets.items()
+            },
+            "decodings": {
+                "greedy": {},
+                "T0.6": {"temperature": 0.6, "samples": SAMPLES},
+            },
+            "embedders": {"phi": {"model": "tiny"}},
+            "selectors": {
+                "math": {
+                    "model": "tiny",
+                    "train": "train",
+                    "test": "test",
+                    "embedder": "phi",
+                    "layers": "all",
+                    "sampling": ["T0.6"],
+                    "max_n": 8,
+                    "shortlist": [3, 6],
+                    "epochs": 60,
+                    "dimension": [6],
+                    "seeds": [4, 5],
+                    "bootstrap": 200,
+                    **keys,
+                }
+            },
+        }
+    )
+
+
+def write_questions(config: Config, name: str, data: Simulation) -> None:
+    """Write embeddings, Z, and graded answers; every table in another order of questions."""
+    count = len(data.correct)
+    ids = [f"{name}-{row}" for row in range(count)]
+    names = {"run": config.run, "model": key(config, "models", "tiny")}
+    names |= {"questions": key(config, "questions", name)}
+    draw = np.random.default_rng(count)
+    embeddings = pd.DataFrame({"question_id": ids, "vector": list(data.embeddings)})
+    write_table(
+        Path(paths.EMBEDDINGS.format(embedder=key(config, "embedders", "phi"), **names)),
+        embeddings.sample(frac=1, random_state=1),
+        EMBEDDINGS,
+    )
+    greedy = {"decoding": key(config, "decodings", "greedy")}
+    base = draw.random(count) < 0.4
+    z = pd.DataFrame(np.c_[base, data.correct].astype(np.int8), columns=["base", *VARIANTS])
+    schema = pa.schema([*ACCURACY, *(pa.field(column, pa.int8()) for column in z)])
+    z = z.assign(question_id=ids, subject=None, level=None)
+    write_table(Path(paths.ACCURACY.format(**names, **greedy)), z, schema)
+
+    def graded(question: str, variant: str, sample: int, correct: bool) -> dict:
+        group = 0 if correct else int(draw.integers(-1, 3)) or 7
+        return {
+            "question_id": question,
+            "variant": variant,
+            "sample": sample,
+            "answer": "1",
+            "group": group,
+            "correct": correct,
+            "verdict": "judged",
+            "tokens": int(draw.integers(5, 60)),
+            "stop_reason": "eos",
+            "margin": 1.0,
+        }
+
+    rows = [
+        graded(question, variant, 0, bool(z[variant][row]))
+        for variant in ("base", *VARIANTS)
+        for row, question in enumerate(ids)
+    ]
+    write_table(Path(paths.GRADED.format(**names, **greedy)), pd.DataFrame(rows), GRADED)
+    rows = [
+        graded(question, "base", sample, draw.random() < 0.5)
+        for sample in range(SAMPLES)
+        for question in reversed(ids)
+    ]
+    sampled = {"decoding": key(config, "decodings", "T0.6")}
+    write_table(Path(paths.GRADED.format(**names, **sampled)), pd.DataFrame(rows), GRADED)
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.chdir(tmp_path)
+    config = make_config()
+    write_questions(config, "train", simulate(TRAIN, pool=len(VARIANTS), clusters=4, seed=1))
+    write_questions(config, "test", simulate(TEST, pool=len(VARIANTS), clusters=4, seed=2))
+    return config
+
+
+def output(template: str) -> Path:
+    return Path(template.format(run="simulated", selector="math"))
+
+
+def run(config: Config) -> None:
+    for step in (job.train, job.rank, job.evaluate):
+        step(config, "math")
+
+
+def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) -> None:
+    run(config)
+    selector, facts = model.load(output(paths.SELECTOR))
+    assert facts["heads"] == VARIANTS
+    assert selector.setting.dimension == 6
+    choice = pd.read_csv(output(paths.CHOICE))
+    assert len(choice) == 2 * 3 * 2
+    assert choice["chosen"].sum() == 2
+
+    ranking = read_table(output(paths.RANKING), RANKING)
+    assert all(sorted(heads) == VARIANTS for heads in ranking["heads"])
+    curves = read_table(output(paths.CURVES), CURVES)
+    assert list(curves["method"].unique()) == [
+        *(methods.SPRINT, methods.RANDOM, methods.COVER, methods.SINGLE),
+        *("sampling T=0.6", methods.BASE, methods.ORACLE),
+    ]
+    at = curves.set_index(["method", "n"])["pass_at_n"]
+    assert curves["n"].max() == 8
+
+    names = {"run": "simulated", "model": key(config, "models", "tiny")}
+    names |= {"questions": key(config, "questions", "test")}
+    path = Path(paths.ACCURACY.format(decoding=key(config, "decodings", "greedy"), **names))
+    z = read_table(path, ACCURACY, exact=False).set_index("question_id")
+    for n in (1, 8):
+        hits = [z.loc[row.question_id, list(row.heads[:n])].any() for row in ranking.itertuples()]
+        assert at[methods.SPRINT, n] == pytest.approx(np.mean(hits))
+    assert at[methods.BASE, 5] == pytest.approx(z["base"].mean())
+    assert at[methods.ORACLE, 1] == pytest.approx(z[VARIANTS].any(axis=1).mean())
+    best = read_metadata(output(paths.CURVES))["best_single_head"]
+    assert at[methods.SINGLE, 3] == pytest.approx(z[best].mean())
+    assert at[methods.SPRINT, 1] > at[methods.COVER, 1] + 0.2  # the planted structure
+
+    sampled = Path(paths.GRADED.format(decoding=key(config, "decodings", "T0.6"), **names))
+    share = read_table(sampled, GRADED).groupby("question_id")["correct"].mean()
+    assert at["sampling T=0.6", 1] == pytest.approx(share.mean())
+
+    differences = pd.read_csv(output(paths.PAIRED)).set_index(["method", "n"])
+    wanted = at[methods.SPRINT, 4] - at[methods.RANDOM, 4]
+    assert differences.loc[(methods.RANDOM, 4), "difference"] == pytest.approx(wanted, abs=1e-5)
+
+
+def test_running_again_gives_the_same_bytes_and_every_file_has_a_record(config: Config) -> None:
+    run(config)
+    first = {template: output(template).read_bytes() for template in OUTPUTS}
+    run(config)
+    for template in OUTPUTS:
+        assert output(template).read_bytes() == first[template], template
+        record = json.loads(record_path(output(template)).read_text())
+        assert record["embedder"] == key(config, "embedders", "phi")
+    assert "selection_seconds" in json.loads(record_path(output(paths.RANKING)).read_text())
+
+
+def test_curves_end_at_the_size_of_a_small_pool(config: Config) -> None:
+    small = make_config(layers=[0], heads=[1, 2, 5], include_base=True)
+    run(small)
+    assert model.load(output(paths.SELECTOR))[1]["heads"] == ["base", "L00H01", "L00H02", "L00H05"]
+    curves = read_table(output(paths.CURVES), CURVES)
+    assert set(curves["n"]) == {1, 2, 3, 4}
+    at = curves.set_index(["method", "n"])["pass_at_n"]
+    assert at[methods.SPRINT, 4] == at[methods.ORACLE, 4]
+    assert set(pd.read_csv(output(paths.PAIRED))["n"]) == {1, 2, 4}
+
+
+def test_a_selector_of_another_pool_is_refused(config: Config) -> None:
+    job.train(make_config(layers=[0]), "math")
+    with pytest.raises(TableError, match="another pool of heads"):
+        job.rank(config, "math")
+
+
+def test_an_embedding_that_is_missing_is_named_in_one_line(config: Config) -> None:
+    names = {"embedder": key(config, "embedders", "phi")}
+    path = Path(paths.EMBEDDINGS.format(questions=key(config, "questions", "train"), **names))
+    table = read_table(path, EMBEDDINGS)
+    write_table(path, table[table["question_id"] != "train-7"], EMBEDDINGS)
+    with pytest.raises(TableError, match="train-7") as caught:
+        job.train(config, "math")
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,160 @@
+import numpy as np
+import pytest
+import torch
+from simulated_heads import Simulation, simulate
+
+from headroom.config import Selector
+from headroom.errors import ConfigError
+from headroom.sprint.baselines import greedy_cover
+from headroom.sprint.model import Setting
+from headroom.sprint.selection import rank
+from headroom.sprint.training import Fit, Optimisation, choose, fit
+from headroom.sprint.validation import splits
+from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.pass_at_n import pass_at_n_ordered
+
+OPTIMISATION = Optimisation(learning_rate=1e-2, weight_decay=1.0, epochs=60)
+
+
+def selector(**keys: object) -> Selector:
+    return Selector(model="m", train="a", test="b", embedder="e", layers="all", **keys)
+
+
+def train(simulation: Simulation, setting: Setting, seed: int = 0) -> Fit:
+    return fit(
+        torch.from_numpy(simulation.embeddings),
+        torch.from_numpy(simulation.correct),
+        setting,
+        OPTIMISATION,
+        seed,
+    )
+
+
+def gain_over_cover(revealed: bool, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
+    """Interval of SPRINT minus the greedy cover on 600 test questions, for N = 1..4."""
+    learned = simulate(300, revealed=revealed, seed=1)
+    test = simulate(600, revealed=revealed, seed=2)
+    order, _ = rank(train(learned, setting).selector, torch.from_numpy(test.embeddings))
+    sprint = pass_at_n_ordered(np.take_along_axis(test.correct, order, axis=1), 4)
+    cover = pass_at_n_ordered(test.correct[:, greedy_cover(learned.correct)], 4)
+    return Bootstrap(600, 1000, seed=0).interval(sprint - cover)
+
+
+@pytest.mark.parametrize("geometry", ["sphere", "ball", "literal"])
+def test_heads_that_embeddings_reveal_are_found(geometry: str) -> None:
+    low, _ = gain_over_cover(revealed=True, setting=Setting(geometry, 8, 0.0))
+    assert low[0] > 0.4  # planted: 0.85 · 0.9 against about 0.25
+    assert low[1] > 0.2
+
+
+@pytest.mark.parametrize("geometry", ["sphere", "ball", "literal"])
+def test_embeddings_of_pure_noise_give_no_gain(geometry: str) -> None:
+    low, _ = gain_over_cover(revealed=False, setting=Setting(geometry, 8, 0.0))
+    assert (low <= 0).all()
+
+
+def test_training_again_gives_the_same_selector_and_another_seed_another() -> None:
+    data = simulate(70)
+    one, same, other = (train(data, Setting("sphere", 6, 0.1), seed).selector for seed in (0, 0, 1))
+    for first, second in zip(one.state_dict().values(), same.state_dict().values(), strict=True):
+        assert torch.equal(first, second)
+    assert not torch.equal(one.heads, other.heads)
+
+
+def test_scale_and_centre_of_each_feature_do_not_matter() -> None:
+    data = simulate(90)
+    moved = Simulation(
+        data.embeddings * np.linspace(5, 0.2, 32, dtype=np.float32) - 3, data.correct
+    )
+    setting = Setting("ball", 6, 0.0)
+    distances = [
+        train(each, setting).selector.distances(torch.from_numpy(each.embeddings))
+        for each in (data, moved)
+    ]
+    torch.testing.assert_close(*distances, atol=2e-3, rtol=0)
+
+
+def test_a_constant_feature_is_harmless() -> None:
+    data = simulate(50)
+    data.embeddings[:, 3] = 7
+    assert np.isfinite(train(data, Setting("sphere", 6, 0.1)).loss)
+
+
+def test_questions_that_no_head_solves_do_not_attract_heads() -> None:
+    data = simulate(80, seed=4)
+    unsolved = np.flatnonzero(~data.correct.any(axis=1))
+    assert len(unsolved) > 1
+    moved = data.embeddings.copy()
+    moved[unsolved] = np.roll(moved[unsolved], 1, axis=0)  # centre and scale stay
+    fits = [
+        train(Simulation(embeddings, data.correct), Setting("sphere", 6, 0.1))
+        for embeddings in (data.embeddings, moved)
+    ]
+    torch.testing.assert_close(fits[0].selector.heads, fits[1].selector.heads, atol=1e-3, rtol=0)
+    assert fits[0].left_out == len(unsolved)
+
+
+def test_the_literal_reading_diverges_and_the_bounded_ones_do_not() -> None:
+    data = simulate(60)
+    for diversity in (0.01, 1.0):
+        literal = train(data, Setting("literal", 6, diversity))
+        assert literal.diverged
+        assert literal.loss < -1  # the alignment term is never below 0
+        for geometry in ("sphere", "ball"):
+            bounded = train(data, Setting(geometry, 6, diversity))
+            assert not bounded.diverged
+            assert bounded.spread <= 4
+            assert bounded.loss >= -4 * diversity
+    assert not train(data, Setting("literal", 6, 0.0)).diverged
+
+
+def test_diversity_moves_heads_apart() -> None:
+    data = simulate(60)
+    for geometry in ("sphere", "ball"):
+        near, far = (train(data, Setting(geometry, 2, weight)).spread for weight in (0.0, 3.0))
+        assert far > near
+
+
+def test_training_on_questions_that_no_head_solves_is_refused() -> None:
+    data = simulate(20)
+    data.correct[:] = False
+    with pytest.raises(ConfigError, match="no head solves any of the 20 training questions"):
+        train(data, Setting("sphere", 6, 0.0))
+
+
+def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
+    data = simulate(80)
+    options = selector(
+        geometry=("ball", "sphere"), dimension=(2, 7), diversity=(0.0, 0.5, 4.0), epochs=20
+    )
+    chosen, table = choose(
+        torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
+    )
+    keys = ["geometry", "dimension", "diversity"]
+    assert len(table) == 2 * 2 * 3 * 3
+    assert set(table["seed"]) == {0, 1, 2}
+    best = table.groupby(keys)["mean_pass"].mean().idxmax()
+    assert (chosen.geometry, chosen.dimension, chosen.diversity) == best
+    assert {tuple(row) for row in table.loc[table["chosen"], keys].to_numpy()} == {best}
+    assert (table["pass_at_1"] <= table["pass_at_4"]).all()
+
+
+def test_a_setting_that_diverged_is_not_chosen() -> None:
+    data = simulate(60)
+    options = selector(geometry=("literal",), diversity=(1.0, 0.0), dimension=(6,), epochs=100)
+    chosen, table = choose(
+        torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
+    )
+    assert chosen.diversity == 0.0
+    assert list(table["diverged"]) == [True] * 3 + [False] * 3
+
+
+def test_splits_are_disjoint_complete_and_differ_by_seed() -> None:
+    first, second = splits(23, 0.2, (5, 6))
+    for split in (first, second):
+        assert len(split.held_out) == 5
+        assert sorted([*split.fit, *split.held_out]) == list(range(23))
+    assert set(first.held_out) != set(second.held_out)
+    assert [len(split.held_out) for split in splits(2, 0.9, (0,))] == [1]
+    with pytest.raises(ConfigError, match="1 training questions"):
+        splits(1, 0.2, (0,))
