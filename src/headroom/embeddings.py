@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from huggingface_hub import errors, snapshot_download
 from sentence_transformers import SentenceTransformer
-
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
 from headroom.errors import ModelError

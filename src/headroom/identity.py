@@ -35,7 +35,7 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     section = getattr(config, kind)[name]
     values: dict[str, Any] = section.model_dump(mode="json")
     dropped = _SPEED_ONLY | _LOCATION_ONLY
-    if kind == "models" and section.source and _is_folder(section.source):
+    if kind in ("models", "embedders") and section.source and is_folder(section.source):
         dropped = dropped | {"source"}  # its fingerprint, `revision`, names the content
     kept = {key: value for key, value in values.items() if key not in dropped}
     if (kind == "models" and section.train) or (kind == "questions" and section.generated):
@@ -47,6 +47,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
             kept["embedder"] = settings(config, "embedders", section.embedder)
         if section.n is None or section.sampling == "first":
             kept["seed"] = section.seed if section.generated else None
+        if section.n is None:  # the whole split, however it would have been drawn
+            kept["sampling"] = kept["embedder"] = None
     if kind == "decodings" and section.greedy:
         kept["seed"] = None
     return kept
@@ -60,13 +62,15 @@ def key(config: Config, kind: Kind, name: str) -> str:
 def source_key(config: Config, name: str) -> str:
     """Return the key of the whole split that a question set is drawn from.
 
-    Sets of the same split, whatever their size and draw, share it.
+    Sets of the same split, whatever their size and draw, share it. A generated split is as large as
+    its set.
     """
     section = config.questions[name]
     values = {
         "benchmark": section.benchmark,
         "split": section.split,
         "revision": section.revision,
+        "n": section.n if section.generated else None,
         "seed": section.seed if section.generated else None,
         "version": __version__ if section.generated else None,
     }
@@ -87,7 +91,7 @@ def name_of(config: Config, kind: Kind, given: str) -> str:
     raise ConfigError(f"{kind}: {given!r} is not of this config, which has {known or 'none'}")
 
 
-def _is_folder(source: str) -> bool:
+def is_folder(source: str) -> bool:
     """Tell a local folder from a hub id without touching the disk.
 
     A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``.

@@ -1,0 +1,296 @@
+"""Before the first job: name every input by its content, and look at what can be looked at.
+
+`resolve` fills in revisions, so that keys are final; `preflight` refuses bad input. Neither imports
+torch. What the store already holds needs no source: a run is remade from an archived store with
+no model and no benchmark file at hand.
+"""
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headroom import paths
+from headroom.benchmarks.sources import PINNED, check_file, file_revision
+from headroom.config import Config, Model, Questions
+from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
+from headroom.estimate import SPLIT_SIZES, cost
+from headroom.identity import is_folder, key, source_key
+from headroom.models.source import check_folder, check_geometry, fingerprint
+from headroom.plan import batches
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SPARE_GIGABYTES = 1.0
+"""Free space asked for beside the answers: tables, figures, small models."""
+
+
+def resolve(config: Config) -> Config:
+    """Return the config with every `revision` filled in.
+
+    Hub: the pinned commit hash. Benchmark file: its sha256. Folder of a model or embedder: its
+    fingerprint. A revision that is there already stays; `preflight` holds it against the files.
+    So resolving twice changes nothing, and a file that is gone is not missed if its revision is
+    stated.
+
+    Raises:
+        ConfigError: something on the hub is not pinned to a commit hash.
+        BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
+    """
+    models = {
+        name: model.model_copy(
+            update={"revision": _revision(f"models.{name}", model.source, model.revision)}
+        )
+        for name, model in config.models.items()
+    }
+    embedders = {
+        name: embedder.model_copy(
+            update={
+                "revision": _revision(
+                    f"embedders.{name}", embedder.source, embedder.revision, _embedder_fingerprint
+                )
+            }
+        )
+        for name, embedder in config.embedders.items()
+    }
+    questions = {
+        name: section.model_copy(
+            update={"revision": _questions_revision(f"questions.{name}", section)}
+        )
+        for name, section in config.questions.items()
+    }
+    return config.model_copy(
+        update={"models": models, "embedders": embedders, "questions": questions}
+    )
+
+
+def preflight(config: Config) -> None:
+    """Refuse a resolved config that cannot run, as far as can be told quickly and without torch.
+
+    Looked at are the results folder with its free space, benchmark files, and folders of models
+    and embedders; files and models only if the store lacks something made from them.
+
+    Raises:
+        HeadroomError: one line that names key, value, and what to do.
+    """
+    _check_results(config)
+    draws = _draws_needed(config)
+    _check_draws(config, draws)
+    embedders = _embedders_needed(config, draws)
+    for name in embedders:
+        embedder = config.embedders[name]
+        if embedder.source is not None and is_folder(embedder.source):
+            _check_revision(
+                f"embedders.{name}", embedder.source, embedder.revision, _embedder_fingerprint
+            )
+    for name in _models_needed(config, embedders):
+        _check_model(f"models.{name}", config.models[name])
+
+
+def check_devices(config: Config) -> None:
+    """Refuse models that need a GPU where there is none; for a start, not for planning elsewhere.
+
+    Where SLURM is, the jobs' machines may have what this one lacks: nothing is refused.
+
+    Raises:
+        ModelError: one line that names key, value, and what to do.
+    """
+    if any(Path("/dev").glob("nvidia[0-9]*")) or shutil.which("sbatch"):
+        return
+    for name in _models_needed(config, _embedders_needed(config, _draws_needed(config))):
+        _check_without_gpu(f"models.{name}", config.models[name])
+
+
+def _revision(
+    where: str,
+    source: str | None,
+    revision: str | None,
+    fingerprint_of: Callable[[Path], str] = fingerprint,
+) -> str | None:
+    """Return the revision of a model or embedder; None for one that is made here."""
+    if source is None:
+        return revision
+    if is_folder(source):
+        return revision or _fingerprint(where, source, fingerprint_of)
+    if Path(source).is_dir():
+        raise ConfigError(
+            f"{where}.source: {source!r} is a folder here but reads as a hub id; "
+            f"write './{source}', or leave that folder's parent"
+        )
+    if revision is None or not _COMMIT.fullmatch(revision):
+        raise ConfigError(
+            f"{where}.revision: {revision!r} does not pin {source}; give a commit hash of 40 hex "
+            f"digits: `git ls-remote https://huggingface.co/{source} HEAD` prints the newest"
+        )
+    return revision
+
+
+def _questions_revision(where: str, questions: Questions) -> str | None:
+    if questions.generated:
+        return None
+    if questions.file is None:
+        pinned = PINNED[questions.benchmark]
+        revision = questions.revision or pinned.revision
+        if not _COMMIT.fullmatch(revision):
+            raise ConfigError(
+                f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; leave it "
+                f"out for the pinned {pinned.revision}"
+            )
+        return revision
+    if questions.revision is None:
+        with _at(where):
+            return file_revision(Path(questions.file).expanduser())
+    return questions.revision
+
+
+def _fingerprint(where: str, source: str, fingerprint_of: Callable[[Path], str]) -> str:
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        raise ModelError(
+            f"{where}.source: folder {source} is missing; put it there, or write its `revision` if "
+            f"the store holds all that is made from it"
+        )
+    with _at(where):
+        return fingerprint_of(folder)
+
+
+def _embedder_fingerprint(folder: Path) -> str:
+    """Return 16 hex digits that change when an embedder's weights or settings do.
+
+    Settings of pooling lie in folders of their own, which a model's fingerprint leaves out.
+    """
+    digest = hashlib.sha256(fingerprint(folder).encode())
+    for file in sorted(folder.rglob("*.json")):
+        digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _check_revision(
+    where: str,
+    source: str,
+    revision: str | None,
+    fingerprint_of: Callable[[Path], str] = fingerprint,
+) -> None:
+    found = _fingerprint(where, source, fingerprint_of)
+    if found != revision:
+        raise ModelError(
+            f"{where}.revision: {source} has fingerprint {found}, not {revision}; restore the "
+            f"folder, or remove `revision`"
+        )
+
+
+def _check_results(config: Config) -> None:
+    """Make sure that the results folder can be written and has room for the answers to come."""
+    folder = Path(paths.RESULTS).absolute()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{existing} cannot be written ({error.strerror}); results go to {folder}: "
+            f"change its permissions, or run in another folder"
+        ) from None
+    needed = _SPARE_GIGABYTES + _gigabytes_to_come(config)
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < needed:
+        raise ConfigError(
+            f"{existing} has {free:.1f} GB free, but this run needs about {needed:.1f} GB; "
+            f"make room, or run on another disk"
+        )
+
+
+def _gigabytes_to_come(config: Config) -> float:
+    total = 0.0
+    for batch in batches(config):
+        files = batch.answers(config)
+        missing = sum(not Path(file).exists() for file in files)
+        total += cost(config, batch).disk_gigabytes * missing / len(files)
+    return total
+
+
+def _check_draws(config: Config, names: list[str]) -> None:
+    """Check the splits that question sets are still to be drawn from, each file once."""
+    sizes: dict[str, int] = {}
+    for name in names:
+        questions, source = config.questions[name], source_key(config, name)
+        if questions.generated or not _is_missing(paths.SOURCE, source=source):
+            continue
+        if source not in sizes:
+            with _at(f"questions.{name}"):
+                sizes[source] = (
+                    check_file(questions)
+                    if questions.file
+                    else SPLIT_SIZES[questions.benchmark, questions.split]
+                )
+        if (questions.n or 0) > sizes[source]:
+            raise BenchmarkError(
+                f"questions.{name}.n: {questions.n} questions are asked for, but "
+                f"{questions.file or questions.benchmark} has {sizes[source]}; lower n"
+            )
+
+
+def _draws_needed(config: Config) -> list[str]:
+    """Return the question sets that the store lacks."""
+    return [
+        name
+        for name in config.questions
+        if _is_missing(paths.QUESTIONS, questions=key(config, "questions", name))
+    ]
+
+
+def _embedders_needed(config: Config, draws: list[str]) -> list[str]:
+    """Return the embedders whose vectors the store lacks, for a draw or for a selector."""
+    needed = {config.questions[name].embedder for name in draws}
+    for selector in config.selectors.values():
+        embedder = key(config, "embedders", selector.embedder)
+        for name in (selector.train, selector.test):
+            questions = key(config, "questions", name)
+            if _is_missing(paths.EMBEDDINGS, embedder=embedder, questions=questions):
+                needed.add(selector.embedder)
+    return sorted(name for name in needed if name is not None)
+
+
+def _models_needed(config: Config, embedders: list[str]) -> list[str]:
+    """Return the models that have answers to give or questions to embed."""
+    needed = {config.embedders[name].model for name in embedders}
+    for batch in batches(config):
+        if any(not Path(file).exists() for file in batch.answers(config)):
+            needed.add(batch.model)
+    return sorted(name for name in needed if name is not None)
+
+
+def _check_model(where: str, model: Model) -> None:
+    if model.device == "cpu":
+        _check_without_gpu(where, model)
+    if model.source is None or not is_folder(model.source):
+        return
+    _check_revision(where, model.source, model.revision)
+    folder = Path(model.source).expanduser()
+    with _at(where):
+        check_folder(folder)
+        check_geometry(folder, model.layers, model.heads, model.kv_heads)
+
+
+def _check_without_gpu(where: str, model: Model) -> None:
+    if model.device not in ("auto", "cpu"):
+        raise ModelError(f"{where}.device: {model.device!r}, but there is no GPU; use auto or cpu")
+    if model.dtype == "float16":
+        raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
+    if model.attention == "flash_attention_2":
+        raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
+
+
+def _is_missing(template: str, **keys: str) -> bool:
+    return not Path(template.format(**keys)).exists()
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Name the section of the config that an error comes from."""
+    try:
+        yield
+    except HeadroomError as error:
+        raise type(error)(f"{where}: {error}") from error
