@@ -1,0 +1,1 @@
+"""Tables, figures and the report: everything that a run shows."""

@@ -1,0 +1,82 @@
+"""A figure with its words and numbers, and how it is saved.
+
+Every figure is saved as PDF and PNG for print, as SVG in a light and a dark theme for the report,
+with its numbers as CSV and its title, caption and alternative text as JSON. No file carries a
+date: equal data give equal bytes.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure as Image
+
+from headroom.figures.style import Theme, theme
+from headroom.tables import atomic, write_json
+
+SUFFIXES = ("pdf", "png", "svg", "dark.svg", "csv", "json")
+"""What each figure is saved as."""
+
+_NO_DATES: dict[str, dict[str, Any]] = {
+    "pdf": {"CreationDate": None},
+    "png": {},
+    "svg": {"Date": None},
+}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A drawn figure.
+
+    The caption states n, the interval and the test, if there is one; `alt` says in words what is
+    seen; `data` holds every number drawn.
+    """
+
+    image: Image
+    title: str
+    caption: str
+    alt: str
+    data: pd.DataFrame
+
+
+def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]) -> list[Path]:
+    """Draw a figure in both themes and save it.
+
+    Args:
+        template: path with ``{suffix}`` left open.
+        draw: makes the figure in the colours of a theme.
+        sources: the files that its numbers come from, named in the JSON file.
+
+    Returns:
+        The files made, one for each of `SUFFIXES`.
+    """
+    with theme("light") as colors:
+        figure = draw(colors)
+        for kind in ("pdf", "png", "svg"):
+            _write(figure.image, Path(template.format(suffix=kind)), kind)
+    with theme("dark") as colors:
+        _write(draw(colors).image, Path(template.format(suffix="dark.svg")), "svg")
+    write_csv(Path(template.format(suffix="csv")), figure.data)
+    words = {
+        "title": figure.title,
+        "caption": figure.caption,
+        "alt": figure.alt,
+        "sources": [str(source) for source in sources],
+    }
+    write_json(Path(template.format(suffix="json")), words)
+    return [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
+
+
+def write_csv(path: Path, data: pd.DataFrame) -> None:
+    """Write a table as CSV, atomically."""
+    with atomic(path) as temporary:
+        data.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def _write(image: Image, path: Path, kind: str) -> None:
+    # On screen the page's own background shows; print gets its own.
+    transparent = kind == "svg"
+    with atomic(path) as temporary:
+        image.savefig(temporary, format=kind, metadata=_NO_DATES[kind], transparent=transparent)

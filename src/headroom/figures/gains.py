@@ -1,0 +1,114 @@
+"""From the accuracy matrix Z to what is shown: Pass@1 of every variant, and gains over base.
+
+Pass@1 under greedy decoding is plain accuracy. A *cell* is one variant on one group of questions:
+all of them, a subject, or a MATH level.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from headroom import paths
+from headroom.config import Config
+from headroom.errors import TableError
+from headroom.plan import find_batch, pool
+from headroom.tables import ACCURACY, read_table
+from headroom.variants import BASE, Variant
+
+OVERALL = "Overall"
+"""Name of the group of all questions."""
+
+
+def accuracy_path(config: Config, sweep: str) -> Path:
+    """Return where the accuracy matrix of a sweep lies."""
+    section = config.sweeps[sweep]
+    batch = find_batch(config, section.model, section.decoding, section.questions)
+    return Path(paths.ACCURACY.format(run=config.run, **batch.wildcards(config)))
+
+
+def read_cells(config: Config, sweep: str) -> pd.DataFrame:
+    """Return the cells of a sweep.
+
+    Raises:
+        TableError: the accuracy matrix is missing, damaged, empty, or lacks a variant.
+    """
+    path = accuracy_path(config, sweep)
+    z = read_table(path, ACCURACY, exact=False)
+    variants = [BASE, *pool(config, config.sweeps[sweep])]
+    missing = [str(variant) for variant in variants if str(variant) not in z.columns]
+    if missing:
+        raise TableError(f"{path}: variants {missing[:5]} are missing; remove the file and rerun")
+    if z.empty:
+        raise TableError(f"{path} has no questions; remove the file and rerun")
+    return cells(z, variants)
+
+
+def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
+    """Count right answers of every variant in every group of questions.
+
+    Args:
+        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        variants: the columns wanted; the base model must be one of them.
+
+    Returns:
+        One row a cell: ``by`` (overall, subject or level), ``group``, ``variant``, ``layer`` and
+        ``head`` (null for base), ``n``, ``correct``, ``accuracy``, ``base`` (accuracy of the base
+        model on the group) and ``gain`` over it.
+    """
+    rows = []
+    for by, group, part in _groups(z):
+        n, base = len(part), part[str(BASE)].mean()
+        correct = part[[str(variant) for variant in variants]].sum()
+        for variant in variants:
+            right = int(correct[str(variant)])
+            place = (str(variant), variant.layer, variant.head)
+            rows.append((by, group, *place, n, right, right / n, base, right / n - base))
+    columns = ["by", "group", "variant", "layer", "head", "n", "correct", "accuracy", "base"]
+    table = pd.DataFrame(rows, columns=[*columns, "gain"])
+    return table.astype({"layer": "Int64", "head": "Int64"})
+
+
+def gains(table: pd.DataFrame) -> pd.DataFrame:
+    """Return what the best and the median head of each (group, layer) gain over base.
+
+    Args:
+        table: cells, as `cells` returns them.
+
+    Returns:
+        One row a (group, layer) pair: ``by``, ``group``, ``layer``, ``n``, ``heads`` (how many),
+        ``base``, ``best_gain``, ``median_gain``, and ``best_heads``, ties included.
+    """
+    pruned = table[table["variant"] != str(BASE)]
+    rows = []
+    for (by, group, layer), part in pruned.groupby(["by", "group", "layer"], sort=False):
+        best = part["correct"].max()
+        names = " ".join(part.loc[part["correct"] == best, "variant"])
+        rows.append(
+            {
+                "by": by,
+                "group": group,
+                "layer": int(layer),
+                "n": part["n"].iloc[0],
+                "heads": len(part),
+                "base": part["base"].iloc[0],
+                "best_gain": part["gain"].max(),
+                "median_gain": part["gain"].median(),
+                "best_heads": names,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def pairs(gained: pd.DataFrame) -> pd.DataFrame:
+    """Return the (subject, layer) pairs; (all questions, layer) where there are no subjects."""
+    subjects = gained[gained["by"] == "subject"]
+    return subjects if len(subjects) else gained[gained["by"] == "overall"]
+
+
+def _groups(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    yield "overall", OVERALL, z
+    for subject, part in z.groupby("subject"):
+        yield "subject", str(subject), part
+    for level, part in z.groupby("level"):
+        yield "level", f"Level {int(level)}", part

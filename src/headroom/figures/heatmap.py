@@ -1,0 +1,98 @@
+"""Figure 5 of the SPRINT paper: accuracy of every head of a layer on every subject."""
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure as Image
+
+from headroom.figures.drawing import Figure
+from headroom.figures.gains import OVERALL
+from headroom.figures.style import TWO_COLUMNS, Theme, diverging, legible
+from headroom.figures.text import short, wrapped
+
+_ROW = 0.185  # inches
+_LEAST = 5  # percentage points at the ends of the colour bar
+
+
+def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figure:
+    """Draw head × subject of one layer, the base model in the first row.
+
+    Args:
+        table: cells of a sweep, as `headroom.figures.gains.cells` returns them.
+        sweep: its name.
+        layer: the layer to draw.
+        colors: the theme to draw in.
+    """
+    wanted = table["by"].isin(["overall", "subject"])
+    rows = table[wanted & (table["layer"].isna() | (table["layer"] == layer))]
+    heads = rows.loc[rows["by"] == "overall", ["variant", "head"]].drop_duplicates()
+    groups = rows.drop_duplicates("group").set_index("group")["n"]
+    groups = groups[[*(g for g in groups.index if g != OVERALL), OVERALL]]
+    grid = rows.pivot(index="variant", columns="group", values="accuracy")
+    accuracy = 100 * grid.loc[heads["variant"], groups.index].to_numpy(float)
+    difference = accuracy - accuracy[0]
+    limit = max(_LEAST, 5 * math.ceil(np.abs(difference).max() / 5))
+
+    height = _ROW * len(heads) + 1.15
+    image = Image(figsize=(min(TWO_COLUMNS, 1.9 + 0.66 * len(groups)), height))
+    axes = image.add_subplot()
+    scale = Normalize(-limit, limit)
+    colormap = diverging(colors)
+    mesh = axes.imshow(difference, cmap=colormap, norm=scale, aspect="auto")
+    for (row, column), value in np.ndenumerate(accuracy):
+        background = colormap(scale(difference[row, column]))
+        weight = "bold" if row and accuracy[1:, column].max() == value else "normal"
+        axes.text(
+            column,
+            row,
+            f"{value:.1f}",
+            ha="center",
+            va="center",
+            fontsize=6.5,
+            fontweight=weight,
+            color=legible(background[:3]),
+        )
+    axes.set_xticks(
+        range(len(groups)), [f"{wrapped(group, 13)}\nn = {n}" for group, n in groups.items()]
+    )
+    axes.set_yticks(
+        range(len(heads)), ["No Prune", *(f"head {head}" for head in heads["head"].iloc[1:])]
+    )
+    axes.tick_params(
+        length=0, labelsize=7, top=True, labeltop=True, bottom=False, labelbottom=False
+    )
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    axes.axhline(0.5, color=colors.ink, linewidth=1)
+    axes.axvline(len(groups) - 1.5, color=colors.ink, linewidth=1)
+    bar = image.colorbar(mesh, ax=axes, pad=0.015, fraction=0.04, aspect=max(12, len(heads)))
+    bar.outline.set_visible(False)
+    bar.set_label("accuracy − No Prune (points)")
+    bar.ax.tick_params(labelsize=7)
+    title = f"{short(sweep)}, layer {layer}: accuracy (%) without one head"
+    data = rows.drop(columns="by")
+    return Figure(image, title, _caption(sweep, layer, groups), _alt(sweep, layer, rows), data)
+
+
+def _caption(sweep: str, layer: int, groups: "pd.Series[int]") -> str:
+    sizes = ", ".join(f"{short(group)} {n}" for group, n in groups.items())
+    return (
+        f"{short(sweep)}, layer {layer}: accuracy in percent with one query head pruned (rows) on "
+        "the questions of a subject (columns). Colour is the difference to the base model (No "
+        "Prune) in the same column; bold is the best head of a column, ties included. Differences "
+        "of a few points are within sampling noise at these n; no interval and no test is shown. "
+        f"n: {sizes}."
+    )
+
+
+def _alt(sweep: str, layer: int, rows: pd.DataFrame) -> str:
+    overall = rows[rows["by"] == "overall"].iloc[1:].sort_values("accuracy")
+    worst, best = overall.iloc[0], overall.iloc[-1]
+    return (
+        f"Heatmap of accuracy for {len(overall)} heads of layer {layer} of {short(sweep)}. Over "
+        f"all questions the base model has {100 * best['base']:.1f}%; pruning head {best['head']} "
+        f"gives {100 * best['accuracy']:.1f}%, the highest, and pruning head {worst['head']} "
+        f"{100 * worst['accuracy']:.1f}%, the lowest."
+    )

@@ -1,0 +1,118 @@
+"""The jobs of this room: each reads the tables it needs and writes figures, tables or the report.
+
+Names are config names; paths follow from the config. Beside what a job makes lies its record.
+"""
+
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from headroom import paths
+from headroom.config import Config
+from headroom.errors import ConfigError
+from headroom.figures.curves import PAIRED_COLUMNS, curves
+from headroom.figures.drawing import save
+from headroom.figures.gains import accuracy_path, gains, read_cells
+from headroom.figures.heatmap import heatmap
+from headroom.figures.levels import levels
+from headroom.figures.report import render
+from headroom.figures.tables import comparison_tables, read_comparison, read_csv, tables
+from headroom.figures.violins import violins
+from headroom.identity import key
+from headroom.record import Stopwatch, write_record
+from headroom.tables import CURVES, QUESTIONS, read_table, write_text
+
+_LOG = logging.getLogger(__name__)
+
+
+def draw_violins(config: Config) -> None:
+    """Draw the gains of all sweeps over (subject, layer) pairs."""
+    stopwatch = Stopwatch()
+    gained = {sweep: gains(read_cells(config, sweep)) for sweep in config.sweeps}
+    made = save(
+        _template(paths.VIOLINS, run=config.run), partial(violins, gained), _sources(config)
+    )
+    _record(made, stopwatch, _sources(config))
+
+
+def draw_levels(config: Config) -> None:
+    """Draw the gains of all sweeps by MATH level."""
+    stopwatch = Stopwatch()
+    gained = {sweep: gains(read_cells(config, sweep)) for sweep in config.sweeps}
+    made = save(_template(paths.LEVELS, run=config.run), partial(levels, gained), _sources(config))
+    _record(made, stopwatch, _sources(config))
+
+
+def draw_heatmap(config: Config, sweep: str, layer: int) -> None:
+    """Draw head × subject of one layer of a sweep."""
+    stopwatch = Stopwatch()
+    cells = read_cells(config, sweep)
+    if layer not in set(cells["layer"].dropna()):
+        raise ConfigError(
+            f"layer {layer} is not in sweep {sweep!r}, which prunes layers "
+            f"{sorted(set(cells['layer'].dropna()))}; name one of those"
+        )
+    template = _template(paths.HEATMAP, run=config.run, sweep=sweep, layer=layer)
+    sources = [accuracy_path(config, sweep)]
+    _record(save(template, partial(heatmap, cells, sweep, layer), sources), stopwatch, sources)
+
+
+def draw_curves(config: Config, selector: str) -> None:
+    """Draw Pass@N of a selector and its baselines."""
+    stopwatch = Stopwatch()
+    names = {"run": config.run, "selector": selector}
+    sources = [Path(paths.CURVES.format(**names)), Path(paths.PAIRED.format(**names))]
+    table, paired = read_table(sources[0], CURVES), read_csv(sources[1], PAIRED_COLUMNS)
+    questions = config.selectors[selector].test
+    file = Path(paths.QUESTIONS.format(questions=key(config, "questions", questions)))
+    n = len(read_table(file, QUESTIONS))
+    template = _template(paths.PASS_AT_N, **names)
+    draw = partial(curves, table, paired, selector, n)
+    _record(save(template, draw, sources), stopwatch, sources)
+
+
+def write_tables(config: Config, sweep: str) -> None:
+    """Write Pass@1 by subject × layer × head, and by level, as Markdown, LaTeX and CSV."""
+    stopwatch = Stopwatch()
+    template = _template(paths.TABLE, run=config.run, sweep=sweep)
+    made = []
+    for suffix, text in tables(read_cells(config, sweep), sweep).items():
+        made.append(Path(template.format(suffix=suffix)))
+        write_text(made[-1], text)
+    _record(made, stopwatch, [accuracy_path(config, sweep)])
+
+
+def write_comparison(config: Config, comparison: str) -> None:
+    """Write a comparison of prompts and grading rules as Markdown and LaTeX, beside its CSV."""
+    stopwatch = Stopwatch()
+    source = Path(paths.COMPARISON.format(run=config.run, comparison=comparison))
+    made = []
+    for suffix, text in comparison_tables(read_comparison(source), comparison).items():
+        made.append(source.with_name(f"{comparison}.{suffix}"))
+        write_text(made[-1], text)
+    _record(made, stopwatch, [source])
+
+
+def write_report(config: Config) -> None:
+    """Write the report of a run."""
+    stopwatch = Stopwatch()
+    output = Path(paths.REPORT.format(run=config.run))
+    write_text(output, render(config))
+    _record([output], stopwatch, _sources(config))
+
+
+def _template(template: str, **names: object) -> str:
+    """Fill a path template but for its suffix."""
+    return template.format(suffix="{suffix}", **names)
+
+
+def _sources(config: Config) -> list[Path]:
+    return list(dict.fromkeys(accuracy_path(config, sweep) for sweep in config.sweeps))
+
+
+def _record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path]) -> None:
+    """Write one record for files made together, beside the last of them."""
+    facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
+    write_record(made[-1], stopwatch, facts)
+    _LOG.info("%s", ", ".join(path.name for path in made))

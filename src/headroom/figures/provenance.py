@@ -1,0 +1,115 @@
+"""How a run was made: counts of answers and verdicts, times, versions and commits."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from headroom import paths
+from headroom.config import Config
+from headroom.identity import key, source_key
+from headroom.plan import batches
+from headroom.record import record_path
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The files of one stage, and the time that their records add up to."""
+
+    name: str
+    files: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What the report says about the making of a run."""
+
+    verdicts: list[dict[str, Any]]  # one row a batch
+    stages: list[Stage]
+    versions: dict[str, str]  # all that were used, where records differ
+    commits: list[str]
+    revisions: list[tuple[str, str, str, str]]  # kind, name, source, revision
+
+
+def provenance(config: Config) -> Provenance:
+    """Gather verdicts from the graded tables, and everything else from records."""
+    stages: dict[str, list[float]] = defaultdict(list)
+    versions: dict[str, set[str]] = defaultdict(set)
+    commits: set[str] = set()
+    for stage, path in _files(config):
+        record = record_path(path)
+        if not record.exists():
+            continue
+        facts = json.loads(record.read_text(encoding="utf-8"))
+        stages[stage].append(float(facts["seconds"]))
+        for library, version in facts["versions"].items():
+            versions[library].add(version)
+        commits.add(facts["git_commit"] or "no git")
+    return Provenance(
+        verdicts=_verdicts(config),
+        stages=[Stage(name, len(times), sum(times)) for name, times in stages.items()],
+        versions={name: ", ".join(sorted(found)) for name, found in versions.items()},
+        commits=sorted(commits),
+        revisions=_revisions(config),
+    )
+
+
+def _files(config: Config) -> Iterator[tuple[str, Path]]:
+    """Yield every file with a record, with its stage, in the order of the work."""
+    for source in dict.fromkeys(source_key(config, name) for name in config.questions):
+        yield "benchmarks", Path(paths.SOURCE.format(source=source))
+    for name in config.questions:
+        yield "benchmarks", Path(paths.QUESTIONS.format(questions=key(config, "questions", name)))
+    for name in config.models:
+        yield "models", Path(paths.MODEL.format(model=key(config, "models", name)))
+    for batch in batches(config):
+        yield from (("answers", Path(file)) for file in batch.answers(config))
+    for batch in batches(config):
+        yield "grading", Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
+    for name in config.selectors:
+        for template in (paths.SELECTOR, paths.RANKING, paths.CURVES):
+            yield "SPRINT", Path(template.format(run=config.run, selector=name))
+
+
+def _verdicts(config: Config) -> list[dict[str, Any]]:
+    rows = []
+    for batch in batches(config):
+        path = Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
+        if not path.exists():
+            continue
+        graded = pq.read_table(path, columns=["verdict", "stop_reason"]).to_pandas()
+        counts = graded["verdict"].value_counts()
+        rows.append(
+            {
+                "model": batch.model,
+                "decoding": batch.decoding,
+                "questions": batch.questions,
+                "answers": len(graded),
+                "truncated": int((graded["stop_reason"] == "length").sum()),
+                **{
+                    verdict: int(counts.get(verdict, 0))
+                    for verdict in ("judged", "no_answer", "timeout", "memory", "error")
+                },
+            }
+        )
+    return rows
+
+
+def _revisions(config: Config) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for name, model in config.models.items():
+        rows.append(("model", name, model.source or "trained here", model.revision or "none"))
+    for name, questions in config.questions.items():
+        source = questions.file or questions.benchmark
+        rows.append(
+            ("questions", name, f"{source}, {questions.split}", questions.revision or "none")
+        )
+    for name, embedder in config.embedders.items():
+        source = embedder.source or f"model {embedder.model}"
+        rows.append(("embedder", name, source, embedder.revision or "none"))
+    return rows

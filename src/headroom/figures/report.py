@@ -1,0 +1,192 @@
+"""The report: one self-contained page with what a run found and how.
+
+The page is `report.html`, a Jinja2 template with autoescape; styles and script are inlined, images
+are data URIs, and a content security policy forbids everything else, so that hostile text from
+questions and answers stays text and nothing is fetched.
+"""
+
+import base64
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from headroom import __version__, paths
+from headroom.config import Config
+from headroom.figures.browser import Browser, browse
+from headroom.figures.curves import PAIRED_COLUMNS
+from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
+from headroom.figures.gains import read_cells
+from headroom.figures.provenance import Provenance, provenance
+from headroom.figures.tables import COMPARISON_COLUMNS, read_comparison, read_csv
+from headroom.figures.text import percent, points
+from headroom.plan import pool
+from headroom.tables import CURVES, read_table
+
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the page shows it: data URIs for light and dark, and its words."""
+
+    title: str
+    caption: str
+    alt: str
+    sources: list[str]
+    light: str
+    dark: str
+
+
+@dataclass(frozen=True)
+class SweepPart:
+    """What the page shows of one sweep."""
+
+    name: str
+    model: str
+    questions: str
+    findings: list[Finding]
+    columns: list[tuple[str, int]]  # group and its n
+    rows: list[dict[str, Any]]
+    heatmaps: list[tuple[int, Picture]]
+    browser: Browser | None
+
+
+@dataclass(frozen=True)
+class SelectorPart:
+    """What the page shows of one selector."""
+
+    name: str
+    train: str
+    test: str
+    pass_at_n: PassAtN
+    picture: Picture | None
+    choice: dict[str, list[Any]] | None
+
+
+def render(config: Config) -> str:
+    """Return the report of a run as HTML.
+
+    Raises:
+        TableError: a table that it shows is missing or damaged.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(_HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "points": points, "duration": _duration}
+    script = (_HERE / "report.js").read_text(encoding="utf-8")
+    made: Provenance = provenance(config)
+    return environment.get_template("report.html").render(
+        run=config.run,
+        version=__version__,
+        style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        pictures=[
+            picture
+            for template in (paths.VIOLINS, paths.LEVELS)
+            if (picture := _picture(template, run=config.run))
+        ],
+        sweeps=[_sweep(config, name) for name in config.sweeps],
+        selectors=[_selector(config, name) for name in config.selectors],
+        comparisons=[_comparison(config, name) for name in config.comparisons],
+        made=made,
+        settings=json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False),
+    )
+
+
+def _sweep(config: Config, name: str) -> SweepPart:
+    cells = read_cells(config, name)
+    section = config.sweeps[name]
+    groups = cells.drop_duplicates(["by", "group"])
+    columns = list(zip(groups["group"].tolist(), groups["n"].tolist(), strict=True))
+    rows = []
+    for variant, part in cells.groupby("variant", sort=False):
+        layer = part["layer"].iloc[0]
+        accuracy, gain = part["accuracy"].tolist(), part["gain"].tolist()
+        rows.append(
+            {
+                "variant": variant,
+                "layer": None if pd.isna(layer) else int(layer),
+                "cells": [(a, g, _shade(g)) for a, g in zip(accuracy, gain, strict=True)],
+            }
+        )
+    layers = sorted({v.layer for v in pool(config, section) if v.layer is not None})
+    heatmaps = [
+        (layer, picture)
+        for layer in layers
+        if (picture := _picture(paths.HEATMAP, run=config.run, sweep=name, layer=layer))
+    ]
+    return SweepPart(
+        name=name,
+        model=section.model,
+        questions=section.questions,
+        findings=findings(cells),
+        columns=columns,
+        rows=rows,
+        heatmaps=heatmaps,
+        browser=browse(config, name, cells),
+    )
+
+
+def _selector(config: Config, name: str) -> SelectorPart:
+    names = {"run": config.run, "selector": name}
+    table = read_table(Path(paths.CURVES.format(**names)), CURVES)
+    paired = read_csv(Path(paths.PAIRED.format(**names)), PAIRED_COLUMNS)
+    choice = Path(paths.CHOICE.format(**names))
+    section = config.selectors[name]
+    return SelectorPart(
+        name=name,
+        train=section.train,
+        test=section.test,
+        pass_at_n=pass_at_n(table, paired),
+        picture=_picture(paths.PASS_AT_N, **names),
+        choice=read_csv(choice, []).to_dict("split") if choice.exists() else None,
+    )
+
+
+def _comparison(config: Config, name: str) -> dict[str, Any]:
+    table = read_comparison(Path(paths.COMPARISON.format(run=config.run, comparison=name)))
+    section = config.comparisons[name]
+    return {
+        "name": name,
+        "model": section.model,
+        "questions": section.questions,
+        "header": list(COMPARISON_COLUMNS.values()),
+        "rows": table[list(COMPARISON_COLUMNS)].to_dict("records"),
+    }
+
+
+def _picture(template: str, **names: Any) -> Picture | None:
+    """Return a figure that was drawn, or None: not every layer has its heatmap."""
+    words = Path(template.format(suffix="json", **names))
+    if not words.exists():
+        return None
+    images = {
+        theme: base64.b64encode(Path(template.format(suffix=suffix, **names)).read_bytes())
+        for theme, suffix in (("light", "svg"), ("dark", "dark.svg"))
+    }
+    uris = {theme: f"data:image/svg+xml;base64,{data.decode()}" for theme, data in images.items()}
+    return Picture(**json.loads(words.read_text(encoding="utf-8")), **uris)
+
+
+def _shade(gain: float) -> str:
+    """Return the CSS class of a gain: steps of 2 percentage points, at most 4."""
+    step = max(-4, min(4, round(50 * gain)))
+    return f"up{step}" if step > 0 else f"down{-step}" if step < 0 else "even"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

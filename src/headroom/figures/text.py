@@ -1,0 +1,84 @@
+"""Text for figures and tables: names made inert, numbers written one way.
+
+Subjects come from a benchmark file: they may hold anything.
+"""
+
+import re
+import textwrap
+import unicodedata
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedblright{}",
+    "`": r"\textasciigrave{}",
+    "'": r"\textquotesingle{}",
+    "-": "{-}",  # no ligature
+    "−": r"\ensuremath{-}",
+    "λ": r"\ensuremath{\lambda}",
+    "×": r"\ensuremath{\times}",
+}
+
+
+def plain(text: str) -> str:
+    """Put text on one line, without control characters."""
+    kept = (" " if unicodedata.category(c)[0] in "CZ" else c for c in text)
+    return " ".join("".join(kept).split())
+
+
+def short(text: str, width: int = 40) -> str:
+    """Shorten plain text to a width."""
+    text = plain(text)
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def wrapped(text: str, width: int, lines: int = 3) -> str:
+    """Break a name for an axis into at most some lines of a width."""
+    return "\n".join(textwrap.wrap(plain(text), width, max_lines=lines, placeholder="…"))
+
+
+def signed(value: float) -> str:
+    """Write a difference with its sign and one decimal; zero has none."""
+    text = f"{value:+.1f}".replace("-", "−")
+    return "0.0" if text in ("+0.0", "−0.0") else text
+
+
+def percent(fraction: float) -> str:
+    """Write a fraction in percent with one decimal."""
+    return f"{100 * fraction:.1f}%"
+
+
+def points(fraction: float) -> str:
+    """Write a difference of fractions in percentage points, with its sign."""
+    return signed(100 * fraction)
+
+
+def latex(text: str) -> str:
+    """Escape text for LaTeX. What pdfLaTeX cannot set is shown by its number, as in [U+6570]."""
+    return "".join(_latex_character(c) for c in plain(text))
+
+
+def markdown(text: str) -> str:
+    """Escape text for a cell of a Markdown table: no markup, no HTML, no new column."""
+    text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]#|~$!])", r"\\\1", text)
+
+
+def _latex_character(character: str) -> str:
+    if character in _LATEX:
+        return _LATEX[character]
+    accented = 0xC0 <= ord(character) <= 0xFF and unicodedata.decomposition(character)
+    if ord(character) < 0x7F or accented:
+        return character
+    return f"[U+{ord(character):04X}]"

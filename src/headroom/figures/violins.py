@@ -1,0 +1,129 @@
+"""Figure 2 of the SPRINT paper: what the best head's removal gains, beside the median head's."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Image
+from matplotlib.patheffects import withStroke
+
+from headroom.figures.drawing import Figure
+from headroom.figures.gains import pairs
+from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
+from headroom.figures.text import short, signed, wrapped
+
+_FEWEST = 5  # fewer pairs make no distribution: they are shown as dots only
+
+
+def violins(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
+    """Draw one pair of violins a sweep over all its (subject, layer) pairs.
+
+    Args:
+        gained: gains of each sweep, as `headroom.figures.gains.gains` returns them.
+        colors: the theme to draw in.
+    """
+    chosen = {sweep: pairs(table) for sweep, table in gained.items()}
+    image = Image(figsize=(TWO_COLUMNS if len(chosen) > 2 else 1.4 * ONE_COLUMN, 3.3))
+    axes = image.add_subplot()
+    axes.axhline(0, color=colors.ink, linewidth=0.8, zorder=1)
+    hues = {"best_gain": colors.blue, "median_gain": colors.muted}
+    for position, table in enumerate(chosen.values()):
+        for column, shift in (("best_gain", -0.2), ("median_gain", 0.2)):
+            values = 100 * table[column].to_numpy(dtype=float)
+            _violin(axes, values, position + shift, hues[column], colors)
+    _label_series(image, axes, hues)
+    margin = 0.5 if len(chosen) > 1 else 0.9  # a single pair of violins stays slim
+    axes.set_xlim(-margin, len(chosen) - 1 + margin + 0.1)
+    axes.set_xticks(
+        range(len(chosen)),
+        [f"{wrapped(sweep, 22)}\n{len(table)} pairs" for sweep, table in chosen.items()],
+    )
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("accuracy − base (percentage points)")
+    data = pd.concat(
+        [table.assign(sweep=sweep) for sweep, table in chosen.items()], ignore_index=True
+    )
+    return Figure(image, "Gain from pruning one head", _caption(chosen), _alt(chosen), data)
+
+
+def spread_out(values: np.ndarray, width: float) -> np.ndarray:
+    """Return sideways shifts that keep dots of near-equal height apart, at most ±width."""
+    shifts = np.zeros(len(values))
+    if len(values) < 2 or np.ptp(values) == 0:
+        return np.linspace(-width, width, len(values)) if len(values) > 1 else shifts
+    bins = np.floor((values - values.min()) / np.ptp(values) * 24)
+    for members in (np.flatnonzero(bins == level) for level in np.unique(bins)):
+        order = members[np.argsort(values[members], kind="stable")]
+        step = min(0.035, 2 * width / max(len(order) - 1, 1))
+        shifts[order] = (np.arange(len(order)) - (len(order) - 1) / 2) * step
+    return shifts
+
+
+def _violin(axes: Axes, values: np.ndarray, x: float, color: str, colors: Theme) -> None:
+    if len(values) >= _FEWEST and np.ptp(values) > 0:
+        body = axes.violinplot(values, [x], widths=0.36, showextrema=False)["bodies"][0]
+        body.set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
+    axes.scatter(x + spread_out(values, 0.1), values, s=6, color=color, alpha=0.8, linewidths=0)
+    median = float(np.median(values))
+    axes.hlines(median, x - 0.16, x + 0.16, color=colors.ink, linewidth=1.6, zorder=4)
+    axes.annotate(
+        signed(median),
+        (x + 0.16, median),
+        xytext=(1.5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=7,
+        fontweight="bold",
+        path_effects=[withStroke(linewidth=2.5, foreground=colors.surface)],
+    )
+
+
+def _label_series(image: Image, axes: Axes, hues: Mapping[str, str]) -> None:
+    handles = [
+        axes.scatter([], [], s=30, color=hues[column], alpha=0.8, linewidths=0, label=label)
+        for column, label in (
+            ("best_gain", "best head of a layer: a maximum, positive by selection alone"),
+            ("median_gain", "median head of a layer: free of selection"),
+        )
+    ]
+    image.legend(handles=handles, loc="outside upper left", ncols=1)
+
+
+def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
+    parts = [
+        f"{short(sweep)}: {len(table)} pairs, {_heads(table)} heads a layer, median gain "
+        f"{_points(table['best_gain'])} (best head) and {_points(table['median_gain'])} "
+        "(median head)"
+        for sweep, table in chosen.items()
+    ]
+    return (
+        "Each dot is one (subject, layer) pair: accuracy with one head pruned minus accuracy of "
+        "the base model, on the same questions. The best head is the maximum over the heads of "
+        "the layer, which is positive by selection even if pruning does nothing; the median head "
+        "is free of that. Bars and numbers are medians over pairs; no interval and no test is "
+        f"shown. {'; '.join(parts)}."
+    )
+
+
+def _alt(chosen: Mapping[str, pd.DataFrame]) -> str:
+    parts = [
+        f"{short(sweep)}: best head {_range(table['best_gain'])}, "
+        f"median head {_range(table['median_gain'])}"
+        for sweep, table in chosen.items()
+    ]
+    return f"Violin plot of gains in percentage points around a zero line. {'. '.join(parts)}."
+
+
+def _heads(table: pd.DataFrame) -> str:
+    counts = sorted(set(table["heads"]))
+    return " or ".join(str(count) for count in counts)
+
+
+def _points(gain: pd.Series) -> str:
+    return f"{signed(100 * gain.median())} points"
+
+
+def _range(gain: pd.Series) -> str:
+    low, middle, high = (signed(100 * gain.quantile(q)) for q in (0, 0.5, 1))
+    return f"from {low} to {high}, median {middle}"

@@ -1,0 +1,230 @@
+"""A simulated run: tables of the real schemas, filled from a seeded simulation."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from headroom import paths
+from headroom.config import Config, parse
+from headroom.identity import key
+from headroom.plan import Batch, batches
+from headroom.record import Stopwatch, write_record
+from headroom.tables import (
+    ACCURACY,
+    ANSWERS,
+    CURVES,
+    GRADED,
+    QUESTIONS,
+    write_json,
+    write_table,
+)
+
+SUBJECTS = (
+    "Algebra",
+    "Counting & Probability",
+    "Geometry",
+    "Intermediate Algebra",
+    "Number Theory",
+    "Prealgebra",
+    "Precalculus",
+)
+DEMO: dict[str, Any] = {
+    "run": "simulated",
+    "models": {
+        "reasoner": {
+            "train": {"steps": 3},
+            "layers": 6,
+            "heads": 8,
+            "kv_heads": 4,
+            "billions": 0.001,
+        }
+    },
+    "questions": {
+        "math_test": {"benchmark": "generated_math", "split": "test", "n": 200},
+        "math_train": {"benchmark": "generated_math", "split": "train", "n": 200},
+    },
+    "decodings": {
+        "greedy": {},
+        "authors": {"prompt": "authors"},
+        "T0.6": {"temperature": 0.6, "samples": 16},
+    },
+    "embedders": {"mean": {"model": "reasoner"}},
+    "sweeps": {"demo": {"model": "reasoner", "questions": "math_test", "layers": [0, 2, 5]}},
+    "selectors": {
+        "math": {
+            "model": "reasoner",
+            "train": "math_train",
+            "test": "math_test",
+            "embedder": "mean",
+            "layers": [0, 2, 5],
+            "sampling": ["T0.6"],
+        }
+    },
+    "comparisons": {"prompts": {"model": "reasoner", "questions": "math_test"}},
+}
+METHODS = {
+    "SPRINT": (0.62, 0.84),
+    "sampling T=0.1": (0.61, 0.70),
+    "sampling T=0.6": (0.60, 0.81),
+    "sampling T=0.9": (0.55, 0.83),
+    "random heads": (0.59, 0.80),
+    "greedy cover": (0.63, 0.85),
+    "best single head": (0.64, 0.64),
+    "base greedy": (0.61, 0.61),
+    "all heads (oracle)": (0.87, 0.87),
+}
+
+
+def demo() -> Config:
+    """Return a config in the shape of the demo."""
+    return parse(DEMO)
+
+
+def paper_scale() -> Config:
+    """Return a config of four models: 4 layers with 12 to 32 heads, 500 questions."""
+    shapes = {"Qwen2.5-7B-Instruct": (28, 28), "Qwen2.5-Math-7B-Instruct": (28, 28)}
+    shapes |= {"Qwen2.5-Math-1.5B-Instruct": (28, 12), "Llama-3-8B-Instruct": (32, 32)}
+    sizes = {"kv_heads": 4, "billions": 7}
+    values = DEMO | {
+        "run": "paper",
+        "models": {
+            name: {"source": name, "layers": layers, "heads": heads, **sizes}
+            for name, (layers, heads) in shapes.items()
+        },
+        "questions": {"math500": {"benchmark": "generated_math", "split": "test", "n": 500}},
+        "embedders": {},
+        "selectors": {},
+        "comparisons": {},
+        "sweeps": {
+            name: {"model": name, "questions": "math500", "layers": [0, 5, 15, 27]}
+            for name in shapes
+        },
+    }
+    return parse(values)
+
+
+def fill(
+    config: Config, *, subjects: tuple[str, ...] = SUBJECTS, text: str = "so \\boxed{7}"
+) -> None:
+    """Write every table that figures read, below the working directory."""
+    for number, batch in enumerate(batches(config)):
+        _fill_batch(config, batch, np.random.default_rng(number), subjects, text)
+    for name in config.models:
+        path = Path(paths.MODEL.format(model=key(config, "models", name)))
+        write_json(path, {"folder": "somewhere"})
+        write_record(path, Stopwatch(), {})
+    for name in config.selectors:
+        curves, paired = simulated_curves()
+        path = Path(paths.CURVES.format(run=config.run, selector=name))
+        write_table(path, curves, CURVES)
+        write_record(path, Stopwatch(), {})
+        paired.to_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), index=False)
+    for name in config.comparisons:
+        path = Path(paths.COMPARISON.format(run=config.run, comparison=name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _comparison().to_csv(path, index=False)
+
+
+def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return curves that rise from the first to the last value of `METHODS`, and differences."""
+    n = np.arange(1, limit + 1)
+    curves, values = [], {}
+    for method, (first, last) in METHODS.items():
+        values[method] = first + (last - first) * np.log2(n) / np.log2(limit)
+        curves.append(
+            pd.DataFrame(
+                {
+                    "method": method,
+                    "n": n,
+                    "pass_at_n": values[method],
+                    "low": values[method] - 0.05,
+                    "high": values[method] + 0.045,
+                    "majority": None,
+                    "distinct_answers": np.sqrt(n),
+                    "agreement": 1 / np.sqrt(n),
+                    "tokens": 90.0 * n,
+                }
+            )
+        )
+    paired = [
+        pd.DataFrame(
+            {
+                "method": method,
+                "n": n,
+                "difference": values["SPRINT"] - values[method],
+                "low": values["SPRINT"] - values[method] - 0.03,
+                "high": values["SPRINT"] - values[method] + 0.028,
+            }
+        )
+        for method in METHODS
+        if method != "SPRINT"
+    ]
+    return pd.concat(curves, ignore_index=True), pd.concat(paired, ignore_index=True)
+
+
+def simulated_z(
+    n: int, names: list[str], rng: np.random.Generator, subjects: tuple[str, ...] = SUBJECTS
+) -> pd.DataFrame:
+    """Return an accuracy matrix in which a head flips one outcome in seven, and a few do harm."""
+    ability = rng.normal(0.6, 1, n)
+    level = np.clip(np.round(3.2 - ability + rng.normal(0, 0.8, n)), 1, 5).astype(int)
+    base = rng.random(n) < 1 / (1 + np.exp(-ability))
+    columns = {}
+    for name in names:
+        other = rng.random(n) < 1 / (1 + np.exp(-ability + (rng.random() < 0.06) * 2))
+        columns[name] = np.where(rng.random(n) < 1 / 7, other, base).astype("int8")
+    columns["base"] = base.astype("int8")
+    frame = pd.DataFrame({"question_id": [f"test/{i:03}" for i in range(n)]})
+    frame["subject"] = [subjects[i % len(subjects)] for i in range(n)]
+    frame["level"] = level.astype("int8")
+    return pd.concat([frame, pd.DataFrame(columns)], axis=1)
+
+
+def _fill_batch(
+    config: Config,
+    batch: Batch,
+    rng: np.random.Generator,
+    subjects: tuple[str, ...],
+    text: str,
+) -> None:
+    keys = batch.wildcards(config)
+    n = config.questions[batch.questions].n or 100
+    samples = config.decodings[batch.decoding].samples
+    names = [str(variant) for variant in batch.variants]
+    z = simulated_z(n, names, rng, subjects)
+    variants = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
+    path = Path(paths.ACCURACY.format(run=config.run, **keys))
+    write_table(path, z, variants)
+    write_record(path, Stopwatch(), {})
+    graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
+    graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
+    graded = graded.assign(
+        sample=samples - 1, answer="7", group=0, tokens=90, stop_reason="eos", margin=0.25
+    )
+    graded["verdict"] = np.where(graded.index % 211 == 5, "timeout", "judged")
+    path = Path(paths.GRADED.format(run=config.run, **keys))
+    write_table(path, graded, GRADED)
+    write_record(path, Stopwatch(), {"verdicts": graded["verdict"].value_counts().to_dict()})
+    rows = z[["question_id", "subject", "level"]].assign(
+        split="test", question=f"What is 3 + 4? {text}", answer="7", solution=None
+    )
+    rows["source_row"] = range(n)
+    write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
+    for variant, file in zip(batch.variants, batch.answers(config), strict=True):
+        answers = z[["question_id"]].assign(
+            sample=0, text=f"Three and four, {variant}: {text}", stop_reason="eos", margin=0.25
+        )
+        answers["token_ids"] = [[1, 2]] * n
+        write_table(Path(file), answers, ANSWERS)
+        write_record(Path(file), Stopwatch(), {})
+
+
+def _comparison() -> pd.DataFrame:
+    rows = [("greedy", "default", 122), ("greedy", "authors", 119)]
+    rows += [("authors", "default", 120), ("authors", "authors", 117)]
+    frame = pd.DataFrame(rows, columns=["decoding", "grading", "correct"])
+    frame = frame.assign(n=200, accuracy=frame["correct"] / 200, no_answer=7, truncated=5)
+    return frame.assign(differ_from_default=[0, 3, 8, 11])
