@@ -138,13 +138,13 @@ def build_config(architecture: Architecture) -> PretrainedConfig:
 def build(architecture: Architecture, attention: str = "sdpa") -> PreTrainedModel:
     """Make a tiny model with weights so large that every head counts."""
     config = build_config(architecture)
-    try:
-        model = architecture.auto.from_config(config, attn_implementation=attention)
-    except ValueError:  # no scaled dot-product attention in this architecture
-        model = architecture.auto.from_config(config, attn_implementation="eager")
-    generator = torch.Generator().manual_seed(0)
-    with torch.no_grad():
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        try:
+            model = architecture.auto.from_config(config, attn_implementation=attention)
+        except ValueError:  # no scaled dot-product attention in this architecture
+            model = architecture.auto.from_config(config, attn_implementation="eager")
         for parameter in model.parameters():
             if parameter.ndim > 1:
-                parameter.normal_(std=0.2, generator=generator)
+                parameter.normal_(std=0.2)
     return model.eval()

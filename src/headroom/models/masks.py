@@ -53,8 +53,8 @@ def variant_masks(
 class HeadMasks:
     """Row masks on a model, in force inside a ``with`` block, that can be replaced at any step.
 
-    Layers without a mask run as they are. A mask of one row holds for the whole batch. Rows that
-    a mask leaves alone keep their bits: multiplying by one is exact.
+    Layers without a mask run as they are. A mask of one row holds for the whole batch. Multiplying
+    by one is exact: a row without a pruned head is computed as if no mask were there.
 
         with HeadMasks(model, geometry) as masks:
             masks.replace(variant_masks(geometry, variants, model.device, model.dtype))
