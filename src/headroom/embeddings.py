@@ -14,6 +14,7 @@ import torch
 from huggingface_hub import errors, snapshot_download
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+from transformers import PreTrainedTokenizerBase
 
 from headroom.errors import ModelError
 
@@ -61,15 +62,23 @@ def load_embedder(folder: str | Path) -> SentenceTransformer:
         raise ModelError(f"embedder {folder} is not a folder; fetch the embedder again")
     try:
         if (folder / "modules.json").is_file():
-            return SentenceTransformer(
+            embedder = SentenceTransformer(
                 str(folder), local_files_only=True, model_kwargs={"dtype": torch.float32}
             )
-        return SentenceTransformer(modules=_mean_pooling(folder))
+        else:
+            embedder = SentenceTransformer(modules=_mean_pooling(folder))
+        tokenizer = embedder.tokenizer
     except Exception as error:  # readers of many formats, each with errors of its own
         raise ModelError(
             f"embedder {folder} cannot be read ({_line(error)}); name a sentence-transformers "
             f"model or a transformer with its tokenizer"
         ) from error
+    # Without its files transformers makes a tokenizer that knows no words, and says nothing.
+    if isinstance(tokenizer, PreTrainedTokenizerBase) and set(tokenizer.get_vocab()) <= set(
+        tokenizer.all_special_tokens
+    ):
+        raise ModelError(f"embedder {folder} has no tokenizer; save the tokenizer there")
+    return embedder
 
 
 def embed(embedder: SentenceTransformer, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:

@@ -1,0 +1,348 @@
+import gzip
+import json
+import logging
+import time
+from collections import Counter
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headroom.benchmarks import sources
+from headroom.benchmarks.generated import generate
+from headroom.benchmarks.sources import HubDataset, check_file, file_revision, read_source
+from headroom.config import Questions
+from headroom.errors import BenchmarkError
+from headroom.tables import QUESTIONS, read_table, write_table
+
+MATH_ROWS = [
+    {
+        "problem": "What is $1+1$?",
+        "solution": r"It is $\boxed{2}$.",
+        "answer": "2",
+        "subject": "Algebra",
+        "level": 1,
+        "unique_id": "test/algebra/7.json",
+    },
+    {
+        "problem": "What is $2+2$?",
+        "solution": r"It is $\boxed{4}$.",
+        "answer": "4",
+        "subject": "Geometry",
+        "level": None,
+        "unique_id": "test/geometry/5.json",
+    },
+    {
+        "problem": "Wie groß ist $3+3$?",
+        "solution": r"It is $\boxed{6}$.",
+        "answer": "6",
+        "subject": "Number Theory",
+        "level": 5,
+        "unique_id": "test/number_theory/3.json",
+    },
+]
+GSM8K_ROWS = [
+    {"question": "How many?", "answer": "Count <<1000+1=1001>>1001.\n#### 1,001"},
+    {"question": "How cold?", "answer": "Very.\n#### -12"},
+]
+
+
+def write_jsonl(file: Path, rows: list) -> str:
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    if file.suffix == ".gz":
+        file.write_bytes(gzip.compress(text.encode()))
+    else:
+        file.write_text(text)
+    return str(file)
+
+
+def math500(file: Path | str, **more) -> Questions:
+    return Questions(benchmark="math500", split="test", file=str(file), **more)
+
+
+def gsm8k(file: Path | str, split: str = "test") -> Questions:
+    return Questions(benchmark="gsm8k", split=split, file=str(file))
+
+
+def changed(index: int, **values) -> list[dict]:
+    """Return the MATH rows with some values of one row changed; ... removes a key."""
+    rows = [dict(row) for row in MATH_ROWS]
+    rows[index].update(values)
+    return [{key: value for key, value in row.items() if value is not ...} for row in rows]
+
+
+def test_a_math_file_becomes_a_question_table(tmp_path):
+    rows = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)))
+    assert rows.columns.tolist() == QUESTIONS.names
+    assert rows["question_id"].tolist() == [row["unique_id"] for row in MATH_ROWS]
+    assert rows["question"].tolist() == [row["problem"] for row in MATH_ROWS]
+    assert rows["answer"].tolist() == ["2", "4", "6"]
+    assert rows["subject"].tolist() == ["Algebra", "Geometry", "Number Theory"]
+    assert rows["source_row"].tolist() == [0, 1, 2]
+
+
+def test_a_level_may_be_null_and_survives_parquet(tmp_path):
+    rows = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)))
+    write_table(tmp_path / "questions.parquet", rows, QUESTIONS)
+    levels = read_table(tmp_path / "questions.parquet", QUESTIONS)["level"]
+    assert levels[0] == 1 and pd.isna(levels[1]) and levels[2] == 5
+
+
+def test_gzip_and_plain_text_give_the_same_questions(tmp_path):
+    plain = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)))
+    packed = read_source(math500(write_jsonl(tmp_path / "questions.jsonl.gz", MATH_ROWS)))
+    pd.testing.assert_frame_equal(plain, packed)
+
+
+def test_blank_lines_are_passed_over_but_counted_in_errors(tmp_path):
+    file = tmp_path / "questions.jsonl"
+    file.write_text("\n" + json.dumps(MATH_ROWS[0]) + "\n\n  \n")
+    assert len(read_source(math500(file))) == 1
+    file.write_text("\n\n{\n")
+    with pytest.raises(BenchmarkError, match=r"line 3 is not JSON"):
+        read_source(math500(file))
+
+
+def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and_row(tmp_path):
+    rows = read_source(gsm8k(write_jsonl(tmp_path / "train.jsonl", GSM8K_ROWS), split="train"))
+    assert rows["answer"].tolist() == ["1001", "-12"]
+    assert rows["question_id"].tolist() == ["gsm8k/train/00000", "gsm8k/train/00001"]
+    assert rows["solution"].tolist() == ["Count <<1000+1=1001>>1001.", "Very."]
+    assert rows["subject"].isna().all() and rows["level"].isna().all()
+
+
+def test_a_generated_benchmark_is_made_without_a_file():
+    made = read_source(Questions(benchmark="generated_gsm8k", split="test", n=5, seed=3))
+    pd.testing.assert_frame_equal(made, generate("generated_gsm8k", "test", 5, 3))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (changed(1, answer=...), r"line 2 has no 'answer' but problem, solution, subject"),
+        (changed(2, problem=...), r"line 3 has no 'problem'"),
+        (changed(1, answer=None), r"line 2: answer is null"),
+        (changed(1, answer=""), r'line 2: answer is "", not an answer'),
+        (changed(0, answer=" None "), r'line 1: answer is " None "'),
+        (changed(0, answer=2), r"line 1: answer is 2, not a text"),
+        (changed(2, problem=" "), r'line 3: problem is " ", not a text that is not empty'),
+        (changed(0, level=6), r"line 1: level is 6, not a number from 1 to 5"),
+        (changed(0, level="Level 5"), r'line 1: level is "Level 5"'),
+        (changed(0, level=True), r"line 1: level is true"),
+        (
+            changed(2, unique_id=MATH_ROWS[0]["unique_id"]),
+            r"'test/algebra/7.json' .*line 1.*line 3",
+        ),
+        ([*MATH_ROWS, [1, 2]], r"line 4 is \[1, 2\], not an object"),
+        (GSM8K_ROWS, r"line 1 has no 'problem' but question, answer; the columns"),
+        ([], r"has no questions"),
+    ],
+)
+def test_a_bad_row_is_refused_with_its_line(tmp_path, rows, message):
+    file = write_jsonl(tmp_path / "questions.jsonl", rows)
+    with pytest.raises(BenchmarkError, match=message) as error:
+        check_file(math500(file))
+    assert str(error.value).startswith(file)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("answer", ["42", "####", "#### ,"])
+def test_a_gsm8k_row_without_final_number_is_refused_with_its_line(tmp_path, answer):
+    file = write_jsonl(
+        tmp_path / "test.jsonl", [GSM8K_ROWS[0], {"question": "?", "answer": answer}]
+    )
+    with pytest.raises(BenchmarkError, match=r"line 2: answer is .* ends with '#### '"):
+        read_source(gsm8k(file))
+
+
+def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path):
+    file = tmp_path / "questions.jsonl"
+    file.write_bytes(json.dumps(MATH_ROWS[0]).encode() + b'\n{"problem": "\xff"}\n')
+    with pytest.raises(BenchmarkError, match=r"line 2 is not JSON"):
+        read_source(math500(file))
+
+
+def test_a_gzip_file_cut_off_anywhere_is_refused(tmp_path):
+    whole = Path(write_jsonl(tmp_path / "whole.jsonl.gz", MATH_ROWS)).read_bytes()
+    file = tmp_path / "cut.jsonl.gz"
+    for length in range(1, len(whole)):
+        file.write_bytes(whole[:length])
+        with pytest.raises(BenchmarkError, match=r"cut\.jsonl\.gz (is damaged|cannot be read)"):
+            read_source(math500(file))
+
+
+def test_a_damaged_gzip_file_is_refused(tmp_path):
+    content = bytearray(Path(write_jsonl(tmp_path / "q.jsonl.gz", MATH_ROWS)).read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    (tmp_path / "q.jsonl.gz").write_bytes(content)
+    with pytest.raises(BenchmarkError, match=r"copy it again|is not JSON"):
+        read_source(math500(tmp_path / "q.jsonl.gz"))
+
+
+def test_plain_text_named_gz_is_refused(tmp_path):
+    (tmp_path / "questions.jsonl.gz").write_text(json.dumps(MATH_ROWS[0]))
+    with pytest.raises(BenchmarkError, match=r"[Nn]ot a gzipped file"):
+        read_source(math500(tmp_path / "questions.jsonl.gz"))
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_an_empty_file_is_refused(tmp_path, content):
+    (tmp_path / "questions.jsonl").write_text(content)
+    with pytest.raises(BenchmarkError, match="has no questions"):
+        read_source(math500(tmp_path / "questions.jsonl"))
+
+
+def test_a_missing_file_a_folder_and_another_format_are_refused(tmp_path):
+    with pytest.raises(BenchmarkError, match=r"absent\.jsonl is missing"):
+        read_source(math500(tmp_path / "absent.jsonl"))
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(BenchmarkError, match=r"folder\.jsonl cannot be read \(Is a directory\)"):
+        read_source(math500(tmp_path / "folder.jsonl"))
+    (tmp_path / "questions.csv").write_text("problem,answer\n")
+    with pytest.raises(BenchmarkError, match=r"neither \.jsonl nor \.jsonl\.gz"):
+        read_source(math500(tmp_path / "questions.csv"))
+
+
+def test_a_file_that_is_not_the_stated_revision_is_refused(tmp_path):
+    file = write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)
+    revision = file_revision(Path(file))
+    assert len(read_source(math500(file, revision=revision))) == len(MATH_ROWS)
+    write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS[:2])
+    with pytest.raises(BenchmarkError, match=f"not the revision {revision}"):
+        read_source(math500(file, revision=revision))
+
+
+def test_known_rows_without_answer_are_left_out_with_a_warning(tmp_path, caplog):
+    rows = changed(1, unique_id="train/number_theory/7117.json", answer="")
+    rows[2] |= {"unique_id": "train/algebra/25040.json", "answer": "None"}
+    with caplog.at_level(logging.WARNING):
+        kept = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
+    assert kept["question_id"].tolist() == ["test/algebra/7.json"]
+    assert "left out 2 rows: train/number_theory/7117.json" in caplog.text
+    assert "train/algebra/25040.json" in caplog.text
+
+
+def test_known_rows_with_an_answer_are_kept(tmp_path, caplog):
+    rows = changed(1, unique_id="train/algebra/25040.json", answer="9")
+    assert len(read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))) == 3
+    assert not caplog.text
+
+
+def test_the_id_that_prm800k_gave_twice_is_kept_once_if_the_problem_is_the_same(tmp_path, caplog):
+    twice = {"unique_id": "test/precalculus/24307.json", "problem": "One problem"}
+    rows = [MATH_ROWS[0] | twice, MATH_ROWS[1] | twice, MATH_ROWS[2]]
+    kept = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
+    assert kept["source_row"].tolist() == [0, 2]
+    assert "test/precalculus/24307.json (second copy)" in caplog.text
+    rows[1]["problem"] = "Another problem"
+    with pytest.raises(BenchmarkError, match="line 1 and again at line 2"):
+        read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
+
+
+def test_the_same_problem_under_two_ids_is_fine(tmp_path):
+    rows = changed(1, problem=MATH_ROWS[0]["problem"])
+    assert len(read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))) == 3
+
+
+@pytest.fixture
+def local_hub(tmp_path, monkeypatch):
+    """Let the loader of the hub read folders on disk, and cache nothing outside the test."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+    def put(benchmark: str, name: str | None, rows: list) -> None:
+        folder = tmp_path / "hub" / benchmark
+        (folder / (name or ".")).mkdir(parents=True)
+        table = pa.Table.from_pylist(rows)
+        pq.write_table(table, folder / (name or ".") / "test-00000-of-00001.parquet")
+        files = f"{name}/test-*" if name else "test-*"
+        card = f"configs:\n- config_name: {name or 'default'}\n  data_files:\n"
+        card += f"  - split: test\n    path: {files}\n"
+        (folder / "README.md").write_text(f"---\n{card}---\n")
+        pinned = HubDataset(str(folder), name, "0" * 40)
+        monkeypatch.setitem(sources.PINNED, benchmark, pinned)
+
+    return put
+
+
+def test_the_hub_and_a_file_give_the_same_questions(local_hub, tmp_path):
+    local_hub("math500", None, MATH_ROWS)
+    local_hub("gsm8k", "main", GSM8K_ROWS)
+    math = read_source(Questions(benchmark="math500", split="test"))
+    grade_school = read_source(Questions(benchmark="gsm8k", split="test"))
+    file = write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)
+    pd.testing.assert_frame_equal(math, read_source(math500(file)))
+    file = write_jsonl(tmp_path / "test.jsonl", GSM8K_ROWS)
+    pd.testing.assert_frame_equal(grade_school, read_source(gsm8k(file)))
+
+
+def test_a_bad_row_on_the_hub_is_refused_with_its_number(local_hub):
+    local_hub("math500", None, changed(2, level=9))
+    with pytest.raises(BenchmarkError, match="row 3: level is 9"):
+        read_source(Questions(benchmark="math500", split="test"))
+
+
+def test_a_hub_out_of_reach_is_one_line_that_says_how_to_fetch():
+    with pytest.raises(BenchmarkError, match=r"openai/gsm8k .* run `snakemake fetch`") as error:
+        read_source(Questions(benchmark="gsm8k", split="test"))
+    assert "\n" not in str(error.value)
+
+
+def test_every_pinned_revision_is_a_commit_hash():
+    for hub in sources.PINNED.values():
+        assert len(bytes.fromhex(hub.revision)) == 20
+
+
+def test_math500_of_the_real_data_is_whole(headroom_data, caplog):
+    rows = read_source(math500(headroom_data / "math500.jsonl"))
+    assert Counter(rows["subject"]) == {
+        "Algebra": 124,
+        "Intermediate Algebra": 97,
+        "Prealgebra": 82,
+        "Number Theory": 62,
+        "Precalculus": 56,
+        "Geometry": 41,
+        "Counting & Probability": 38,
+    }
+    assert rows["level"].value_counts().sort_index().tolist() == [43, 90, 105, 128, 134]
+    assert rows["question_id"].is_unique and rows["question"].is_unique
+    assert not caplog.text
+
+
+def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headroom_data, caplog):
+    started = time.perf_counter()
+    section = Questions(
+        benchmark="math_train", split="train", file=str(headroom_data / "math_train.jsonl.gz")
+    )
+    assert check_file(section) == 11_998
+    assert time.perf_counter() - started < 3  # 0.4 s on a quiet core
+    rows = read_source(section)
+    assert Counter(rows["subject"]) == {
+        "Algebra": 2807,
+        "Intermediate Algebra": 2101,
+        "Prealgebra": 1994,
+        "Number Theory": 1347 - 2,
+        "Geometry": 1308,
+        "Precalculus": 1236,
+        "Counting & Probability": 1207,
+    }
+    assert rows["level"].value_counts().sort_index().tolist() == [958, 2152, 2618, 2776, 3494 - 2]
+    assert rows["level"].isna().sum() == 2
+    assert rows["question_id"].is_unique
+    assert rows["question"].duplicated().sum() == 1
+    assert "left out 2 rows: train/number_theory/7115.json" in caplog.text
+    test_ids = read_source(math500(headroom_data / "math500.jsonl"))["question_id"]
+    assert not set(test_ids) & set(rows["question_id"])
+
+
+def test_gsm8k_of_the_real_data_is_whole(headroom_data):
+    test = read_source(gsm8k(headroom_data / "gsm8k_test.jsonl"))
+    train = read_source(gsm8k(headroom_data / "gsm8k_train.jsonl.gz", split="train"))
+    assert (len(test), len(train)) == (1319, 7473)
+    both = pd.concat([test, train])
+    assert both["question_id"].is_unique
+    assert both["answer"].str.fullmatch(r"-?\d+").all()
+    assert both["answer"].str.startswith("-").sum() == 5

