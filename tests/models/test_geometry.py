@@ -127,8 +127,8 @@ def test_attention_with_compressed_keys_and_values_is_refused():
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        (Variant(0, 0), "layer 0 has no attention .* layers with attention are 1, 3"),
-        (Variant(4, 0), "layer 4 has no attention .* layers with attention are 1, 3"),
+        (Variant(0, 0), "layer 0 has no heads .* layers with heads are 1, 3"),
+        (Variant(4, 0), "layer 4 has no heads .* layers with heads are 1, 3"),
         (Variant(3, 6), "head 6 is out of range in layer 3; query heads are 0 to 5"),
     ],
 )

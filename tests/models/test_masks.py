@@ -194,7 +194,7 @@ def test_a_mask_of_another_shape_is_an_error(qwen2):
 @pytest.mark.parametrize(
     ("variant", "message"),
     [
-        (Variant(4, 0), "layer 4 has no attention .* layers with attention are 0 to 3"),
+        (Variant(4, 0), "layer 4 has no heads .* layers with heads are 0 to 3"),
         (Variant(1, 6), "head 6 is out of range in layer 1; query heads are 0 to 5"),
     ],
 )

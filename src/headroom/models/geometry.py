@@ -67,14 +67,14 @@ class HeadGeometry:
         """Return the attention layer with an index.
 
         Raises:
-            ModelError: the model has no such layer, or that layer has no attention.
+            ModelError: the model has no such layer, or that layer keeps no keys and values.
         """
         for layer in self.layers:
             if layer.index == index:
                 return layer
         raise ModelError(
-            f"layer {index} has no attention in this model; "
-            f"layers with attention are {_ranges([layer.index for layer in self.layers])}"
+            f"layer {index} has no heads to prune in this model; "
+            f"layers with heads are {_ranges([layer.index for layer in self.layers])}"
         )
 
     def check(self, variant: Variant) -> None:
@@ -115,7 +115,7 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
             f"{name} is an encoder-decoder, which is not supported; use a decoder or an encoder"
         )
     query_heads = getattr(config, "num_attention_heads", None)
-    if not query_heads:
+    if not isinstance(query_heads, int):
         raise ModelError(
             f"{name} has no attention heads to prune; use a transformer with attention"
         )
@@ -127,13 +127,12 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
         if cache is not None:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
             if values is None:
-                continue  # a layer of a hybrid model that is not attention
-        heads = query_heads if isinstance(query_heads, int) else query_heads[index]
+                continue  # no attention (hybrid models), or that of another layer's keys and values
         inside = [call for call in calls if call.name.startswith(f"{layer_name}.")]
-        layer = _attention_layer(index, inside, heads, values)
+        layer = _attention_layer(index, inside, query_heads, values)
         if layer is None:
             raise ModelError(
-                f"{name}: no output projection joins the {heads} heads of layer {index}; "
+                f"{name}: no output projection joins the {query_heads} heads of layer {index}; "
                 f"such an architecture cannot be pruned, use another model"
             )
         layers.append(layer)
