@@ -122,7 +122,7 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     samples = sorted(answers["sample"].unique())
     expected = {(question_id, sample) for question_id in order for sample in samples}
     given = list(zip(answers["question_id"], answers["sample"], strict=True))
-    if len(given) != len(expected) or set(given) != expected:
+    if not given or len(given) != len(expected) or set(given) != expected:
         raise TableError(
             f"variant {name} has {len(given)} answers that are not those of the question set "
             f"({len(order)} questions, {len(samples)} samples); remove its file and rerun"

@@ -55,8 +55,8 @@ _REPLIES = {
 class Limits:
     """What one pair may use."""
 
-    cpu_seconds: int = 5
-    wall_seconds: int = 30
+    cpu_seconds: float = 5.0
+    wall_seconds: float = 30.0
     memory_mib: int = 512
 
 

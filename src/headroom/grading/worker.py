@@ -11,6 +11,7 @@ has passed the limit (sympy swallows `MemoryError`). An audit hook ends it as we
 attempt to reach files, network or processes; imports may read.
 """
 
+import gc
 import json
 import logging
 import os
@@ -36,11 +37,15 @@ _LISTINGS = ("os.listdir", "os.scandir")  # the import system looks into its fol
 
 def main() -> None:
     """Judge batches until the input ends."""
-    preset, cpu_seconds, wall_seconds, memory_mib = sys.argv[1], *map(int, sys.argv[2:])
+    preset, *numbers, memory = sys.argv[1:]
+    cpu_seconds, wall_seconds = map(float, numbers)
+    memory_mib = int(memory)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     logging.disable()
     judge = load_judge(preset)
     judge(r"\frac{1}{2}", "0.25")  # loads what the libraries load late
+    gc.freeze()  # the collector need not visit the libraries' own objects
+    gc.set_threshold(50_000)
     replies = os.dup(sys.stdout.fileno())
     status = os.open("/proc/self/status", os.O_RDONLY)
     _confine(memory_mib)

@@ -1,0 +1,213 @@
+"""The pool: limits, hostile answers, and what it leaves behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from headroom.errors import GradingError
+from headroom.grading import pool, worker
+from headroom.grading.pool import Judgement, Limits, judge_pairs
+
+LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
+RIGHT = Judgement("judged", True)
+WRONG = Judgement("judged", False)
+
+MEGABYTE = 1_000_000
+HOSTILE = [
+    *("9^{9^{9^{9}}}", "9**9**9**9", "10^{10^{10}}", "10^{-10^{10}}", "x^{x^{x^{x^{x^{999999}}}}}"),
+    *("100000000!", "9!!!!!!", "((1000!)!)!", r"\binom{10^9}{5*10^8}", "9" * 5000 + "^2"),
+    *(r"\sum_{i=1}^{10^{12}} \frac{1}{i}", r"\prod_{i=1}^{10^9} i", "(x+y+z+w+v)^{60}"),
+    *(r"\int_0^1 \int_0^1 e^{x^2y^2+\sin(xy)} dx dy", r"\int \sqrt{\sin(x^{x^x})} dx"),
+    *("{" * 1000 + "}" * 1000, "(" * 1000 + ")" * 1000, r"\sqrt{" * 300 + "2" + "}" * 300),
+    *(r"\frac{" * 1000 + "1" + "}{2}" * 1000, r"\left(" * 5000, r"\begin{matrix}" * 200),
+    *(
+        "1" * MEGABYTE,
+        "x" * MEGABYTE,
+        "\\" * MEGABYTE,
+        "$" * MEGABYTE,
+        "1+" * (MEGABYTE // 2) + "1",
+    ),
+    *(r"\input{/etc/passwd}", r"\write18{touch PWNED}", r"\text{\input{/etc/passwd}}"),
+    *("__import__('os').system('touch PWNED')", "open('PWNED', 'w')", "exec('import os')"),
+    *(r"\text{__import__('os').system('touch PWNED')}", "().__class__.__bases__[0]", "lambda: 1"),
+    *("\x00", "1\x002", "\ud800", "\u202e9\u202c", "٣", "²", "½", "\\", "{", "}", "}{", "^", "_"),
+    *("=", "==", "x=", r"\frac", r"\frac{1}", r"\sqrt", "1/0", r"\frac{1}{0}", "0^{-1}", r"\log 0"),
+    *(r"\infty-\infty", "nan", "inf", "zoo", "1e999999999", "1e-999999999", "a" * 300 + "=" * 300),
+]
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_hostile_answers_cost_only_themselves(preset, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    benign = [("5.0", "5"), ("6.0", "5")]
+    pairs = [pair for answer in HOSTILE for pair in ((answer, "x^2+7"), *benign)]
+    start = time.monotonic()
+    judged = judge_pairs(pairs, preset, workers=2, limits=LIMITS)
+    assert judged[1::3] == [RIGHT] * len(HOSTILE)
+    assert judged[2::3] == [WRONG] * len(HOSTILE)
+    assert not any(judgement.correct for judgement in judged[0::3])
+    assert {judgement.verdict for judgement in judged} <= {"judged", "timeout", "memory"}
+    assert any(judgement.verdict == "timeout" for judgement in judged)
+    # Each was held to its limit: half a second, and the start of a new worker.
+    assert time.monotonic() - start < 4 * len(HOSTILE)
+    assert not (tmp_path / "PWNED").exists()
+    assert not Path("/PWNED").exists()
+
+
+def test_every_way_to_fail_has_its_verdict():
+    pairs = [("9**9**9**9", "x"), ("1e999999999", "x"), ("x+0", "x")]
+    judged = judge_pairs(pairs, "authors", limits=LIMITS)
+    assert judged == [Judgement("timeout", False), Judgement("memory", False), RIGHT]
+
+
+def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
+    give = pool._Worker.give
+
+    def give_and_stop(self, batch, pairs):
+        give(self, batch, pairs)
+        self.process.send_signal(signal.SIGSTOP)
+        time.sleep(1.5)
+        self.process.send_signal(signal.SIGCONT)
+
+    monkeypatch.setattr(pool._Worker, "give", give_and_stop)
+    limits = Limits(cpu_seconds=20, wall_seconds=1, memory_mib=256)
+    # The tower is what keeps the worker busy until it is stopped.
+    assert judge_pairs([("9**9**9**9", "x")], "authors", limits=limits) == [
+        Judgement("timeout", False)
+    ]
+
+
+def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
+    pairs = [(f"{number / 4}", rf"\frac{{{number % 8}}}{{4}}") for number in range(97)]
+    pairs[40] = ("9**9**9**9", "x")
+    alone = judge_pairs(pairs, "authors", workers=1, limits=LIMITS)
+    assert judge_pairs(pairs[::-1], "authors", workers=3, limits=LIMITS) == alone[::-1]
+    assert {RIGHT, WRONG, Judgement("timeout", False)} == set(alone)
+
+
+def test_a_worker_killed_from_outside_takes_no_pair_with_it(monkeypatch):
+    give = pool._Worker.give
+    kills = []
+
+    def give_and_kill(self, batch, pairs):
+        give(self, batch, pairs)
+        if self.answered and len(kills) < 3:
+            kills.append(self.process.pid)
+            self.process.kill()
+
+    monkeypatch.setattr(pool._Worker, "give", give_and_kill)
+    pairs = [(f"{number}.0", f"{number}") for number in range(50)]
+    assert judge_pairs(pairs, "default", workers=2) == [RIGHT] * 50
+    assert len(kills) == 3
+
+
+def test_progress_is_reported_with_the_time_left(monkeypatch, caplog):
+    monkeypatch.setattr(pool, "_PROGRESS_SECONDS", 0)
+    caplog.set_level("INFO")
+    judge_pairs([(f"{number}.0", "x") for number in range(10)], "authors")
+    assert re.fullmatch(r"judged \d+ of 10 distinct pairs, \d+ s left", caplog.messages[0])
+
+
+def test_no_pairs_need_no_worker(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert judge_pairs([], "default") == []
+
+
+def test_a_worker_that_cannot_start_is_an_error_of_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(GradingError, match=r"^a grading worker ended with status 1 before .*$"):
+        judge_pairs([("x", "y")], "default", workers=2)
+
+
+FORBIDDEN = [
+    "open('/etc/passwd')",
+    "open('new.txt', 'w')",
+    "open('new.py', 'w')",
+    "os.system('true')",
+    "os.remove('new.txt')",
+    "os.fork()",
+    "subprocess.run(['true'])",
+    "socket.socket().connect(('127.0.0.1', 9))",
+]
+
+
+@pytest.mark.parametrize("attempt", [*FORBIDDEN, "import decimal, fractions, statistics"])
+def test_a_worker_reaches_neither_files_nor_network_nor_processes(attempt, tmp_path):
+    code = f"""
+        import os, socket, subprocess, sys
+        from headroom.grading import worker
+        sys.addaudithook(worker._watch)
+        {attempt}
+    """
+    status = subprocess.run(
+        [sys.executable, "-B", "-c", textwrap.dedent(code)], cwd=tmp_path, check=False
+    ).returncode
+    assert status == (worker.EXIT_FORBIDDEN if attempt in FORBIDDEN else 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_loads_no_heavy_library():
+    code = """
+        import sys
+        from headroom.grading import worker
+        assert "sympy" not in sys.modules
+        worker.load_judge("default")
+        print({"torch", "transformers", "pandas", "pyarrow", "matplotlib"} & set(sys.modules))
+    """
+    output = subprocess.check_output([sys.executable, "-c", textwrap.dedent(code)], text=True)
+    assert output.strip() == "set()"
+
+
+def alive(pid):
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def wait_until(condition, seconds):
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.mark.parametrize(
+    ("sent", "to_group"),
+    [
+        (signal.SIGKILL, False),
+        (signal.SIGTERM, False),
+        (signal.SIGINT, True),
+        (signal.SIGINT, False),
+    ],
+)
+def test_no_worker_outlives_its_parent(sent, to_group):
+    code = """
+        from headroom.grading.pool import judge_pairs, Limits
+        judge_pairs([("9**9**9**9", "x")] * 99, "authors", workers=2, limits=Limits(cpu_seconds=2))
+    """
+    parent = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        assert wait_until(lambda: len(children.read_text().split()) == 2, 20)
+        time.sleep(1)  # until they compute
+        workers = children.read_text().split()
+        assert workers
+        (os.killpg if to_group else os.kill)(parent.pid, sent)
+        assert parent.wait(10) == -sent
+        assert wait_until(lambda: not any(map(alive, workers)), 10)
+    finally:
+        parent.kill()
+        parent.wait()
