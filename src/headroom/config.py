@@ -17,11 +17,14 @@ from headroom.errors import ConfigError
 Name = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)
 ]
-Count = Annotated[int, Field(ge=1)]
-Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0)], ...]
+Count = Annotated[int, Field(ge=1, strict=True)]
+Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
+Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k"]
 Preset = Literal["default", "authors"]
+
+_TAKEN = ("store", "gallery")  # folders of results/ that are no runs
 
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
@@ -29,7 +32,9 @@ SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \
 class _Section(BaseModel):
     """A part of the config: no unknown keys, no changes after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 class Reasoner(_Section):
@@ -53,7 +58,7 @@ class Reasoner(_Section):
     """Entries of the byte-level BPE tokenizer."""
     batch_size: Count = 32
     """Documents a step."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of data order and initial weights."""
 
 
@@ -87,6 +92,8 @@ class Model(_Section):
     def _one_origin(self) -> "Model":
         if (self.source is None) == (self.train is None):
             raise ValueError("give either `source` (hub id or folder) or `train`, not both or none")
+        if self.train is not None and self.revision is not None:
+            raise ValueError("`revision` belongs to `source`; a model that is trained has none")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
         if self.train is not None:
@@ -116,7 +123,7 @@ class Questions(_Section):
     """How n are drawn: the first n, uniformly, or spread over clusters of question embeddings."""
     embedder: str | None = None
     """Embedder whose vectors are clustered; needed by `clusters`."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the draw, and of generated benchmarks."""
 
     @property
@@ -160,7 +167,7 @@ class Decoding(_Section):
     """Answers a question."""
     max_new_tokens: Count = 2048
     """Token limit of an answer."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling; ignored by greedy decoding."""
 
     @property
@@ -204,6 +211,8 @@ class Embedder(_Section):
     def _one_origin(self) -> "Embedder":
         if (self.source is None) == (self.model is None):
             raise ValueError("give either `source` or `model`")
+        if self.model is not None and self.revision is not None:
+            raise ValueError("`revision` belongs to `source`; `model` has its own")
         return self
 
 
@@ -228,11 +237,18 @@ class Selector(_Section):
     """Sampling decodings to compare with, on the test questions."""
     include_base: bool = False
     """Whether the base model is a member of the pool (not in the paper)."""
-    geometry: tuple[Literal["sphere", "ball", "literal"], ...] = ("sphere", "ball")
+    geometry: Annotated[tuple[Literal["sphere", "ball", "literal"], ...], Field(min_length=1)] = (
+        "sphere",
+        "ball",
+    )
     """Readings of the loss: unit sphere with learned temperature, unit ball, or as printed."""
-    dimension: tuple[Count, ...] = (32,)
+    dimension: Annotated[tuple[Count, ...], Field(min_length=1)] = (32,)
     """p, the dimension of the shared space."""
-    diversity: tuple[Annotated[float, Field(ge=0)], ...] = (0.0, 0.01, 0.1)
+    diversity: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
+        0.0,
+        0.01,
+        0.1,
+    )
     """lambda, the weight of the diversity term; 0 is the ablation."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-2
     """AdamW learning rate."""
@@ -242,9 +258,9 @@ class Selector(_Section):
     """Passes over the training questions."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose geometry, dimension and diversity."""
-    seeds: tuple[int, ...] = (0, 1, 2)
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of initial weights and of the held-out part."""
-    shortlist: tuple[Count, ...] = (4, 8, 16)
+    shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 8, 16)
     """K of the random-heads baseline; chosen on held-out training questions."""
     max_n: Count = 16
     """Largest N of the Pass@N curves."""
@@ -268,7 +284,7 @@ class Config(_Section):
 
     run: Name
     """Name of the run: results are written to results/<run>/."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
@@ -289,6 +305,10 @@ class Config(_Section):
 
     @model_validator(mode="after")
     def _references(self) -> "Config":
+        if self.run in _TAKEN:
+            raise ValueError(
+                f"run: results/{self.run} is taken; call it anything but {' or '.join(_TAKEN)}"
+            )
         for name, questions in self.questions.items():
             if questions.embedder:
                 _known(f"questions.{name}.embedder", questions.embedder, self.embedders)
@@ -304,6 +324,11 @@ class Config(_Section):
             self._check_heads(where, selector)
             _known(f"{where}.train", selector.train, self.questions)
             _known(f"{where}.test", selector.test, self.questions)
+            if selector.train == selector.test:
+                raise ValueError(
+                    f"{where}: train and test are both {selector.test!r}; "
+                    f"a selector is tested on questions that it has not seen"
+                )
             _known(f"{where}.embedder", selector.embedder, self.embedders)
             self._check_greedy(f"{where}.decoding", selector.decoding)
             for decoding in selector.sampling:
@@ -360,7 +385,7 @@ def parse(values: dict[str, Any], origin: str = "config") -> Config:
     try:
         return Config.model_validate(values)
     except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors()]
+        problems = [_describe(problem) for problem in error.errors() if _is_meant(problem)]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ConfigError(f"{origin}: {problems[0]}{more}") from None
 
@@ -383,8 +408,15 @@ def load(path: Path) -> Config:
     return parse(values, str(path))
 
 
+def _is_meant(problem: Any) -> bool:
+    """Tell whether a problem belongs to the branch of `Layers` that the value was meant for."""
+    branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
+    return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
+
+
 def _describe(problem: Any) -> str:
-    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    parts = (str(part) for part in problem["loc"])
+    key = ".".join(part for part in parts if not part.startswith(("[key]", "literal[", "tuple[")))
     message = problem["msg"].removeprefix("Value error, ")
     if problem["type"] == "extra_forbidden":
         allowed = sorted(_section(problem["loc"][:-1]).model_fields)
@@ -398,8 +430,7 @@ def _describe(problem: Any) -> str:
 
 def _section(location: tuple[Any, ...]) -> type[_Section]:
     """Return the section class that a validation error's location points at."""
-    section: type[_Section] = Config
-    nested: dict[Any, type[_Section]] = {
+    sections: dict[Any, type[_Section]] = {
         "models": Model,
         "questions": Questions,
         "decodings": Decoding,
@@ -407,8 +438,10 @@ def _section(location: tuple[Any, ...]) -> type[_Section]:
         "sweeps": Sweep,
         "selectors": Selector,
         "comparisons": Comparison,
-        "train": Reasoner,
     }
-    for part in location:
-        section = nested.get(part, section)
-    return section
+    match location:
+        case ("models", _, "train", *_):
+            return Reasoner
+        case (section, *_):
+            return sections[section]
+    return Config

@@ -12,7 +12,7 @@ from functools import total_ordering
 
 from headroom.errors import ConfigError
 
-PATTERN = r"base|L\d{2,}H\d{2,}"
+PATTERN = r"base|L\d\d+H\d\d+"
 """Regular expression of a variant's name, as a Snakemake wildcard constraint needs it."""
 
 _HEAD = re.compile(r"L(\d{2,})H(\d{2,})")
@@ -40,14 +40,13 @@ class Variant:
         Raises:
             ConfigError: the name is neither ``base`` nor of the form ``L05H03``.
         """
-        if name == "base":
-            return BASE
         match = _HEAD.fullmatch(name)
-        if not match:
+        variant = cls(int(match[1]), int(match[2])) if match else BASE
+        if str(variant) != name:  # also 'L005H03', which would be a second name of 'L05H03'
             raise ConfigError(
                 f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03'"
             )
-        return cls(int(match[1]), int(match[2]))
+        return variant
 
     @property
     def is_base(self) -> bool:
@@ -71,6 +70,6 @@ BASE = Variant()
 
 
 def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
-    """Return one variant for each (layer, query head), sorted."""
-    query_heads = list(query_heads)
-    return sorted(Variant(layer, head) for layer in layers for head in query_heads)
+    """Return one variant for each distinct (layer, query head), sorted."""
+    query_heads = set(query_heads)
+    return sorted(Variant(layer, head) for layer in set(layers) for head in query_heads)
