@@ -219,7 +219,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> pa.Table:
     try:
-        return pq.read_table(path)
+        with path.open("rb") as stream:  # opened once: by path, Arrow would open it again for data
+            return pq.read_table(stream)
     except (OSError, pa.ArrowInvalid) as error:
         raise _unreadable(path, error) from error
 
@@ -227,4 +228,5 @@ def _read(path: Path) -> pa.Table:
 def _unreadable(path: Path, error: Exception) -> TableError:
     if not path.exists():
         return TableError(f"{path} is missing; the rule that makes it has not run")
-    return TableError(f"{path} cannot be read ({error}); remove it and run again")
+    reason = " ".join(str(error).split())
+    return TableError(f"{path} cannot be read ({reason}); remove it and run again")

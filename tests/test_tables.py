@@ -1,0 +1,185 @@
+import os
+import stat
+import threading
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headroom.errors import TableError
+from headroom.tables import (
+    ACCURACY,
+    EMBEDDINGS,
+    QUESTIONS,
+    atomic,
+    read_metadata,
+    read_table,
+    write_json,
+    write_table,
+)
+
+
+def questions(n: int = 3) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "question_id": [f"test/{index}" for index in range(n)],
+            "split": "test",
+            "subject": "Algebra",
+            "level": [1, None, 5][:n],
+            "question": "Wie groß?",
+            "answer": r"\frac{1}{2}",
+            "solution": None,
+            "source_row": range(n),
+        }
+    )
+
+
+def accuracy() -> tuple[pd.DataFrame, pa.Schema]:
+    table = pd.DataFrame(
+        {
+            "question_id": ["a", "b"],
+            "subject": None,
+            "level": None,
+            "base": [0, 1],
+            "L00H01": [1, 1],
+        }
+    )
+    schema = pa.schema(
+        [*ACCURACY, *(pa.field(name, pa.int8(), False) for name in ("base", "L00H01"))]
+    )
+    return table, schema
+
+
+def test_a_table_reads_back_as_it_was_written(tmp_path):
+    file = tmp_path / "folder" / "questions.parquet"
+    write_table(file, questions(), QUESTIONS, {"source": "here", "n": 3})
+    back = read_table(file, QUESTIONS)
+    assert pq.read_schema(file).types == QUESTIONS.types
+    assert back["level"].isna().tolist() == [False, True, False]
+    assert back["source_row"].dtype == np.int32
+    assert back["solution"].isna().all()
+    same = [name for name in QUESTIONS.names if name != "solution"]
+    pd.testing.assert_frame_equal(back[same], questions()[same], check_dtype=False)
+    assert read_metadata(file) == {"source": "here", "n": 3}
+
+
+def test_vectors_read_back_exactly(tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(2, 5)).astype(np.float32)
+    table = pd.DataFrame({"question_id": ["a", "b"], "vector": list(vectors)})
+    write_table(tmp_path / "embeddings.parquet", table, EMBEDDINGS)
+    back = read_table(tmp_path / "embeddings.parquet", EMBEDDINGS)
+    np.testing.assert_array_equal(np.stack(back["vector"]), vectors)
+
+
+def test_equal_content_gives_equal_bytes_whatever_the_order_of_columns(tmp_path):
+    write_table(tmp_path / "a.parquet", questions(), QUESTIONS, {"x": 1, "y": 2})
+    mixed = questions()[QUESTIONS.names[::-1]].set_index(np.array([7, 5, 3]))
+    write_table(tmp_path / "b.parquet", mixed, QUESTIONS, {"x": 1, "y": 2})
+    write_table(tmp_path / "c.parquet", pa.Table.from_pandas(mixed), QUESTIONS, {"x": 1, "y": 2})
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"level": [1, 2, 300]}, "300|out of bounds|overflow"),
+        ({"level": [1, 2.5, 3]}, "2.5|truncated"),
+        ({"level": ["1", "2", "x"]}, "level"),
+        ({"answer": ["1", None, "3"]}, "'?answer.* null values"),
+        ({"extra": 1}, "columns .*'extra'.* are not those"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_not_written(tmp_path, change, message):
+    file = tmp_path / "questions.parquet"
+    with pytest.raises(TableError, match=message):
+        write_table(file, questions().assign(**change), QUESTIONS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_arrow_table_with_an_empty_cell_is_not_written(tmp_path):
+    table = pa.Table.from_pandas(questions().assign(answer=["1", None, "3"]), preserve_index=False)
+    with pytest.raises(TableError, match="answer"):
+        write_table(tmp_path / "questions.parquet", table, QUESTIONS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_column_is_not_written(tmp_path):
+    with pytest.raises(TableError, match="are not those of its schema"):
+        write_table(tmp_path / "q.parquet", questions().drop(columns="level"), QUESTIONS)
+
+
+def test_reading_refuses_other_columns_and_types(tmp_path):
+    file = tmp_path / "table.parquet"
+    write_table(file, questions(), QUESTIONS)
+    with pytest.raises(TableError, match="column 'vector' is missing"):
+        read_table(file, EMBEDDINGS)
+    other = pa.schema(
+        [field.with_type(pa.int64()) if field.name == "level" else field for field in QUESTIONS]
+    )
+    with pytest.raises(TableError, match="'level' is int8, not int64"):
+        read_table(file, other)
+
+
+def test_only_the_accuracy_matrix_may_have_columns_more(tmp_path):
+    file = tmp_path / "accuracy.parquet"
+    write_table(file, *accuracy())
+    with pytest.raises(TableError, match=r"unknown columns \['L00H01', 'base'\]"):
+        read_table(file, ACCURACY)
+    assert read_table(file, ACCURACY, exact=False)["L00H01"].tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, -9])
+def test_a_damaged_file_is_refused_in_words(tmp_path, length):
+    file = tmp_path / "questions.parquet"
+    write_table(file, questions(), QUESTIONS)
+    file.write_bytes(file.read_bytes()[:length])
+    for read in (lambda: read_table(file, QUESTIONS), lambda: read_metadata(file)):
+        with pytest.raises(TableError, match=r"cannot be read .* remove it and run again"):
+            read()
+
+
+def test_a_missing_file_is_refused_in_words(tmp_path):
+    for read in (read_table, lambda file, _: read_metadata(file)):
+        with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):
+            read(tmp_path / "no.parquet", QUESTIONS)
+
+
+def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):
+    file = tmp_path / "value.json"
+    write_json(file, {"old": "größer"})
+    with pytest.raises(KeyboardInterrupt), atomic(file) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
+    assert file.read_text(encoding="utf-8") == '{\n  "old": "größer"\n}\n'
+    assert [path.name for path in tmp_path.iterdir()] == ["value.json"]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    file = tmp_path / "questions.parquet"
+    write_table(file, questions(2), QUESTIONS)
+    done = threading.Event()
+
+    def write() -> None:
+        for turn in range(60):
+            write_table(file, questions(2 + turn % 2), QUESTIONS)
+        done.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    sizes = set()
+    while not done.is_set():
+        sizes.add(len(read_table(file, QUESTIONS)))
+    writer.join()
+    assert sizes <= {2, 3} and sizes
+
+
+def test_a_result_has_the_mode_that_the_umask_gives(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_json(tmp_path / "value.json", 1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "value.json").stat().st_mode) == 0o640
