@@ -1,0 +1,109 @@
+r"""From a question to the token ids of its prompt.
+
+- `default`: the model's own chat template with the system line and the question, then the opening
+  of the assistant's turn. A template that refuses a system role gets the system line in front of
+  the question. A tokenizer without chat template gets plain text:
+  ``{system}\n\nQuestion: {question}\nAnswer:``.
+- `authors`: the prompts that the paper's public code writes by hand (HieuNT91/attention_pruning,
+  src/math500_utils.py at ded32c1): ChatML for tokenizers that know ``<|im_start|>``, with one
+  newline more after the system turn than Qwen's own template; the Llama 3 format for those that
+  know ``<|start_header_id|>``, without the two newlines that its own template puts after the
+  assistant's header; for tokenizers without chat template, the one line that it gives to base
+  models. The paper knows no other chat formats: these get their own template with the authors'
+  system line. The authors' code lets the tokenizer put a second BOS before Llama's; we do not.
+"""
+
+import hashlib
+from typing import Any, Literal
+
+from jinja2 import TemplateError
+from transformers import PreTrainedTokenizerBase
+
+from headroom.config import SYSTEM_PROMPT, Decoding
+
+Family = Literal["math", "gsm8k"]
+
+_AUTHORS_SYSTEM: dict[Family, str] = {
+    "math": SYSTEM_PROMPT,
+    "gsm8k": "Solve the following question.",
+}
+_CHATML = (
+    "<|im_start|>system\n{system}<|im_end|>\n\n"
+    "<|im_start|>user\n{question}<|im_end|>\n"
+    "<|im_start|>assistant\n"
+)
+_LLAMA3 = (
+    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{system}<|eot_id|>"
+    "<|start_header_id|>user<|end_header_id|>\n\n{question}<|eot_id|>"
+    "<|start_header_id|>assistant<|end_header_id|>"
+)
+_AUTHORS_PLAIN = "Question: {question}. Let's think step by step."
+_PLAIN = "{system}Question: {question}\nAnswer:"
+
+
+def prompt_text(
+    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
+) -> str:
+    """Return the whole prompt, special tokens written out (BOS only where a template has one)."""
+    if decoding.prompt == "default":
+        return _own_prompt(tokenizer, question, decoding.system)
+    system = _AUTHORS_SYSTEM[family]
+    template = _authors_template(tokenizer)
+    if template is None:
+        return _own_prompt(tokenizer, question, system)
+    return template.format(system=system, question=question)
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+    """Return a prompt's token ids, with the BOS that the tokenizer asks for, never with two."""
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
+        # Plain text: whatever the tokenizer puts before an empty text, usually BOS or nothing.
+        opening = tokenizer("")["input_ids"]
+        ids = [token for token in opening if token == tokenizer.bos_token_id] + ids
+    return tuple(ids)
+
+
+def prompt_facts(
+    tokenizer: PreTrainedTokenizerBase, decoding: Decoding, family: Family
+) -> dict[str, Any]:
+    """Return what a record says of the prompt: its example, and hashes of template and example."""
+    example = prompt_text(tokenizer, "What is 1 + 1?", decoding, family)
+    template = tokenizer.chat_template
+    return {
+        "preset": decoding.prompt,
+        "chat_template_sha256": None if template is None else _sha256(str(template)),
+        "example": example,
+        "example_tokens": list(encode_prompt(tokenizer, example)),
+        "example_sha256": _sha256(example),
+    }
+
+
+def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str | None) -> str:
+    if tokenizer.chat_template is None:
+        return _PLAIN.format(system=f"{system}\n\n" if system else "", question=question)
+    user = {"role": "user", "content": question}
+    if system is None:
+        return _apply(tokenizer, [user])
+    try:
+        return _apply(tokenizer, [{"role": "system", "content": system}, user])
+    except TemplateError:
+        return _apply(tokenizer, [{"role": "user", "content": f"{system}\n\n{question}"}])
+
+
+def _apply(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+def _authors_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Return the authors' prompt for this tokenizer's chat format; None if they have none."""
+    vocabulary = tokenizer.get_vocab()
+    if "<|im_start|>" in vocabulary:
+        return _CHATML
+    if "<|start_header_id|>" in vocabulary:
+        return _LLAMA3
+    return _AUTHORS_PLAIN if tokenizer.chat_template is None else None
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,82 @@
+"""The choice of the next token: greedy, or sampled with counter-based random numbers.
+
+A sampled token depends on its logits and on one uniform number, which is a pure function of (seed,
+question, sample, position): the SHA-256 of the first three keys a Philox generator (Salmon et al.,
+2011), whose counter is the position. So a sample is the same whatever else is in the batch, in any
+order, and after a restart. The inverse distribution function is evaluated in float64, with tokens
+in the order of their ids, so that rounding moves a choice only at the edge of an interval.
+"""
+
+import hashlib
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def uniforms(seed: int, question_id: str, sample: int, count: int) -> Float[np.ndarray, " count"]:
+    """Return the uniform numbers in [0, 1) of an answer's positions 0 to count - 1, float64.
+
+    A larger count leaves the first numbers as they are.
+    """
+    name = f"{seed}\n{sample}\n{question_id}".encode()
+    key = np.frombuffer(hashlib.sha256(name).digest()[:16], dtype="<u8")
+    return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
+def greedy(logits: Float[Tensor, "batch vocabulary"]) -> Int[Tensor, " batch"]:
+    """Return the most probable token of each row."""
+    return logits.argmax(-1)
+
+
+def sample(
+    logits: Float[Tensor, "batch vocabulary"],
+    uniform: Float[Tensor, " batch"],
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+) -> Int[Tensor, " batch"]:
+    """Sample one token a row.
+
+    Args:
+        logits: of the next token.
+        uniform: one number in [0, 1) a row, float64.
+        temperature: divides the logits; above 0.
+        top_k: sample from the k most probable tokens only.
+        top_p: then, from the smallest set of most probable tokens that has this probability.
+    """
+    tokens, weights = candidates(logits, temperature, top_k, top_p)
+    cumulative = weights.cumsum(-1)
+    total = cumulative[:, -1:]
+    place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
+    # Where rounding takes the product up to the total, the last token of any weight is meant.
+    place = torch.minimum(place, torch.searchsorted(cumulative, total))
+    return tokens.gather(-1, place).squeeze(-1)
+
+
+def candidates(
+    logits: Float[Tensor, "batch vocabulary"],
+    temperature: float,
+    top_k: int | None = None,
+    top_p: float = 1.0,
+) -> tuple[Int[Tensor, "batch candidates"], Float[Tensor, "batch candidates"]]:
+    """Return the tokens to choose from, by ascending id, and their weights (float64).
+
+    Tokens outside the top-p set have weight 0. The truncations are those of transformers'
+    `TopKLogitsWarper` and `TopPLogitsWarper`, in this order.
+    """
+    count = min(top_k or logits.shape[-1], logits.shape[-1])
+    best, tokens = logits.topk(count, dim=-1)
+    weights = (best.double() / temperature).softmax(-1)
+    before = weights.cumsum(-1) - weights
+    before[:, 0] = -1.0  # the most probable token always stays
+    weights = weights.where(before < top_p, 0.0)
+    tokens, order = tokens.sort(-1)
+    return tokens, weights.gather(-1, order)
+
+
+def margins(logits: Float[Tensor, "batch vocabulary"]) -> Float[Tensor, " batch"]:
+    """Return how far the best logit of each row lies above the second best."""
+    best, second = logits.topk(2, dim=-1).values.unbind(-1)
+    return best - second
