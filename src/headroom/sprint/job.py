@@ -39,7 +39,7 @@ def train(config: Config, name: str) -> None:
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
-    fit = training.fit(embeddings, correct, setting, training.optimisation(options), seed)
+    fit = training.fit(embeddings, correct, setting, options, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": key(config, "models", options.model),

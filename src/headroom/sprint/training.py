@@ -21,16 +21,6 @@ _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
 
 @dataclass(frozen=True)
-class Optimisation:
-    """How a selector is trained: AdamW, the whole question set in every step."""
-
-    learning_rate: float
-    weight_decay: float
-    """Of θ only."""
-    epochs: int
-
-
-@dataclass(frozen=True)
 class Fit:
     """A trained selector and how its training went."""
 
@@ -54,10 +44,10 @@ def fit(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
     setting: Setting,
-    optimisation: Optimisation,
+    options: Selector,
     seed: int,
 ) -> Fit:
-    """Train a selector; the same arguments give the same selector.
+    """Train a selector with AdamW on all questions in every step; no chance but in the start.
 
     Embeddings are standardised for the optimiser, feature by feature, and θ is changed at the end
     so that the selector takes them as they are.
@@ -66,7 +56,7 @@ def fit(
         embeddings: φ(x_i).
         correct: Z over the pool.
         setting: which reading of the loss.
-        optimisation: steps and rates.
+        options: `epochs`, `learning_rate`, and `weight_decay`, which is of θ only.
         seed: decides the initial weights.
 
     Raises:
@@ -83,15 +73,16 @@ def fit(
     agreement = loss.agreement(correct)
     weights = agreement if setting.geometry == "literal" else agreement / max(pairs, 1)
     centre, scale = embeddings.mean(dim=0), embeddings.std(dim=0, correction=0)
-    scale = torch.where(scale > 0, scale, 1.0)
+    constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # but for rounding
+    scale = torch.where(constant, 1.0, scale)
     inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
 
     selector = HeadSelector(embeddings.shape[1], pool, setting, seed)
     groups: list[dict[str, Any]] = [
-        {"params": [selector.theta_weight], "weight_decay": optimisation.weight_decay},
+        {"params": [selector.theta_weight], "weight_decay": options.weight_decay},
         {"params": [selector.theta_bias, selector.heads, selector.log_temperature]},
     ]
-    optimiser = torch.optim.AdamW(groups, lr=optimisation.learning_rate, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, weight_decay=0.0)
 
     def total() -> Tensor:
         distances = selector.distances(inputs) / selector.log_temperature.exp()
@@ -103,8 +94,8 @@ def fit(
         return loss.separation(selector.placed_heads(), everywhere).item()
 
     spread_half = spread()
-    for epoch in range(optimisation.epochs):
-        if epoch == optimisation.epochs // 2:
+    for epoch in range(options.epochs):
+        if epoch == options.epochs // 2:
             spread_half = spread()
         optimiser.zero_grad()
         total().backward()
@@ -130,31 +121,25 @@ def choose(
     diverged has a result that depends on when it was stopped: it wins only if all diverged.
 
     Returns:
-        The setting, and a table of every setting and seed.
+        The setting, and a table with a row for each setting and seed: Pass@1, Pass@4 and the score
+        on the held-out part, and the facts of `Fit`.
     """
-    settings = [
-        Setting(*values)
-        for values in product(options.geometry, options.dimension, options.diversity)
-    ]
     z = correct.numpy()
-    rows = []
-    for setting in settings:
-        for split in splits(len(z), options.validation, options.seeds):
-            trained = fit(
-                embeddings[split.fit],
-                correct[split.fit],
-                setting,
-                optimisation(options),
-                split.seed,
-            )
-            order, _ = rank(trained.selector, embeddings[split.held_out])
-            curve = ranked_pass(z[split.held_out], order, min(options.max_n, z.shape[1]))
+    max_n = min(options.max_n, z.shape[1])
+    parts = splits(len(z), options.validation, options.seeds)
+    results: dict[Setting, pd.DataFrame] = {}
+    for values in product(options.geometry, options.dimension, options.diversity):
+        setting, rows = Setting(*values), []
+        for part in parts:
+            trained = fit(embeddings[part.fit], correct[part.fit], setting, options, part.seed)
+            order, _ = rank(trained.selector, embeddings[part.held_out])
+            curve = ranked_pass(z[part.held_out], order, max_n)
             rows.append(
                 {
                     **asdict(setting),
-                    "seed": split.seed,
+                    "seed": part.seed,
                     "pass_at_1": curve[0],
-                    "pass_at_4": curve[min(4, len(curve)) - 1],
+                    "pass_at_4": curve[min(4, max_n) - 1],
                     "mean_pass": curve.mean(),
                     "training_loss": trained.loss,
                     "spread_half": trained.spread_half,
@@ -163,19 +148,15 @@ def choose(
                     "left_out": trained.left_out,
                 }
             )
-    table = pd.DataFrame(rows)
-    keys = list(asdict(settings[0]))
-    scores = table.groupby(keys, sort=False).agg(
-        diverged=("diverged", "any"), mean_pass=("mean_pass", "mean")
+        results[setting] = pd.DataFrame(rows)
+
+    def worse(setting: Setting) -> tuple[bool, float]:
+        result = results[setting]
+        return bool(result["diverged"].any()), -float(result["mean_pass"].mean())
+
+    chosen = min(results, key=worse)
+    table = pd.concat(
+        [result.assign(chosen=setting == chosen) for setting, result in results.items()],
+        ignore_index=True,
     )
-    best = scores.sort_values(
-        ["diverged", "mean_pass"], ascending=[True, False], kind="stable"
-    ).index[0]
-    chosen = settings[list(scores.index).index(best)]
-    table["chosen"] = [tuple(row) == best for row in table[keys].itertuples(index=False)]
     return chosen, table
-
-
-def optimisation(options: Selector) -> Optimisation:
-    """Return how a config's selector is trained."""
-    return Optimisation(options.learning_rate, options.weight_decay, options.epochs)
