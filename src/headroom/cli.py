@@ -35,7 +35,7 @@ _LOG = logging.getLogger("headroom")
 
 @dataclass(frozen=True)
 class _Rule:
-    """A command that a rule of the workflow calls: `function(config, **wildcards)`.
+    """A command that a rule of the workflow calls: `function(config, *wildcards)`.
 
     Only the `online` ones may reach for the network; all others find what those fetched.
     """
@@ -70,12 +70,7 @@ _RULES = (
         "stages:grade",
         ("model", "decoding", "questions"),
     ),
-    _Rule(
-        "compare",
-        "Compare prompts and grading rules on the base model.",
-        "stages:compare",
-        ("comparison",),
-    ),
+    _Rule("compare", "Compare prompts and rules.", "stages:compare", ("comparison",)),
     _Rule("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
     _Rule("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
     _Rule("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
@@ -176,10 +171,11 @@ def _call(config: Path, rule: _Rule, **wildcards: str) -> None:
     """Call a rule's function with the config names that its wildcards, keys, stand for."""
     if not rule.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick; jobs say the rest
     loaded = load(config)
-    names = {wildcard: _name(loaded, wildcard, value) for wildcard, value in wildcards.items()}
+    names = [_name(loaded, wildcard, wildcards[wildcard]) for wildcard in rule.wildcards]
     module, attribute = rule.function.split(":")
-    getattr(importlib.import_module(f"headroom.{module}"), attribute)(loaded, **names)
+    getattr(importlib.import_module(f"headroom.{module}"), attribute)(loaded, *names)
 
 
 def _name(config: Config, wildcard: str, value: str) -> Any:
@@ -206,10 +202,11 @@ def _name(config: Config, wildcard: str, value: str) -> Any:
 
 
 def _check(config: Path) -> None:
-    from headroom.resolve import preflight, resolve
+    from headroom.resolve import check_devices, preflight, resolve
 
     resolved = resolve(load(config))
     preflight(resolved)
+    check_devices(resolved)
     print(f"{config} is sound: run {resolved.run!r} can start")
 
 

@@ -59,22 +59,36 @@ def key(config: Config, kind: Kind, name: str) -> str:
     return f"{name}-{digest(settings(config, kind, name))}"
 
 
-def source_key(config: Config, name: str) -> str:
-    """Return the key of the whole split that a question set is drawn from.
+def split_key(config: Config, name: str) -> str:
+    """Return the key of the split that a question set is drawn from.
 
-    Sets of the same split, whatever their size and draw, share it. A generated split is as large as
-    its set.
+    Sets of the same split, whatever their size and draw, share it, and so may share answers.
+    """
+    return f"{_split(config, name)}-{digest(_split_settings(config, name))}"
+
+
+def source_key(config: Config, name: str) -> str:
+    """Return the key of the file that holds the split: `split_key`, but a generated split is made
+    only as large as its set.
     """
     section = config.questions[name]
-    values = {
-        "benchmark": section.benchmark,
-        "split": section.split,
+    size = section.n if section.generated else None
+    return f"{_split(config, name)}-{digest({**_split_settings(config, name), 'n': size})}"
+
+
+def _split(config: Config, name: str) -> str:
+    section = config.questions[name]
+    return f"{section.benchmark}-{section.split}"
+
+
+def _split_settings(config: Config, name: str) -> dict[str, Any]:
+    section = config.questions[name]
+    return {
+        "split": _split(config, name),
         "revision": section.revision,
-        "n": section.n if section.generated else None,
         "seed": section.seed if section.generated else None,
         "version": __version__ if section.generated else None,
     }
-    return f"{section.benchmark}-{section.split}-{digest(values)}"
 
 
 def name_of(config: Config, kind: Kind, given: str) -> str:

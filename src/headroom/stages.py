@@ -15,7 +15,7 @@ import pyarrow as pa
 from headroom import paths
 from headroom.config import Config, Preset
 from headroom.errors import ConfigError
-from headroom.identity import key, settings, source_key
+from headroom.identity import key, settings, source_key, split_key
 from headroom.plan import find_batch
 from headroom.record import Stopwatch, write_record
 from headroom.tables import (
@@ -56,12 +56,11 @@ def draw_questions(config: Config, questions: str) -> None:
 
     stopwatch = Stopwatch()
     section = config.questions[questions]
-    source = source_key(config, questions)
-    split = read_table(Path(paths.SOURCE.format(source=source)), QUESTIONS)
+    split = read_table(Path(paths.SOURCE.format(source=source_key(config, questions))), QUESTIONS)
     vectors = _embed(config, section.embedder, split) if section.embedder else None
     drawn = draw(split, section, vectors)
     output = Path(paths.QUESTIONS.format(questions=key(config, "questions", questions)))
-    write_table(output, drawn, QUESTIONS, {"source": source})
+    write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
     facts = {"questions": settings(config, "questions", questions), "rows": len(drawn)}
     write_record(output, stopwatch, facts)
     _LOG.info("%s: %d of %d questions", questions, len(drawn), len(split))

@@ -5,18 +5,18 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from headroom import paths
-from headroom.config import parse
+from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
 from headroom.identity import digest, key, source_key
 from headroom.plan import batches, find_batch, pool
-from headroom.resolve import preflight, resolve
+from headroom.resolve import check_devices, preflight, resolve
 from headroom.tables import write_json
 from headroom.variants import PATTERN
 
 
 def checked(values):
     try:
-        resolved = resolve(parse(values))
+        resolved = resolve(parse_config(values))
         if workflow.is_main_process:
             preflight(resolved)
     except HeadroomError as error:
@@ -50,6 +50,7 @@ FETCHED = [
 # A job reads the resolved config from here. It is no rule's input: settings that decide a file's
 # content are in the file's path or in its rule's params, so that other edits rerun nothing.
 onstart:
+    check_devices(CONFIG)
     write_json(Path(of_run(paths.CONFIG)), CONFIG.model_dump(mode="json"))
 
 
@@ -66,7 +67,7 @@ wildcard_constraints:
     sweep="|".join(CONFIG.sweeps) or "none",
     selector="|".join(CONFIG.selectors) or "none",
     comparison="|".join(CONFIG.comparisons) or "none",
-    layer=r"\d{2,}",
+    layer=r"\d\d+",
     suffix="pdf|png",
 
 
