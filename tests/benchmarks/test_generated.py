@@ -69,20 +69,18 @@ def pair_and_one(n: str, m: str) -> int:
     return len(list(itertools.product(pairs, range(int(m)))))
 
 
-def last_angle(name: str, listed: str) -> int:
-    turn = sum(180 - angle for angle in ints(listed))  # exterior angles add up to a full turn
-    last = 180 - (360 - turn)
-    corners = {"triangle": 3, "quadrilateral": 4, "pentagon": 5}[name]
-    assert len(ints(listed)) == corners - 1
-    assert 0 < last < 180
-    return last
+def cuboid(*sides_and_what: str) -> int:
+    a, b, c = map(int, sides_and_what[:3])
+    cells = set(itertools.product(range(a), range(b), range(c)))
+    if sides_and_what[3] == "volume":
+        return len(cells)
+    steps = [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, -1, 0), (0, 0, 1), (0, 0, -1)]
+    return sum((x + i, y + j, z + k) not in cells for x, y, z in cells for i, j, k in steps)
 
 
-def rectangle(perimeter: str, width: str) -> int:
-    (area,) = (
-        side * int(width) for side in range(200) if 2 * (side + int(width)) == int(perimeter)
-    )
-    return area
+def rectangle(area: str, width: str) -> int:
+    (length,) = (side for side in range(200) if side * int(width) == int(area))
+    return length + int(width) + length + int(width)
 
 
 def cylinder(radius: str, height: str, what: str) -> sympy.Expr:
@@ -116,9 +114,9 @@ MATH: dict[str, Oracle] = {
     r"A bag has (.*) marbles\. What is the probability of drawing a (\w+) one\?": one_colour,
     r"In how many ways can you choose (.*)\?": lambda s: choices(re.sub("one of", "", s)),
     rf"In how many ways can 2 of {N} \w+ and 1 of {N} \w+ be chosen\?": pair_and_one,
-    r"A (\w+) has angles (.*)\. How many degrees is the last angle\?": last_angle,
-    rf"A rectangle has perimeter {N} and width {N}\. Find its area\.": rectangle,
-    rf"A cylinder has radius {N} and height {N}\. Find its (.*)\.": cylinder,
+    rf"A \w+ has length {N}, width {N} and height {N}\. Find its (.*)\.": cuboid,
+    rf"A rectangular \w+ has area {N} and width {N}\. Find its perimeter\.": rectangle,
+    rf"A \w+ has radius {N} and height {N}\. Find its (.*)\.": cylinder,
     r"Let \$.\$ and \$.\$ be the roots of \$(.*)\$\. Find .*": squares_of_roots,
     r"Compute \$(\(\d+\+\d+i\)\(.*i\))\$\.": lambda product: sympy.expand(value(product)),
     rf"If .*\(x\)=(.*)\$ and .*\(x\)=(.*)\$, find \$.\(.\({N}\)\)\$\.": composition,

@@ -30,9 +30,12 @@ def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Qwen2Tokenizer:
         vocabulary: number of entries, the 256 bytes and 4 special tokens included.
     """
     untrained = Qwen2Tokenizer(
-        unk_token=PAD, pad_token=PAD, eos_token=END, additional_special_tokens=[USER, ASSISTANT]
+        unk_token=PAD,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[USER, ASSISTANT],
+        padding_side="left",
     )
     tokenizer = untrained.train_new_from_iterator(texts, vocabulary, show_progress=False)
     tokenizer.chat_template = CHAT_TEMPLATE
-    tokenizer.padding_side = "left"
     return tokenizer
