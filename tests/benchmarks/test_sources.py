@@ -313,12 +313,12 @@ def test_math500_of_the_real_data_is_whole(headroom_data, caplog):
 
 
 def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headroom_data, caplog):
-    started = time.perf_counter()
+    started = time.process_time()
     section = Questions(
         benchmark="math_train", split="train", file=str(headroom_data / "math_train.jsonl.gz")
     )
     assert check_file(section) == 11_998
-    assert time.perf_counter() - started < 3  # 0.4 s on a quiet core
+    assert time.process_time() - started < 1
     rows = read_source(section)
     assert Counter(rows["subject"]) == {
         "Algebra": 2807,

@@ -274,5 +274,8 @@ def _short(value: Any) -> str:
 
 def _unreadable(file: Path, error: OSError) -> BenchmarkError:
     if not file.exists():
-        return BenchmarkError(f"{file} is missing; put it there, or correct `file` in the config")
+        return BenchmarkError(
+            f"{file} is missing; put it there, or write its `revision` (sha256) if the store "
+            f"holds its questions already"
+        )
     return BenchmarkError(f"{file} cannot be read ({error.strerror or error}); copy it again")

@@ -1,0 +1,153 @@
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from example_config import VALUES
+from headroom.config import Config, load, parse
+from headroom.errors import ConfigError
+
+SHIPPED = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
+
+
+def changed(path: str, value: object) -> dict:
+    """Return the values with one key changed; ... removes it."""
+    values = copy.deepcopy(VALUES)
+    *sections, key = path.split("/")
+    inner = values
+    for section in sections:
+        inner = inner[section]
+    if value is ...:
+        del inner[key]
+    else:
+        inner[key] = value
+    return values
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_every_shipped_config_is_sound(file):
+    assert load(file).run == file.stem
+
+
+def test_there_are_shipped_configs():
+    assert {"demo", "sprint"} <= {file.stem for file in SHIPPED}
+
+
+def test_a_config_reads_back_from_what_a_run_saves(tmp_path):
+    config = parse(VALUES)
+    (tmp_path / "config.json").write_text(config.model_dump_json(indent=2))
+    assert load(tmp_path / "config.json") == config
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("colour", 1, r"unknown key 'colour'; allowed here: comparisons, decodings,"),
+        ("questions/train/size", 5, r"unknown key 'questions.train.size'; .*benchmark, embedder"),
+        ("models/tiny/train/speed", 5, r"unknown key 'models.tiny.train.speed'; .*batch_size"),
+        ("run", ..., r"key 'run' is missing"),
+        ("run", "a/b", r"run: String should match pattern .* not 'a/b'"),
+        ("run", "store", r"run: results/store is taken"),
+        ("models/big/layers", ..., r"key 'models.big.layers' is missing"),
+        ("models/big/layers", "many", r"models.big.layers: .*valid integer, not 'many'"),
+        ("models/big/layers", True, r"models.big.layers: .*valid integer, not True"),
+        ("models/big/kv_heads", 5, r"models.big: 12 heads cannot share 5 kv_heads evenly"),
+        ("models/big/dtype", "int8", r"models.big.dtype: .*'float32', 'bfloat16' or 'float16'"),
+        ("models/big/device", "tpu", r"models.big.device: String should match pattern"),
+        ("models/big/source", ..., r"models.big: give either `source` .* or `train`"),
+        ("models/tiny/source", "a/b", r"models.tiny: give either `source` .* or `train`"),
+        ("models/tiny/revision", "1", r"models.tiny: `revision` belongs to `source`"),
+        ("models/tiny/heads", 4, r"models.tiny: .*\(6, 4, 4\), but `train` makes \(6, 8, 4\)"),
+        ("questions/test/split", "train", r"questions.test: math500 has only split 'test'"),
+        ("questions/train/split", "test", r"questions.train: math_train has only split 'train'"),
+        ("questions/train/n", 0, r"questions.train.n: .*greater than or equal to 1, not 0"),
+        ("questions/train/seed", -1, r"questions.train.seed: .*greater than or equal to 0"),
+        ("questions/train/sampling", "clusters", r"`embedder` and `sampling: clusters` go toge"),
+        ("questions/train/embedder", "minilm", r"`embedder` and `sampling: clusters` go together"),
+        ("questions/test/benchmark", "generated_math", r"questions.test: .* is generated: give"),
+        ("decodings/greedy/samples", 2, r"decodings.greedy: temperature 0 is greedy"),
+        ("decodings/T0.6/temperature", float("inf"), r"T0.6.temperature: .*finite number"),
+        ("decodings/T0.6/temperature", -0.5, r"T0.6.temperature: .*greater than or equal to 0"),
+        ("decodings/T0.6/top_p", 0, r"decodings.T0.6.top_p: .*greater than 0"),
+        ("decodings/T0.6/samples", 15, r"selectors.math: .* 15 samples, fewer than max_n = 16"),
+        ("embedders/minilm/model", "tiny", r"embedders.minilm: give either `source` or `model`"),
+        ("sweeps/table/model", "gpt", r"sweeps.table.model: 'gpt' is not defined; there is tiny"),
+        ("sweeps/table/questions", "no", r"sweeps.table.questions: 'no' is not defined; there is"),
+        (
+            "sweeps/table/layers",
+            [28],
+            r"sweeps.table.layers: \[28\]; big has 28 layers, .* 0 to 27",
+        ),
+        ("sweeps/table/heads", [3, 12], r"sweeps.table.heads: \[3, 12\]; big has 12 heads, .*11"),
+        ("sweeps/table/layers", [], r"sweeps.table.layers: \[\]; big has 28 layers"),
+        ("sweeps/table/layers", [0, -1], r"sweeps.table.layers.1: .*or equal to 0, not -1"),
+        ("sweeps/table/layers", [0, "x"], r"sweeps.table.layers.1: .*valid integer, not 'x'"),
+        ("sweeps/table/layers", "some", r"sweeps.table.layers: Input should be 'all', not 'some'"),
+        ("sweeps/table/layers", 3, r"sweeps.table.layers: .*not 3"),
+        ("sweeps/table/decoding", "T0.6", r"sweeps.table.decoding: 'T0.6' samples; pruned heads"),
+        ("selectors/math/embedder", "no", r"selectors.math.embedder: 'no' is not defined"),
+        ("selectors/math/test", "train", r"selectors.math: train and test are both 'train'"),
+        ("selectors/math/seeds", [], r"selectors.math.seeds: .*at least 1 item"),
+        ("selectors/math/geometry", [], r"selectors.math.geometry: .*at least 1 item"),
+        ("selectors/math/diversity", [-1], r"selectors.math.diversity.0: .*or equal to 0"),
+        ("selectors/math/validation", 1, r"selectors.math.validation: .*less than 1"),
+        ("comparisons/math/decodings", ["greedy", "T0.6"], r"comparisons.math.decodings: 'T0.6'"),
+        ("models", [], r"models: .*valid dictionary, not \[\]"),
+    ],
+)
+def test_a_bad_value_is_refused_in_one_line_that_names_it(path, value, message):
+    with pytest.raises(ConfigError, match=message) as error:
+        parse(changed(path, value), "my.yaml")
+    assert str(error.value).startswith("my.yaml: ")
+    assert "\n" not in str(error.value)
+
+
+def test_the_values_that_the_cases_change_are_sound():
+    assert parse(VALUES).models["big"].heads == 12
+
+
+def test_several_problems_are_counted():
+    values = changed("models/big/dtype", "int8") | {"colour": 1}
+    with pytest.raises(ConfigError, match=r"\(and 1 more\)$"):
+        parse(values)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [1\n", "is not YAML"),
+        (b"\xff\xfe", "is not YAML"),
+        (b"", "holds no keys; see config/demo.yaml"),
+        (b"- a\n", "holds no keys"),
+    ],
+)
+def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, message):
+    (tmp_path / "my.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as error:
+        load(tmp_path / "my.yaml")
+    assert "\n" not in str(error.value)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"no\.yaml cannot be read: No such file"):
+        load(tmp_path / "no.yaml")
+
+
+def test_a_config_does_not_change_after_loading():
+    with pytest.raises(ValueError, match="frozen"):
+        parse(VALUES).run = "other"  # type: ignore[misc]
+
+
+def test_every_key_is_described():
+    def undescribed(schema: dict) -> list[str]:
+        return [key for key, value in schema["properties"].items() if "description" not in value]
+
+    schema = Config.model_json_schema()
+    for section in [schema, *schema["$defs"].values()]:
+        assert undescribed(section) == []
+
+
+def test_yaml_numbers_of_the_demo_mean_what_they_say():
+    demo = yaml.safe_load((Path(__file__).parent.parent / "config" / "demo.yaml").read_text())
+    assert parse(demo).decodings["T0.6"].temperature == 0.6

@@ -1,0 +1,149 @@
+import copy
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from example_config import VALUES
+from headroom.config import Config, parse
+from headroom.errors import ConfigError
+from headroom.identity import digest, is_folder, key, name_of, source_key
+
+KINDS = ("models", "questions", "decodings", "embedders")
+
+
+def config(**sections: dict) -> Config:
+    """Return the test config with keys of named entries changed: models={"big": {...}}."""
+    values = copy.deepcopy(VALUES)
+    for section, entries in sections.items():
+        for name, keys in entries.items():
+            values[section].setdefault(name, {}).update(keys)
+    return parse(values)
+
+
+def changes(kind: str, name: str, first: dict, second: dict) -> bool:
+    """Tell whether two settings of an entry give it different keys."""
+    return key(config(**{kind: {name: first}}), kind, name) != key(
+        config(**{kind: {name: second}}), kind, name
+    )
+
+
+def test_a_key_is_the_name_and_eight_hex_digits():
+    assert re.fullmatch(r"big-[0-9a-f]{8}", key(config(), "models", "big"))
+
+
+def test_a_digest_does_not_depend_on_the_order_of_keys():
+    assert digest({"a": 1, "b": [2, None]}) == digest({"b": [2, None], "a": 1})
+    assert digest({"a": 1}) != digest({"a": 2})
+
+
+def test_keys_are_the_same_in_another_process_and_from_the_saved_config():
+    """Keys are names of files that outlive a process: no hash of Python's own goes into them."""
+    mine = [key(config(), kind, name) for kind in KINDS for name in VALUES[kind]]
+    program = (
+        "import json, sys; from headroom.config import parse; from headroom.identity import key; "
+        "c = parse(json.load(sys.stdin)); "
+        f"print([key(c, kind, name) for kind in {KINDS} for name in getattr(c, kind)])"
+    )
+    saved = config().model_dump_json()
+    run = [sys.executable, "-c", program]
+    other = subprocess.run(run, input=saved, capture_output=True, text=True, check=True).stdout
+    assert other.strip() == str(mine)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "setting"),
+    [
+        ("models", "big", {"revision": "2" * 40}),
+        ("models", "big", {"dtype": "float32"}),
+        ("models", "big", {"attention": "eager"}),
+        ("models", "big", {"source": "owner/other"}),
+        ("models", "tiny", {"train": {"steps": 4}}),
+        ("questions", "train", {"n": 51}),
+        ("questions", "train", {"seed": 1}),
+        ("questions", "train", {"sampling": "first"}),
+        ("questions", "train", {"revision": "2" * 40}),
+        ("questions", "train", {"sampling": "clusters", "embedder": "minilm"}),
+        ("decodings", "T0.6", {"seed": 1}),
+        ("decodings", "T0.6", {"top_k": 40}),
+        ("decodings", "greedy", {"max_new_tokens": 65}),
+        ("decodings", "greedy", {"system": None}),
+        ("embedders", "minilm", {"revision": "2" * 40}),
+        ("embedders", "minilm", {"source": "owner/other"}),
+    ],
+)
+def test_what_decides_the_content_changes_the_key(kind, name, setting):
+    assert changes(kind, name, {}, setting)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "first", "second"),
+    [
+        ("models", "big", {}, {"device": "cpu", "batch_size": 3, "billions": 2.0}),
+        ("models", "big", {"source": "./here"}, {"source": "/moved/there"}),
+        ("embedders", "minilm", {"source": "./here"}, {"source": "~/there"}),
+        ("questions", "train", {"file": "a.jsonl"}, {"file": "b.jsonl.gz"}),
+        ("questions", "train", {"sampling": "first"}, {"sampling": "first", "seed": 5}),
+        ("questions", "test", {}, {"seed": 5, "sampling": "first"}),
+        ("questions", "test", {}, {"sampling": "clusters", "embedder": "minilm"}),
+        ("decodings", "greedy", {}, {"seed": 5}),
+    ],
+)
+def test_what_does_not_decide_the_content_leaves_the_key(kind, name, first, second):
+    assert not changes(kind, name, first, second)
+
+
+def test_settings_of_what_is_referred_to_change_the_key():
+    clustered = {"train": {"sampling": "clusters", "embedder": "minilm"}}
+    first = config(questions=clustered)
+    second = config(questions=clustered, embedders={"minilm": {"revision": "2" * 40}})
+    assert key(first, "questions", "train") != key(second, "questions", "train")
+    own = {"own": {"model": "tiny"}}
+    first = config(embedders=own)
+    second = config(embedders=own, models={"tiny": {"train": {"steps": 4}}})
+    assert key(first, "embedders", "own") != key(second, "embedders", "own")
+
+
+def test_sets_of_one_split_share_its_source_whatever_their_draw():
+    both = config(questions={"more": VALUES["questions"]["train"] | {"n": 99, "seed": 7}})
+    assert source_key(both, "train") == source_key(both, "more")
+    assert source_key(both, "train").startswith("math_train-train-")
+    assert source_key(both, "test") != source_key(both, "train")
+
+
+def test_generated_sets_of_other_size_or_seed_have_sources_of_their_own():
+    generated = {"benchmark": "generated_math", "split": "test"}
+    made = config(
+        questions={
+            "small": generated | {"n": 5},
+            "large": generated | {"n": 7},
+            "other": generated | {"n": 5, "seed": 1},
+            "same": generated | {"n": 5, "sampling": "first"},
+        }
+    )
+    assert len({source_key(made, name) for name in ("small", "large", "other")}) == 3
+    assert source_key(made, "small") == source_key(made, "same")
+
+
+def test_a_key_leads_back_to_its_name():
+    for kind in KINDS:
+        for name in VALUES[kind]:
+            assert name_of(config(), kind, key(config(), kind, name)) == name
+
+
+def test_a_key_of_another_config_is_refused_with_those_of_this_one():
+    stale = key(config(models={"big": {"dtype": "float32"}}), "models", "big")
+    fresh = key(config(), "models", "big")
+    with pytest.raises(ConfigError, match=f"'{stale}' is not of this config, which has .*{fresh}"):
+        name_of(config(), "models", stale)
+
+
+def test_a_folder_is_told_from_a_hub_id_by_its_first_character():
+    assert all(is_folder(source) for source in ("./a", "../a", "/a/b", "~/a"))
+    assert not any(is_folder(source) for source in ("owner/name", "gpt2"))
+
+
+def test_the_saved_config_is_json():
+    assert parse(json.loads(config().model_dump_json())) == config()

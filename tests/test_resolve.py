@@ -1,0 +1,341 @@
+import copy
+import json
+import subprocess
+import sys
+import time
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from example_config import VALUES
+from headroom import paths
+from headroom.benchmarks.sources import PINNED, file_revision
+from headroom.config import Config, load, parse
+from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
+from headroom.identity import key, source_key
+from headroom.models.source import fingerprint
+from headroom.plan import batches
+from headroom.resolve import check_devices, preflight, resolve
+
+SHIPPED = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
+GEOMETRY = {"layers": 28, "heads": 12, "kv_heads": 2}
+
+MATH_ROW = {
+    "problem": "What is $1+1$?",
+    "solution": "$\\boxed{2}$",
+    "answer": "2",
+    "subject": "Algebra",
+    "level": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch) -> Path:
+    """Run in an empty folder, where results/ will be."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(**sections: dict) -> Config:
+    """Return the example config with keys of named entries changed; None removes a key."""
+    values = copy.deepcopy(VALUES)
+    for section, entries in sections.items():
+        for name, keys in entries.items():
+            entry = values[section].setdefault(name, {})
+            entry.update(keys)
+            values[section][name] = {k: v for k, v in entry.items() if v is not None}
+    return parse(values)
+
+
+def write_benchmark(file: Path, rows: int = 60) -> Path:
+    lines = [
+        json.dumps(MATH_ROW | {"unique_id": f"test/algebra/{row}.json"}) for row in range(rows)
+    ]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def write_model(folder: Path) -> Path:
+    """Write a folder that looks like a model of the example's geometry."""
+    folder.mkdir()
+    own = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2}
+    (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", **own}))
+    (folder / "tokenizer.json").write_text("{}")
+    save_file({"weight": torch.zeros(5, 3)}, folder / "model.safetensors")
+    return folder
+
+
+def local() -> Config:
+    """Return a config whose benchmark, model and embedder lie in this folder."""
+    write_benchmark(Path("test.jsonl"))
+    write_model(Path("big"))
+    write_model(Path("minilm"))
+    return config(
+        questions={"test": {"file": "test.jsonl"}},
+        models={"big": {"source": "./big", "revision": None}},
+        embedders={"minilm": {"source": "./minilm", "revision": None}},
+    )
+
+
+def touch(template: str, **keys: str) -> None:
+    file = Path(template.format(**keys))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
+def test_every_revision_is_filled_in():
+    resolved = resolve(local())
+    assert resolved.questions["test"].revision == file_revision(Path("test.jsonl"))
+    assert resolved.questions["train"].revision == PINNED["math_train"].revision
+    assert resolved.models["big"].revision == fingerprint(Path("big"))
+    assert resolved.models["tiny"].revision is None
+    assert len(resolved.embedders["minilm"].revision or "") == 16
+
+
+def test_resolving_twice_changes_nothing_and_saves_as_json():
+    resolved = resolve(local())
+    assert resolve(resolved) == resolved
+    assert parse(json.loads(resolved.model_dump_json())) == resolved
+
+
+def test_the_same_content_elsewhere_has_the_same_keys(here):
+    first = resolve(local())
+    for name in ("test.jsonl", "big", "minilm"):
+        (here / name).rename(here / f"moved_{name}")
+    second = resolve(
+        config(
+            questions={"test": {"file": "moved_test.jsonl"}},
+            models={"big": {"source": str(here / "moved_big"), "revision": None}},
+            embedders={"minilm": {"source": "./moved_minilm", "revision": None}},
+        )
+    )
+    for kind, name in (("questions", "test"), ("models", "big"), ("embedders", "minilm")):
+        assert key(first, kind, name) == key(second, kind, name)
+
+
+def test_pooling_settings_of_an_embedder_are_part_of_its_revision():
+    first = resolve(local()).embedders["minilm"].revision
+    Path("minilm/1_Pooling").mkdir()
+    Path("minilm/1_Pooling/config.json").write_text('{"pooling_mode": "cls"}')
+    second = resolve(
+        config(embedders={"minilm": {"source": "./minilm", "revision": None}})
+    ).embedders["minilm"]
+    assert second.revision != first
+
+
+@pytest.mark.parametrize(
+    ("sections", "error", "message"),
+    [
+        (
+            {"questions": {"test": {"file": "absent.jsonl"}}},
+            BenchmarkError,
+            r"questions.test: absent.jsonl is missing; put it there, .*`revision`",
+        ),
+        (
+            {"models": {"big": {"source": "./absent", "revision": None}}},
+            ModelError,
+            r"models.big.source: folder ./absent is missing; put it there, or write its `revision`",
+        ),
+        (
+            {"models": {"big": {"revision": None}}},
+            ConfigError,
+            r"models.big.revision: None does not pin owner/big; .* `git ls-remote https://hugg",
+        ),
+        (
+            {"models": {"big": {"revision": "main"}}},
+            ConfigError,
+            r"models.big.revision: 'main' does not pin owner/big",
+        ),
+        (
+            {"embedders": {"minilm": {"revision": None}}},
+            ConfigError,
+            r"embedders.minilm.revision: None does not pin owner/minilm",
+        ),
+        (
+            {"questions": {"test": {"revision": "main"}}},
+            ConfigError,
+            r"questions.test.revision: 'main' is not a commit hash .*6e4ed1a2",
+        ),
+    ],
+)
+def test_what_cannot_be_named_by_content_is_refused(sections, error, message):
+    with pytest.raises(error, match=message) as caught:
+        resolve(config(**sections))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_written_like_a_hub_id_is_pointed_out():
+    Path("owner/big").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"models.big.source: .* write './owner/big'"):
+        resolve(config())
+
+
+def test_what_is_gone_is_not_missed_where_its_revision_is_stated():
+    stated = config(
+        questions={"test": {"file": "absent.jsonl", "revision": "a" * 64}},
+        models={"big": {"source": "./absent", "revision": "b" * 16}},
+    )
+    assert resolve(stated) == resolve(resolve(stated))
+    assert resolve(stated).models["big"].revision == "b" * 16
+
+
+def test_a_sound_config_passes():
+    resolved = resolve(local())
+    preflight(resolved)
+    assert not Path("results").exists()  # planning leaves nothing behind
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda: Path("test.jsonl").write_text(""), r"questions.test: test.jsonl has sha256"),
+        (lambda: Path("test.jsonl").unlink(), r"questions.test: test.jsonl is missing"),
+        (lambda: Path("big/model.safetensors").unlink(), r"models.big: big has no weights"),
+        (lambda: Path("big/tokenizer.json").write_text("{ }"), r"models.big.revision: ./big has"),
+        (lambda: Path("minilm/config.json").unlink(), r"embedders.minilm: minilm/config.json is"),
+        (lambda: Path("results").write_text(""), r"results cannot be written"),
+    ],
+)
+def test_what_changed_since_it_was_named_is_refused(spoil, message):
+    resolved = resolve(local())
+    spoil()
+    with pytest.raises(HeadroomError, match=message) as error:
+        preflight(resolved)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"questions.test: test.jsonl has no questions"),
+        ('{"problem": "?"}\n', r"questions.test: test.jsonl line 1 has no 'answer'"),
+        ("<html>\n", r"questions.test: test.jsonl line 1 is not JSON"),
+    ],
+)
+def test_a_bad_benchmark_file_is_refused_before_any_job(content, message):
+    Path("test.jsonl").write_text(content)
+    with pytest.raises(BenchmarkError, match=message):
+        preflight(resolve(config(questions={"test": {"file": "test.jsonl"}})))
+
+
+def test_more_questions_than_there_are_are_refused_before_any_job():
+    write_benchmark(Path("test.jsonl"), rows=60)
+    with pytest.raises(BenchmarkError, match=r"questions.test.n: 61 .*test.jsonl has 60; lower n"):
+        preflight(resolve(config(questions={"test": {"file": "test.jsonl", "n": 61}})))
+    with pytest.raises(BenchmarkError, match=r"questions.test.n: 501 .*math500 has 500; lower n"):
+        preflight(resolve(config(questions={"test": {"n": 501}})))
+
+
+def test_a_model_folder_without_tokenizer_is_refused_before_any_job():
+    resolved = local()
+    Path("big/tokenizer.json").unlink()
+    with pytest.raises(ModelError, match=r"models.big: big has no tokenizer"):
+        preflight(resolve(resolved))
+
+
+@pytest.mark.parametrize(("number", "stated"), [("layers", 27), ("heads", 14), ("kv_heads", 4)])
+def test_another_geometry_than_the_models_own_is_refused(number, stated):
+    local()
+    everything = {"table": {"layers": "all", "heads": "all"}}
+    stated_wrong = config(
+        models={"big": {"source": "./big", "revision": None, number: stated}}, sweeps=everything
+    )
+    message = rf"models.big: {number}: {stated} is stated, .* says {GEOMETRY[number]}"
+    with pytest.raises(ModelError, match=message):
+        preflight(resolve(stated_wrong))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"device": "cpu", "dtype": "float16"}, r"models.big.dtype: float16 needs a GPU"),
+        ({"device": "cpu", "attention": "flash_attention_2"}, r"models.big.attention: flash"),
+    ],
+)
+def test_a_dtype_or_attention_that_a_cpu_lacks_is_refused(keys, message):
+    with pytest.raises(ModelError, match=message):
+        preflight(resolve(config(models={"big": keys})))
+
+
+def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monkeypatch):
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        pytest.skip("this machine has a GPU; runs on machines without one")
+    monkeypatch.setenv("PATH", str(here))
+    for keys, message in (
+        ({"device": "cuda:1"}, r"models.big.device: 'cuda:1', but there is no GPU"),
+        ({"dtype": "float16"}, r"models.big.dtype: float16 needs a GPU"),
+    ):
+        resolved = resolve(config(models={"big": keys}))
+        preflight(resolved)
+        with pytest.raises(ModelError, match=message):
+            check_devices(resolved)
+    check_devices(resolve(config()))
+    (here / "sbatch").touch(mode=0o755)
+    check_devices(resolved)
+
+
+def test_a_full_disk_is_refused_with_what_is_free_and_needed(monkeypatch):
+    usage = namedtuple("usage", "free")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage(free=0.4e9))
+    with pytest.raises(ConfigError, match=r"has 0\.4 GB free, but this run needs about 1\.\d GB"):
+        preflight(resolve(config()))
+
+
+def test_a_folder_that_cannot_be_written_is_refused(monkeypatch):
+    monkeypatch.setattr(paths, "RESULTS", "/proc/headroom/results")  # not even by root
+    with pytest.raises(ConfigError, match=r"/proc cannot be written .*; results go to /proc/head"):
+        preflight(resolve(config()))
+
+
+def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
+    resolved = resolve(local())
+    keys = {name: key(resolved, "questions", name) for name in resolved.questions}
+    for questions in keys.values():
+        touch(paths.QUESTIONS, questions=questions)
+        embedder = key(resolved, "embedders", "minilm")
+        touch(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+    *others, last = [file for batch in batches(resolved) for file in batch.answers(resolved)]
+    for file in others:
+        touch(file)
+    for name in ("test.jsonl", "big/model.safetensors", "minilm/model.safetensors"):
+        Path(name).unlink()
+    with pytest.raises(ModelError, match=r"models.big: big has no weights"):
+        preflight(resolved)  # one file of answers is still to come
+    touch(last)
+    preflight(resolved)
+    check_devices(resolved)
+
+
+def test_a_split_in_the_store_needs_no_file():
+    resolved = resolve(local())
+    Path("test.jsonl").unlink()
+    touch(paths.SOURCE, source=source_key(resolved, "test"))
+    preflight(resolved)
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_every_shipped_config_resolves_and_passes_in_a_moment(file):
+    started = time.process_time()
+    preflight(resolve(load(file)))
+    assert time.process_time() - started < 0.3
+
+
+def test_resolving_imports_nothing_heavy():
+    program = "import sys, headroom.resolve; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = ["torch", "transformers", "datasets", "sentence_transformers", "sklearn", "matplotlib"]
+    run = [sys.executable, "-c", program, *heavy]
+    assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_real_benchmarks_pass_before_a_run(headroom_data):
+    files = {
+        "test": {"file": str(headroom_data / "math500.jsonl")},
+        "train": {"file": str(headroom_data / "math_train.jsonl.gz"), "n": 11_998},
+    }
+    preflight(resolve(config(questions=files)))
+    files["train"]["n"] = 11_999
+    with pytest.raises(BenchmarkError, match=r"11999 questions are asked for, .* has 11998"):
+        preflight(resolve(config(questions=files)))
