@@ -74,7 +74,8 @@ def test_scale_and_centre_of_each_feature_do_not_matter() -> None:
 
 def test_a_constant_feature_is_harmless() -> None:
     data = simulate(53)
-    data.embeddings[:, [3, 8]] = 0.1, 0.0  # the float32 mean of 0.1 is not 0.1
+    data.embeddings[:, [3, 8]] = 0.1, 0.0
+    data.embeddings[::2, 3] = np.nextafter(np.float32(0.1), np.float32(1))
     trained = train(data, Setting("sphere", 6, 0.1))
     assert np.isfinite(trained.loss)
     assert trained.selector.theta_weight[:, [3, 8]].abs().max() < 10
