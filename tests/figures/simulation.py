@@ -119,9 +119,12 @@ def fill(
     for name in config.selectors:
         curves, paired = simulated_curves()
         path = Path(paths.CURVES.format(run=config.run, selector=name))
-        write_table(path, curves, CURVES)
+        write_table(path, curves, CURVES, {"test_questions": 200})
         write_record(path, Stopwatch(), {})
         paired.to_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), index=False)
+        trials = pd.DataFrame({"geometry": ["sphere", "ball"], "pass_at_4": [0.71234, 0.7]})
+        for template in (paths.CHOICE, paths.SENSITIVITY):
+            trials.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
     for name in config.comparisons:
         path = Path(paths.COMPARISON.format(run=config.run, comparison=name))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def browse(config: Config, sweep: str, cells: pd.DataFrame) -> Browser | None:
     batch = find_batch(config, section.model, section.decoding, section.questions)
     keys = batch.wildcards(config)
     overall = cells[(cells["by"] == "overall") & (cells["variant"] != str(BASE))]
-    variant = str(overall.loc[overall["correct"].idxmax(), "variant"])
+    variant = str(overall.sort_values("correct", kind="stable")["variant"].iloc[-1])
     names = (str(BASE), variant)
     files = [Path(paths.ANSWERS.format(variant=name, **keys)) for name in names]
     questions = Path(paths.QUESTIONS.format(**keys))
@@ -71,26 +71,26 @@ def browse(config: Config, sweep: str, cells: pd.DataFrame) -> Browser | None:
         return None
     z = read_table(accuracy_path(config, sweep), ACCURACY, exact=False).set_index("question_id")
     base, pruned = (read_table(file, ANSWERS).set_index("question_id") for file in files)
-    gained = z.index[(z[names[0]] == 0) & (z[variant] == 1)]
-    lost = z.index[(z[names[0]] == 1) & (z[variant] == 0)]
+    gained: list[str] = z.index[(z[names[0]] == 0) & (z[variant] == 1)].tolist()
+    lost: list[str] = z.index[(z[names[0]] == 1) & (z[variant] == 0)].tolist()
     asked = read_table(questions, QUESTIONS).set_index("question_id")
     examples = []
     for question in [*gained[:_EACH_WAY], *lost[:_EACH_WAY]]:
-        row = asked.loc[question]
-        texts = [str(side.loc[question, "text"]) for side in (base, pruned)]
-        shared = shared_start(*texts)
+        row = asked.loc[[question]].iloc[0]
+        sides = [side.loc[[question]].iloc[0] for side in (base, pruned)]
+        shared = shared_start(*(str(side["text"]) for side in sides))
         before, after = (
             Answer(
-                same=text[:shared],
-                different=text[shared:],
-                right=bool(z.loc[question, name]),
-                margin=float(side.loc[question, "margin"]),
+                same=str(side["text"])[:shared],
+                different=str(side["text"])[shared:],
+                right=bool(z.loc[[question], name].iloc[0]),
+                margin=float(side["margin"]),
             )
-            for text, name, side in zip(texts, names, (base, pruned), strict=True)
+            for side, name in zip(sides, names, strict=True)
         )
         examples.append(
             Example(
-                question_id=str(question),
+                question_id=question,
                 subject="" if pd.isna(row["subject"]) else str(row["subject"]),
                 level=None if pd.isna(row["level"]) else int(row["level"]),
                 question=str(row["question"]),

@@ -1,5 +1,7 @@
 """Figure 4 of the SPRINT paper: Pass@N of every method, and what SPRINT gains over each."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -7,7 +9,7 @@ from matplotlib.figure import Figure as Image
 
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Line, Theme, method_line
-from headroom.figures.text import plain, short
+from headroom.figures.text import percent, plain, short
 
 SPRINT = "SPRINT"
 """Name of our method in the curves."""
@@ -39,7 +41,7 @@ def curves(
     _differences(right, paired, colors)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     title = f"Pass@N: {short(selector)}"
-    return Figure(image, title, _caption(questions), _alt(table, paired), data)
+    return Figure(image, title, _caption(questions), _alt(table), data)
 
 
 def largest_n(table: pd.DataFrame) -> int:
@@ -51,9 +53,9 @@ def largest_n(table: pd.DataFrame) -> int:
 def _curves(axes: Axes, table: pd.DataFrame, colors: Theme) -> None:
     limit = largest_n(table)
     ends: dict[str, float] = {}
-    for method, part in table[table["n"] <= limit].groupby("method", sort=False):
+    for method in dict.fromkeys(table["method"].tolist()):
         line = method_line(method, colors)
-        part = part.sort_values("n")
+        part = table[(table["method"] == method) & (table["n"] <= limit)].sort_values("n")
         n, value = part["n"].to_numpy(), 100 * part["pass_at_n"].to_numpy()
         ends[method] = value[-1]
         if len(part) == 1 or np.ptp(value) == 0:  # one model, one answer: the same at every N
@@ -165,10 +167,10 @@ def _differences(axes: Axes, paired: pd.DataFrame, colors: Theme) -> None:
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.set_xlabel("SPRINT − method (points)")
-    axes.set_title("Paired difference, 95% intervals", pad=20)
+    axes.set_title("Difference, 95% intervals", pad=20)
 
 
-def _look(line: Line) -> dict[str, object]:
+def _look(line: Line) -> dict[str, Any]:
     return {"color": line.color, "linestyle": line.dashes, "linewidth": line.width}
 
 
@@ -187,11 +189,12 @@ def _caption(questions: int) -> str:
     )
 
 
-def _alt(table: pd.DataFrame, paired: pd.DataFrame) -> str:
+def _alt(table: pd.DataFrame) -> str:
     limit = largest_n(table)
     ends = table[table["n"] <= limit].sort_values("n").groupby("method", sort=False).tail(1)
+    ends = ends.sort_values("pass_at_n", ascending=False)
     listed = ", ".join(
-        f"{plain(row.method)} {100 * row.pass_at_n:.1f}%"
-        for row in ends.sort_values("pass_at_n", ascending=False).itertuples()
+        f"{plain(method)} {percent(value)}"
+        for method, value in zip(ends["method"].tolist(), ends["pass_at_n"].tolist(), strict=True)
     )
     return f"Line plot of Pass@N against N. At N = {limit}: {listed}."

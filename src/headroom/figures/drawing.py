@@ -64,6 +64,7 @@ def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]
         "caption": figure.caption,
         "alt": figure.alt,
         "sources": [str(source) for source in sources],
+        "inches": float(figure.image.get_figwidth()),
     }
     write_json(Path(template.format(suffix="json")), words)
     return [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]

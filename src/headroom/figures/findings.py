@@ -50,8 +50,8 @@ def findings(cells: pd.DataFrame) -> list[Finding]:
             percent(float(pruned["accuracy"].median())),
             f"{points(median)} points; free of selection ({len(pruned)} heads)",
         ),
-        _extreme("Best head pruned", pruned[pruned["correct"] == best], "the luckiest of many"),
-        _extreme("Worst head pruned", pruned[pruned["correct"] == worst], "the unluckiest of many"),
+        _extreme("Best head pruned", pruned[pruned["correct"] == best], "a maximum", len(pruned)),
+        _extreme("Worst head pruned", pruned[pruned["correct"] == worst], "a minimum", len(pruned)),
     ]
 
 
@@ -96,7 +96,8 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
     others = at.drop(index=[SPRINT, ORACLE], errors="ignore")
     if SPRINT not in at.index or others.empty:
         return ""
-    own, best = at.loc[SPRINT], others.loc[others["pass_at_n"].idxmax()]
+    own = at.loc[[SPRINT]].iloc[0]
+    best = others.sort_values("pass_at_n", kind="stable").iloc[-1]
     text = (
         f"At N = {n}, SPRINT answers {percent(own['pass_at_n'])} of the questions "
         f"({percent(own['low'])} to {percent(own['high'])}); the best other method, "
@@ -106,18 +107,18 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
     if found.empty:
         return f"{text}; no paired interval was computed."
     difference, low, high = (float(found[c].iloc[0]) for c in ("difference", "low", "high"))
-    result = (
-        "SPRINT is ahead" if low > 0 else "SPRINT is behind" if high < 0 else "a tie within noise"
-    )
+    result = "neither is shown to be better"
+    if low > 0 or high < 0:
+        result = "SPRINT is ahead" if low > 0 else "SPRINT is behind"
     interval = f"{points(difference)} points, 95% interval {points(low)} to {points(high)}"
     return f"{text}. Difference {interval}: {result}."
 
 
-def _extreme(label: str, tied: pd.DataFrame, note: str) -> Finding:
+def _extreme(label: str, tied: pd.DataFrame, note: str, heads: int) -> Finding:
     first = tied.iloc[0]
     more = f" and {len(tied) - 1} more" if len(tied) > 1 else ""
     return Finding(
         label,
         percent(first["accuracy"]),
-        f"{first['variant']}{more}: {points(first['gain'])} points; {note}",
+        f"{first['variant']}{more}: {points(first['gain'])} points; {note} over {heads} heads",
     )

@@ -81,17 +81,18 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
     """
     pruned = table[table["variant"] != str(BASE)]
     rows = []
-    for (by, group, layer), part in pruned.groupby(["by", "group", "layer"], sort=False):
+    for _, part in pruned.groupby(["by", "group", "layer"], sort=False):
+        first = part.iloc[0]
         best = part["correct"].max()
         names = " ".join(part.loc[part["correct"] == best, "variant"])
         rows.append(
             {
-                "by": by,
-                "group": group,
-                "layer": int(layer),
-                "n": part["n"].iloc[0],
+                "by": first["by"],
+                "group": first["group"],
+                "layer": int(first["layer"]),
+                "n": first["n"],
                 "heads": len(part),
-                "base": part["base"].iloc[0],
+                "base": first["base"],
                 "best_gain": part["gain"].max(),
                 "median_gain": part["gain"].median(),
                 "best_heads": names,
@@ -110,5 +111,5 @@ def _groups(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     yield "overall", OVERALL, z
     for subject, part in z.groupby("subject"):
         yield "subject", str(subject), part
-    for level, part in z.groupby("level"):
-        yield "level", f"Level {int(level)}", part
+    for level in sorted(z["level"].dropna().unique()):
+        yield "level", f"Level {int(level)}", z[z["level"] == level]

@@ -1,6 +1,7 @@
 """Figure 5 of the SPRINT paper: accuracy of every head of a layer on every subject."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,6 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Image
 
 from headroom.figures.drawing import Figure
-from headroom.figures.gains import OVERALL
 from headroom.figures.style import TWO_COLUMNS, Theme, diverging, legible
 from headroom.figures.text import short, wrapped
 
@@ -28,15 +28,15 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     wanted = table["by"].isin(["overall", "subject"])
     rows = table[wanted & (table["layer"].isna() | (table["layer"] == layer))]
     heads = rows.loc[rows["by"] == "overall", ["variant", "head"]].drop_duplicates()
-    groups = rows.drop_duplicates("group").set_index("group")["n"]
-    groups = groups[[*(g for g in groups.index if g != OVERALL), OVERALL]]
+    groups = rows.drop_duplicates("group").sort_values("by", ascending=False, kind="stable")
+    sizes: dict[str, int] = dict(zip(groups["group"], groups["n"], strict=True))
     grid = rows.pivot(index="variant", columns="group", values="accuracy")
-    accuracy = 100 * grid.loc[heads["variant"], groups.index].to_numpy(float)
+    accuracy = 100 * grid.loc[heads["variant"], list(sizes)].to_numpy(float)
     difference = accuracy - accuracy[0]
     limit = max(_LEAST, 5 * math.ceil(np.abs(difference).max() / 5))
 
     height = _ROW * len(heads) + 1.15
-    image = Image(figsize=(min(TWO_COLUMNS, 1.9 + 0.66 * len(groups)), height))
+    image = Image(figsize=(min(TWO_COLUMNS, 1.9 + 0.66 * len(sizes)), height))
     axes = image.add_subplot()
     scale = Normalize(-limit, limit)
     colormap = diverging(colors)
@@ -55,7 +55,7 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
             color=legible(background[:3]),
         )
     axes.set_xticks(
-        range(len(groups)), [f"{wrapped(group, 13)}\nn = {n}" for group, n in groups.items()]
+        range(len(sizes)), [f"{wrapped(group, 13)}\nn = {n}" for group, n in sizes.items()]
     )
     axes.set_yticks(
         range(len(heads)), ["No Prune", *(f"head {head}" for head in heads["head"].iloc[1:])]
@@ -66,24 +66,24 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.axhline(0.5, color=colors.ink, linewidth=1)
-    axes.axvline(len(groups) - 1.5, color=colors.ink, linewidth=1)
+    axes.axvline(len(sizes) - 1.5, color=colors.ink, linewidth=1)
     bar = image.colorbar(mesh, ax=axes, pad=0.015, fraction=0.04, aspect=max(12, len(heads)))
     bar.outline.set_visible(False)
     bar.set_label("accuracy − No Prune (points)")
     bar.ax.tick_params(labelsize=7)
     title = f"{short(sweep)}, layer {layer}: accuracy (%) without one head"
     data = rows.drop(columns="by")
-    return Figure(image, title, _caption(sweep, layer, groups), _alt(sweep, layer, rows), data)
+    return Figure(image, title, _caption(sweep, layer, sizes), _alt(sweep, layer, rows), data)
 
 
-def _caption(sweep: str, layer: int, groups: "pd.Series[int]") -> str:
-    sizes = ", ".join(f"{short(group)} {n}" for group, n in groups.items())
+def _caption(sweep: str, layer: int, sizes: Mapping[str, int]) -> str:
+    listed = ", ".join(f"{short(group)} {n}" for group, n in sizes.items())
     return (
         f"{short(sweep)}, layer {layer}: accuracy in percent with one query head pruned (rows) on "
         "the questions of a subject (columns). Colour is the difference to the base model (No "
         "Prune) in the same column; bold is the best head of a column, ties included. Differences "
         "of a few points are within sampling noise at these n; no interval and no test is shown. "
-        f"n: {sizes}."
+        f"n: {listed}."
     )
 
 

@@ -19,9 +19,8 @@ from headroom.figures.levels import levels
 from headroom.figures.report import render
 from headroom.figures.tables import comparison_tables, read_comparison, read_csv, tables
 from headroom.figures.violins import violins
-from headroom.identity import key
 from headroom.record import Stopwatch, write_record
-from headroom.tables import CURVES, QUESTIONS, read_table, write_text
+from headroom.tables import CURVES, read_metadata, read_table, write_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ def draw_heatmap(config: Config, sweep: str, layer: int) -> None:
             f"layer {layer} is not in sweep {sweep!r}, which prunes layers "
             f"{sorted(set(cells['layer'].dropna()))}; name one of those"
         )
-    template = _template(paths.HEATMAP, run=config.run, sweep=sweep, layer=layer)
+    template = _template(paths.HEATMAP, run=config.run, sweep=sweep, layer=f"{layer:02d}")
     sources = [accuracy_path(config, sweep)]
     _record(save(template, partial(heatmap, cells, sweep, layer), sources), stopwatch, sources)
 
@@ -64,9 +63,7 @@ def draw_curves(config: Config, selector: str) -> None:
     names = {"run": config.run, "selector": selector}
     sources = [Path(paths.CURVES.format(**names)), Path(paths.PAIRED.format(**names))]
     table, paired = read_table(sources[0], CURVES), read_csv(sources[1], PAIRED_COLUMNS)
-    questions = config.selectors[selector].test
-    file = Path(paths.QUESTIONS.format(questions=key(config, "questions", questions)))
-    n = len(read_table(file, QUESTIONS))
+    n = int(read_metadata(sources[0])["test_questions"])
     template = _template(paths.PASS_AT_N, **names)
     draw = partial(curves, table, paired, selector, n)
     _record(save(template, draw, sources), stopwatch, sources)

@@ -83,8 +83,8 @@ def _panel(axes: Axes, table: pd.DataFrame, limits: tuple[float, float], colors:
     for x, group in enumerate(groups):
         ceiling = 100 * (1 - first.loc[group, "base"])
         if ceiling <= limits[1]:
-            look = {"color": colors.vermillion, "linewidth": 1.2, "linestyle": (0, (1, 1))}
-            axes.plot([x - 0.4, x + 0.4], [ceiling] * 2, label="ceiling: 100% − base", **look)
+            (line,) = axes.plot([x - 0.4, x + 0.4], [ceiling] * 2, ":", color=colors.vermillion)
+            line.set_label("ceiling: 100% − base")
     axes.set_ylim(limits)
     ticks = [
         f"{group}\nn = {first.loc[group, 'n']}\nbase {100 * first.loc[group, 'base']:.0f}%"

@@ -39,6 +39,7 @@ class Picture:
     caption: str
     alt: str
     sources: list[str]
+    inches: float
     light: str
     dark: str
 
@@ -66,7 +67,7 @@ class SelectorPart:
     test: str
     pass_at_n: PassAtN
     picture: Picture | None
-    choice: dict[str, list[Any]] | None
+    trials: list[tuple[str, dict[str, list[Any]]]]  # title, table
 
 
 def render(config: Config) -> str:
@@ -124,7 +125,7 @@ def _sweep(config: Config, name: str) -> SweepPart:
     heatmaps = [
         (layer, picture)
         for layer in layers
-        if (picture := _picture(paths.HEATMAP, run=config.run, sweep=name, layer=layer))
+        if (picture := _picture(paths.HEATMAP, run=config.run, sweep=name, layer=f"{layer:02d}"))
     ]
     return SweepPart(
         name=name,
@@ -142,7 +143,10 @@ def _selector(config: Config, name: str) -> SelectorPart:
     names = {"run": config.run, "selector": name}
     table = read_table(Path(paths.CURVES.format(**names)), CURVES)
     paired = read_csv(Path(paths.PAIRED.format(**names)), PAIRED_COLUMNS)
-    choice = Path(paths.CHOICE.format(**names))
+    files = (
+        (f"How the settings of {name} were chosen", Path(paths.CHOICE.format(**names))),
+        ("How random heads depends on its shortlist", Path(paths.SENSITIVITY.format(**names))),
+    )
     section = config.selectors[name]
     return SelectorPart(
         name=name,
@@ -150,7 +154,7 @@ def _selector(config: Config, name: str) -> SelectorPart:
         test=section.test,
         pass_at_n=pass_at_n(table, paired),
         picture=_picture(paths.PASS_AT_N, **names),
-        choice=read_csv(choice, []).to_dict("split") if choice.exists() else None,
+        trials=[(title, dict(read_csv(file, []).to_dict("split"))) for title, file in files],
     )
 
 
@@ -171,12 +175,15 @@ def _picture(template: str, **names: Any) -> Picture | None:
     words = Path(template.format(suffix="json", **names))
     if not words.exists():
         return None
-    images = {
-        theme: base64.b64encode(Path(template.format(suffix=suffix, **names)).read_bytes())
-        for theme, suffix in (("light", "svg"), ("dark", "dark.svg"))
-    }
-    uris = {theme: f"data:image/svg+xml;base64,{data.decode()}" for theme, data in images.items()}
-    return Picture(**json.loads(words.read_text(encoding="utf-8")), **uris)
+    light, dark = (
+        base64.b64encode(Path(template.format(suffix=suffix, **names)).read_bytes()).decode()
+        for suffix in ("svg", "dark.svg")
+    )
+    return Picture(
+        **json.loads(words.read_text(encoding="utf-8")),
+        light=f"data:image/svg+xml;base64,{light}",
+        dark=f"data:image/svg+xml;base64,{dark}",
+    )
 
 
 def _shade(gain: float) -> str:

@@ -64,7 +64,7 @@ THEMES: dict[ThemeName, Theme] = {
         vermillion="#ff8a3d",
         green="#2fc59a",
         purple="#e08fbc",
-        orange=("#8f6f24", "#cf9a24", "#ffcf66"),
+        orange=("#a8842f", "#d6a338", "#ffcf66"),
     ),
 }
 

@@ -109,11 +109,12 @@ class _Grid:
     def of(cls, cells: pd.DataFrame, by: Sequence[str]) -> "_Grid":
         """Gather the cells of some kinds of group; the group of all questions comes last."""
         chosen = cells[cells["by"].isin(by)]
-        sizes = chosen.drop_duplicates("group").set_index("group")["n"].to_dict()
+        groups = chosen.drop_duplicates("group")
+        sizes = dict(zip(groups["group"].tolist(), groups["n"].tolist(), strict=True))
         pruned = chosen[chosen["head"].notna()]
         correct = pruned.pivot(index="head", columns=["group", "layer"], values="correct")
         base = chosen[chosen["head"].isna()].set_index("group")["correct"]
-        correct.loc[-1] = [base[group] for group, _ in correct.columns]
+        correct.loc[-1] = base[correct.columns.get_level_values("group")].to_list()
         order = [group for group in sizes if group != OVERALL]
         order += [OVERALL] if OVERALL in sizes else []
         correct = correct.sort_index().sort_index(
@@ -124,7 +125,7 @@ class _Grid:
     @property
     def layers(self) -> list[int]:
         """The layers, ascending."""
-        return sorted({int(layer) for _, layer in self.correct.columns})
+        return sorted(set(self.correct.columns.get_level_values("layer").astype(int)))
 
     def rows(self, columns: Sequence[tuple[str, int]], bold: str) -> Iterator[list[str]]:
         """Yield each row's label and cells, the best of a column set by the template `bold`."""
@@ -218,7 +219,7 @@ def _pages(grid: _Grid) -> Iterator[list[tuple[str, int]]]:
     tall = len(grid.correct) > _LANDSCAPE_ROWS
     limit = _PORTRAIT_COLUMNS if tall else _LANDSCAPE_COLUMNS
     page: list[tuple[str, int]] = []
-    for group in dict.fromkeys(group for group, _ in grid.correct.columns):
+    for group in grid.correct.columns.unique("group").astype(str):
         for start in range(0, len(grid.layers), limit):
             columns = [(group, layer) for layer in grid.layers[start : start + limit]]
             if page and len(page) + len(columns) > limit:

@@ -1,6 +1,7 @@
 """Figure 2 of the SPRINT paper: what the best head's removal gains, beside the median head's."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -62,8 +63,8 @@ def spread_out(values: np.ndarray, width: float) -> np.ndarray:
 
 def _violin(axes: Axes, values: np.ndarray, x: float, color: str, colors: Theme) -> None:
     if len(values) >= _FEWEST and np.ptp(values) > 0:
-        body = axes.violinplot(values, [x], widths=0.36, showextrema=False)["bodies"][0]
-        body.set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
+        bodies: Any = axes.violinplot(values, [x], widths=0.36, showextrema=False)["bodies"]
+        bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
     axes.scatter(x + spread_out(values, 0.1), values, s=6, color=color, alpha=0.8, linewidths=0)
     median = float(np.median(values))
     axes.hlines(median, x - 0.16, x + 0.16, color=colors.ink, linewidth=1.6, zorder=4)
@@ -125,5 +126,5 @@ def _points(gain: pd.Series) -> str:
 
 
 def _range(gain: pd.Series) -> str:
-    low, middle, high = (signed(100 * gain.quantile(q)) for q in (0, 0.5, 1))
+    low, middle, high = (signed(100 * float(gain.quantile(q))) for q in (0, 0.5, 1))
     return f"from {low} to {high}, median {middle}"
