@@ -14,9 +14,11 @@ LEVELS = [
     {"stages"},
     {"figures", "sprint", "reasoner"},
     {"grading", "generation", "statistics"},
-    {"resolve", "estimate"},
+    {"resolve"},
     {"models", "embeddings", "benchmarks"},
-    {"plan", "identity"},
+    {"estimate"},
+    {"plan"},
+    {"identity"},
     {"config", "paths", "variants", "tables", "record", "errors"},
 ]
 """From the top down: a room may import from lower levels only, and from itself."""

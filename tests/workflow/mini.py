@@ -17,15 +17,15 @@ MINIATURE: dict[str, Any] = {
     "models": {
         "tiny": {
             "train": {
-                "steps": 3,
+                "steps": 200,
                 "layers": 2,
-                "hidden": 40,
+                "hidden": 64,
                 "query_heads": 6,
                 "kv_heads": 3,
                 "head_dim": 8,
-                "intermediate": 56,
-                "vocabulary": 300,
-                "batch_size": 4,
+                "intermediate": 96,
+                "vocabulary": 400,
+                "batch_size": 32,
             },
             "layers": 2,
             "heads": 6,
@@ -36,13 +36,19 @@ MINIATURE: dict[str, Any] = {
         }
     },
     "questions": {
-        "test": {"benchmark": "generated_math", "split": "test", "n": 14, "sampling": "first"},
-        "train": {"benchmark": "generated_math", "split": "train", "n": 15, "sampling": "first"},
+        "test": {"benchmark": "generated_math", "split": "test", "n": 21, "sampling": "first"},
+        "train": {"benchmark": "generated_math", "split": "train", "n": 35, "sampling": "first"},
     },
     "decodings": {
-        "greedy": {"max_new_tokens": 9},
-        "authors": {"prompt": "authors", "max_new_tokens": 9},
-        "T0.6": {"temperature": 0.6, "top_k": 40, "top_p": 0.95, "samples": 3, "max_new_tokens": 9},
+        "greedy": {"max_new_tokens": 60},
+        "authors": {"prompt": "authors", "max_new_tokens": 60},
+        "T0.6": {
+            "temperature": 0.6,
+            "top_k": 40,
+            "top_p": 0.95,
+            "samples": 3,
+            "max_new_tokens": 60,
+        },
     },
     "embedders": {"tiny": {"model": "tiny"}},
     "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 4]}},
@@ -54,6 +60,7 @@ MINIATURE: dict[str, Any] = {
             "embedder": "tiny",
             "layers": [1],
             "heads": [0, 4],
+            "geometry": ["ball", "literal"],
             "sampling": ["T0.6"],
             "dimension": [3],
             "diversity": [0.0, 0.1],

@@ -59,7 +59,7 @@ def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(
 ) -> None:
     (file,) = (finished[0] / "results/mini/accuracy").glob("*/greedy-*/test-*.parquet")
     matrix = pd.read_parquet(file)
-    assert len(matrix) == 14
+    assert len(matrix) == 21
     assert list(matrix.columns[3:]) == ["base", "L01H00", "L01H04"]
     assert matrix[["base", "L01H00", "L01H04"]].isin([0, 1]).all(axis=None)
 
@@ -98,18 +98,18 @@ def test_a_run_is_remade_from_an_archived_store_without_model_or_benchmark(copie
 
 def test_growing_a_question_set_keeps_finished_answers(copied: Path) -> None:
     values = {**MINIATURE, "run": "grown", "selectors": {}, "comparisons": {}}
-    values["questions"] = {"test": {**MINIATURE["questions"]["test"], "n": 17}}
+    values["questions"] = {"test": {**MINIATURE["questions"]["test"], "n": 24}}
     values["sweeps"] = {"math": {**MINIATURE["sweeps"]["math"], "heads": [4]}}
     snakemake_in(copied)(values)
     for variant in ("base", "L01H04"):
         folder = copied / "results/store"
         files = sorted(folder.glob(f"tiny-*/greedy-*/test-*/{variant}.parquet"))
         old, new = sorted((pd.read_parquet(file) for file in files), key=len)
-        assert len(old) == 14
-        assert len(new) == 17
-        pd.testing.assert_frame_equal(old, new.head(14))
+        assert len(old) == 21
+        assert len(new) == 24
+        pd.testing.assert_frame_equal(old, new.head(21))
         records = sorted(facts(file).get("reused", 0) for file in files)
-        assert records == [0, 14]
+        assert records == [0, 21]
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(
