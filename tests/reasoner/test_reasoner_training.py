@@ -22,7 +22,7 @@ MINIATURE = Reasoner(
     head_dim=8,
     intermediate=50,
     vocabulary=301,
-    steps=40,
+    steps=30,
     batch_size=7,
     seed=5,
 )
@@ -79,9 +79,9 @@ def test_the_loss_falls_and_progress_is_reported(
     monkeypatch.setattr(training, "_SECONDS_BETWEEN_REPORTS", 0)
     with caplog.at_level(logging.INFO):
         training.train_reasoner(tmp_path, MINIATURE, threads=1)
-    lines = re.findall(r"step (\d+) of 40, loss (\S+), \S+ steps/s, \d+ s left", caplog.text)
+    lines = re.findall(r"step (\d+) of 30, loss (\S+), \S+ steps/s, \d+ s left", caplog.text)
     losses = [float(loss) for _, loss in lines]
-    assert [int(step) for step, _ in lines] == list(range(1, 41))
+    assert [int(step) for step, _ in lines] == list(range(1, 31))
     assert losses[0] == pytest.approx(math.log(301), rel=0.05)
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
 

@@ -19,7 +19,7 @@ from headroom.reasoner.tokenizer import ASSISTANT, train_tokenizer
 
 log = logging.getLogger(__name__)
 
-MUON_RATE = 0.01
+MUON_RATE = 0.02
 ADAM_RATE = 3e-3
 DECAY = 0.5
 """The part of all steps, at the end, over which both rates fall linearly to zero."""
