@@ -63,7 +63,7 @@ def browse(config: Config, sweep: str, cells: pd.DataFrame) -> Browser | None:
     batch = find_batch(config, section.model, section.decoding, section.questions)
     keys = batch.wildcards(config)
     overall = cells[(cells["by"] == "overall") & (cells["variant"] != str(BASE))]
-    variant = str(overall.sort_values("correct", kind="stable")["variant"].iloc[-1])
+    variant = str(overall.sort_values("correct", ascending=False, kind="stable")["variant"].iloc[0])
     names = (str(BASE), variant)
     files = [Path(paths.ANSWERS.format(variant=name, **keys)) for name in names]
     questions = Path(paths.QUESTIONS.format(**keys))

@@ -47,11 +47,9 @@ def draw_heatmap(config: Config, sweep: str, layer: int) -> None:
     """Draw head × subject of one layer of a sweep."""
     stopwatch = Stopwatch()
     cells = read_cells(config, sweep)
-    if layer not in set(cells["layer"].dropna()):
-        raise ConfigError(
-            f"layer {layer} is not in sweep {sweep!r}, which prunes layers "
-            f"{sorted(set(cells['layer'].dropna()))}; name one of those"
-        )
+    layers = sorted(cells["layer"].dropna().unique().tolist())
+    if layer not in layers:
+        raise ConfigError(f"layer {layer} is not in sweep {sweep!r}, which has {layers}; name one")
     template = _template(paths.HEATMAP, run=config.run, sweep=sweep, layer=f"{layer:02d}")
     sources = [accuracy_path(config, sweep)]
     _record(save(template, partial(heatmap, cells, sweep, layer), sources), stopwatch, sources)

@@ -1,0 +1,151 @@
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+import simulation
+
+from headroom.figures.browser import shared_start
+from headroom.figures.curves import PAIRED_COLUMNS
+from headroom.figures.findings import findings, sentence
+from headroom.figures.gains import cells
+from headroom.figures.job import write_report
+from headroom.variants import BASE, heads
+
+HOSTILE = "</p><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} ]]> &amp;"
+
+
+class Elements(HTMLParser):
+    """Collects the elements and attributes of a page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+
+def elements(html: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Elements()
+    parser.feed(html)
+    return parser.found
+
+
+@pytest.fixture
+def html(run):
+    return (run[0] / "results/simulated/report.html").read_text(encoding="utf-8")
+
+
+def test_report_is_one_small_file_that_fetches_nothing(html):
+    assert len(html.encode()) < 5e6
+    for tag, attributes in elements(html):
+        for name in ("src", "href", "srcset", "action", "data", "poster"):
+            if value := attributes.get(name):
+                assert value.startswith(("#", "data:")), (tag, name, value[:80])
+    assert "@import" not in html
+    assert "url(" not in html
+
+
+def test_every_image_has_alternative_text_and_every_section_a_title(html):
+    found = elements(html)
+    images = [attributes for tag, attributes in found if tag == "img"]
+    assert len(images) == 4
+    assert all(len(attributes["alt"] or "") > 40 for attributes in images)
+    ids = {attributes["id"] for _, attributes in found if "id" in attributes}
+    links = [attributes["href"] for tag, attributes in found if tag == "a"]
+    assert all(link[1:] in ids for link in links)
+    assert [tag for tag, _ in found if tag in ("main", "header", "nav", "footer")]
+
+
+def test_report_shows_counts_of_verdicts_and_where_data_come_from(html):
+    assert re.search(r"<td class=\"number\">\d+</td>", html)
+    assert "timeout" in html
+    assert "generated_math, test" in html
+    assert "0.7123" in html  # how the settings were chosen
+
+
+def test_hostile_text_stays_text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = simulation.demo()
+    simulation.fill(config, subjects=(HOSTILE, "Algebra"), text=HOSTILE)
+    write_report(config)
+    html = (tmp_path / "results/simulated/report.html").read_text(encoding="utf-8")
+    found = elements(html)
+    assert [tag for tag, _ in found].count("script") == 1
+    assert not [attributes for _, attributes in found if "onerror" in attributes]
+    assert "{{ 7*7 }}" in html
+    assert "&lt;script&gt;alert(1)" in html
+
+
+def test_page_runs_in_a_browser_without_console_messages(run, tmp_path):
+    browser = shutil.which("chromium") or shutil.which("google-chrome")
+    if not browser:
+        pytest.skip("no Chromium is installed")
+    page = run[0] / "results/simulated/report.html"
+    done = subprocess.run(
+        [
+            browser,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-background-networking",
+            "--enable-logging=stderr",
+            f"--user-data-dir={tmp_path}",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "CONSOLE" not in done.stderr
+    assert "24 heads" in done.stdout  # written by the filter's script
+    assert done.stdout.count('<button type="button">') > 30
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "result"),
+    [
+        (0.01, 0.05, "SPRINT is ahead"),
+        (-0.05, -0.01, "SPRINT is behind"),
+        (-0.02, 0.05, "neither is shown to be better"),
+    ],
+)
+def test_a_lead_is_claimed_only_when_the_interval_leaves_out_zero(low, high, result):
+    table, _ = simulation.simulated_curves()
+    row = ("greedy cover", 4, (low + high) / 2, low, high)
+    paired = pd.DataFrame([row], columns=PAIRED_COLUMNS)
+    text = sentence(table, paired, 4)
+    assert text.endswith(f": {result}.")
+    assert "the best other method, greedy cover" in text
+    assert "oracle" not in text
+
+
+def test_no_sentence_without_sprint():
+    table, paired = simulation.simulated_curves()
+    assert sentence(table[table["method"] != "SPRINT"], paired, 4) == ""
+
+
+def test_headline_numbers_are_those_of_z():
+    variants = [BASE, *heads([2], range(5))]
+    names = [str(variant) for variant in variants]
+    z = simulation.simulated_z(83, names, np.random.default_rng(11))
+    base, median, best, worst = findings(cells(z, variants))
+    accuracy = z[names[1:]].mean()
+    assert base.value == f"{100 * z['base'].mean():.1f}%"
+    assert median.value == f"{100 * accuracy.median():.1f}%"
+    assert (best.value, worst.value) == tuple(
+        f"{100 * value:.1f}%" for value in (accuracy.max(), accuracy.min())
+    )
+    assert str(accuracy.idxmax()) in best.note
+    assert "a maximum over 5 heads" in best.note
+
+
+def test_shared_start_is_where_texts_part():
+    assert shared_start("abcd", "abXd") == 2
+    assert shared_start("ab", "abc") == 2
+    assert shared_start("", "abc") == 0
