@@ -73,8 +73,8 @@ def cylinder(rng: Random, level: int) -> Problem:
 def squares_of_roots(rng: Random, level: int) -> Problem:
     """Sum of the squares of a quadratic's roots, from Vieta's formulas."""
     r, s = rng.choice([("r", "s"), ("p", "q")])
-    total = draw(rng, 2, by_level(level, 5, 6, 8, 10, 12), negative=level >= 3)
-    product = draw(rng, 1, by_level(level, 6, 8, 10, 15, 20), negative=level >= 4)
+    total = draw(rng, 2, by_level(level, 5, 6, 8, 9, 10), negative=level >= 3)
+    product = draw(rng, 1, by_level(level, 6, 8, 10, 12, 15), negative=level == 5)
     square, double = total**2, 2 * product
     value = square - double
     return Problem(
@@ -85,21 +85,12 @@ def squares_of_roots(rng: Random, level: int) -> Problem:
     )
 
 
-def _latex_complex(real: int, imaginary: int) -> str:
-    if imaginary == 0:
-        return str(real)
-    size = "" if abs(imaginary) == 1 else str(abs(imaginary))
-    if real == 0:
-        return f"{'-' if imaginary < 0 else ''}{size}i"
-    return f"{real}{'-' if imaginary < 0 else '+'}{size}i"
-
-
 def complex_product(rng: Random, level: int) -> Problem:
     """Product of two complex numbers."""
-    high = by_level(level, 4, 5, 6, 7, 9)
+    high = by_level(level, 4, 5, 6, 6, 7)
     a, b, c, d = (rng.randint(2, high) for _ in range(4))
     real, imaginary = a * c - b * d, a * d + b * c
-    answer = _latex_complex(real, imaginary)
+    answer = f"{real}+{imaginary}i" if real else f"{imaginary}i"
     return Problem(
         f"Compute $({a}+{b}i)({c}+{d}i)$.",
         rf"${a}\cdot{c}-{b}\cdot{d}={a * c}-{b * d}={real}$ and "
@@ -111,10 +102,10 @@ def complex_product(rng: Random, level: int) -> Problem:
 def composition(rng: Random, level: int) -> Problem:
     """Value of one linear function at another."""
     f, g = rng.choice([("f", "g"), ("g", "h"), ("p", "q")])
-    high = by_level(level, 3, 4, 5, 6, 8)
+    high = by_level(level, 3, 4, 5, 5, 6)
     a, c, at = (rng.randint(2, high) for _ in range(3))
-    b = draw(rng, 1, by_level(level, 5, 9, 9, 12, 20), negative=level >= 4)
-    d = draw(rng, 1, by_level(level, 5, 9, 9, 12, 20), negative=level >= 4)
+    b = draw(rng, 1, by_level(level, 5, 9, 9, 12, 15), negative=level >= 4)
+    d = draw(rng, 1, by_level(level, 5, 9, 9, 12, 15), negative=level >= 4)
     d = abs(d) if c * at < -d else d  # g's value is not negative
     inner = c * at + d
     outer = a * inner + b
@@ -144,7 +135,7 @@ def dot_product(rng: Random, level: int) -> Problem:
 
 def determinant(rng: Random, level: int) -> Problem:
     """Determinant of a 2 by 2 matrix."""
-    high = by_level(level, 4, 5, 7, 9, 12)
+    high = by_level(level, 4, 5, 6, 8, 10)
     a, b, c, d = (rng.randint(1, high) for _ in range(4))
     value = a * d - b * c
     return Problem(
