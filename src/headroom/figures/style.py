@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import matplotlib as mpl
 import matplotlib.style
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
@@ -152,6 +151,3 @@ def _luminance(color: tuple[float, ...]) -> float:
     """Return the relative luminance of an sRGB colour (WCAG 2.2)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color[:3]]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-mpl.use("Agg")
