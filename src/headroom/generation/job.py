@@ -1,5 +1,6 @@
 """The generate job: one variant's answers to one question set, written as one table."""
 
+import gc
 import json
 import logging
 import time
@@ -60,8 +61,13 @@ def run(config: Config, model: str, decoding: str, questions: str, variant: Vari
 
     @cache
     def load() -> "LoadedModel":
-        from headroom.models.load import load_model
-
+        # Importing torch and transformers makes a million objects, none of them garbage: looking
+        # for it would cost a fifth of the job's start.
+        gc.disable()
+        try:
+            from headroom.models.load import load_model
+        finally:
+            gc.enable()
         file = Path(paths.MODEL.format(**keys))
         folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
         return load_model(

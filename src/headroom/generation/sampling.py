@@ -48,7 +48,7 @@ def sample(
     """
     tokens, weights = candidates(logits, temperature, top_k, top_p)
     cumulative = weights.cumsum(-1)
-    total = cumulative[:, -1:]
+    total = cumulative[:, -1:].contiguous()
     place = torch.searchsorted(cumulative, uniform[:, None] * total, right=True)
     # Where rounding takes the product up to the total, the last token of any weight is meant.
     place = torch.minimum(place, torch.searchsorted(cumulative, total))
@@ -69,9 +69,10 @@ def candidates(
     count = min(top_k or logits.shape[-1], logits.shape[-1])
     best, tokens = logits.topk(count, dim=-1)
     weights = (best.double() / temperature).softmax(-1)
-    before = weights.cumsum(-1) - weights
-    before[:, 0] = -1.0  # the most probable token always stays
-    weights = weights.where(before < top_p, 0.0)
+    if top_p < 1:
+        before = weights.cumsum(-1) - weights
+        before[:, 0] = -1.0  # the most probable token always stays
+        weights = weights.where(before < top_p, 0.0)
     tokens, order = tokens.sort(-1)
     return tokens, weights.gather(-1, order)
 

@@ -1,0 +1,278 @@
+"""The engine's answers, held against `transformers.generate` with weights zeroed."""
+
+import random
+from collections.abc import Sequence
+
+import pytest
+import tiny_models
+import torch
+from transformers import PreTrainedModel
+
+from headroom.config import Decoding
+from headroom.errors import ModelError
+from headroom.generation.engine import Answer, Engine, Request
+from headroom.models.geometry import find_heads
+from headroom.models.load import LoadedModel
+from headroom.models.masks import zero_head_weights
+from headroom.variants import BASE, Variant
+
+LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
+VARIANTS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4))
+NEW_TOKENS = 13
+DECODERS = {
+    **{architecture.name: architecture for architecture in tiny_models.DECODERS},
+    "Mistral, window 8": tiny_models.wide("Mistral", sliding_window=8),
+    "GPTNeo, window 6": tiny_models.Architecture(
+        "GPTNeo", {"attention_types": [[["global", "local"], 2]], "window_size": 6}
+    ),
+}
+QWEN2 = DECODERS["Qwen2"]
+
+
+def loaded_model(model: PreTrainedModel, eos: tuple[int, ...] = ()) -> LoadedModel:
+    return LoadedModel(
+        model=model,
+        tokenizer=None,
+        geometry=find_heads(model),
+        folder=None,
+        device=model.device,
+        dtype=model.dtype,
+        pad_token_id=0,
+        eos_token_ids=eos,
+    )
+
+
+def random_prompts(lengths: Sequence[int] = LENGTHS) -> list[tuple[int, ...]]:
+    rng = random.Random(0)
+    tokens = range(3, tiny_models.VOCABULARY)
+    return [tuple(rng.choices(tokens, k=length)) for length in lengths]
+
+
+def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
+    """One request a prompt; neighbours have different variants."""
+    return [
+        Request(f"q{number}", prompt, variants[number % len(variants)])
+        for number, prompt in enumerate(random_prompts())
+    ]
+
+
+def reference(
+    loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS
+) -> tuple[tuple[int, ...], str]:
+    """Answer one request alone with `generate`, the head's weight columns zeroed."""
+    with zero_head_weights(loaded.model, loaded.geometry, request.variant) as model:
+        ids = torch.tensor([request.prompt])
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=new_tokens,
+            eos_token_id=list(loaded.eos_token_ids) or None,
+            pad_token_id=0,
+        )
+    tokens = tuple(out[0, len(request.prompt) :].tolist())
+    if tokens[-1] in loaded.eos_token_ids:
+        return tokens[:-1], "eos"
+    return tokens, "length"
+
+
+def answer_all(
+    loaded: LoadedModel, wanted: Sequence[Request], batch_size: int, **decoding: object
+) -> dict[Request, Answer]:
+    settings = Decoding(**{"max_new_tokens": NEW_TOKENS, **decoding})
+    answers = list(Engine(loaded, settings, batch_size).run(wanted))
+    assert len(answers) == len(wanted)
+    return {answer.request: answer for answer in answers}
+
+
+class Fed:
+    """Counts what a model is fed: tokens of prompts, and rows of single tokens."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.prompts = 0
+        self.steps: list[int] = []
+        model.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    def _count(self, _: object, __: object, inputs: dict[str, torch.Tensor]) -> None:
+        rows, tokens = inputs["input_ids"].shape
+        if tokens > 1:
+            self.prompts += rows
+        else:
+            self.steps.append(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "attention"),
+    [(name, "sdpa") for name in DECODERS]
+    + [(name, "eager") for name in ("Qwen2", "Gemma2", "Mistral, window 8")],
+)
+def test_tokens_equal_those_of_generate_with_the_head_zeroed(name: str, attention: str) -> None:
+    model = tiny_models.build(DECODERS[name], attention)
+    ids = torch.tensor([random_prompts()[3]])
+    frequent = int(model.generate(ids, do_sample=False, max_new_tokens=5, eos_token_id=None)[0, -1])
+    loaded = loaded_model(model, eos=(frequent, 2))
+    wanted = requests()
+    answers = answer_all(loaded, wanted, batch_size=4)
+    for request in wanted:
+        answer = answers[request]
+        assert (answer.token_ids, answer.stop_reason) == reference(loaded, request)
+
+
+def test_answers_longer_than_the_first_buffers_stay_exact() -> None:
+    settings = QWEN2.settings | {"max_position_embeddings": 300}
+    loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
+    wanted = requests()
+    answers = answer_all(loaded, wanted, batch_size=2, max_new_tokens=150)
+    for request in (wanted[1], wanted[7]):
+        assert answers[request].token_ids == reference(loaded, request, 150)[0]
+
+
+def test_every_end_of_sequence_ends_an_answer_and_none_is_part_of_it() -> None:
+    model = tiny_models.build(QWEN2)
+    endless = answer_all(loaded_model(model), requests(), batch_size=3)
+    assert {answer.stop_reason for answer in endless.values()} == {"length"}
+    assert {len(answer.token_ids) for answer in endless.values()} == {NEW_TOKENS}
+    first, other = requests()[0], requests()[1]
+    ends = (endless[first].token_ids[0], endless[other].token_ids[4])
+    answers = answer_all(loaded_model(model, ends), requests(), batch_size=3)
+    assert answers[first].token_ids == ()
+    assert answers[first].stop_reason == "eos"
+    assert answers[first].margin > 0
+    for request, answer in answers.items():
+        tokens = endless[request].token_ids
+        cut = next((place for place, token in enumerate(tokens) if token in ends), NEW_TOKENS)
+        assert answer.token_ids == tokens[:cut]
+        assert answer.stop_reason == ("eos" if cut < NEW_TOKENS else "length")
+
+
+def test_a_batch_of_one_and_one_of_all_give_the_same_answers() -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2), eos=(2, 40))
+    one = answer_all(loaded, requests(), batch_size=1)
+    all_at_once = answer_all(loaded, requests()[::-1], batch_size=100)
+    for request in requests():
+        assert one[request].token_ids == all_at_once[request].token_ids
+        assert one[request].margin == pytest.approx(all_at_once[request].margin, abs=1e-4)
+
+
+def test_margin_is_the_smallest_gap_along_the_answer() -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2), eos=(2, 40))
+    for request, answer in answer_all(loaded, requests([BASE]), batch_size=4).items():
+        tokens = torch.tensor([request.prompt + answer.token_ids])
+        with torch.no_grad():
+            logits = loaded.model(tokens).logits[0, len(request.prompt) - 1 :]
+        if answer.stop_reason == "length":
+            logits = logits[:-1]  # nothing was chosen after the last token
+        best = logits.sort(descending=True).values
+        assert answer.margin == pytest.approx((best[:, 0] - best[:, 1]).min().item(), abs=1e-4)
+
+
+def test_rows_leave_when_they_end_and_others_enter() -> None:
+    model = tiny_models.build(QWEN2)
+    loaded = loaded_model(model, eos=(2, 40, 41, 42, 43))
+    wanted = [
+        Request(f"{request.question_id} {variant}", request.prompt, variant)
+        for variant in VARIANTS
+        for request in requests()
+        if len(request.prompt) > 1
+    ]
+    fed = Fed(model)
+    answers = answer_all(loaded, wanted, batch_size=6)
+    assert len({len(answer.token_ids) for answer in answers.values()}) > 3
+    lengths = [len(a.token_ids) - (a.stop_reason == "length") for a in answers.values()]
+    assert sum(fed.steps) == sum(lengths)
+    assert fed.steps.count(6) > len(fed.steps) / 2
+
+
+def test_samples_of_a_question_share_one_prefill() -> None:
+    model = tiny_models.build(QWEN2)
+    prompts = random_prompts((4, 9, 6))
+    wanted = [Request(f"q{n}", p, BASE, k) for n, p in enumerate(prompts) for k in range(16)]
+    loaded = loaded_model(model)
+    fed = Fed(model)
+    answers = answer_all(loaded, wanted, 20, temperature=1.0, samples=16)
+    assert fed.prompts == 3
+    assert len({answer.token_ids for answer in answers.values()}) == 48
+
+
+def test_samples_do_not_depend_on_batch_or_order() -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2), eos=(2,))
+    sampling = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "samples": 3, "seed": 7}
+    wanted = [
+        Request(request.question_id, request.prompt, BASE, sample)
+        for request in requests()
+        for sample in range(3)
+    ]
+    answers = answer_all(loaded, wanted, 27, **sampling)
+    again = answer_all(loaded, random.Random(1).sample(wanted[4:], 20), 4, **sampling)
+    assert all(answers[request].token_ids == again[request].token_ids for request in again)
+    other_seed = answer_all(loaded, wanted, 27, **{**sampling, "seed": 8})
+    assert answers != other_seed
+
+
+def test_out_of_memory_halves_the_batch_and_loses_no_answer(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = tiny_models.build(QWEN2)
+    loaded = loaded_model(model, eos=(2, 40))
+    expected = answer_all(loaded, requests(), batch_size=9)
+
+    def fail(_: object, __: object, inputs: dict[str, torch.Tensor]) -> None:
+        if inputs["input_ids"].shape[0] > 2 and inputs["input_ids"].shape[1] == 1:
+            raise torch.OutOfMemoryError("too many rows")
+
+    model.register_forward_pre_hook(fail, with_kwargs=True)
+    answers = answer_all(loaded, requests(), batch_size=9)
+    assert {r: a.token_ids for r, a in answers.items()} == {
+        r: a.token_ids for r, a in expected.items()
+    }
+    sizes = [record.args for record in caplog.records if "out of GPU memory" in record.message]
+    assert sizes == [(4,), (2,)]
+
+
+def test_one_row_too_many_is_an_error_that_says_what_would_help() -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2))
+
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    loaded.model.register_forward_pre_hook(fail)
+    with pytest.raises(ModelError, match="max_new_tokens"):
+        answer_all(loaded, requests(), batch_size=3)
+
+
+def test_a_prompt_longer_than_the_positions_is_refused() -> None:
+    loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
+    with pytest.raises(ModelError, match="'long' has 64 tokens; the model takes 1 to 63"):
+        answer_all(loaded, [Request("long", (5,) * 64)], batch_size=2)
+    with pytest.raises(ModelError, match="'none' has 0 tokens"):
+        answer_all(loaded, [Request("none", ())], batch_size=2)
+
+
+def test_an_answer_ends_where_the_positions_end() -> None:
+    loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
+    request = Request("q", random_prompts((60,))[0])
+    answer = answer_all(loaded, [request], batch_size=2)[request]
+    assert (answer.token_ids, answer.stop_reason) == reference(loaded, request, 4)
+
+
+def test_a_head_out_of_range_is_refused() -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2))
+    with pytest.raises(ModelError, match="head 6 is out of range"):
+        answer_all(loaded, [Request("q", (5, 6), Variant(1, 6))], batch_size=2)
+
+
+@pytest.mark.parametrize("architecture", tiny_models.HYBRIDS, ids=str)
+def test_models_with_a_recurrent_state_are_refused(
+    architecture: tiny_models.Architecture,
+) -> None:
+    loaded = loaded_model(tiny_models.build(architecture))
+    with pytest.raises(ModelError, match="use a decoder with plain attention"):
+        Engine(loaded, Decoding(), 2)
+
+
+def test_rotary_frequencies_that_depend_on_the_batch_are_refused() -> None:
+    rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    settings = QWEN2.settings | {"rope_parameters": rope}
+    loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
+    with pytest.raises(ModelError, match="rope_type 'dynamic'"):
+        Engine(loaded, Decoding(), 2)

@@ -1,0 +1,193 @@
+"""The generate job, on a tiny model in a store of its own."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import tiny_models
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from headroom import config, paths
+from headroom.config import Config
+from headroom.generation import job
+from headroom.identity import key, split_key
+from headroom.record import record_path
+from headroom.tables import ANSWERS, QUESTIONS, read_metadata, read_table, write_json, write_table
+from headroom.variants import BASE, Variant
+
+PRUNED = Variant(1, 4)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("qwen2")
+    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
+    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[PAD]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w93"
+    PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="[EOS]", pad_token="[PAD]", chat_template=template
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Path) -> Config:
+    """A config with two draws from one split and one from another, their tables in place."""
+    monkeypatch.chdir(tmp_path)
+    gsm8k: dict[str, Any] = {"benchmark": "generated_gsm8k", "split": "test", "sampling": "first"}
+    values = config.parse(
+        {
+            "run": "tiny",
+            "models": {
+                "tiny": {
+                    "source": str(model_folder),
+                    "layers": tiny_models.LAYERS,
+                    "heads": tiny_models.QUERY_HEADS,
+                    "kv_heads": tiny_models.KV_HEADS,
+                    "billions": 0.001,
+                    "dtype": "float32",
+                    "device": "cpu",
+                    "batch_size": 3,
+                }
+            },
+            "questions": {
+                "small": {**gsm8k, "n": 4},
+                "large": {**gsm8k, "n": 7},
+                "other": {**gsm8k, "n": 5, "seed": 1},
+            },
+            "decodings": {
+                "greedy": {"max_new_tokens": 9},
+                "T0.6": {"max_new_tokens": 9, "temperature": 0.6, "samples": 3},
+            },
+        }
+    )
+    for name, section in values.questions.items():
+        rows = pd.DataFrame(
+            {
+                "question_id": [f"q{n}" for n in range(section.n or 0)][::-1],
+                "split": "test",
+                "subject": None,
+                "level": None,
+                "question": [f"w{n} w{2 * n} w7" for n in range(section.n or 0)][::-1],
+                "answer": "1",
+                "solution": None,
+                "source_row": range(section.n or 0),
+            }
+        )
+        file = paths.QUESTIONS.format(questions=key(values, "questions", name))
+        write_table(Path(file), rows, QUESTIONS)
+    model_file = paths.MODEL.format(model=key(values, "models", "tiny"))
+    write_json(Path(model_file), {"folder": str(model_folder)})
+    return values
+
+
+def answers_file(values: Config, questions: str, decoding: str, variant: Variant) -> Path:
+    return Path(
+        paths.ANSWERS.format(
+            model=key(values, "models", "tiny"),
+            decoding=key(values, "decodings", decoding),
+            questions=key(values, "questions", questions),
+            variant=variant,
+        )
+    )
+
+
+def run(
+    values: Config, questions: str, decoding: str = "greedy", variant: Variant = PRUNED
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    job.run(values, model="tiny", decoding=decoding, questions=questions, variant=variant)
+    file = answers_file(values, questions, decoding, variant)
+    return read_table(file, ANSWERS), json.loads(record_path(file).read_text())
+
+
+def as_lists(answers: pd.DataFrame) -> list[list[Any]]:
+    columns = answers[["question_id", "sample", "stop_reason"]]
+    return [*columns.to_numpy().tolist(), *(list(tokens) for tokens in answers["token_ids"])]
+
+
+def forbid_loading(*_: object, **__: object) -> None:
+    raise AssertionError("the model was loaded")
+
+
+def test_answers_stand_in_the_order_of_questions_then_samples(run_config: Config) -> None:
+    answers, record = run(run_config, "small", "T0.6", BASE)
+    assert answers["question_id"].tolist() == [f"q{n}" for n in (3, 2, 1, 0) for _ in range(3)]
+    assert answers["sample"].tolist() == [0, 1, 2] * 4
+    assert record["new_tokens"] == answers["token_ids"].map(len).sum()
+    assert record["prompt"]["example"].startswith("Please reason")
+
+
+def test_the_pruned_head_changes_answers(run_config: Config) -> None:
+    base, _ = run(run_config, "small", variant=BASE)
+    pruned, _ = run(run_config, "small")
+    assert as_lists(base) != as_lists(pruned)
+
+
+def test_text_is_the_decoded_answer_without_special_tokens(run_config: Config) -> None:
+    answers, _ = run(run_config, "small")
+    for tokens, text in zip(answers["token_ids"], answers["text"], strict=True):
+        assert text.split() == [f"w{token - 3}" for token in tokens if token > 2]
+
+
+def test_equal_runs_write_equal_bytes(run_config: Config) -> None:
+    run(run_config, "small")
+    file = answers_file(run_config, "small", "greedy", PRUNED)
+    first = file.read_bytes()
+    run(run_config, "small")
+    assert file.read_bytes() == first
+    assert read_metadata(file)["split"] == split_key(run_config, "small")
+
+
+@pytest.mark.parametrize("decoding", ["greedy", "T0.6"])
+def test_a_larger_draw_takes_over_finished_answers(
+    run_config: Config, decoding: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    fresh, _ = run(run_config, "large", decoding)
+    answers_file(run_config, "large", decoding, PRUNED).unlink()
+    run(run_config, "small", decoding)
+    samples = run_config.decodings[decoding].samples
+    with caplog.at_level(logging.INFO, logger="headroom"):
+        grown, record = run(run_config, "large", decoding)
+    assert as_lists(grown) == as_lists(fresh)
+    assert record["reused"] == 4 * samples
+    assert f"{3 * samples} of {3 * samples} answers" in caplog.text
+
+
+def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    large, _ = run(run_config, "large")
+    monkeypatch.setattr("headroom.models.load.load_model", forbid_loading)
+    small, record = run(run_config, "small")
+    assert as_lists(small) == as_lists(large[large["question_id"] < "q4"])
+    assert record["reused"] == record["answers"] == 4
+
+
+@pytest.mark.parametrize("other", ["split", "variant", "decoding"])
+def test_answers_of_another_split_variant_or_decoding_are_not_taken_over(
+    run_config: Config, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    run(run_config, "large")
+    monkeypatch.setattr("headroom.models.load.load_model", forbid_loading)
+    with pytest.raises(AssertionError, match="was loaded"):
+        run(
+            run_config,
+            "other" if other == "split" else "small",
+            "T0.6" if other == "decoding" else "greedy",
+            BASE if other == "variant" else PRUNED,
+        )
+
+
+def test_a_damaged_table_is_not_taken_over(
+    run_config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(run_config, "large")
+    answers_file(run_config, "large", "greedy", PRUNED).write_bytes(b"PAR1")
+    small, record = run(run_config, "small")
+    assert len(small) == 4
+    assert record["reused"] == 0
+    assert "not reused" in caplog.text

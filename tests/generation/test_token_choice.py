@@ -1,0 +1,99 @@
+"""The choice of the next token, held against the model's probabilities and transformers."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from headroom.generation.sampling import candidates, greedy, margins, sample, uniforms
+
+VOCABULARY = 53
+
+
+def random_logits(rows: int) -> torch.Tensor:
+    return 3 * torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(0))
+
+
+def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone() -> None:
+    reference = uniforms(3, "math/17", 5, 100)
+    assert np.array_equal(uniforms(3, "math/17", 5, 40), reference[:40])
+    others = [(4, "math/17", 5), (3, "math/18", 5), (3, "math/17", 6), (3, "5\nmath/17", 3)]
+    assert all(abs(uniforms(*other, 100) - reference).min() > 0 for other in others)
+    assert reference.min() >= 0 and reference.max() < 1
+
+
+def test_uniforms_are_uniform_and_uncorrelated_across_questions() -> None:
+    numbers = np.stack([uniforms(0, f"q{n}", 0, 40) for n in range(500)])
+    counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
+    # Chi-square with 19 degrees of freedom: 43.8 is exceeded with probability 0.001.
+    assert ((counts - 1000) ** 2 / 1000).sum() < 43.8
+    # Under independence, each correlation has standard deviation 1 / sqrt(500).
+    correlations = np.corrcoef(numbers.T)[np.triu_indices(40, 1)]
+    assert abs(correlations).max() < 5 / math.sqrt(500)
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(None, 1.0), (7, 1.0), (None, 0.8), (11, 0.9)])
+def test_sampled_tokens_follow_the_models_probabilities(top_k: int | None, top_p: float) -> None:
+    draws, temperature = 20_000, 1.7
+    logits = random_logits(1)
+    uniform = torch.tensor(uniforms(0, "q", 0, draws))
+    drawn = sample(logits.expand(draws, -1), uniform, temperature, top_k, top_p)
+    expected = draws * probabilities(logits, temperature, top_k, top_p)[0]
+    counts = torch.bincount(drawn, minlength=VOCABULARY).double()
+    assert counts[expected == 0].sum() == 0
+    likely = expected > 5
+    statistic = ((counts - expected)[likely] ** 2 / expected[likely]).sum().item()
+    freedom = int(likely.sum()) - 1
+    # Mean and standard deviation of the chi-square distribution are k and sqrt(2 k).
+    assert statistic < freedom + 4 * math.sqrt(2 * freedom)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.6, 1.3])
+@pytest.mark.parametrize("top_k", [None, 1, 9, 99])
+@pytest.mark.parametrize("top_p", [1e-6, 0.5, 0.95, 1.0])
+def test_truncation_equals_that_of_transformers(
+    temperature: float, top_k: int | None, top_p: float
+) -> None:
+    logits = random_logits(31)
+    tokens, weights = candidates(logits, temperature, top_k, top_p)
+    found = torch.zeros(31, VOCABULARY, dtype=torch.float64).scatter(-1, tokens, weights)
+    found /= found.sum(-1, keepdim=True)
+    expected = probabilities(logits, temperature, top_k, top_p)
+    assert torch.equal(found > 0, expected > 0)
+    assert torch.allclose(found, expected, atol=1e-12)
+
+
+def test_the_ends_of_the_unit_interval_give_tokens_that_have_weight() -> None:
+    logits = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf]]).expand(2, -1)
+    uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
+    assert sample(logits, uniform, 1.0).tolist() == [1, 2]
+
+
+def test_low_temperature_approaches_greedy() -> None:
+    logits = random_logits(64)
+    uniform = torch.tensor(uniforms(1, "q", 0, 64))
+    assert torch.equal(sample(logits, uniform, 1e-4), greedy(logits))
+
+
+def test_margin_is_the_gap_between_the_two_best() -> None:
+    logits = torch.tensor([[1.0, 5.0, 3.5], [2.0, -1.0, 2.0]])
+    assert margins(logits).tolist() == [1.5, 0.0]
+
+
+def probabilities(
+    logits: torch.Tensor, temperature: float, top_k: int | None, top_p: float
+) -> torch.Tensor:
+    """Return what transformers samples from."""
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
+    if top_k:
+        warpers.append(TopKLogitsWarper(top_k))
+    if top_p < 1:
+        warpers.append(TopPLogitsWarper(top_p))
+    return warpers(None, logits.double()).softmax(-1)
