@@ -276,3 +276,15 @@ def test_rotary_frequencies_that_depend_on_the_batch_are_refused() -> None:
     loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
     with pytest.raises(ModelError, match="rope_type 'dynamic'"):
         Engine(loaded, Decoding(), 2)
+
+
+def test_samples_of_several_variants_share_a_batch() -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2))
+    sampling = {"temperature": 1.0, "samples": 3}
+    prompt = random_prompts()[2]
+    wanted = [Request("q", prompt, variant, k) for variant in VARIANTS for k in range(3)]
+    together = answer_all(loaded, wanted, 20, **sampling)
+    for variant in VARIANTS:
+        own = [request for request in wanted if request.variant == variant]
+        alone = answer_all(loaded, own, 20, **sampling)
+        assert all(together[request].token_ids == alone[request].token_ids for request in own)

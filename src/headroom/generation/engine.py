@@ -208,6 +208,7 @@ class _Batch:
             self._cache = SlotCache(cache, self._size)
         members = [place for place, group in enumerate(groups) for _ in group]
         self._cache.insert(cache, members, [len(prompts[place]) for place in members])
+        self._mask([row.request.variant for row in self._rows])
         first = len(self._rows) - len(entering)
         return self._choose(first, logits[torch.tensor(members, device=logits.device)])
 
@@ -265,7 +266,6 @@ class _Batch:
                 answers[first + place] = Answer(row.request, tuple(row.tokens), reason, row.margin)
         if answers:
             self._leave(answers.keys())
-        if answers or first:
             self._mask([row.request.variant for row in self._rows])
         return list(answers.values())
 
