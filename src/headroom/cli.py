@@ -71,6 +71,12 @@ _RULES = (
         ("model", "decoding", "questions"),
     ),
     _Rule("compare", "Compare prompts and rules.", "stages:compare", ("comparison",)),
+    _Rule(
+        "comparison-table",
+        "Write the table of a comparison.",
+        "figures.job:write_comparison",
+        ("comparison",),
+    ),
     _Rule("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
     _Rule("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
     _Rule("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),

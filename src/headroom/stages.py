@@ -188,7 +188,7 @@ def compare(config: Config, comparison: str) -> None:
             for (decoding, preset), result in graded.items()
         ]
     )
-    output = Path(paths.COMPARISON.format(run=config.run, comparison=comparison))
+    output = Path(paths.COMPARISON.format(run=config.run, comparison=comparison, suffix="csv"))
     with atomic(output) as temporary:
         table.to_csv(temporary, index=False)
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

@@ -126,7 +126,7 @@ def fill(
         for template in (paths.CHOICE, paths.SENSITIVITY):
             trials.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
     for name in config.comparisons:
-        path = Path(paths.COMPARISON.format(run=config.run, comparison=name))
+        path = Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))
         path.parent.mkdir(parents=True, exist_ok=True)
         _comparison().to_csv(path, index=False)
 

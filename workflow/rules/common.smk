@@ -68,7 +68,6 @@ wildcard_constraints:
     selector="|".join(CONFIG.selectors) or "none",
     comparison="|".join(CONFIG.comparisons) or "none",
     layer=r"\d\d+",
-    suffix="pdf|png",
 
 
 def of_run(template):

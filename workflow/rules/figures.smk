@@ -40,21 +40,24 @@ rule table:
         command("table", "sweep")
 
 
-def figure(template):
-    """Return the two files of a figure's template: vector and pixels."""
-    return {
-        suffix: of_run(template).replace("{suffix}", suffix)
-        for suffix in ("pdf", "png")
-    }
+def png(template):
+    """Return the figure that the workflow's report shows."""
+    return of_run(template).replace("{suffix}", "png")
+
+
+def beside(template, *suffixes):
+    """Return the files that a figure's job makes beside its PNG, or those with given suffixes."""
+    suffixes = suffixes or ("pdf", "svg", "dark.svg", "csv", "json")
+    return [of_run(template).replace("{suffix}", suffix) for suffix in suffixes]
 
 
 rule violins:
     input:
         sweep_tables,
     output:
-        pdf=figure(paths.VIOLINS)["pdf"],
+        beside(paths.VIOLINS),
         png=report(
-            figure(paths.VIOLINS)["png"],
+            png(paths.VIOLINS),
             caption="../report/violins.rst",
             category="Figures",
             labels={"figure": "gains by subject and layer"},
@@ -71,9 +74,9 @@ rule levels:
     input:
         sweep_tables,
     output:
-        pdf=figure(paths.LEVELS)["pdf"],
+        beside(paths.LEVELS),
         png=report(
-            figure(paths.LEVELS)["png"],
+            png(paths.LEVELS),
             caption="../report/levels.rst",
             category="Figures",
             labels={"figure": "gains by level"},
@@ -90,9 +93,9 @@ rule heatmap:
     input:
         sweep_table,
     output:
-        pdf=figure(paths.HEATMAP)["pdf"],
+        beside(paths.HEATMAP),
         png=report(
-            figure(paths.HEATMAP)["png"],
+            png(paths.HEATMAP),
             caption="../report/heatmap.rst",
             category="Figures",
             labels={"figure": "heads by subject, {sweep}, layer {layer}"},
@@ -110,9 +113,9 @@ rule curves:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
     output:
-        pdf=figure(paths.PASS_AT_N)["pdf"],
+        beside(paths.PASS_AT_N),
         png=report(
-            figure(paths.PASS_AT_N)["png"],
+            png(paths.PASS_AT_N),
             caption="../report/pass_at_n.rst",
             category="Figures",
             labels={"figure": "Pass@N, {selector}"},
@@ -125,23 +128,39 @@ rule curves:
 
 def reported(wildcards):
     """Return everything that the report of this run shows."""
-    files = (
-        [figure(paths.VIOLINS)["png"], figure(paths.LEVELS)["png"]]
-        if CONFIG.sweeps
-        else []
-    )
+    files = []
+    if CONFIG.sweeps:
+        files += beside(paths.VIOLINS, "png", "json") + beside(
+            paths.LEVELS, "png", "json"
+        )
     for name, sweep in CONFIG.sweeps.items():
+        files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
         files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
-        files += [
-            figure(paths.HEATMAP)["png"].format(sweep=name, layer=f"{layer:02d}")
-            for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)})
-        ]
+        for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
+            files += [
+                file.format(sweep=name, layer=f"{layer:02d}")
+                for file in beside(paths.HEATMAP, "png", "json")
+            ]
     for name in CONFIG.selectors:
-        files.append(figure(paths.PASS_AT_N)["png"].format(selector=name))
-    files += [
-        of_run(paths.COMPARISON).format(comparison=name) for name in CONFIG.comparisons
-    ]
+        figures = beside(paths.PASS_AT_N, "png", "json")
+        results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
+        files += [file.format(selector=name) for file in figures]
+        files += [of_run(template).format(selector=name) for template in results]
+    for name in CONFIG.comparisons:
+        files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
     return files
+
+
+rule comparison_table:
+    input:
+        of_run(paths.COMPARISON).replace("{suffix}", "csv"),
+    output:
+        tex=of_run(paths.COMPARISON).replace("{suffix}", "tex"),
+        markdown=of_run(paths.COMPARISON).replace("{suffix}", "md"),
+    log:
+        log_of("comparison_table/{comparison}"),
+    shell:
+        command("comparison-table", "comparison")
 
 
 rule report_page:

@@ -62,7 +62,7 @@ rule compare:
     input:
         compared,
     output:
-        of_run(paths.COMPARISON),
+        of_run(paths.COMPARISON).replace("{suffix}", "csv"),
     log:
         log_of("compare/{comparison}"),
     params:

@@ -81,7 +81,7 @@ def write_tables(config: Config, sweep: str) -> None:
 def write_comparison(config: Config, comparison: str) -> None:
     """Write a comparison of prompts and grading rules as Markdown and LaTeX, beside its CSV."""
     stopwatch = Stopwatch()
-    source = Path(paths.COMPARISON.format(run=config.run, comparison=comparison))
+    source = Path(paths.COMPARISON.format(run=config.run, comparison=comparison, suffix="csv"))
     made = []
     for suffix, text in comparison_tables(read_comparison(source), comparison).items():
         made.append(source.with_name(f"{comparison}.{suffix}"))

@@ -159,7 +159,9 @@ def _selector(config: Config, name: str) -> SelectorPart:
 
 
 def _comparison(config: Config, name: str) -> dict[str, Any]:
-    table = read_comparison(Path(paths.COMPARISON.format(run=config.run, comparison=name)))
+    table = read_comparison(
+        Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))
+    )
     section = config.comparisons[name]
     return {
         "name": name,
