@@ -1,18 +1,11 @@
-"""The config: one typed schema, the only truth.
+"""The sections of a config and the rules they keep.
 
-A config is a YAML file, checked whole before the first job: unknown keys, wrong types, values out
-of range and references to names that do not exist are refused. The description under each key is
-its documentation. `Config` is what the rest of the project reads; `resolved` is what is saved
-beside results.
+The description under each key is its documentation.
 """
 
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-
-from headroom.errors import ConfigError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Name = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)
@@ -29,7 +22,7 @@ _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
 
-class _Section(BaseModel):
+class Section(BaseModel):
     """A part of the config: no unknown keys, no changes after loading."""
 
     model_config = ConfigDict(
@@ -37,10 +30,10 @@ class _Section(BaseModel):
     )
 
 
-class Reasoner(_Section):
+class Reasoner(Section):
     """How the embedded reasoner is trained."""
 
-    steps: Count = 1100
+    steps: Count = 1500
     """Optimiser steps."""
     layers: Count = 6
     """Decoder layers."""
@@ -54,7 +47,7 @@ class Reasoner(_Section):
     """Width of a head."""
     intermediate: Count = 256
     """Width of the feed-forward layers."""
-    vocabulary: Count = 512
+    vocabulary: Count = 640
     """Entries of the byte-level BPE tokenizer."""
     batch_size: Count = 32
     """Documents a step."""
@@ -62,7 +55,7 @@ class Reasoner(_Section):
     """Seed of data order and initial weights."""
 
 
-class Model(_Section):
+class Model(Section):
     """A model: on the Hugging Face hub, in a local folder, or trained here."""
 
     source: str | None = None
@@ -106,7 +99,7 @@ class Model(_Section):
         return self
 
 
-class Questions(_Section):
+class Questions(Section):
     """A question set: questions of one benchmark's split."""
 
     benchmark: Benchmark
@@ -150,7 +143,7 @@ class Questions(_Section):
         return self
 
 
-class Decoding(_Section):
+class Decoding(Section):
     """How answers are generated."""
 
     prompt: Preset = "default"
@@ -182,7 +175,7 @@ class Decoding(_Section):
         return self
 
 
-class Sweep(_Section):
+class Sweep(Section):
     """A sweep whose table, violins and heatmaps are drawn: heads pruned one at a time."""
 
     model: str
@@ -197,7 +190,7 @@ class Sweep(_Section):
     """Query heads pruned in each layer, from 0; or all."""
 
 
-class Embedder(_Section):
+class Embedder(Section):
     """A sentence-embedding model (phi of the SPRINT paper)."""
 
     source: str | None = None
@@ -216,7 +209,7 @@ class Embedder(_Section):
         return self
 
 
-class Selector(_Section):
+class Selector(Section):
     """A SPRINT head selector: trained on one question set, tested on another."""
 
     model: str
@@ -268,7 +261,7 @@ class Selector(_Section):
     """Resamples over questions behind each interval."""
 
 
-class Comparison(_Section):
+class Comparison(Section):
     """The authors' prompt and grading rules against the default ones, on the base model."""
 
     model: str
@@ -279,7 +272,7 @@ class Comparison(_Section):
     """The two decodings; each is graded under both rules."""
 
 
-class Config(_Section):
+class Config(Section):
     """A run: what is generated, graded, trained and drawn."""
 
     run: Name
@@ -374,74 +367,3 @@ def _known(where: str, name: str, defined: dict[str, _Value]) -> None:
         raise ValueError(
             f"{where}: {name!r} is not defined; there is {', '.join(defined) or 'none'}"
         )
-
-
-def parse(values: dict[str, Any], origin: str = "config") -> Config:
-    """Check config values and return the typed config.
-
-    Raises:
-        ConfigError: one line naming the key, the value and what is allowed.
-    """
-    try:
-        return Config.model_validate(values)
-    except ValidationError as error:
-        problems = [_describe(problem) for problem in error.errors() if _is_meant(problem)]
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise ConfigError(f"{origin}: {problems[0]}{more}") from None
-
-
-def load(path: Path) -> Config:
-    """Read and check a config file (YAML, or the JSON that a run saved).
-
-    Raises:
-        ConfigError: the file is missing, is not YAML, or does not fit the schema.
-    """
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        first = " ".join(str(error).split())
-        raise ConfigError(f"config file {path} is not YAML: {first}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
-    return parse(values, str(path))
-
-
-def _is_meant(problem: Any) -> bool:
-    """Tell whether a problem belongs to the branch of `Layers` that the value was meant for."""
-    branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
-    return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
-
-
-def _describe(problem: Any) -> str:
-    parts = (str(part) for part in problem["loc"])
-    key = ".".join(part for part in parts if not part.startswith(("[key]", "literal[", "tuple[")))
-    message = problem["msg"].removeprefix("Value error, ")
-    if problem["type"] == "extra_forbidden":
-        allowed = sorted(_section(problem["loc"][:-1]).model_fields)
-        return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
-    if problem["type"] == "missing":
-        return f"key {key!r} is missing"
-    if problem["type"] == "value_error":
-        return f"{key}: {message}" if key else message
-    return f"{key}: {message}, not {problem['input']!r}"
-
-
-def _section(location: tuple[Any, ...]) -> type[_Section]:
-    """Return the section class that a validation error's location points at."""
-    sections: dict[Any, type[_Section]] = {
-        "models": Model,
-        "questions": Questions,
-        "decodings": Decoding,
-        "embedders": Embedder,
-        "sweeps": Sweep,
-        "selectors": Selector,
-        "comparisons": Comparison,
-    }
-    match location:
-        case ("models", _, "train", *_):
-            return Reasoner
-        case (section, *_):
-            return sections[section]
-    return Config

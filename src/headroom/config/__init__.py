@@ -1,0 +1,36 @@
+"""The config: one typed schema, the only truth.
+
+A config is a YAML file, checked whole before the first job: unknown keys, wrong types, values out
+of range and references to names that do not exist are refused in one line.
+"""
+
+from headroom.config.reading import load, parse
+from headroom.config.schema import (
+    SYSTEM_PROMPT,
+    Config,
+    Decoding,
+    Embedder,
+    Layers,
+    Model,
+    Preset,
+    Questions,
+    Reasoner,
+    Selector,
+    Sweep,
+)
+
+__all__ = [
+    "SYSTEM_PROMPT",
+    "Config",
+    "Decoding",
+    "Embedder",
+    "Layers",
+    "Model",
+    "Preset",
+    "Questions",
+    "Reasoner",
+    "Selector",
+    "Sweep",
+    "load",
+    "parse",
+]

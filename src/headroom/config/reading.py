@@ -1,0 +1,81 @@
+"""Reading a config: YAML in, the typed config or one clear line out."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from headroom.config import schema
+from headroom.errors import ConfigError
+
+
+def parse(values: dict[str, Any], origin: str = "config") -> schema.Config:
+    """Check config values and return the typed config.
+
+    Raises:
+        ConfigError: one line naming the key, the value and what is allowed.
+    """
+    try:
+        return schema.Config.model_validate(values)
+    except ValidationError as error:
+        problems = [_describe(problem) for problem in error.errors() if _is_meant(problem)]
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ConfigError(f"{origin}: {problems[0]}{more}") from None
+
+
+def load(path: Path) -> schema.Config:
+    """Read and check a config file (YAML, or the JSON that a run saved).
+
+    Raises:
+        ConfigError: the file is missing, is not YAML, or does not fit the schema.
+    """
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"config file {path} cannot be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        first = " ".join(str(error).split())
+        raise ConfigError(f"config file {path} is not YAML: {first}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
+    return parse(values, str(path))
+
+
+def _is_meant(problem: Any) -> bool:
+    """Tell whether a problem is of that branch of `Layers` which the value was meant for."""
+    branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
+    return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
+
+
+def _describe(problem: Any) -> str:
+    parts = (str(part) for part in problem["loc"])
+    key = ".".join(part for part in parts if not part.startswith(("[key]", "literal[", "tuple[")))
+    message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "extra_forbidden":
+        allowed = sorted(_section(problem["loc"][:-1]).model_fields)
+        return f"unknown key {key!r}; allowed here: {', '.join(allowed)}"
+    if problem["type"] == "missing":
+        return f"key {key!r} is missing"
+    if problem["type"] == "value_error":
+        return f"{key}: {message}" if key else message
+    return f"{key}: {message}, not {problem['input']!r}"
+
+
+def _section(location: tuple[Any, ...]) -> type[schema.Section]:
+    """Return the section class that a validation error's location points at."""
+    sections: dict[Any, type[schema.Section]] = {
+        "models": schema.Model,
+        "questions": schema.Questions,
+        "decodings": schema.Decoding,
+        "embedders": schema.Embedder,
+        "sweeps": schema.Sweep,
+        "selectors": schema.Selector,
+        "comparisons": schema.Comparison,
+    }
+    match location:
+        case ("models", _, "train", *_):
+            return schema.Reasoner
+        case (section, *_):
+            return sections[section]
+    return schema.Config
