@@ -1,6 +1,7 @@
 """Settings and fixtures for every test."""
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ import pytest
 # Before any library reads them: no network, and no thread pools larger than this machine's cores.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+ALLOWED_SKIPS = ("this machine has a GPU", *filter(None, [os.environ.get("ALLOWED_SKIP")]))
+"""Beginnings of the reasons for which a test may skip in CI; everywhere else any reason will do."""
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +21,15 @@ def headroom_data() -> Path:
     if not folder:
         pytest.skip("real data: set HEADROOM_DATA to the folder that holds math500.jsonl")
     return Path(folder)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that skips in CI: what CI does not run, nobody runs."""
+    report = yield
+    if os.environ.get("CI") and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith(ALLOWED_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"skipped in CI: {reason}"
+    return report

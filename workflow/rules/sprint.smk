@@ -69,6 +69,7 @@ rule evaluate:
     output:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
+        sensitivity=of_run(paths.SENSITIVITY),
     log:
         log_of("evaluate/{selector}"),
     params:
