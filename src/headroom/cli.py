@@ -90,6 +90,14 @@ _RULES = (
         ("sweep", "layer"),
     ),
     _Rule("curves", "Draw Pass@N of a selector.", "figures.job:draw_curves", ("selector",)),
+    _Rule(
+        "controls",
+        "Hold the gains of a sweep against chance.",
+        "figures.job:write_controls",
+        ("sweep",),
+    ),
+    _Rule("forest", "Draw every head of a sweep.", "figures.job:draw_forest", ("sweep",)),
+    _Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
     _Rule("report", "Write the report of a run.", "figures.job:write_report"),
 )
 
@@ -104,6 +112,7 @@ _HELP = {
     "selector": "name of a selector",
     "sweep": "name of a sweep",
     "layer": "layer, counted from 0",
+    "published": "folder of the published tables",
 }
 
 
@@ -198,6 +207,8 @@ def _name(config: Config, wildcard: str, value: str) -> Any:
             return Variant.parse(value)
         case "layer":
             return int(value)
+        case "published":
+            return Path(value)
         case "comparison" | "selector" | "sweep":
             section = getattr(config, f"{wildcard}s")
             if value not in section:

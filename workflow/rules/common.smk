@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 from headroom import paths
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
+from headroom.figures import published
 from headroom.identity import digest, key, source_key
 from headroom.plan import batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve

@@ -6,6 +6,11 @@ def sweep_table(wildcards):
     return accuracy(sweep.model, sweep.decoding, sweep.questions)
 
 
+def sweep_graded(wildcards):
+    sweep = CONFIG.sweeps[wildcards.sweep]
+    return graded(sweep.model, sweep.decoding, sweep.questions)
+
+
 def sweep_tables(wildcards):
     return [accuracy(s.model, s.decoding, s.questions) for s in CONFIG.sweeps.values()]
 
@@ -126,9 +131,94 @@ rule curves:
         command("curves", "selector")
 
 
+rule controls:
+    input:
+        sweep_table,
+        sweep_graded,
+    output:
+        [
+            of_run(paths.CONTROLS).format(sweep="{sweep}", table=table, suffix=suffix)
+            for table, suffix in (
+                ("gains", "csv"),
+                ("heads", "csv"),
+                ("spread", "csv"),
+                ("failures", "csv"),
+                ("gains", "tex"),
+            )
+        ],
+        markdown=report(
+            of_run(paths.CONTROLS).format(sweep="{sweep}", table="gains", suffix="md"),
+            caption="../report/controls.rst",
+            category="Tables",
+            labels={"sweep": "{sweep}, controls"},
+        ),
+    log:
+        log_of("controls/{sweep}"),
+    params:
+        settings=sweep_settings,
+    shell:
+        command("controls", "sweep")
+
+
+rule forest:
+    input:
+        of_run(paths.CONTROLS).format(sweep="{sweep}", table="heads", suffix="csv"),
+    output:
+        beside(paths.FOREST),
+        png=report(
+            png(paths.FOREST),
+            caption="../report/forest.rst",
+            category="Figures",
+            labels={"figure": "every head against base, {sweep}"},
+        ),
+    log:
+        log_of("forest/{sweep}"),
+    shell:
+        command("forest", "sweep")
+
+
+PUBLISHED = Path(workflow.basedir) / "config" / "published"
+
+
+rule audit:
+    input:
+        [
+            str(PUBLISHED / name)
+            for name in (
+                published.HEAD_PRUNING,
+                published.COMPRESSION,
+                published.COMPRESSION_SIZES,
+            )
+        ],
+    output:
+        beside(paths.AUDIT),
+        [
+            of_run(paths.AUDIT_TABLE).format(paper=paper, suffix=suffix)
+            for paper in ("sprint", "compression")
+            for suffix in ("csv", "md", "tex")
+        ],
+        png=report(
+            png(paths.AUDIT),
+            caption="../report/audit.rst",
+            category="Figures",
+            labels={"figure": "published gains and chance"},
+        ),
+    log:
+        log_of("audit"),
+    params:
+        folder=str(PUBLISHED),
+        seed=CONFIG.seed,
+    shell:
+        f"{command('audit')} --published {{params.folder:q}}"
+
+
 def reported(wildcards):
     """Return everything that the report of this run shows."""
-    files = []
+    files = beside(paths.AUDIT, "png", "json")
+    files += [
+        of_run(paths.AUDIT_TABLE).format(paper=paper, suffix="csv")
+        for paper in ("sprint", "compression")
+    ]
     if CONFIG.sweeps:
         files += beside(paths.VIOLINS, "png", "json") + beside(
             paths.LEVELS, "png", "json"
@@ -136,6 +226,13 @@ def reported(wildcards):
     for name, sweep in CONFIG.sweeps.items():
         files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
         files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
+        files += [
+            file.format(sweep=name) for file in beside(paths.FOREST, "png", "json")
+        ]
+        files += [
+            of_run(paths.CONTROLS).format(sweep=name, table=table, suffix="csv")
+            for table in ("gains", "heads", "spread", "failures")
+        ]
         for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
             files += [
                 file.format(sweep=name, layer=f"{layer:02d}")

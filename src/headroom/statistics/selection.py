@@ -36,8 +36,20 @@ class HeldOutGain:
     chosen: Float[np.ndarray, " heads"]  # how often each head was chosen; sums to 1
 
 
+def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.ndarray, " heads"]:
+    """Tell which heads cannot be best by chance: their loss costs more than chance explains.
+
+    One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
+    """
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    return stats.binom.cdf(gained, gained + lost, 0.5) < 0.05 / differences.shape[1]
+
+
 def best_gain(
-    differences: Int[np.ndarray, "questions heads"], resamples: int, seed: int
+    differences: Int[np.ndarray, "questions heads"],
+    candidates: Bool[np.ndarray, " heads"],
+    resamples: int,
+    seed: int,
 ) -> BestGain:
     """Hold the best head's gain against its null distribution by joint sign flips.
 
@@ -46,18 +58,18 @@ def best_gain(
 
     The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
     heads: without the denominator the variance of heads that hurt would hide those that help.
-    The expectation is that of the plain gain. A head that surely hurts (one-sided exact binomial
-    test at 5%, Bonferroni over heads) cannot be best by chance and is left out of it.
+    The expectation is that of the plain gain of the candidates; heads that surely hurt should not
+    be among them, for flipped losses look like luck.
 
     Args:
         differences: z_ih − z_i,base.
+        candidates: heads that can be best by chance; if there are none the expectation is NaN.
         resamples: how many sign patterns are drawn.
         seed: decides the patterns.
     """
-    questions, heads = differences.shape
+    questions = len(differences)
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
     scale = 1 / np.sqrt(np.maximum(gained + lost, 1))
-    hurts = stats.binom.cdf(gained, gained + lost, 0.5) < 0.05 / heads
     observed = ((gained - lost) * scale).max()
     flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
     draw = np.random.default_rng(seed)
@@ -67,8 +79,8 @@ def best_gain(
         signs = draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1
         sums = signs @ flipped
         studentised.append((sums * scale.astype(np.float32)).max(axis=1))
-        largest.append(sums[:, ~hurts].max(axis=1) if not hurts.all() else np.zeros(shape[0]))
-    best = np.concatenate(largest) / questions
+        largest.append(sums[:, candidates].max(axis=1, initial=-np.inf))
+    best = np.concatenate(largest) / questions if candidates.any() else np.full(1, np.nan)
     beyond = np.concatenate(studentised) >= observed - 1e-5  # float32 against float64
     p = (1 + beyond.sum()) / (1 + resamples)
     return BestGain(
