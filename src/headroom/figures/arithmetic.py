@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from headroom.figures.listing import listing
+from headroom.figures.listing import listing, rows_of
 from headroom.figures.published import COMPRESSION, COMPRESSION_SIZES
 from headroom.figures.tables import read_csv
 
@@ -79,7 +79,7 @@ def arithmetic(folder: Path) -> pd.DataFrame:
     parts = [read_csv(folder / name, _COLUMNS) for name in (COMPRESSION, COMPRESSION_SIZES)]
     table = pd.concat(parts).drop_duplicates(_COLUMNS[:3])
     rows: list[dict[str, Any]] = []
-    for row in table[table["pruning_ratio_pct"] > 0].itertuples():
+    for row in rows_of(table[table["pruning_ratio_pct"] > 0]):
         encoder, ratio = ENCODERS[row.model], row.pruning_ratio_pct / 100
         flops = encoder.flops_cut(ratio, _LONGEST)
         rows.append(
@@ -114,7 +114,7 @@ def arithmetic_tables(table: pd.DataFrame) -> dict[str, str]:
             "not published" if pd.isna(row.flops) else f"{row.flops:.1f}%",
             f"{row.flops_at_most:.1f}%",
         ]
-        for row in table.itertuples()
+        for row in rows_of(table)
     ]
     text = listing(header, rows, CAPTION, texts=2)
     return {**text, "csv": table.to_csv(index=False, lineterminator="\n", float_format="%.4g")}

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Image
 from matplotlib.patheffects import withStroke
 
 from headroom.figures.drawing import Figure
-from headroom.figures.listing import listing
+from headroom.figures.listing import listing, rows_of
 from headroom.figures.published import SIZES
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import percent, points, signed, wrapped
@@ -84,15 +84,15 @@ def _pairs(part: pd.DataFrame) -> tuple[pd.DataFrame, list[Contested]]:
     rows, layers = [], []
     for layer, cells in pruned.groupby("layer"):
         grid = cells.pivot(index="head", columns="subject", values="accuracy")
-        sizes = np.array([SIZES[subject] for subject in grid])
+        sizes = np.array([SIZES[subject] for subject in grid.columns.astype(str)])
         found = contested(grid.to_numpy(float), sizes)
         layers.append(found)
-        for subject in grid:
+        for subject in grid.columns.astype(str):
             legible = grid[subject].dropna()
             if len(legible) < _LEGIBLE * all_heads or (layer, subject) not in base.index:
                 continue
-            ordinary = grid.loc[found.ordinary, subject].dropna()
-            own, mean = base[layer, subject], ordinary.mean()
+            ordinary = grid[subject][found.ordinary].dropna()
+            own, mean = base.loc[(layer, subject)], ordinary.mean()
             rows.append(
                 {
                     "layer": layer,
@@ -118,7 +118,7 @@ def _summary(
     medians = np.median(best, axis=1)
     weights = read["n"] / read["n"].sum()
     means = mean @ weights.to_numpy()
-    own = float(read["mean_gain"] @ weights)
+    own = float(np.dot(read["mean_gain"], weights))
     low, high = own - np.quantile(means, [0.975, 0.025])
     return {
         "pairs": len(read),
@@ -172,7 +172,7 @@ def audit_tables(found: Audit) -> dict[str, str]:
             percent(row.contested),
             percent(row.common),
         ]
-        for row in found.summary.itertuples()
+        for row in rows_of(found.summary)
     ]
     caption = (
         "The published gains of the best head against chance, in percentage points; brackets are "
@@ -197,7 +197,7 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     axes = image.add_subplot()
     axes.axhline(0, color=colors.ink, linewidth=0.8, zorder=1)
-    for position, row in enumerate(found.summary.itertuples()):
+    for position, row in enumerate(rows_of(found.summary)):
         read = found.pairs[found.pairs["model"] == row.model]
         values = 100 * read["gain"].to_numpy(float)
         _violin(axes, values, position - 0.2, colors.blue)
@@ -224,7 +224,7 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
             _median(axes, x, 100 * value, colors)
     axes.set_xticks(
         range(len(found.summary)),
-        [f"{wrapped(row.model, 18)}\n{row.pairs} pairs" for row in found.summary.itertuples()],
+        [f"{wrapped(row.model, 18)}\n{row.pairs} pairs" for row in rows_of(found.summary)],
     )
     axes.set_xlim(-0.55, len(found.summary) - 0.3)
     axes.tick_params(axis="x", length=0)
@@ -249,7 +249,7 @@ def sentences(summary: pd.DataFrame) -> list[str]:
         f"quantile of chance, where {0.05 * row.pairs:.1f} would be by chance. The mean head is "
         f"{points(row.mean_gain)} points from the base model ({points(row.mean_low)} to "
         f"{points(row.mean_high)})."
-        for row in summary.itertuples()
+        for row in rows_of(summary)
     ]
 
 
@@ -290,8 +290,7 @@ def _legend(image: Image, axes: Axes, colors: Theme) -> None:
 
 def _caption(found: Audit) -> str:
     read = "; ".join(
-        f"{row.model} {row.pairs} pairs ({row.complete} complete)"
-        for row in found.summary.itertuples()
+        f"{row.model} {row.pairs} pairs ({row.complete} complete)" for row in rows_of(found.summary)
     )
     return (
         "The SPRINT paper's Figure 2 from its own Tables 1-4: maximum over heads of accuracy minus "
@@ -307,6 +306,6 @@ def _alt(found: Audit) -> str:
     parts = ". ".join(
         f"{row.model}: published median {points(row.gain)}, by chance {points(row.by_chance)}, "
         f"{row.beyond} of {row.pairs} pairs beyond the 95% quantile"
-        for row in found.summary.itertuples()
+        for row in rows_of(found.summary)
     )
     return f"Violin plots of gains in percentage points, published beside chance alone. {parts}."

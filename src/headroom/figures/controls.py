@@ -153,8 +153,8 @@ def _failures(
 ) -> pd.DataFrame:
     """Return how each variant fails: no answer, truncated, hanging on numerical noise."""
     answers = graded[graded["variant"].isin(names)]
-    margin = answers.pivot(index="question_id", columns="variant", values="margin")
-    margin = margin.loc[z["question_id"], list(names)].to_numpy()
+    wide = answers.pivot(index="question_id", columns="variant", values="margin")
+    margin: np.ndarray = wide.loc[z["question_id"], list(names)].to_numpy()
     changed = _differences(z, names) != 0
     fragile = [
         fragility(margin[:, [index]], changed[:, [index]], noise) for index in range(len(names))

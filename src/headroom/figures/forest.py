@@ -9,6 +9,7 @@ from matplotlib.figure import Figure as Image
 
 from headroom.figures.controls import LEVEL, helping, hurting
 from headroom.figures.drawing import Figure
+from headroom.figures.listing import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import points, short, signed
 
@@ -71,7 +72,7 @@ def _panel(axes: Axes, layer: pd.DataFrame, limits: tuple[float, float], colors:
     axes.grid(visible=True, axis="x")
     axes.grid(visible=False, axis="y")
     axes.tick_params(axis="y", length=0, labelsize=6.5)
-    for row in layer.itertuples():
+    for row in rows_of(layer):
         different = row.q < LEVEL
         color = colors.muted
         if different:

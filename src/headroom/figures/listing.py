@@ -1,6 +1,9 @@
 """A plain table as Markdown and LaTeX: some columns of text, then columns of numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
 
 from headroom.figures.text import latex, markdown
 
@@ -20,8 +23,9 @@ def listing(
     lines = [markdown_row(header), "|" + "---|" * texts + "--:|" * numbers]
     lines += [markdown_row([markdown(cell) for cell in row]) for row in rows]
     head, *body = (" & ".join(latex(cell) for cell in row) + r" \\" for row in [header, *rows])
-    wide = len(header) > 9
-    environment, size = ("sidewaystable", "scriptsize") if wide else ("table", "small")
+    wide = len(header) > 10
+    environment = "sidewaystable" if wide else "table"
+    size = "scriptsize" if len(header) > 9 else "small"
     page = [
         rf"% needs \usepackage{{booktabs{',rotating' if wide else ''}}}",
         rf"\begin{{{environment}}}",
@@ -43,3 +47,8 @@ def listing(
 def markdown_row(cells: Sequence[str]) -> str:
     """Join cells to a row."""
     return f"| {' | '.join(cells)} |"
+
+
+def rows_of(table: pd.DataFrame) -> Iterator[Any]:
+    """Yield the rows of a table as named tuples, whose fields the stubs of pandas do not know."""
+    yield from table.itertuples(index=False)

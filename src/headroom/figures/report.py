@@ -207,7 +207,8 @@ def _audit(config: Config) -> AuditPart:
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     """Return a table's rows; what is missing is None."""
-    return table.astype(object).where(table.notna(), None).to_dict("records")
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in rows]
 
 
 def _selector(config: Config, name: str) -> SelectorPart:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from headroom.figures.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
-from headroom.figures.listing import listing
+from headroom.figures.listing import listing, rows_of
 from headroom.figures.tables import read_csv
 from headroom.figures.text import percent, points, short
 from headroom.statistics.repetition import loops
@@ -89,7 +89,7 @@ def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> l
             f"of these gains {'is' if real < 2 else 'are'} beyond chance (sign flips, q < {LEVEL})."
         )
     held_out = overall.dropna(subset="held_out")
-    for row in held_out.itertuples():
+    for row in rows_of(held_out):
         shown = "no gain is shown"
         if row.low > 0 or row.high < 0:
             shown = "a gain" if row.low > 0 else "a loss"
@@ -110,7 +110,7 @@ def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> l
         f"Among the {row.heads} {HARMLESS}, accuracy differs by {100 * row.spread:.1f} points "
         f"(standard deviation) where noise alone gives {100 * row.noise:.1f}: "
         f"{percent(row.share)} of the variance is more than noise (Cochran's Q, {_p(row.p)})."
-        for row in spread[spread["of"] == HARMLESS].itertuples()
+        for row in rows_of(spread[spread["of"] == HARMLESS])
     ]
     sentences.append(
         f"{percent(float(tested['fragile'].mean()))} of all outcomes hang on a logit margin that "
@@ -131,7 +131,7 @@ def failures(heads: pd.DataFrame, answers: Mapping[str, Path]) -> pd.DataFrame:
     """
     base = heads[heads["variant"] == str(BASE)]
     chosen = pd.concat([base, hurting(heads).head(_SHOWN)], ignore_index=True)
-    looping = [_looping(answers[name]) for name in chosen["variant"]]
+    looping = pd.Series([_looping(answers[name]) for name in chosen["variant"]], dtype=float)
     return chosen.assign(loops=looping)[list(FAILURES)]
 
 
@@ -152,7 +152,7 @@ def gains_table(gains: pd.DataFrame, sweep: str) -> dict[str, str]:
             f"{_or_dash(row.low)} to {_or_dash(row.high)}",
             _or_dash(row.curse),
         ]
-        for row in gains.itertuples()
+        for row in rows_of(gains)
     ]
     return listing(header, rows, f"{sweep}: {GAINS_CAPTION}", texts=1)
 
