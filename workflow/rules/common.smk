@@ -24,6 +24,9 @@ def checked(values):
     return resolved
 
 
+if workflow.cores == 0:  # Snakemake would wait for ever
+    raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
+
 CONFIG = checked(config)
 RUN = CONFIG.run
 BATCHES = batches(CONFIG)
