@@ -24,7 +24,8 @@ def checked(values):
     return resolved
 
 
-if workflow.resource_settings.cores == 0:  # Snakemake would wait for ever
+CORES = workflow.resource_settings.cores
+if CORES == 0:  # Snakemake would wait for ever
     raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
 
 CONFIG = checked(config)

@@ -20,12 +20,6 @@ rule generate:
         command("generate", "model", "decoding", "questions", "variant")
 
 
-def answers(wildcards):
-    names = [KEYS[f"{kind}s"][wildcards[kind]] for kind in ("model", "decoding")]
-    names.append(KEYS["questions"][wildcards.questions])
-    return find_batch(CONFIG, *names).answers(CONFIG)
-
-
 rule grade:
     input:
         answers=answers,
@@ -35,27 +29,11 @@ rule grade:
         accuracy=of_run(paths.ACCURACY),
     log:
         log_of("grade/{model}/{decoding}/{questions}"),
-    threads: workflow.cores or 1
+    threads: CORES or 1
     params:
         grading=CONFIG.grading,
     shell:
         command("grade", "model", "decoding", "questions")
-
-
-def compared(wildcards):
-    comparison = CONFIG.comparisons[wildcards.comparison]
-    keys = {
-        "model": key(CONFIG, "models", comparison.model),
-        "questions": key(CONFIG, "questions", comparison.questions),
-        "variant": "base",
-    }
-    return [
-        paths.QUESTIONS.format(**keys),
-        *(
-            paths.ANSWERS.format(decoding=key(CONFIG, "decodings", decoding), **keys)
-            for decoding in comparison.decodings
-        ),
-    ]
 
 
 rule compare:
