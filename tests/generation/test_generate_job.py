@@ -44,6 +44,7 @@ def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Pa
     values = config.parse(
         {
             "run": "tiny",
+            "engine": "inline",
             "models": {
                 "tiny": {
                     "source": str(model_folder),
@@ -161,7 +162,7 @@ def test_a_larger_draw_takes_over_finished_answers(
 
 def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     large, _ = run(run_config, "large")
-    monkeypatch.setattr("headroom.models.load.load_model", forbid_loading)
+    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     small, record = run(run_config, "small")
     assert as_lists(small) == as_lists(large[large["question_id"] < "q4"])
     assert record["reused"] == record["answers"] == 4
@@ -172,7 +173,7 @@ def test_answers_of_another_split_variant_or_decoding_are_not_taken_over(
     run_config: Config, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     run(run_config, "large")
-    monkeypatch.setattr("headroom.models.load.load_model", forbid_loading)
+    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     with pytest.raises(AssertionError, match="was loaded"):
         run(
             run_config,
