@@ -50,7 +50,7 @@ class Worker:
             Request(question, prompts[question], variant, sample)
             for variant, (question, sample) in unit.requests
         ]
-        for found in self._engine(unit).run(requests):
+        for found in self._engine(unit).run(requests, unit.base):
             yield (
                 found.request.variant,
                 {
