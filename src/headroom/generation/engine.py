@@ -28,6 +28,7 @@ from headroom.errors import ModelError
 from headroom.generation.batch import Batch
 from headroom.generation.cache import RowStates
 from headroom.generation.forward import Forward
+from headroom.generation.linear import onednn_linear
 from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verifier
@@ -56,6 +57,8 @@ class Statistics:
     """Tokens of all answers."""
     accepted: int = 0
     """Of these, tokens that verification took over from a draft."""
+    whole: int = 0
+    """Answers whose verification ran through the whole model: it cannot be entered in between."""
     verify_seconds: float = 0.0
     decode_seconds: float = 0.0
 
@@ -183,7 +186,8 @@ class Engine:
 
     def _answer(self, plan: _Plan, drafts: dict[Prompt, Sequence[int]]) -> Iterator[Answer]:
         """Work a plan off; `drafts` takes the base answers found."""
-        with HeadMasks(self._loaded.model, self._loaded.geometry) as masks:
+        model = self._loaded.model
+        with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = Forward(self._loaded, masks)
             batch = Batch(forward, self._decoding, self._batch_size)
             verifier = Verifier(forward, self._batch_size)
@@ -205,6 +209,7 @@ class Engine:
                     answers = verified.answers
                     self.statistics.accepted += verified.accepted
                     self.statistics.unchanged += verified.unchanged
+                    self.statistics.whole += verified.whole
                 elif len(batch):
                     answers = batch.step()
                 else:
