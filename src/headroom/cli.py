@@ -205,7 +205,11 @@ def _name(config: Config, wildcard: str, value: Any) -> Any:
             return int(value)
         case "cores":
             usable = len(os.sched_getaffinity(0))
-            return min(int(value or usable), usable)
+            if value is None:
+                return usable
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigError(f"--cores {value!r} is not a number of cores; give 1 or more")
+            return min(int(value), usable)
         case "comparison" | "selector" | "sweep":
             section = getattr(config, f"{wildcard}s")
             if value not in section:
