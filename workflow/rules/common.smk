@@ -7,6 +7,7 @@ from snakemake.exceptions import WorkflowError
 from headroom import paths
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
+from headroom.generation.client import stop as stop_engines
 from headroom.identity import digest, key, source_key
 from headroom.plan import batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve
@@ -59,7 +60,12 @@ onstart:
 
 
 onsuccess:
+    stop_engines()
     print(f"Done. Open {of_run(paths.REPORT)}", file=sys.stderr)
+
+
+onerror:
+    stop_engines()
 
 
 wildcard_constraints:

@@ -18,6 +18,7 @@ rule generate:
         ),
     shell:
         command("generate", "model", "decoding", "questions", "variant")
+        + " --cores {workflow.cores}"
 
 
 rule grade:
