@@ -25,13 +25,12 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
-from headroom.generation.batch import Batch
-from headroom.generation.cache import RowStates
 from headroom.generation.forward import Forward
+from headroom.generation.lanes import Lanes
 from headroom.generation.linear import onednn_linear
 from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import uniforms
-from headroom.generation.verify import Verifier
+from headroom.generation.verify import Drafted, Verified, Verifier
 from headroom.models.load import LoadedModel
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
@@ -39,9 +38,6 @@ from headroom.variants import BASE, Variant
 __all__ = ["Answer", "Engine", "Request", "Statistics"]
 
 _LOG = logging.getLogger(__name__)
-
-_REFILL = 8
-"""Prompts are prefilled when one row in this many is free: few at a time are dear."""
 
 Prompt = tuple[int, ...]
 
@@ -69,9 +65,9 @@ class _Plan:
 
     groups: deque[list[Request]] = field(default_factory=deque)
     """To be decoded from the prompt on, prefilled together; longest prompts first."""
-    drafted: deque[tuple[Prompt, list[Request]]] = field(default_factory=deque)
+    drafted: deque[Drafted] = field(default_factory=deque)
     """Pruned variants of questions whose base answer is known."""
-    waiting: dict[Prompt, list[Request]] = field(default_factory=dict)
+    waiting: dict[Prompt, list[Row]] = field(default_factory=dict)
     """Pruned variants of questions whose base answer is among `groups`."""
 
 
@@ -165,7 +161,7 @@ class Engine:
         groups: list[list[Request]] = []
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
             base = variants.pop(BASE, [])
-            pruned = [request for group in variants.values() for request in group]
+            pruned = [self._row(request) for group in variants.values() for request in group]
             if base:
                 groups.append(base)
             if not self._decoding.greedy:
@@ -173,10 +169,10 @@ class Engine:
             elif not pruned:
                 continue
             elif prompt in drafts:
-                plan.drafted.append((prompt, pruned))
+                plan.drafted.append(Drafted(drafts[prompt], pruned))
             elif base or len(variants) > 1:
                 if not base:
-                    groups.append([Request(pruned[0].question_id, prompt)])
+                    groups.append([Request(pruned[0].request.question_id, prompt)])
                 plan.waiting[prompt] = pruned
             else:
                 groups += variants.values()
@@ -189,29 +185,21 @@ class Engine:
         model = self._loaded.model
         with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = Forward(self._loaded, masks)
-            batch = Batch(forward, self._decoding, self._batch_size)
+            lanes = Lanes(forward, self._decoding, self._batch_size)
             verifier = Verifier(forward, self._batch_size)
-            ready: deque[tuple[Row, RowStates]] = deque()
             while True:
                 begin = time.perf_counter()
                 verifying = False
-                if ready and batch.free:
-                    count = min(len(ready), batch.free)
-                    batch.resume(*zip(*(ready.popleft() for _ in range(count)), strict=True))
-                    answers = []
-                elif entering := self._take(plan.groups, batch):
-                    answers = batch.enter(entering)
-                elif plan.drafted and batch.free:
+                if entering := self._take(plan.groups, lanes):
+                    answers = lanes.enter(entering)
+                elif plan.drafted and lanes.hungry():
                     verifying = True
-                    prompt, requests = plan.drafted.popleft()
-                    verified = verifier.verify(drafts[prompt], [self._row(r) for r in requests])
-                    ready.extend(zip(verified.rows, verified.states, strict=True))
+                    verified = verifier.verify(plan.drafted)
+                    lanes.resume(verified.rows, verified.states)
                     answers = verified.answers
-                    self.statistics.accepted += verified.accepted
-                    self.statistics.unchanged += verified.unchanged
-                    self.statistics.whole += verified.whole
-                elif len(batch):
-                    answers = batch.step()
+                    self._count(verified)
+                elif lanes:
+                    answers = lanes.step()
                 else:
                     return
                 seconds = time.perf_counter() - begin
@@ -223,19 +211,23 @@ class Engine:
                     prompt = answer.request.prompt
                     if prompt in plan.waiting and answer.request.variant.is_base:
                         drafts[prompt] = answer.token_ids
-                        plan.drafted.append((prompt, plan.waiting.pop(prompt)))
+                        rows = plan.waiting.pop(prompt)
+                        plan.drafted.append(Drafted(answer.token_ids, rows))
                 yield from answers
 
-    def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
-        """Take whole groups from the queue, if enough of the batch is free."""
-        free = batch.free
+    def _take(self, groups: deque[list[Request]], lanes: Lanes) -> list[list[Row]]:
+        """Take whole groups from the queue, as many as may enter."""
         taken: list[list[Row]] = []
-        if len(batch) and free < self._batch_size / _REFILL:
-            return taken
+        free = lanes.room_for(len(groups[0][0].prompt)) if groups else 0
         while groups and len(groups[0]) <= free:
             free -= len(groups[0])
             taken.append([self._row(request) for request in groups.popleft()])
         return taken
+
+    def _count(self, verified: Verified) -> None:
+        self.statistics.accepted += verified.accepted
+        self.statistics.unchanged += verified.unchanged
+        self.statistics.whole += verified.whole
 
     def _row(self, request: Request) -> Row:
         limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
