@@ -90,6 +90,14 @@ _RULES = (
         ("sweep", "layer"),
     ),
     _Rule("curves", "Draw Pass@N of a selector.", "figures.job:draw_curves", ("selector",)),
+    _Rule(
+        "controls",
+        "Hold the gains of a sweep against chance.",
+        "figures.job:write_controls",
+        ("sweep",),
+    ),
+    _Rule("forest", "Draw every head of a sweep.", "figures.job:draw_forest", ("sweep",)),
+    _Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
     _Rule("report", "Write the report of a run.", "figures.job:write_report"),
 )
 
@@ -105,6 +113,7 @@ _HELP = {
     "sweep": "name of a sweep",
     "layer": "layer, counted from 0",
     "cores": "how many CPU cores an engine may use (default: all that this process may)",
+    "published": "folder of the published tables",
 }
 
 
@@ -210,6 +219,8 @@ def _name(config: Config, wildcard: str, value: Any) -> Any:
             if not value.isdecimal() or int(value) < 1:
                 raise ConfigError(f"--cores {value!r} is not a number of cores; give 1 or more")
             return min(int(value), usable)
+        case "published":
+            return Path(value)
         case "comparison" | "selector" | "sweep":
             section = getattr(config, f"{wildcard}s")
             if value not in section:

@@ -8,6 +8,7 @@ from headroom import paths
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
 from headroom.generation.client import stop as stop_engines
+from headroom.figures import published
 from headroom.identity import digest, key, source_key
 from headroom.plan import batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve
@@ -31,6 +32,7 @@ if CORES == 0:  # Snakemake would wait for ever
 
 CONFIG = checked(config)
 RUN = CONFIG.run
+PUBLISHED = Path(workflow.basedir) / "config" / "published"
 BATCHES = batches(CONFIG)
 KEYS = {
     kind: {key(CONFIG, kind, name): name for name in getattr(CONFIG, kind)}

@@ -96,6 +96,84 @@ rule curves:
         command("curves", "selector")
 
 
+rule controls:
+    input:
+        sweep_table,
+        sweep_graded,
+    output:
+        [
+            of_run(paths.CONTROLS).format(sweep="{sweep}", table=table, suffix=suffix)
+            for table, suffix in (
+                ("gains", "csv"),
+                ("heads", "csv"),
+                ("spread", "csv"),
+                ("failures", "csv"),
+                ("gains", "tex"),
+            )
+        ],
+        markdown=report(
+            of_run(paths.CONTROLS).format(sweep="{sweep}", table="gains", suffix="md"),
+            caption="../report/controls.rst",
+            category="Tables",
+            labels={"sweep": "{sweep}, controls"},
+        ),
+    log:
+        log_of("controls/{sweep}"),
+    params:
+        settings=sweep_settings,
+    shell:
+        command("controls", "sweep")
+
+
+rule forest:
+    input:
+        of_run(paths.CONTROLS).format(sweep="{sweep}", table="heads", suffix="csv"),
+    output:
+        beside(paths.FOREST),
+        png=report(
+            png(paths.FOREST),
+            caption="../report/forest.rst",
+            category="Figures",
+            labels={"figure": "every head against base, {sweep}"},
+        ),
+    log:
+        log_of("forest/{sweep}"),
+    shell:
+        command("forest", "sweep")
+
+
+rule audit:
+    input:
+        [
+            str(PUBLISHED / name)
+            for name in (
+                published.HEAD_PRUNING,
+                published.COMPRESSION,
+                published.COMPRESSION_SIZES,
+            )
+        ],
+    output:
+        beside(paths.AUDIT),
+        [
+            of_run(paths.AUDIT_TABLE).format(paper=paper, suffix=suffix)
+            for paper in ("sprint", "compression")
+            for suffix in ("csv", "md", "tex")
+        ],
+        png=report(
+            png(paths.AUDIT),
+            caption="../report/audit.rst",
+            category="Figures",
+            labels={"figure": "published gains and chance"},
+        ),
+    log:
+        log_of("audit"),
+    params:
+        folder=lambda wildcards, input: Path(input[0]).parent,
+        seed=CONFIG.seed,
+    shell:
+        f"{command('audit')} --published {{params.folder:q}}"
+
+
 rule comparison_table:
     input:
         of_run(paths.COMPARISON).replace("{suffix}", "csv"),

@@ -108,9 +108,18 @@ def beside(template, *suffixes):
     return [of_run(template).replace("{suffix}", suffix) for suffix in suffixes]
 
 
+def sweep_graded(wildcards):
+    sweep = CONFIG.sweeps[wildcards.sweep]
+    return graded(sweep.model, sweep.decoding, sweep.questions)
+
+
 def reported(wildcards):
     """Return everything that the report of this run shows."""
-    files = []
+    files = beside(paths.AUDIT, "png", "json")
+    files += [
+        of_run(paths.AUDIT_TABLE).format(paper=paper, suffix="csv")
+        for paper in ("sprint", "compression")
+    ]
     if CONFIG.sweeps:
         files += beside(paths.VIOLINS, "png", "json") + beside(
             paths.LEVELS, "png", "json"
@@ -118,6 +127,13 @@ def reported(wildcards):
     for name, sweep in CONFIG.sweeps.items():
         files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
         files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
+        files += [
+            file.format(sweep=name) for file in beside(paths.FOREST, "png", "json")
+        ]
+        files += [
+            of_run(paths.CONTROLS).format(sweep=name, table=table, suffix="csv")
+            for table in ("gains", "heads", "spread", "failures")
+        ]
         for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
             files += [
                 file.format(sweep=name, layer=f"{layer:02d}")

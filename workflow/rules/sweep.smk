@@ -10,6 +10,9 @@ rule generate:
     log:
         log_of("generate/{model}/{decoding}/{questions}/{variant}"),
     resources:
+        # How many cores the engine may use that answers for all jobs; a resource, not a param, so
+        # that another number of cores reruns nothing.
+        engine_cores=CORES or 1,
         mem_mb=lambda wildcards, attempt: int(
             attempt * (4000 + 2500 * gigabytes(wildcards))
         ),
@@ -18,7 +21,7 @@ rule generate:
         ),
     shell:
         command("generate", "model", "decoding", "questions", "variant")
-        + " --cores {workflow.cores}"
+        + " --cores {resources.engine_cores}"
 
 
 rule grade:
