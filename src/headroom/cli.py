@@ -62,7 +62,7 @@ _RULES = (
         "generate",
         "Answer a question set with one model variant.",
         "generation.job:run",
-        ("model", "decoding", "questions", "variant"),
+        ("model", "decoding", "questions", "variant", "cores"),
     ),
     _Rule(
         "grade",
@@ -112,6 +112,7 @@ _HELP = {
     "selector": "name of a selector",
     "sweep": "name of a sweep",
     "layer": "layer, counted from 0",
+    "cores": "how many CPU cores an engine may use (default: all that this process may)",
     "published": "folder of the published tables",
 }
 
@@ -162,8 +163,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, required=True, help="config file of the run")
         command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
         for wildcard in rule.wildcards:
-            command.add_argument(f"--{wildcard}", required=True, help=_HELP[wildcard])
+            optional = wildcard == "cores"
+            command.add_argument(f"--{wildcard}", required=not optional, help=_HELP[wildcard])
         command.set_defaults(handler=_call, rule=rule)
+    command = commands.add_parser("engine", help="Show or stop the engines of this folder.")
+    command.add_argument("action", choices=["status", "stop"])
+    command.set_defaults(handler=_engine)
     return parser
 
 
@@ -182,7 +187,7 @@ def _set_up_logging(log: Path | None) -> None:
         _LOG.addHandler(file)
 
 
-def _call(config: Path, rule: _Rule, **wildcards: str) -> None:
+def _call(config: Path, rule: _Rule, **wildcards: str | None) -> None:
     """Call a rule's function with the config names that its wildcards, keys, stand for."""
     if not rule.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -193,7 +198,7 @@ def _call(config: Path, rule: _Rule, **wildcards: str) -> None:
     getattr(importlib.import_module(f"headroom.{module}"), attribute)(loaded, *names)
 
 
-def _name(config: Config, wildcard: str, value: str) -> Any:
+def _name(config: Config, wildcard: str, value: Any) -> Any:
     match wildcard:
         case "model":
             return name_of(config, "models", value)
@@ -207,6 +212,13 @@ def _name(config: Config, wildcard: str, value: str) -> Any:
             return Variant.parse(value)
         case "layer":
             return int(value)
+        case "cores":
+            usable = len(os.sched_getaffinity(0))
+            if value is None:
+                return usable
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigError(f"--cores {value!r} is not a number of cores; give 1 or more")
+            return min(int(value), usable)
         case "published":
             return Path(value)
         case "comparison" | "selector" | "sweep":
@@ -232,6 +244,21 @@ def _plan(config: Path) -> None:
     from headroom.resolve import resolve
 
     print(describe(resolve(load(config))))
+
+
+def _engine(action: str) -> None:
+    from headroom.generation.client import status, stop
+
+    if action == "stop":
+        print(f"{stop()} engines stopped")
+        return
+    engines = status()
+    for engine in engines:
+        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**engine))
+        for batch, (done, total) in engine["batches"].items():
+            print(f"  {batch}: {done} of {total} answers")
+    if not engines:
+        print("no engine runs in this folder")
 
 
 if __name__ == "__main__":

@@ -1,30 +1,6 @@
 # Tables, figures and the report.
 
 
-def sweep_table(wildcards):
-    sweep = CONFIG.sweeps[wildcards.sweep]
-    return accuracy(sweep.model, sweep.decoding, sweep.questions)
-
-
-def sweep_graded(wildcards):
-    sweep = CONFIG.sweeps[wildcards.sweep]
-    return graded(sweep.model, sweep.decoding, sweep.questions)
-
-
-def sweep_tables(wildcards):
-    return [accuracy(s.model, s.decoding, s.questions) for s in CONFIG.sweeps.values()]
-
-
-def sweep_settings(wildcards):
-    return digest(CONFIG.sweeps[wildcards.sweep].model_dump(mode="json"))
-
-
-def all_sweep_settings(wildcards):
-    return digest(
-        {name: s.model_dump(mode="json") for name, s in CONFIG.sweeps.items()}
-    )
-
-
 rule table:
     input:
         sweep_table,
@@ -43,17 +19,6 @@ rule table:
         settings=sweep_settings,
     shell:
         command("table", "sweep")
-
-
-def png(template):
-    """Return the figure that the workflow's report shows."""
-    return of_run(template).replace("{suffix}", "png")
-
-
-def beside(template, *suffixes):
-    """Return the files that a figure's job makes beside its PNG, or those with given suffixes."""
-    suffixes = suffixes or ("pdf", "svg", "dark.svg", "csv", "json")
-    return [of_run(template).replace("{suffix}", suffix) for suffix in suffixes]
 
 
 rule violins:
@@ -177,9 +142,6 @@ rule forest:
         command("forest", "sweep")
 
 
-PUBLISHED = Path(workflow.basedir) / "config" / "published"
-
-
 rule audit:
     input:
         [
@@ -206,46 +168,10 @@ rule audit:
     log:
         log_of("audit"),
     params:
-        folder=str(PUBLISHED),
+        folder=lambda wildcards, input: Path(input[0]).parent,
         seed=CONFIG.seed,
     shell:
         f"{command('audit')} --published {{params.folder:q}}"
-
-
-def reported(wildcards):
-    """Return everything that the report of this run shows."""
-    files = beside(paths.AUDIT, "png", "json")
-    files += [
-        of_run(paths.AUDIT_TABLE).format(paper=paper, suffix="csv")
-        for paper in ("sprint", "compression")
-    ]
-    if CONFIG.sweeps:
-        files += beside(paths.VIOLINS, "png", "json") + beside(
-            paths.LEVELS, "png", "json"
-        )
-    for name, sweep in CONFIG.sweeps.items():
-        files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
-        files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
-        files += [
-            file.format(sweep=name) for file in beside(paths.FOREST, "png", "json")
-        ]
-        files += [
-            of_run(paths.CONTROLS).format(sweep=name, table=table, suffix="csv")
-            for table in ("gains", "heads", "spread", "failures")
-        ]
-        for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
-            files += [
-                file.format(sweep=name, layer=f"{layer:02d}")
-                for file in beside(paths.HEATMAP, "png", "json")
-            ]
-    for name in CONFIG.selectors:
-        figures = beside(paths.PASS_AT_N, "png", "json")
-        results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
-        files += [file.format(selector=name) for file in figures]
-        files += [of_run(template).format(selector=name) for template in results]
-    for name in CONFIG.comparisons:
-        files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
-    return files
 
 
 rule comparison_table:
