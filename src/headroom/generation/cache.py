@@ -10,8 +10,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 from transformers.cache_utils import Cache, DynamicLayer
+
+RowStates = Sequence[tuple[Tensor, Tensor]]
+"""Keys and values of one row, layer by layer, [kv_heads, tokens, head_dim] each."""
 
 _SPARE_COLUMNS = 64
 """Fewest columns allocated beyond those in use."""
@@ -20,13 +22,12 @@ _SPARE_COLUMNS = 64
 class _SlotLayer(DynamicLayer):
     """Keys and values of one layer, [slots, kv_heads, columns, head_dim] each."""
 
-    def __init__(self, cache: "SlotCache", like: DynamicLayer) -> None:
+    def __init__(self, cache: "SlotCache", keys: Tensor, values: Tensor) -> None:
         super().__init__()
-        assert like.keys is not None and like.values is not None
         self._cache = cache
-        self.keys = like.keys.new_zeros(0)
-        self.values = like.values.new_zeros(0)
-        self._shapes = [(s.shape[1], s.shape[3]) for s in (like.keys, like.values)]
+        self.keys = keys.new_zeros(0)
+        self.values = values.new_zeros(0)
+        self._shapes = [(states.shape[0], states.shape[2]) for states in (keys, values)]
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple:
@@ -58,9 +59,9 @@ class _SlotLayer(DynamicLayer):
 class SlotCache(Cache):
     """Keys and values of at most `slots` rows; rows are numbered without holes."""
 
-    def __init__(self, like: DynamicCache, slots: int) -> None:
-        """Make an empty cache with layers of the same kind as those of a filled one."""
-        super().__init__(layers=[_SlotLayer(self, layer) for layer in like.layers])
+    def __init__(self, like: RowStates, slots: int) -> None:
+        """Make an empty cache for rows like one that is at hand."""
+        super().__init__(layers=[_SlotLayer(self, keys, values) for keys, values in like])
         self._slots = slots
         self._columns = 0
         self.starts: list[int] = []  # first column of each row
@@ -72,23 +73,17 @@ class SlotCache(Cache):
         columns = torch.arange(self.begin, self.end + 1, device=device)
         return columns >= torch.tensor(self.starts, device=device)[:, None]
 
-    def insert(self, prefilled: DynamicCache, rows: Sequence[int], lengths: Sequence[int]) -> None:
-        """Append rows of another cache, which is left-padded.
-
-        Args:
-            prefilled: the other cache.
-            rows: which of its rows; one may come several times.
-            lengths: how many of its last columns belong to each of these rows.
-        """
-        width = prefilled.get_seq_length()
-        if self.end < width or not self.starts:
-            self._resize(width)
-        new = slice(len(self.starts), len(self.starts) + len(rows))
-        for layer, source in zip(self.layers, prefilled.layers, strict=True):
-            index = torch.tensor(rows, device=source.keys.device)
-            layer.keys[new, :, self.end - width : self.end] = source.keys[index]
-            layer.values[new, :, self.end - width : self.end] = source.values[index]
-        self.starts += [self.end - length for length in lengths]
+    def insert(self, rows: Sequence[RowStates]) -> None:
+        """Append rows."""
+        lengths = [row[0][0].shape[1] for row in rows]
+        if self.end < max(lengths) or not self.starts:
+            self._resize(max(lengths))
+        for row, length in zip(rows, lengths, strict=True):
+            slot, columns = len(self.starts), slice(self.end - length, self.end)
+            for layer, (keys, values) in zip(self.layers, row, strict=True):
+                layer.keys[slot, :, columns] = keys
+                layer.values[slot, :, columns] = values
+            self.starts.append(columns.start)
         self.begin = min(self.starts)
 
     def advance(self) -> None:

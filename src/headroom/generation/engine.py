@@ -1,79 +1,75 @@
-"""The engine: requests in, answers out, with rows that come and go (continuous batching).
+"""The engine: requests in, answers out; a sweep of many heads costs little above its base.
 
 Rows of different variants share a batch: each carries its own head mask. A finished row leaves at
-once; waiting requests enter when an eighth of the batch is free, longest prompts first, so that
-prompts prefilled together are about equally long. Requests with the same prompt and variant (the
-samples of a question) are prefilled once. In fp32 tokens equal those of `transformers.generate`
-with the head's weights zeroed; sampled tokens do not depend on the batch (see `sampling`).
+once, a waiting one takes its place (continuous batching). Requests with the same prompt and variant
+(the samples of a question) are prefilled once. In greedy decoding, the base model answers first,
+and its answer is verified for every pruned variant instead of decoding it again (see `verify`);
+decoding goes on from the first token that differs. In fp32 tokens equal those of
+`transformers.generate` with the head's weights zeroed; sampled tokens do not depend on the batch
+(see `sampling`).
 """
 
 import gc
-import inspect
 import logging
-import math
 import sys
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+import time
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
-from torch import Tensor
 from transformers import DynamicCache
-from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
-from headroom.generation.cache import SlotCache
-from headroom.generation.sampling import greedy, margins, sample, uniforms
+from headroom.generation.batch import Batch
+from headroom.generation.cache import RowStates
+from headroom.generation.forward import Forward
+from headroom.generation.requests import Answer, Request, Row
+from headroom.generation.sampling import uniforms
+from headroom.generation.verify import Verifier
 from headroom.models.load import LoadedModel
-from headroom.models.masks import HeadMasks, variant_masks
+from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
+
+__all__ = ["Answer", "Engine", "Request", "Statistics"]
 
 _LOG = logging.getLogger(__name__)
 
-StopReason = Literal["eos", "length"]
-
 _REFILL = 8
-"""New rows enter when one row in this many is free: prefilling few at a time is dear."""
+"""Prompts are prefilled when one row in this many is free: few at a time are dear."""
 
-
-@dataclass(frozen=True)
-class Request:
-    """A question to be answered by a variant."""
-
-    question_id: str
-    prompt: tuple[int, ...]
-    """Token ids."""
-    variant: Variant = BASE
-    sample: int = 0
-    """Which of several samples of the question; 0 for greedy decoding."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An answer to a request."""
-
-    request: Request
-    token_ids: tuple[int, ...]
-    """Without the end of sequence."""
-    stop_reason: StopReason
-    margin: float
-    """Smallest gap between the best and the second-best logit, the end's included."""
+Prompt = tuple[int, ...]
 
 
 @dataclass
-class _Row:
-    """A request that is being answered."""
+class Statistics:
+    """What an engine has done so far."""
 
-    request: Request
-    limit: int  # of new tokens
-    uniforms: np.ndarray  # one for each new token; none if decoding is greedy
-    tokens: list[int] = field(default_factory=list)
-    margin: float = math.inf
+    answers: int = 0
+    unchanged: int = 0
+    """Answers of pruned variants that verification found equal to the draft."""
+    kept: int = 0
+    """Tokens of all answers."""
+    accepted: int = 0
+    """Of these, tokens that verification took over from a draft."""
+    verify_seconds: float = 0.0
+    decode_seconds: float = 0.0
+
+
+@dataclass
+class _Plan:
+    """What is left to do."""
+
+    groups: deque[list[Request]] = field(default_factory=deque)
+    """To be decoded from the prompt on, prefilled together; longest prompts first."""
+    drafted: deque[tuple[Prompt, list[Request]]] = field(default_factory=deque)
+    """Pruned variants of questions whose base answer is known."""
+    waiting: dict[Prompt, list[Request]] = field(default_factory=dict)
+    """Pruned variants of questions whose base answer is among `groups`."""
 
 
 class Engine:
@@ -84,7 +80,7 @@ class Engine:
         decoding: how tokens are chosen, and how many at most. An answer also ends where the
             model's positions end. Other settings of the model's `generation_config`, such as a
             repetition penalty, do not apply.
-        batch_size: most rows decoded together. Halved when GPU memory runs out.
+        batch_size: most rows decoded, or verified, together. Halved when GPU memory runs out.
 
     Raises:
         ModelError: the model keeps a recurrent state, or its rotary frequencies depend on the
@@ -99,23 +95,42 @@ class Engine:
         self._decoding = decoding
         self._batch_size = batch_size
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
+        self.statistics = Statistics()
 
-    def run(self, requests: Iterable[Request]) -> Iterator[Answer]:
+    def run(
+        self,
+        requests: Iterable[Request],
+        base_answers: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> Iterator[Answer]:
         """Answer requests; answers come as they finish, in no particular order.
+
+        Hand over all variants of a question at once: that is what makes a sweep cheap. A question
+        asked of two pruned variants or more has its base answer found first, requested or not.
+
+        Args:
+            requests: each is answered once.
+            base_answers: token ids of base answers that are known already, without the end of
+                sequence, by question. They serve as drafts: a wrong one costs time, never a token.
 
         Raises:
             ModelError: a prompt that the model has no positions for, a head that it does not
                 have, or too little memory for a single row.
         """
-        waiting = self._queue(requests)
-        while waiting:
-            rows: list[_Row] = []
+        pending = Counter(requests)
+        drafts: dict[Prompt, Sequence[int]] = {}
+        for request in pending:
+            self._check(request)
+            if self._decoding.greedy and request.question_id in base_answers:
+                drafts[request.prompt] = base_answers[request.question_id]
+        while pending:
             try:
-                with HeadMasks(self._loaded.model, self._loaded.geometry) as masks:
-                    batch = _Batch(self._loaded, self._decoding, self._batch_size, masks, rows)
-                    while waiting or rows:
-                        entering = self._take(waiting, len(rows))
-                        yield from batch.enter(entering) if entering else batch.step()
+                for answer in self._answer(self._plan(pending.elements(), drafts), drafts):
+                    if answer.request in pending:
+                        pending -= Counter([answer.request])
+                        self.statistics.answers += 1
+                        self.statistics.kept += len(answer.token_ids)
+                        yield answer
+                return
             except torch.OutOfMemoryError as error:
                 if self._batch_size == 1:
                     raise ModelError(
@@ -123,168 +138,108 @@ class Engine:
                         "max_new_tokens, use dtype bfloat16, or spread the model over several "
                         "GPUs with device: balanced"
                     ) from error
-            if rows:
-                # Out of memory. The unfinished start again from their prompts: answers do not
-                # depend on the batch, so nothing but time is lost.
-                del batch
-                gc.collect()
-                torch.cuda.empty_cache()
-                self._batch_size //= 2
-                _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
-                waiting = self._queue([*(row.request for row in rows), *chain(*waiting)])
+            # The unfinished start again from their prompts: answers do not depend on the batch,
+            # so nothing but time is lost.
+            gc.collect()
+            torch.cuda.empty_cache()
+            self._batch_size //= 2
+            _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
 
-    def _queue(self, requests: Iterable[Request]) -> deque[list[Request]]:
-        """Gather requests with the same prompt and variant, longest prompts first."""
-        groups: dict[tuple[tuple[int, ...], Variant], list[Request]] = {}
+    def _check(self, request: Request) -> None:
+        self._loaded.geometry.check(request.variant)
+        if not 0 < len(request.prompt) < self._positions:
+            raise ModelError(
+                f"the prompt of question {request.question_id!r} has {len(request.prompt)} "
+                f"tokens; the model takes 1 to {self._positions - 1}: leave this question "
+                f"out, or use a model with more positions"
+            )
+
+    def _plan(self, requests: Iterable[Request], drafts: Mapping[Prompt, Sequence[int]]) -> _Plan:
+        questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
-            self._loaded.geometry.check(request.variant)
-            if not 0 < len(request.prompt) < self._positions:
-                raise ModelError(
-                    f"the prompt of question {request.question_id!r} has {len(request.prompt)} "
-                    f"tokens; the model takes 1 to {self._positions - 1}: leave this question "
-                    f"out, or use a model with more positions"
-                )
-            groups.setdefault((request.prompt, request.variant), []).append(request)
-        ordered = sorted(groups.values(), key=lambda group: -len(group[0].prompt))
+            questions[request.prompt].setdefault(request.variant, []).append(request)
+        plan = _Plan()
+        groups: list[list[Request]] = []
+        for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
+            base = variants.pop(BASE, [])
+            pruned = [request for group in variants.values() for request in group]
+            if base:
+                groups.append(base)
+            if not self._decoding.greedy:
+                groups += variants.values()
+            elif not pruned:
+                continue
+            elif prompt in drafts:
+                plan.drafted.append((prompt, pruned))
+            elif base or len(variants) > 1:
+                if not base:
+                    groups.append([Request(pruned[0].question_id, prompt)])
+                plan.waiting[prompt] = pruned
+            else:
+                groups += variants.values()
         size = self._batch_size
-        return deque(g[i : i + size] for g in ordered for i in range(0, len(g), size))
+        plan.groups = deque(g[i : i + size] for g in groups for i in range(0, len(g), size))
+        return plan
 
-    def _take(self, waiting: deque[list[Request]], running: int) -> list[list[_Row]]:
+    def _answer(self, plan: _Plan, drafts: dict[Prompt, Sequence[int]]) -> Iterator[Answer]:
+        """Work a plan off; `drafts` takes the base answers found."""
+        with HeadMasks(self._loaded.model, self._loaded.geometry) as masks:
+            forward = Forward(self._loaded, masks)
+            batch = Batch(forward, self._decoding, self._batch_size)
+            verifier = Verifier(forward, self._batch_size)
+            ready: deque[tuple[Row, RowStates]] = deque()
+            while True:
+                begin = time.perf_counter()
+                verifying = False
+                if ready and batch.free:
+                    count = min(len(ready), batch.free)
+                    batch.resume(*zip(*(ready.popleft() for _ in range(count)), strict=True))
+                    answers = []
+                elif entering := self._take(plan.groups, batch):
+                    answers = batch.enter(entering)
+                elif plan.drafted and batch.free:
+                    verifying = True
+                    prompt, requests = plan.drafted.popleft()
+                    verified = verifier.verify(drafts[prompt], [self._row(r) for r in requests])
+                    ready.extend(zip(verified.rows, verified.states, strict=True))
+                    answers = verified.answers
+                    self.statistics.accepted += verified.accepted
+                    self.statistics.unchanged += verified.unchanged
+                elif len(batch):
+                    answers = batch.step()
+                else:
+                    return
+                seconds = time.perf_counter() - begin
+                if verifying:
+                    self.statistics.verify_seconds += seconds
+                else:
+                    self.statistics.decode_seconds += seconds
+                for answer in answers:
+                    prompt = answer.request.prompt
+                    if prompt in plan.waiting and answer.request.variant.is_base:
+                        drafts[prompt] = answer.token_ids
+                        plan.drafted.append((prompt, plan.waiting.pop(prompt)))
+                yield from answers
+
+    def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
-        free = self._batch_size - running
-        taken: list[list[_Row]] = []
-        if running and free < self._batch_size / _REFILL:
+        free = batch.free
+        taken: list[list[Row]] = []
+        if len(batch) and free < self._batch_size / _REFILL:
             return taken
-        while waiting and len(waiting[0]) <= free:
-            free -= len(waiting[0])
-            taken.append([self._row(request) for request in waiting.popleft()])
+        while groups and len(groups[0]) <= free:
+            free -= len(groups[0])
+            taken.append([self._row(request) for request in groups.popleft()])
         return taken
 
-    def _row(self, request: Request) -> _Row:
+    def _row(self, request: Request) -> Row:
         limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
+        ends = self._loaded.eos_token_ids
         if self._decoding.greedy:
-            return _Row(request, limit, np.empty(0))
+            return Row(request, limit, ends)
         seed = self._decoding.seed
-        return _Row(request, limit, uniforms(seed, request.question_id, request.sample, limit))
-
-
-class _Batch:
-    """The rows that are decoded together, their cache and their masks."""
-
-    def __init__(
-        self,
-        loaded: LoadedModel,
-        decoding: Decoding,
-        size: int,
-        masks: HeadMasks,
-        rows: list[_Row],
-    ) -> None:
-        self._loaded = loaded
-        self._decoding = decoding
-        self._size = size
-        self._masks = masks
-        self._rows = rows
-        self._cache: SlotCache | None = None
-        accepted = inspect.signature(loaded.model.forward).parameters
-        self._takes_positions = "position_ids" in accepted
-        self._options = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
-
-    @torch.inference_mode()
-    def enter(self, groups: list[list[_Row]]) -> list[Answer]:
-        """Prefill each group's prompt once, choose first tokens, return what is finished."""
-        entering = [row for group in groups for row in group]
-        self._rows += entering
-        prompts = [group[0].request.prompt for group in groups]
-        width = max(map(len, prompts))
-        tokens = torch.tensor(
-            [(self._loaded.pad_token_id,) * (width - len(p)) + p for p in prompts]
-        )
-        visible = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-        positions = (visible.cumsum(-1) - 1).clamp(min=0)
-        cache = DynamicCache()
-        self._mask([group[0].request.variant for group in groups])
-        logits = self._forward(tokens, visible, positions, cache)
-        if self._cache is None:
-            self._cache = SlotCache(cache, self._size)
-        members = [place for place, group in enumerate(groups) for _ in group]
-        self._cache.insert(cache, members, [len(prompts[place]) for place in members])
-        self._mask([row.request.variant for row in self._rows])
-        first = len(self._rows) - len(entering)
-        return self._choose(first, logits[torch.tensor(members, device=logits.device)])
-
-    @torch.inference_mode()
-    def step(self) -> list[Answer]:
-        """Feed each row's last token, choose the next, return what is finished."""
-        assert self._cache is not None
-        tokens = torch.tensor([row.tokens[-1:] for row in self._rows])
-        visible = self._cache.attention_mask(self._loaded.device)
-        lengths = [[len(row.request.prompt) + len(row.tokens) - 1] for row in self._rows]
-        logits = self._forward(tokens, visible, torch.tensor(lengths), self._cache)
-        self._cache.advance()
-        return self._choose(0, logits)
-
-    def _forward(
-        self, tokens: Tensor, visible: Tensor, positions: Tensor, cache: Cache
-    ) -> Float[Tensor, "batch vocabulary"]:
-        """Return the logits of the next token, float32."""
-        device = self._loaded.device
-        options: dict[str, Any] = dict(self._options)
-        if self._takes_positions:
-            options["position_ids"] = positions.to(device)
-        output = self._loaded.model(
-            input_ids=tokens.to(device),
-            attention_mask=visible.to(device),
-            past_key_values=cache,
-            use_cache=True,
-            **options,
-        )
-        return output.logits[:, -1].float()
-
-    def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
-        """Choose the next token of the rows from `first` on; let finished rows leave."""
-        rows = self._rows[first:]
-        if self._decoding.greedy:
-            chosen = greedy(logits)
-        else:
-            uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
-            chosen = sample(
-                logits,
-                uniform.to(logits.device),
-                self._decoding.temperature,
-                self._decoding.top_k,
-                self._decoding.top_p,
-            )
-        answers = {}
-        gaps = margins(logits).tolist()
-        for place, (row, token, gap) in enumerate(zip(rows, chosen.tolist(), gaps, strict=True)):
-            row.margin = min(row.margin, gap)
-            ended = token in self._loaded.eos_token_ids
-            if not ended:
-                row.tokens.append(token)
-            if ended or len(row.tokens) == row.limit:
-                reason: StopReason = "eos" if ended else "length"
-                answers[first + place] = Answer(row.request, tuple(row.tokens), reason, row.margin)
-        if answers:
-            self._leave(answers.keys())
-            self._mask([row.request.variant for row in self._rows])
-        return list(answers.values())
-
-    def _leave(self, leaving: Collection[int]) -> None:
-        """Drop rows; the last ones move into the holes."""
-        assert self._cache is not None
-        left = len(self._rows) - len(leaving)
-        movers = (row for row in range(left, len(self._rows)) if row not in leaving)
-        kept = [next(movers) if row in leaving else row for row in range(left)]
-        self._cache.keep(kept)
-        self._rows[:] = [self._rows[row] for row in kept]
-
-    def _mask(self, variants: list[Variant]) -> None:
-        """Set the head masks of the next forward pass."""
-        model = self._loaded.model
-        rows = variants if len(set(variants)) > 1 else variants[:1]
-        self._masks.replace(
-            variant_masks(self._loaded.geometry, rows, self._loaded.device, model.dtype)
-        )
+        numbers = uniforms(seed, request.question_id, request.sample, limit)
+        return Row(request, limit, ends, numbers)
 
 
 def _check_rotary(config: Any) -> None:

@@ -53,7 +53,8 @@ def variant_masks(
 class HeadMasks:
     """Row masks on a model, in force inside a ``with`` block, that can be replaced at any step.
 
-    Layers without a mask run as they are. A mask of one row holds for the whole batch. Multiplying
+    Layers without a mask run as they are. A mask of one row holds for the whole batch; a batch of
+    one row becomes as many as its mask has, which lets variants share the layers below. Multiplying
     by one is exact: a row without a pruned head is computed as if no mask were there.
 
         with HeadMasks(model, geometry) as masks:
@@ -106,10 +107,10 @@ class HeadMasks:
             # Layers may lie on several devices: each mask moves once, not at every step.
             mask = self._masks[layer.index] = mask.to(joined)
         batch, tokens, _width = joined.shape
-        if mask.shape[0] not in (1, batch):
+        if batch != 1 and mask.shape[0] not in (1, batch):
             raise ValueError(f"mask of layer {layer.index} has {mask.shape[0]} rows, not {batch}")
         heads = joined.reshape(batch, tokens, layer.query_heads, layer.head_dim)
-        return ((heads * mask[:, None, :, None]).reshape(joined.shape), *rest)
+        return ((heads * mask[:, None, :, None]).flatten(2), *rest)
 
 
 @contextmanager

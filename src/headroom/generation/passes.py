@@ -1,0 +1,156 @@
+"""Teacher-forced passes: one of the base model over a text, then those of its pruned heads.
+
+Up to the mask, the rows of all heads of a layer equal the base model's. So the base model's pass
+records its hidden states, and the heads of a layer share one row that enters the model at that
+layer; the mask makes one row of it for each head. Where an architecture does not allow this, each
+head's row runs through the whole model.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from headroom.generation.cache import RowStates
+from headroom.generation.forward import Forward
+from headroom.generation.reentry import Reentry, part
+from headroom.variants import BASE, Variant
+
+_LOG = logging.getLogger(__name__)
+
+
+class BasePass:
+    """What one pass of the base model over a text leaves behind.
+
+    Args:
+        forward: runs the model.
+        reentry: its layers.
+        tokens: the text.
+        entrances: layers to be entered later.
+    """
+
+    def __init__(
+        self, forward: Forward, reentry: Reentry, tokens: Sequence[int], entrances: Sequence[int]
+    ) -> None:
+        self.tokens = tuple(tokens)
+        self.cache = DynamicCache()
+        positions = torch.arange(len(tokens))[None]
+        with reentry.recorded(entrances) as self.outputs:
+            forward(torch.tensor([self.tokens]), positions, [BASE], self.cache)
+
+
+class HeadsPass:
+    """A pass of pruned heads' rows over the same text, in chunks.
+
+    Args:
+        forward: runs the model.
+        reentry: its layers.
+        base: the base model's pass.
+        variants: of one layer, one a row.
+        whole: whether the rows run through the whole model.
+    """
+
+    def __init__(
+        self,
+        forward: Forward,
+        reentry: Reentry,
+        base: BasePass,
+        variants: Sequence[Variant],
+        *,
+        whole: bool,
+    ) -> None:
+        self._forward = forward
+        self._reentry = reentry
+        self._base = base
+        self._variants = list(variants)
+        self._whole = whole
+        self._entrance = 0 if whole else variants[0].layer or 0
+        self._cache = DynamicCache()
+
+    def feed(self, begin: int, end: int, keep: int) -> Float[Tensor, "rows keep vocabulary"]:
+        """Feed tokens `begin` to `end` of the text; return the last `keep` positions' logits."""
+        tokens = torch.tensor([self._base.tokens[begin:end]])
+        if self._whole:
+            tokens = tokens.expand(len(self._variants), -1)
+        positions = torch.arange(begin, end)[None]
+        with ExitStack() as stack:
+            if self._entrance:
+                self._borrow(begin)
+                output = part(self._base.outputs[self._entrance], slice(begin, end))
+                stack.enter_context(self._reentry.entered(self._entrance, output))
+            return self._forward(tokens, positions, self._variants, self._cache, keep=keep)
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        if len(rows) == len(self._variants):
+            return
+        self._variants = [self._variants[row] for row in rows]
+        for layer in self._cache.layers:
+            if layer.is_initialized and len(layer.keys) > 1:
+                layer.batch_select_indices(torch.tensor(rows, device=layer.keys.device))
+
+    def states(self, row: int, length: int) -> RowStates:
+        """Return keys and values of a row's first tokens."""
+        self._borrow(length)
+        return [
+            (
+                layer.keys[min(row, len(layer.keys) - 1), :, :length],
+                layer.values[min(row, len(layer.values) - 1), :, :length],
+            )
+            for layer in self._cache.layers
+        ]
+
+    def _borrow(self, length: int) -> None:
+        """Take keys and values of skipped layers from the base model: the model reads lengths."""
+        layers = self._base.cache.layers[: self._entrance]
+        self._cache.layers[: self._entrance] = [_first(layer, length) for layer in layers]
+
+
+def can_enter(
+    forward: Forward, reentry: Reentry, base: BasePass, variants: Sequence[Variant], cut: int
+) -> bool:
+    """Find out whether an architecture allows shared rows, by comparison with whole passes.
+
+    Args:
+        forward: runs the model.
+        reentry: its layers.
+        base: the base model's pass.
+        variants: of one layer.
+        cut: where in the text a second chunk begins.
+    """
+    chunks = [(0, cut), (cut, len(base.tokens))] if cut < len(base.tokens) else [(0, cut)]
+    logits = []
+    for whole in (True, False):
+        run = HeadsPass(forward, reentry, base, variants, whole=whole)
+        try:
+            parts = [run.feed(begin, end, end - begin) for begin, end in chunks]
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a foreign architecture objects to
+            if whole:
+                raise
+            _LOG.info("layer %s is not entered: %s", variants[0].layer, error)
+            return False
+        logits.append(torch.cat(parts, 1))
+    expected, found = logits
+    if expected.shape == found.shape:
+        # Far above rounding, far below what a wrong hidden state, position or mask does.
+        tolerance = math.sqrt(torch.finfo(forward.loaded.dtype).eps) * expected.abs().max()
+        if bool((expected - found).abs().max() <= tolerance):
+            return True
+    _LOG.info("layer %s is not entered: logits differ from a whole pass's", variants[0].layer)
+    return False
+
+
+def _first(layer: DynamicLayer, length: int) -> DynamicLayer:
+    """Return a view of the first columns of a layer of a cache."""
+    view = DynamicLayer()
+    view.keys, view.values = layer.keys[:, :, :length], layer.values[:, :, :length]
+    view.dtype, view.device, view.is_initialized = layer.keys.dtype, layer.keys.device, True
+    return view

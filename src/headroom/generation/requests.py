@@ -1,0 +1,61 @@
+"""What the engine is asked, what it answers, and a request that is being answered."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from headroom.variants import BASE, Variant
+
+StopReason = Literal["eos", "length"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A question to be answered by a variant."""
+
+    question_id: str
+    prompt: tuple[int, ...]
+    """Token ids."""
+    variant: Variant = BASE
+    sample: int = 0
+    """Which of several samples of the question; 0 for greedy decoding."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer to a request."""
+
+    request: Request
+    token_ids: tuple[int, ...]
+    """Without the end of sequence."""
+    stop_reason: StopReason
+    margin: float
+    """Smallest gap between the best and the second-best logit, the end's included."""
+
+
+@dataclass
+class Row:
+    """A request that is being answered."""
+
+    request: Request
+    limit: int
+    """Most new tokens."""
+    ends: tuple[int, ...]
+    """Ids of the tokens that end an answer."""
+    uniforms: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """One random number for each new token; none if decoding is greedy."""
+    tokens: list[int] = field(default_factory=list)
+    margin: float = math.inf
+
+    def append(self, token: int, gap: float) -> Answer | None:
+        """Take the next token and its gap to the second best; return the answer if it ends."""
+        self.margin = min(self.margin, gap)
+        ended = token in self.ends
+        if not ended:
+            self.tokens.append(token)
+        if not ended and len(self.tokens) < self.limit:
+            return None
+        reason: StopReason = "eos" if ended else "length"
+        return Answer(self.request, tuple(self.tokens), reason, self.margin)
