@@ -170,10 +170,10 @@ def test_rows_leave_when_they_end_and_others_enter() -> None:
     model = tiny_models.build(QWEN2)
     loaded = loaded_model(model, eos=(2, 40, 41, 42, 43))
     wanted = [
-        Request(f"{request.question_id} {variant}", request.prompt, variant)
-        for variant in VARIANTS
+        # Prompts of their own: nothing is known of an answer before it is decoded.
+        Request(f"{request.question_id} {variant}", (*request.prompt, token), variant)
+        for token, variant in enumerate(VARIANTS, start=7)
         for request in requests()
-        if len(request.prompt) > 1
     ]
     fed = Fed(model)
     answers = answer_all(loaded, wanted, batch_size=6)

@@ -23,12 +23,7 @@ class Batch:
         size: most rows.
     """
 
-    def __init__(
-        self,
-        forward: Forward,
-        decoding: Decoding,
-        size: int,
-    ) -> None:
+    def __init__(self, forward: Forward, decoding: Decoding, size: int) -> None:
         self._forward = forward
         self._decoding = decoding
         self._size = size
@@ -91,13 +86,21 @@ class Batch:
         assert self._cache is not None
         tokens = torch.tensor([row.tokens[-1:] for row in self._rows])
         visible = self._cache.attention_mask(self._forward.loaded.device)
-        positions = torch.tensor(
-            [[len(row.request.prompt) + len(row.tokens) - 1] for row in self._rows]
-        )
+        positions = torch.tensor([[row.length] for row in self._rows])
         variants = [row.request.variant for row in self._rows]
         logits = self._forward(tokens, positions, variants, self._cache, visible=visible)[:, -1]
         self._cache.advance()
         return self._choose(0, logits)
+
+    @torch.inference_mode()
+    def take(self, length: int) -> list[tuple[Row, RowStates]]:
+        """Take out the rows with at least so many tokens in the cache."""
+        assert self._cache is not None
+        leaving = [place for place, row in enumerate(self._rows) if row.length >= length]
+        taken = [(self._rows[place], self._cache.states(place)) for place in leaving]
+        if taken:
+            self._leave(leaving)
+        return taken
 
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""

@@ -86,6 +86,14 @@ class SlotCache(Cache):
             self.starts.append(columns.start)
         self.begin = min(self.starts)
 
+    def states(self, row: int) -> RowStates:
+        """Return a copy of a row."""
+        columns = slice(self.starts[row], self.end)
+        return [
+            (layer.keys[row, :, columns].clone(), layer.values[row, :, columns].clone())
+            for layer in self.layers
+        ]
+
     def advance(self) -> None:
         """Go on to the next column."""
         self.end += 1
@@ -93,13 +101,13 @@ class SlotCache(Cache):
             self._resize(0)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Drop all other rows; afterwards, row i is what row `rows[i]` was."""
-        moved = [(old, new) for new, old in enumerate(rows) if old != new]
-        if moved:
-            old, new = zip(*moved, strict=True)
-            for layer in self.layers:
-                layer.keys[list(new)] = layer.keys[list(old)]
-                layer.values[list(new)] = layer.values[list(old)]
+        """Drop all other rows; afterwards, row i is what row `rows[i]` was, none earlier than i."""
+        for new, old in enumerate(rows):
+            if old != new:
+                columns = slice(self.starts[old], self.end)
+                for layer in self.layers:
+                    layer.keys[new, :, columns] = layer.keys[old, :, columns]
+                    layer.values[new, :, columns] = layer.values[old, :, columns]
         self.starts = [self.starts[row] for row in rows]
         self.begin = min(self.starts, default=self.end)
 

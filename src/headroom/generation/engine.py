@@ -25,12 +25,12 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
-from headroom.generation.batch import Batch
-from headroom.generation.cache import RowStates
 from headroom.generation.forward import Forward
+from headroom.generation.lanes import Lanes
+from headroom.generation.linear import onednn_linear
 from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import uniforms
-from headroom.generation.verify import Verifier
+from headroom.generation.verify import Verified, Verifier
 from headroom.models.load import LoadedModel
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
@@ -38,9 +38,6 @@ from headroom.variants import BASE, Variant
 __all__ = ["Answer", "Engine", "Request", "Statistics"]
 
 _LOG = logging.getLogger(__name__)
-
-_REFILL = 8
-"""Prompts are prefilled when one row in this many is free: few at a time are dear."""
 
 Prompt = tuple[int, ...]
 
@@ -56,6 +53,8 @@ class Statistics:
     """Tokens of all answers."""
     accepted: int = 0
     """Of these, tokens that verification took over from a draft."""
+    whole: int = 0
+    """Answers whose verification ran through the whole model: it cannot be entered in between."""
     verify_seconds: float = 0.0
     decode_seconds: float = 0.0
 
@@ -183,30 +182,25 @@ class Engine:
 
     def _answer(self, plan: _Plan, drafts: dict[Prompt, Sequence[int]]) -> Iterator[Answer]:
         """Work a plan off; `drafts` takes the base answers found."""
-        with HeadMasks(self._loaded.model, self._loaded.geometry) as masks:
+        model = self._loaded.model
+        with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = Forward(self._loaded, masks)
-            batch = Batch(forward, self._decoding, self._batch_size)
+            lanes = Lanes(forward, self._decoding, self._batch_size)
             verifier = Verifier(forward, self._batch_size)
-            ready: deque[tuple[Row, RowStates]] = deque()
             while True:
                 begin = time.perf_counter()
                 verifying = False
-                if ready and batch.free:
-                    count = min(len(ready), batch.free)
-                    batch.resume(*zip(*(ready.popleft() for _ in range(count)), strict=True))
-                    answers = []
-                elif entering := self._take(plan.groups, batch):
-                    answers = batch.enter(entering)
-                elif plan.drafted and batch.free:
+                if entering := self._take(plan.groups, lanes):
+                    answers = lanes.enter(entering)
+                elif plan.drafted and lanes.hungry():
                     verifying = True
                     prompt, requests = plan.drafted.popleft()
                     verified = verifier.verify(drafts[prompt], [self._row(r) for r in requests])
-                    ready.extend(zip(verified.rows, verified.states, strict=True))
+                    lanes.resume(verified.rows, verified.states)
                     answers = verified.answers
-                    self.statistics.accepted += verified.accepted
-                    self.statistics.unchanged += verified.unchanged
-                elif len(batch):
-                    answers = batch.step()
+                    self._count(verified)
+                elif lanes:
+                    answers = lanes.step()
                 else:
                     return
                 seconds = time.perf_counter() - begin
@@ -221,16 +215,19 @@ class Engine:
                         plan.drafted.append((prompt, plan.waiting.pop(prompt)))
                 yield from answers
 
-    def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
-        """Take whole groups from the queue, if enough of the batch is free."""
-        free = batch.free
+    def _take(self, groups: deque[list[Request]], lanes: Lanes) -> list[list[Row]]:
+        """Take whole groups from the queue, as many as may enter."""
         taken: list[list[Row]] = []
-        if len(batch) and free < self._batch_size / _REFILL:
-            return taken
+        free = lanes.room_for(len(groups[0][0].prompt)) if groups else 0
         while groups and len(groups[0]) <= free:
             free -= len(groups[0])
             taken.append([self._row(request) for request in groups.popleft()])
         return taken
+
+    def _count(self, verified: Verified) -> None:
+        self.statistics.accepted += verified.accepted
+        self.statistics.unchanged += verified.unchanged
+        self.statistics.whole += verified.whole
 
     def _row(self, request: Request) -> Row:
         limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))

@@ -49,6 +49,11 @@ class Row:
     tokens: list[int] = field(default_factory=list)
     margin: float = math.inf
 
+    @property
+    def length(self) -> int:
+        """Number of tokens before the last new one: those with keys and values."""
+        return len(self.request.prompt) + len(self.tokens) - 1
+
     def append(self, token: int, gap: float) -> Answer | None:
         """Take the next token and its gap to the second best; return the answer if it ends."""
         self.margin = min(self.margin, gap)

@@ -43,6 +43,8 @@ class Verified:
     """Tokens of the draft that were found to be the rows' own."""
     unchanged: int = 0
     """Answers equal to the draft."""
+    whole: int = 0
+    """Rows that ran through the whole model, where it cannot be entered at their layer."""
 
 
 class Verifier:
@@ -89,6 +91,7 @@ class Verifier:
         if layer not in self._enterable:
             self._enterable[layer] = can_enter(self._forward, self._reentry, base, variants, prompt)
         whole = not self._enterable[layer]
+        verified.whole += whole * len(rows)
         run = HeadsPass(self._forward, self._reentry, base, variants, whole=whole)
         for begin, end in _chunks(prompt, len(base.tokens)):
             first = max(begin, prompt - 1)  # the position whose logits choose the first token here

@@ -1,0 +1,246 @@
+"""Verified and resumed answers, held against `transformers.generate` with weights zeroed."""
+
+from collections.abc import Sequence
+
+import pytest
+import tiny_models
+import torch
+from test_engine import DECODERS, QWEN2, loaded_model, random_prompts
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headroom.config import Decoding
+from headroom.generation import verify
+from headroom.generation.engine import Answer, Engine, Request, Statistics
+from headroom.models.geometry import find_heads
+from headroom.models.load import LoadedModel
+from headroom.models.masks import zero_head_weights
+from headroom.variants import BASE, Variant
+
+NEW_TOKENS = 11
+THRESHOLD = 1e-4
+"""A tenth of the margin that is promised: some of these models have small logits."""
+VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
+ENTERED_NOWHERE = {"Bloom", "Falcon", "GPTBigCode"}
+"""Their layers add or view in place: one row cannot become several in their midst."""
+
+
+def build(name: str) -> PreTrainedModel:
+    """Build a model some heads of which count for much and some for little: answers part late."""
+    model = tiny_models.build(DECODERS[name])
+    geometry = find_heads(model)
+    with torch.no_grad():
+        for layer in geometry.layers:
+            projection = geometry.output_projection(model, layer.index)
+            weight = projection.weight.T if isinstance(projection, Conv1D) else projection.weight
+            for head, scale in enumerate((0.01, 1, 1, 0.1, 0.4, 1)):
+                weight[:, layer.columns(head)] *= scale
+    return model
+
+
+def plan(prompts: Sequence[tuple[int, ...]], variants: Sequence[Variant]) -> list[Request]:
+    return [Request(f"q{n}", p, variant) for variant in variants for n, p in enumerate(prompts)]
+
+
+def sweep(
+    loaded: LoadedModel,
+    wanted: Sequence[Request],
+    batch_size: int = 7,
+    new_tokens: int = NEW_TOKENS,
+    **known: Sequence[int],
+) -> tuple[dict[Request, Answer], Statistics]:
+    engine = Engine(loaded, Decoding(max_new_tokens=new_tokens), batch_size)
+    answers = list(engine.run(wanted, known))
+    assert len(answers) == len(wanted) == engine.statistics.answers
+    return {answer.request: answer for answer in answers}, engine.statistics
+
+
+def reference(
+    loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS
+) -> tuple[tuple[int, ...], str, float]:
+    """Answer with `generate`, the head's weights zeroed; the margin comes with it."""
+    with zero_head_weights(loaded.model, loaded.geometry, request.variant) as model:
+        ids = torch.tensor([request.prompt])
+        out = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            max_new_tokens=new_tokens,
+            eos_token_id=list(loaded.eos_token_ids) or None,
+            pad_token_id=0,
+            output_logits=True,
+            return_dict_in_generate=True,
+        )
+    best = torch.cat(out.logits).topk(2).values
+    tokens = tuple(out.sequences[0, len(request.prompt) :].tolist())
+    ended = tokens[-1] in loaded.eos_token_ids
+    return tokens[:-1] if ended else tokens, "eos" if ended else "length", margin(best)
+
+
+def margin(best: torch.Tensor) -> float:
+    return (best[:, 0] - best[:, 1]).min().item()
+
+
+def assert_exact(loaded: LoadedModel, answers: dict[Request, Answer], new_tokens: int) -> None:
+    """Tokens equal wherever all margins exceed the threshold; most do."""
+    close = 0
+    for request, answer in answers.items():
+        tokens, reason, least = reference(loaded, request, new_tokens)
+        if least <= THRESHOLD:
+            close += 1
+            continue
+        assert (answer.token_ids, answer.stop_reason) == (tokens, reason)
+        assert answer.margin == pytest.approx(least, abs=THRESHOLD)
+    assert close <= len(answers) / 5
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_sweep_gives_the_tokens_of_generate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "FIRST_CHUNK", 3)
+    loaded = loaded_model(build(name), eos=(2, 5, 40))
+    answers, statistics = sweep(loaded, plan(random_prompts((9, 4)), VARIANTS))
+    assert_exact(loaded, answers, NEW_TOKENS)
+    assert statistics.unchanged > 0
+    assert 0 < statistics.accepted < statistics.kept
+    assert bool(statistics.whole) == (name in ENTERED_NOWHERE)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 100])
+@pytest.mark.parametrize("first_chunk", [1, 4, 64])
+def test_batch_and_chunk_sizes_change_no_token(
+    batch_size: int, first_chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    wanted = plan(random_prompts((17, 1, 6)), VARIANTS)
+    expected, _ = sweep(loaded, wanted)
+    monkeypatch.setattr(verify, "FIRST_CHUNK", first_chunk)
+    answers, _ = sweep(loaded, wanted, batch_size)
+    for request, answer in answers.items():
+        assert answer.token_ids == expected[request].token_ids
+        assert answer.margin == pytest.approx(expected[request].margin, abs=1e-4)
+
+
+def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    prompts = random_prompts()
+    base, _ = sweep(loaded, plan(prompts, [BASE]))
+    answers, statistics = sweep(loaded, plan(prompts, VARIANTS))
+    unchanged = accepted = 0
+    for request, answer in answers.items():
+        if not request.variant.is_base:
+            draft = base[Request(request.question_id, request.prompt)].token_ids
+            same = [mine == its for mine, its in zip(answer.token_ids, draft, strict=False)]
+            agreed = [*same, False].index(False)
+            unchanged += answer.token_ids == draft
+            # The last token of an answer that ends at the limit is the row's own choice.
+            accepted += min(agreed, NEW_TOKENS - 1)
+    assert (statistics.unchanged, statistics.accepted) == (unchanged, accepted)
+    assert statistics.kept == sum(len(answer.token_ids) for answer in answers.values())
+
+
+def test_base_answers_handed_in_replace_those_generated() -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    prompts = random_prompts((5, 8))
+    expected, statistics = sweep(loaded, plan(prompts, VARIANTS))
+    known = {r.question_id: a.token_ids for r, a in expected.items() if r.variant.is_base}
+    steps = []
+    loaded.model.register_forward_pre_hook(
+        lambda _, __, inputs: steps.append(inputs["input_ids"].shape[1]), with_kwargs=True
+    )
+    pruned = plan(prompts, VARIANTS[1:])
+    answers, from_store = sweep(loaded, pruned, **known)
+    assert {r: a.token_ids for r, a in answers.items()} == {
+        r: expected[r].token_ids for r in pruned
+    }
+    assert from_store.accepted == statistics.accepted
+    assert steps[0] >= 5 + len(known["q0"]) - 1
+
+
+@pytest.mark.parametrize("draft", [(), (9,), (2,), (9,) * 40])
+def test_a_wrong_draft_costs_no_token(draft: tuple[int, ...]) -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    wanted = plan(random_prompts((5,)), VARIANTS[1:])
+    expected, _ = sweep(loaded, wanted)
+    answers, _ = sweep(loaded, wanted, q0=draft)
+    assert {r: a.token_ids for r, a in answers.items()} == {
+        r: a.token_ids for r, a in expected.items()
+    }
+
+
+def test_base_answers_nobody_asked_for_are_not_handed_out() -> None:
+    loaded = loaded_model(build("Qwen2"))
+    wanted = plan(random_prompts((5, 3)), VARIANTS[1:])
+    answers, statistics = sweep(loaded, wanted)
+    assert set(answers) == set(wanted)
+    assert statistics.accepted > 0
+    alone, statistics = sweep(loaded, plan(random_prompts((5, 3)), VARIANTS[1:2]))
+    assert statistics.accepted == 0  # one variant alone does not pay for the base answer
+    assert all(answers[request].token_ids == answer.token_ids for request, answer in alone.items())
+
+
+def test_empty_answers_and_a_limit_of_one_are_verified() -> None:
+    free = loaded_model(build("Qwen2"))
+    wanted = plan(random_prompts((5, 3)), VARIANTS)
+    first = {r: a.token_ids[0] for r, a in sweep(free, wanted)[0].items()}
+    ends = (first[wanted[0]], first[wanted[1]])
+    loaded = loaded_model(free.model, eos=ends)
+    answers, _ = sweep(loaded, wanted)
+    assert answers[wanted[0]].token_ids == answers[wanted[1]].token_ids == ()
+    assert_exact(loaded, answers, NEW_TOKENS)
+    short, _ = sweep(free, wanted, new_tokens=1)
+    assert {r: a.token_ids for r, a in short.items()} == {r: (t,) for r, t in first.items()}
+
+
+def test_positions_end_verified_answers_too() -> None:
+    loaded = loaded_model(build("GPT2"))
+    answers, statistics = sweep(loaded, plan(random_prompts((60, 58)), VARIANTS))
+    assert statistics.accepted > 0
+    for request, answer in answers.items():
+        assert len(answer.token_ids) == 64 - len(request.prompt)
+        assert answer.stop_reason == "length"
+
+
+def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    prompt = random_prompts((6,))[0]
+    wanted = [Request(name, prompt, variant) for variant in VARIANTS for name in "ab"]
+    answers, _ = sweep(loaded, wanted)
+    for variant in VARIANTS:
+        a, b = (answers[Request(name, prompt, variant)].token_ids for name in "ab")
+        assert a == b
+
+
+def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() -> None:
+    model = build("Qwen2")
+    loaded = loaded_model(model, eos=(2, 40))
+    wanted = plan(random_prompts(), VARIANTS)
+    expected, _ = sweep(loaded, wanted)
+
+    def fail(_: object, inputs: tuple[torch.Tensor]) -> None:
+        if inputs[0].shape[0] > 2:
+            raise torch.OutOfMemoryError("too many rows")
+
+    model.lm_head.register_forward_pre_hook(fail)
+    answers, _ = sweep(loaded, wanted, batch_size=9)
+    assert {r: a.token_ids for r, a in answers.items()} == {
+        r: a.token_ids for r, a in expected.items()
+    }
+
+
+def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:
+    logits = torch.tensor([[[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]]).expand(2, -1, -1)
+    agreed, gaps = verify._agreement(logits, torch.tensor([1, 1, 1]))
+    assert agreed == [2, 2]  # of equal logits the first wins
+    assert gaps[0] == [0.0, 1.0, 0.0]
+
+
+def test_closing_a_sweep_early_leaves_the_model_as_it_was() -> None:
+    model = tiny_models.build(QWEN2)
+    ids = torch.tensor([random_prompts((9,))[0]])
+    before = model(ids).logits
+    run = Engine(loaded_model(model), Decoding(max_new_tokens=3), 2).run(
+        plan(random_prompts((4, 3)), VARIANTS)
+    )
+    next(run)
+    run.close()
+    assert torch.equal(model(ids).logits, before)
