@@ -30,7 +30,7 @@ from headroom.generation.lanes import Lanes
 from headroom.generation.linear import onednn_linear
 from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import uniforms
-from headroom.generation.verify import Verified, Verifier
+from headroom.generation.verify import Drafted, Verified, Verifier
 from headroom.models.load import LoadedModel
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
@@ -65,9 +65,9 @@ class _Plan:
 
     groups: deque[list[Request]] = field(default_factory=deque)
     """To be decoded from the prompt on, prefilled together; longest prompts first."""
-    drafted: deque[tuple[Prompt, list[Request]]] = field(default_factory=deque)
+    drafted: deque[Drafted] = field(default_factory=deque)
     """Pruned variants of questions whose base answer is known."""
-    waiting: dict[Prompt, list[Request]] = field(default_factory=dict)
+    waiting: dict[Prompt, list[Row]] = field(default_factory=dict)
     """Pruned variants of questions whose base answer is among `groups`."""
 
 
@@ -161,7 +161,7 @@ class Engine:
         groups: list[list[Request]] = []
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
             base = variants.pop(BASE, [])
-            pruned = [request for group in variants.values() for request in group]
+            pruned = [self._row(request) for group in variants.values() for request in group]
             if base:
                 groups.append(base)
             if not self._decoding.greedy:
@@ -169,10 +169,10 @@ class Engine:
             elif not pruned:
                 continue
             elif prompt in drafts:
-                plan.drafted.append((prompt, pruned))
+                plan.drafted.append(Drafted(drafts[prompt], pruned))
             elif base or len(variants) > 1:
                 if not base:
-                    groups.append([Request(pruned[0].question_id, prompt)])
+                    groups.append([Request(pruned[0].request.question_id, prompt)])
                 plan.waiting[prompt] = pruned
             else:
                 groups += variants.values()
@@ -194,8 +194,7 @@ class Engine:
                     answers = lanes.enter(entering)
                 elif plan.drafted and lanes.hungry():
                     verifying = True
-                    prompt, requests = plan.drafted.popleft()
-                    verified = verifier.verify(drafts[prompt], [self._row(r) for r in requests])
+                    verified = verifier.verify(plan.drafted)
                     lanes.resume(verified.rows, verified.states)
                     answers = verified.answers
                     self._count(verified)
@@ -212,7 +211,8 @@ class Engine:
                     prompt = answer.request.prompt
                     if prompt in plan.waiting and answer.request.variant.is_base:
                         drafts[prompt] = answer.token_ids
-                        plan.drafted.append((prompt, plan.waiting.pop(prompt)))
+                        rows = plan.waiting.pop(prompt)
+                        plan.drafted.append(Drafted(answer.token_ids, rows))
                 yield from answers
 
     def _take(self, groups: deque[list[Request]], lanes: Lanes) -> list[list[Row]]:

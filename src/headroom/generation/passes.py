@@ -8,8 +8,10 @@ head's row runs through the whole model.
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -25,24 +27,54 @@ from headroom.variants import BASE, Variant
 _LOG = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
 class BasePass:
-    """What one pass of the base model over a text leaves behind.
+    """What a pass of the base model over one text leaves behind."""
 
-    Args:
-        forward: runs the model.
-        reentry: its layers.
-        tokens: the text.
-        entrances: layers to be entered later.
-    """
+    tokens: tuple[int, ...]
+    outputs: Mapping[int, Any]
+    """What the layer below each entrance returned, one row."""
+    states: RowStates
 
-    def __init__(
-        self, forward: Forward, reentry: Reentry, tokens: Sequence[int], entrances: Sequence[int]
-    ) -> None:
-        self.tokens = tuple(tokens)
-        self.cache = DynamicCache()
-        positions = torch.arange(len(tokens))[None]
-        with reentry.recorded(entrances) as self.outputs:
-            forward(torch.tensor([self.tokens]), positions, [BASE], self.cache)
+    @classmethod
+    @torch.inference_mode()
+    def over(
+        cls,
+        texts: Sequence[tuple[int, ...]],
+        entrances: Iterable[int],
+        forward: Forward,
+        reentry: Reentry,
+    ) -> "list[BasePass]":
+        """Run the base model over several texts at once.
+
+        They are padded on the right, where causal attention does not look.
+
+        Args:
+            texts: token ids.
+            entrances: layers to be entered later.
+            forward: runs the model.
+            reentry: its layers.
+        """
+        width = max(map(len, texts))
+        padding = (forward.loaded.pad_token_id,) * width
+        tokens = torch.tensor([(*text, *padding)[:width] for text in texts])
+        cache = DynamicCache()
+        with reentry.recorded(entrances) as outputs:
+            forward(tokens, torch.arange(width)[None], [BASE] * len(texts), cache)
+        return [
+            cls(
+                text,
+                {
+                    entrance: part(output, slice(row, row + 1), slice(len(text)))
+                    for entrance, output in outputs.items()
+                },
+                [
+                    (layer.keys[row, :, : len(text)], layer.values[row, :, : len(text)])
+                    for layer in cache.layers
+                ],
+            )
+            for row, text in enumerate(texts)
+        ]
 
 
 class HeadsPass:
@@ -82,7 +114,7 @@ class HeadsPass:
         with ExitStack() as stack:
             if self._entrance:
                 self._borrow(begin)
-                output = part(self._base.outputs[self._entrance], slice(begin, end))
+                output = part(self._base.outputs[self._entrance], slice(None), slice(begin, end))
                 stack.enter_context(self._reentry.entered(self._entrance, output))
             return self._forward(tokens, positions, self._variants, self._cache, keep=keep)
 
@@ -108,8 +140,8 @@ class HeadsPass:
 
     def _borrow(self, length: int) -> None:
         """Take keys and values of skipped layers from the base model: the model reads lengths."""
-        layers = self._base.cache.layers[: self._entrance]
-        self._cache.layers[: self._entrance] = [_first(layer, length) for layer in layers]
+        states = self._base.states[: self._entrance]
+        self._cache.layers[: self._entrance] = [_layer(*layer, length) for layer in states]
 
 
 def can_enter(
@@ -148,9 +180,9 @@ def can_enter(
     return False
 
 
-def _first(layer: DynamicLayer, length: int) -> DynamicLayer:
-    """Return a view of the first columns of a layer of a cache."""
-    view = DynamicLayer()
-    view.keys, view.values = layer.keys[:, :, :length], layer.values[:, :, :length]
-    view.dtype, view.device, view.is_initialized = layer.keys.dtype, layer.keys.device, True
-    return view
+def _layer(keys: Tensor, values: Tensor, length: int) -> DynamicLayer:
+    """Return a cache layer of one row with its first tokens."""
+    layer = DynamicLayer()
+    layer.lazy_initialization(keys, values)
+    layer.keys, layer.values = keys[None, :, :length], values[None, :, :length]
+    return layer

@@ -51,12 +51,12 @@ class Reentry:
             yield
 
 
-def part(output: Any, tokens: slice) -> Any:
-    """Return the output of a layer for some tokens, in the form in which its module returned it."""
+def part(output: Any, rows: slice, tokens: slice) -> Any:
+    """Return a part of a layer's output, in the form in which its module returned it."""
     if isinstance(output, Tensor):
-        return output[:, tokens]
+        return output[rows, tokens]
     hidden, *others = output
-    return (hidden[:, tokens], *others)
+    return (hidden[rows, tokens], *others)
 
 
 def _layers(model: nn.Module, geometry: HeadGeometry) -> nn.ModuleList:

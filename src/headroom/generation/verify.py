@@ -10,8 +10,8 @@ The draft is fed in growing chunks, so that a row that differs early leaves earl
 are equally long: no padding, plain causal attention.
 """
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +27,33 @@ from headroom.generation.sampling import greedy, margins
 
 FIRST_CHUNK = 64
 """Draft tokens in the first chunk; each later chunk takes as many as all before it."""
+
+BASE_TOKENS = 512
+"""Tokens of several questions that the base model is run over at once; one always is."""
+
+
+@dataclass
+class Drafted:
+    """A question with a draft of its answer."""
+
+    draft: Sequence[int]
+    """Token ids without the end of sequence."""
+    rows: list[Row]
+    """Of pruned variants, all with the same prompt and limit, no tokens yet."""
+
+    @property
+    def text(self) -> tuple[int, ...]:
+        """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
+        first = self.rows[0]
+        return (*first.request.prompt, *self.draft[: first.limit - 1])
+
+    def layers(self) -> dict[int, list[Row]]:
+        """Return the rows by the layer that they prune."""
+        layers: dict[int, list[Row]] = defaultdict(list)
+        for row in self.rows:
+            assert row.request.variant.layer is not None
+            layers[row.request.variant.layer].append(row)
+        return layers
 
 
 @dataclass
@@ -60,28 +87,36 @@ class Verifier:
         self._most_rows = most_rows
         self._reentry = Reentry(forward.loaded.model, forward.loaded.geometry)
         self._enterable: dict[int, bool] = {}
+        self._bases: dict[tuple[int, ...], BasePass] = {}
 
     @torch.inference_mode()
-    def verify(self, draft: Sequence[int], rows: Sequence[Row]) -> Verified:
-        """Verify a draft of the answer to one question.
-
-        Args:
-            draft: token ids without the end of sequence.
-            rows: of pruned variants, with the same prompt and limit and no tokens yet.
-        """
-        prompt, limit = rows[0].request.prompt, rows[0].limit
-        tokens = (*prompt, *draft[: limit - 1])
-        layers: dict[int, list[Row]] = defaultdict(list)
-        for row in rows:
-            assert row.request.variant.layer is not None
-            layers[row.request.variant.layer].append(row)
-        base = BasePass(self._forward, self._reentry, tokens, list(layers))
+    def verify(self, queue: deque[Drafted]) -> Verified:
+        """Take the first question from a queue and verify its draft."""
+        if queue[0].text not in self._bases:
+            self._run_base(queue)
+        drafted = queue.popleft()
+        base = self._bases.pop(drafted.text)
         verified = Verified()
-        for layer, members in layers.items():
-            for start in range(0, len(members), self._most_rows):
-                self._verify_heads(base, layer, members[start : start + self._most_rows], verified)
-        verified.unchanged = sum(answer.token_ids == tuple(draft) for answer in verified.answers)
+        for layer, heads in drafted.layers().items():
+            for start in range(0, len(heads), self._most_rows):
+                self._verify_heads(base, layer, heads[start : start + self._most_rows], verified)
+        draft = tuple(drafted.draft)
+        verified.unchanged = sum(answer.token_ids == draft for answer in verified.answers)
         return verified
+
+    def _run_base(self, queue: Iterable[Drafted]) -> None:
+        """Run the base model over the next questions of a queue."""
+        texts: list[tuple[int, ...]] = []
+        entrances: set[int] = set()
+        for drafted in queue:
+            width = max(map(len, [*texts, drafted.text]))
+            full = len(texts) == self._most_rows or (len(texts) + 1) * width > BASE_TOKENS
+            if texts and full:
+                break
+            texts.append(drafted.text)
+            entrances.update(drafted.layers())
+        passes = BasePass.over(texts, entrances, self._forward, self._reentry)
+        self._bases = dict(zip(texts, passes, strict=True))
 
     def _verify_heads(
         self, base: BasePass, layer: int, rows: Sequence[Row], verified: Verified
