@@ -63,7 +63,7 @@ def test_a_demo_that_is_not_trained_says_how(
     config.parent.mkdir()
     config.write_text((Path(__file__).parents[2] / "config" / "demo.yaml").read_text())
     monkeypatch.chdir(tmp_path)
-    assert main(["bench", "sweep"]) == 1
+    assert main(["bench", "sweep"]) == 2
     assert "train it with `headroom model" in capsys.readouterr().err
 
 

@@ -13,6 +13,8 @@ RIVALS = (
     "one variant at a time",
     "no drafts",
     "whole passes",
+    "no lanes",
+    "no oneDNN",
     "one chunk",
 )
 

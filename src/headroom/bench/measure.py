@@ -58,6 +58,11 @@ class Row:
         """Tokens a second at the fastest setting."""
         return self.tokens / self.seconds(self.best)
 
+    @property
+    def cpu_rate(self) -> float:
+        """Tokens a second of processor time: what other work on the machine disturbs least."""
+        return self.tokens / statistics.median(run.cpu_seconds for run in self.runs[self.best])
+
 
 @dataclass
 class Measurements:
@@ -144,7 +149,7 @@ class Bench:
         return self._crews[module, setting]
 
     def measure(self, keys: Sequence[str], work: Work, repeat: int) -> Measurements:
-        """Measure rivals in turn, round after round, each once unmeasured before.
+        """Measure rivals in turn, round after round, after a small part of the work to warm up.
 
         Args:
             keys: of `RIVALS`, and `vllm`.
@@ -154,19 +159,20 @@ class Bench:
         rows = [self._row(key, work) for key in keys]
         crew = self.crew(TORCH, self._settings[0])
         costs = Costs(**crew.ask([{"task": "costs"}])[0]["costs"])
-        peaks = {
-            processes * threads: self.crew(TORCH, (processes, threads)).ask([{"task": "peak"}])[0][
-                "peak"
-            ]
-            for processes, threads in self._settings
-            if processes == 1
-        }
+        peaks = {count: self._peak(count) for count in self._threads()}
         for number in range(repeat):
             for row in rows:
                 for setting in self._settings:
                     if row.failure is None:
                         self._run(row, setting, warm=number > 0)
+        peaks = {count: max(peak, self._peak(count)) for count, peak in peaks.items()}
         return Measurements(rows, costs, peaks)
+
+    def _threads(self) -> list[int]:
+        return [threads for processes, threads in self._settings if processes == 1]
+
+    def _peak(self, threads: int) -> float:
+        return float(self.crew(TORCH, (1, threads)).ask([{"task": "peak"}])[0]["peak"])
 
     def _row(self, key: str, work: Work) -> Row:
         if key == "vllm":

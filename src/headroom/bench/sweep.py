@@ -82,7 +82,7 @@ def run(
             "dtype": str(dtype).removeprefix("torch."),
             "device": "auto",
             "max_new_tokens": max_new_tokens,
-            "end": source.eos_token_ids[0] if source.eos_token_ids else -1,
+            "eos_token_ids": source.eos_token_ids,
         }
         vllm = None
         if vllm_python is not None:

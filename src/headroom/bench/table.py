@@ -1,26 +1,25 @@
 """The figures of a benchmark, for a terminal and for JSON."""
 
-import statistics
-
 from headroom.bench.measure import REFERENCE, Measurements, Row
 
 
 def as_table(found: Measurements) -> str:
     """Lay the measurements out for a terminal."""
     lines = [
-        f"{'':40} {'threads':>7} {'s':>8} {'CPU s':>8} {'×':>6} {'tokens/s':>9} {'fed/kept':>8} "
-        f"{'verify':>6} {'decode':>6} {'floor':>6} {'differ':>12}"
+        f"{'':41} {'threads':>7} {'s':>8} {'CPU s':>8} {'×':>6} {'CPU ×':>6} {'tokens/s':>9} "
+        f"{'fed/kept':>8} {'verify':>6} {'decode':>6} {'floor':>6} {'differ':>12}"
     ]
     reference = found.row(REFERENCE)
     for row in found.rows:
         if not row.runs:
-            lines.append(f"{row.name:40} not measured: {row.failure}")
+            lines.append(f"{row.name:41} not measured: {row.failure}")
             continue
         facts = as_json(found, row, reference)
         processes, threads = row.best
         lines.append(
-            f"{row.name:40} {f'{processes} × {threads}':>7} {facts['seconds']:8.2f} "
-            f"{facts['cpu_seconds']:8.2f} {_number(facts['ratio'], '6.2f')} {row.rate:9.0f} "
+            f"{row.name:41} {f'{processes} × {threads}':>7} {facts['seconds']:8.2f} "
+            f"{facts['cpu_seconds']:8.2f} {_number(facts['ratio'], '6.2f')} "
+            f"{_number(facts['cpu_ratio'], '6.2f')} {row.rate:9.0f} "
             f"{_number(facts['fed_per_token'], '8.2f')} {_percent(facts['verify'])} "
             f"{_percent(facts['decode'])} {_percent(facts['of_floor'])} "
             f"{_differing(facts):>12}"
@@ -46,10 +45,11 @@ def as_json(found: Measurements, row: Row, reference: Row | None) -> dict[str, o
         "processes": row.best[0],
         "threads": row.best[1],
         "seconds": seconds,
-        "cpu_seconds": statistics.median(run.cpu_seconds for run in best),
+        "cpu_seconds": row.tokens / row.cpu_rate,
         "tokens": row.tokens,
         "tokens_per_second": row.rate,
         "ratio": None if reference is None else row.rate / reference.rate,
+        "cpu_ratio": None if reference is None else row.cpu_rate / reference.cpu_rate,
         "fed_per_token": None if best[0].fed is None else best[0].fed / row.tokens,
         "verify": share.get("verify"),
         "decode": share.get("decode"),

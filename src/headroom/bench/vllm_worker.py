@@ -17,8 +17,8 @@ def start(setup: Job) -> Callable[[Job], Job]:
     from headroom.variants import Variant
 
     decoding = Decoding(max_new_tokens=setup["max_new_tokens"])
-    engine = VllmEngine(setup["folder"], decoding, setup["dtype"], margins=False)
-    end = setup["end"]
+    ends = setup["eos_token_ids"]
+    engine = VllmEngine(setup["folder"], decoding, ends, setup["dtype"], margins=False)
 
     def answer(job: Job) -> Job:
         requests = [
@@ -28,7 +28,9 @@ def start(setup: Job) -> Callable[[Job], Job]:
         ]
         choices = []
         for found in engine.run(requests):
-            row = [*found.token_ids, end] if found.stop_reason == "eos" else list(found.token_ids)
+            row = list(found.token_ids)
+            if found.stop_reason == "eos":
+                row.append(ends[0])
             choices.append([found.request.question_id, str(found.request.variant), row])
         return {"choices": choices, "statistics": {}}
 

@@ -9,7 +9,7 @@ keys and values above the pruned layer differ.
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ class VllmEngine:
         folder: the model in the hub's format, of a layout that names its output projections as
             Llama and Qwen2 do.
         decoding: greedy; how many tokens at most.
+        eos_token_ids: the ids that end an answer (see `LoadedModel`).
         dtype: float32, bfloat16 or float16.
         margins: find the margin of every answer; without, it is NaN, and decoding a little faster.
 
@@ -36,7 +37,13 @@ class VllmEngine:
     """
 
     def __init__(
-        self, folder: str, decoding: Decoding, dtype: str = "float32", *, margins: bool = True
+        self,
+        folder: str,
+        decoding: Decoding,
+        eos_token_ids: Sequence[int],
+        dtype: str = "float32",
+        *,
+        margins: bool = True,
     ) -> None:
         if not decoding.greedy:
             raise ModelError(
@@ -52,7 +59,9 @@ class VllmEngine:
                 f"vLLM cannot be imported ({error}); install headroom[vllm]"
             ) from error
         try:
-            self._llm = LLM(folder, dtype=dtype, enforce_eager=True, seed=0)
+            self._llm = LLM(
+                folder, dtype=dtype, enforce_eager=True, skip_tokenizer_init=True, seed=0
+            )
         except (ValueError, RuntimeError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ModelError(f"vLLM cannot serve {folder} ({reason}); use the engine") from error
@@ -60,6 +69,8 @@ class VllmEngine:
             temperature=0,
             max_tokens=decoding.max_new_tokens,
             detokenize=False,
+            ignore_eos=True,  # vLLM's own idea of it
+            stop_token_ids=list(eos_token_ids),
             logprobs=2 if margins else None,
         )
         self._pruned: Variant = Variant()
