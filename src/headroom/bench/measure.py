@@ -95,7 +95,7 @@ class Measurements:
     @property
     def unchanged(self) -> float | None:
         """Share of pruned models' answers that equal the base model's."""
-        row = self.row(REFERENCE) or self.row("engine")
+        row = next((row for row in self.rows if row.runs), None)
         if row is None:
             return None
         pruned = [(q, v) for q, v in row.choices if v != str(BASE)]
@@ -181,11 +181,8 @@ class Bench:
         return Row(key, rival.name, work.first(variants=rival.variants))
 
     def _run(self, row: Row, setting: Setting, *, warm: bool) -> None:
-        module, split = TORCH, "variants"
-        if row.key == "vllm":
-            module = VLLM
-        else:
-            split = RIVALS[row.key].split
+        by_vllm = row.key == "vllm"
+        module, split = (VLLM, "variants") if by_vllm else (TORCH, RIVALS[row.key].split)
         try:
             crew = self.crew(module, setting)
             if not warm:

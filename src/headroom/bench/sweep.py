@@ -18,7 +18,7 @@ from headroom.bench.measure import (
     Measurements,
     settings_of,
 )
-from headroom.bench.table import as_json, as_table
+from headroom.bench.table import as_json, as_table, percent
 from headroom.bench.work import Work, spread
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding, load
@@ -89,9 +89,11 @@ def run(
             twin = shapes.for_vllm(folder, Path(scratch) / "vllm")
             vllm = ({**setup, "folder": str(twin)}, vllm_python)
         del source
-        several = not on_gpu and _fits(folder, 1 + max(threads))
+        settings = [(1, max(threads))]
+        if not on_gpu:
+            settings = settings_of(threads, processes=_fits(folder, len(threads) + max(threads)))
         keys = [name for name in rivals if name != "vllm" or vllm]
-        with Bench(setup, settings_of(threads, processes=several), vllm) as bench:
+        with Bench(setup, settings, vllm) as bench:
             found = bench.measure(keys, work, repeat)
             facts = _facts(found, work, shape)
             facts["idle"] = bench.idle(work.first(questions=_PROFILED_QUESTIONS))
@@ -164,8 +166,8 @@ def _report(found: Measurements, facts: dict[str, object], vllm: bool) -> str:
         f"{len(facts['variants'])} variants × {facts['questions']} questions, "  # type: ignore[arg-type]
         f"shape {facts['shape']}; peak by threads: {peaks}",
         as_table(found),
-        f"unchanged answers {found.unchanged:.1%}; engine with no operator running "
-        f"{facts['idle']:.1%} of the time",
+        f"unchanged answers {percent(found.unchanged).strip()}; engine with no operator running "
+        f"{percent(facts['idle']).strip()} of the time",
     ]
     if not vllm:
         lines.append("vLLM is not measured: name a Python that has it with --vllm-python")

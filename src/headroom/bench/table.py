@@ -20,8 +20,8 @@ def as_table(found: Measurements) -> str:
             f"{row.name:41} {f'{processes} × {threads}':>7} {facts['seconds']:8.2f} "
             f"{facts['cpu_seconds']:8.2f} {_number(facts['ratio'], '6.2f')} "
             f"{_number(facts['cpu_ratio'], '6.2f')} {row.rate:9.0f} "
-            f"{_number(facts['fed_per_token'], '8.2f')} {_percent(facts['verify'])} "
-            f"{_percent(facts['decode'])} {_percent(facts['of_floor'])} "
+            f"{_number(facts['fed_per_token'], '8.2f')} {percent(facts['verify'])} "
+            f"{percent(facts['decode'])} {percent(facts['of_floor'])} "
             f"{_differing(facts):>12}"
         )
     return "\n".join(lines)
@@ -69,7 +69,8 @@ def _number(value: object, style: str) -> str:
     return f"{'–':>{width}}" if value is None else f"{value:{style}}"
 
 
-def _percent(value: object) -> str:
+def percent(value: object) -> str:
+    """Write a share; a dash where there is none."""
     return f"{'–':>6}" if not isinstance(value, float) else f"{value:6.1%}"
 
 
