@@ -8,10 +8,15 @@ if not config:
     configfile: f"{workflow.basedir}/config/demo.yaml"
 
 
+# Used with --sdm apptainer; built from envs/headroom.def.
+container: "headroom.sif"
+
+
 report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/inputs.smk"
 include: "workflow/rules/benchmarks.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/sweep.smk"

@@ -74,6 +74,10 @@ def test_foundation_has_no_cycle() -> None:
     ("command", "forbidden"),
     [
         ("from headroom import cli; cli._parser()", "torch transformers pandas pyarrow numpy"),
+        (
+            "from headroom.generation import job, client",
+            "torch transformers pandas multiprocessing",
+        ),
         ("from headroom import resolve, estimate, plan", "torch transformers datasets sklearn"),
     ],
 )

@@ -63,7 +63,7 @@ _RULES = (
         "generate",
         "Answer a question set with one model variant.",
         "generation.job:run",
-        ("model", "decoding", "questions", "variant"),
+        ("model", "decoding", "questions", "variant", "cores"),
     ),
     _Rule(
         "grade",
@@ -91,6 +91,14 @@ _RULES = (
         ("sweep", "layer"),
     ),
     _Rule("curves", "Draw Pass@N of a selector.", "figures.job:draw_curves", ("selector",)),
+    _Rule(
+        "controls",
+        "Hold the gains of a sweep against chance.",
+        "figures.job:write_controls",
+        ("sweep",),
+    ),
+    _Rule("forest", "Draw every head of a sweep.", "figures.job:draw_forest", ("sweep",)),
+    _Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
     _Rule("report", "Write the report of a run.", "figures.job:write_report"),
 )
 
@@ -105,6 +113,8 @@ _HELP = {
     "selector": "name of a selector",
     "sweep": "name of a sweep",
     "layer": "layer, counted from 0",
+    "cores": "how many CPU cores an engine may use (default: all that this process may)",
+    "published": "folder of the published tables",
 }
 
 
@@ -155,8 +165,12 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--config", type=Path, required=True, help="config file of the run")
         command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
         for wildcard in rule.wildcards:
-            command.add_argument(f"--{wildcard}", required=True, help=_HELP[wildcard])
+            optional = wildcard == "cores"
+            command.add_argument(f"--{wildcard}", required=not optional, help=_HELP[wildcard])
         command.set_defaults(handler=_call, rule=rule)
+    command = commands.add_parser("engine", help="Show or stop the engines of this folder.")
+    command.add_argument("action", choices=["status", "stop"])
+    command.set_defaults(handler=_engine)
     return parser
 
 
@@ -175,7 +189,7 @@ def _set_up_logging(log: Path | None) -> None:
         _LOG.addHandler(file)
 
 
-def _call(config: Path, rule: _Rule, **wildcards: str) -> None:
+def _call(config: Path, rule: _Rule, **wildcards: str | None) -> None:
     """Call a rule's function with the config names that its wildcards, keys, stand for."""
     if not rule.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
@@ -186,7 +200,7 @@ def _call(config: Path, rule: _Rule, **wildcards: str) -> None:
     getattr(importlib.import_module(f"headroom.{module}"), attribute)(loaded, *names)
 
 
-def _name(config: Config, wildcard: str, value: str) -> Any:
+def _name(config: Config, wildcard: str, value: Any) -> Any:
     match wildcard:
         case "model":
             return name_of(config, "models", value)
@@ -200,6 +214,15 @@ def _name(config: Config, wildcard: str, value: str) -> Any:
             return Variant.parse(value)
         case "layer":
             return int(value)
+        case "cores":
+            usable = len(os.sched_getaffinity(0))
+            if value is None:
+                return usable
+            if not value.isdecimal() or int(value) < 1:
+                raise ConfigError(f"--cores {value!r} is not a number of cores; give 1 or more")
+            return min(int(value), usable)
+        case "published":
+            return Path(value)
         case "comparison" | "selector" | "sweep":
             section = getattr(config, f"{wildcard}s")
             if value not in section:
@@ -223,6 +246,21 @@ def _plan(config: Path) -> None:
     from headroom.resolve import resolve
 
     print(describe(resolve(load(config))))
+
+
+def _engine(action: str) -> None:
+    from headroom.generation.client import status, stop
+
+    if action == "stop":
+        print(f"{stop()} engines stopped")
+        return
+    engines = status()
+    for engine in engines:
+        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**engine))
+        for batch, (done, total) in engine["batches"].items():
+            print(f"  {batch}: {done} of {total} answers")
+    if not engines:
+        print("no engine runs in this folder")
 
 
 if __name__ == "__main__":

@@ -28,3 +28,7 @@ class TableError(HeadroomError):
 
 class GradingError(HeadroomError):
     """Grading that cannot be done as asked."""
+
+
+class EngineError(HeadroomError):
+    """An engine process that failed, died, was stopped, or cannot be reached."""

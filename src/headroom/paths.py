@@ -15,6 +15,10 @@ EMBEDDER = "results/store/embedders/{embedder}.json"
 EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
 ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
 
+# Beside the store: answers of tables that are not complete, and the engines that run now.
+JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
+ENGINE = "results/store/.engine/{engine}.json"
+
 # A run: everything from grading on. It can be remade from the store without model or GPU.
 CONFIG = "results/{run}/config.json"
 GRADED = "results/{run}/graded/{model}/{decoding}/{questions}.parquet"
@@ -31,5 +35,10 @@ VIOLINS = "results/{run}/figures/violins.{suffix}"
 LEVELS = "results/{run}/figures/levels.{suffix}"
 HEATMAP = "results/{run}/figures/heatmap_{sweep}_L{layer}.{suffix}"
 PASS_AT_N = "results/{run}/figures/pass_at_n_{selector}.{suffix}"
+FOREST = "results/{run}/figures/forest_{sweep}.{suffix}"
+CONTROLS = "results/{run}/controls/{sweep}/{table}.{suffix}"
+AUDIT = "results/{run}/figures/audit.{suffix}"
+AUDIT_TABLE = "results/{run}/audit/{paper}.{suffix}"
 REPORT = "results/{run}/report.html"
 LOG = "results/{run}/logs"
+ENGINE_LOG = "results/{run}/logs/engine/{engine}.log"

@@ -11,13 +11,15 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headroom.errors import TableError
+
+if TYPE_CHECKING:  # half a second that a job of the sweep need not spend
+    import pandas as pd
 
 QUESTIONS = pa.schema(
     [
@@ -143,7 +145,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_table(
     path: Path,
-    data: pd.DataFrame | pa.Table,
+    data: "pd.DataFrame | pa.Table",
     schema: pa.Schema,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
@@ -158,16 +160,16 @@ def write_table(
     Raises:
         TableError: columns are missing, superfluous, of another type, or null where not allowed.
     """
-    names = list(data.columns) if isinstance(data, pd.DataFrame) else data.column_names
+    names = data.column_names if isinstance(data, pa.Table) else list(data.columns)
     if sorted(names) != sorted(schema.names):
         raise TableError(
             f"{path}: columns {sorted(names)} are not those of its schema, {sorted(schema.names)}"
         )
     try:
-        if isinstance(data, pd.DataFrame):
-            table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
-        else:
+        if isinstance(data, pa.Table):
             table = data.select(schema.names).cast(schema)
+        else:
+            table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
         table.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
         raise TableError(f"{path}: {error}") from error
@@ -180,7 +182,12 @@ def write_table(
         pq.write_table(table, temporary, compression="zstd")
 
 
-def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> pd.DataFrame:
+def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> "pd.DataFrame":
+    """Read a table into pandas; otherwise as `read_arrow`."""
+    return read_arrow(path, schema, exact=exact).to_pandas()
+
+
+def read_arrow(path: Path, schema: pa.Schema, *, exact: bool = True) -> pa.Table:
     """Read a table and check its columns.
 
     Args:
@@ -201,7 +208,7 @@ def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> pd.DataF
     extra = sorted(set(table.column_names) - set(schema.names))
     if exact and extra:
         raise TableError(f"{path}: unknown columns {extra}; remove the file and rerun")
-    return table.to_pandas()
+    return table
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -8,6 +8,8 @@ import simulation
 from headroom.config import Config
 from headroom.figures import job
 
+PUBLISHED = Path(__file__).parents[2] / "config" / "published"
+
 
 @pytest.fixture(scope="session")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config]]:
@@ -24,6 +26,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config
         job.draw_curves(config, "math")
         job.write_tables(config, "demo")
         job.write_comparison(config, "prompts")
+        job.write_controls(config, "demo")
+        job.draw_forest(config, "demo")
+        job.draw_audit(config, PUBLISHED)
         job.write_report(config)
     finally:
         os.chdir(before)

@@ -2,6 +2,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,10 @@ from headroom.figures.browser import shared_start
 from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.findings import findings, sentence
 from headroom.figures.gains import cells
-from headroom.figures.job import write_report
+from headroom.figures.job import draw_audit, write_controls, write_report
 from headroom.variants import BASE, heads
 
+PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 HOSTILE = "</p><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} ]]> &amp;"
 
 
@@ -53,7 +55,7 @@ def test_report_is_one_small_file_that_fetches_nothing(html):
 def test_every_image_has_alternative_text_and_every_section_a_title(html):
     found = elements(html)
     images = [attributes for tag, attributes in found if tag == "img"]
-    assert len(images) == 4
+    assert len(images) == 6
     assert all(len(attributes["alt"] or "") > 40 for attributes in images)
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     links = [attributes["href"] for tag, attributes in found if tag == "a"]
@@ -72,6 +74,8 @@ def test_hostile_text_stays_text(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = simulation.demo()
     simulation.fill(config, subjects=(HOSTILE, "Algebra"), text=HOSTILE)
+    write_controls(config, "demo")
+    draw_audit(config, PUBLISHED)
     write_report(config)
     html = (tmp_path / "results/simulated/report.html").read_text(encoding="utf-8")
     found = elements(html)

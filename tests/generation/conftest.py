@@ -1,6 +1,88 @@
-"""Makes the tiny models of tests/models importable here."""
+"""A tiny model with a tokenizer, and a store of its own with question sets."""
 
 import sys
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
+
+import tiny_models
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from headroom import config, paths
+from headroom.config import Config
+from headroom.identity import key
+from headroom.tables import QUESTIONS, write_json, write_table
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("qwen2")
+    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
+    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
+    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[PAD]"))
+    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w93"
+    PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="[EOS]", pad_token="[PAD]", chat_template=template
+    ).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Path) -> Config:
+    """A config with two draws from one split and one from another, their tables in place."""
+    monkeypatch.chdir(tmp_path)
+    gsm8k: dict[str, Any] = {"benchmark": "generated_gsm8k", "split": "test", "sampling": "first"}
+    values = config.parse(
+        {
+            "run": "tiny",
+            "engine": "inline",
+            "models": {
+                "tiny": {
+                    "source": str(model_folder),
+                    "layers": tiny_models.LAYERS,
+                    "heads": tiny_models.QUERY_HEADS,
+                    "kv_heads": tiny_models.KV_HEADS,
+                    "billions": 0.001,
+                    "dtype": "float32",
+                    "device": "cpu",
+                    "batch_size": 3,
+                }
+            },
+            "questions": {
+                "small": {**gsm8k, "n": 4},
+                "large": {**gsm8k, "n": 7},
+                "other": {**gsm8k, "n": 5, "seed": 1},
+            },
+            "sweeps": {
+                "some": {"model": "tiny", "questions": "small", "layers": [1], "heads": [0, 4]}
+            },
+            "decodings": {
+                "greedy": {"max_new_tokens": 9},
+                "T0.6": {"max_new_tokens": 9, "temperature": 0.6, "samples": 3},
+            },
+        }
+    )
+    for name, section in values.questions.items():
+        rows = pd.DataFrame(
+            {
+                "question_id": [f"q{n}" for n in range(section.n or 0)][::-1],
+                "split": "test",
+                "subject": None,
+                "level": None,
+                "question": [f"w{n} w{2 * n} w7" for n in range(section.n or 0)][::-1],
+                "answer": "1",
+                "solution": None,
+                "source_row": range(section.n or 0),
+            }
+        )
+        file = paths.QUESTIONS.format(questions=key(values, "questions", name))
+        write_table(Path(file), rows, QUESTIONS)
+    model_file = paths.MODEL.format(model=key(values, "models", "tiny"))
+    write_json(Path(model_file), {"folder": str(model_folder)})
+    return values

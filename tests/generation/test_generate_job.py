@@ -7,84 +7,16 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import tiny_models
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
 
-from headroom import config, paths
+from headroom import paths
 from headroom.config import Config
 from headroom.generation import job
 from headroom.identity import key, split_key
 from headroom.record import record_path
-from headroom.tables import ANSWERS, QUESTIONS, read_metadata, read_table, write_json, write_table
+from headroom.tables import ANSWERS, read_metadata, read_table
 from headroom.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)
-
-
-@pytest.fixture(scope="module")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("qwen2")
-    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
-    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
-    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[PAD]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w93"
-    PreTrainedTokenizerFast(
-        tokenizer_object=inner, eos_token="[EOS]", pad_token="[PAD]", chat_template=template
-    ).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture
-def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Path) -> Config:
-    """A config with two draws from one split and one from another, their tables in place."""
-    monkeypatch.chdir(tmp_path)
-    gsm8k: dict[str, Any] = {"benchmark": "generated_gsm8k", "split": "test", "sampling": "first"}
-    values = config.parse(
-        {
-            "run": "tiny",
-            "models": {
-                "tiny": {
-                    "source": str(model_folder),
-                    "layers": tiny_models.LAYERS,
-                    "heads": tiny_models.QUERY_HEADS,
-                    "kv_heads": tiny_models.KV_HEADS,
-                    "billions": 0.001,
-                    "dtype": "float32",
-                    "device": "cpu",
-                    "batch_size": 3,
-                }
-            },
-            "questions": {
-                "small": {**gsm8k, "n": 4},
-                "large": {**gsm8k, "n": 7},
-                "other": {**gsm8k, "n": 5, "seed": 1},
-            },
-            "decodings": {
-                "greedy": {"max_new_tokens": 9},
-                "T0.6": {"max_new_tokens": 9, "temperature": 0.6, "samples": 3},
-            },
-        }
-    )
-    for name, section in values.questions.items():
-        rows = pd.DataFrame(
-            {
-                "question_id": [f"q{n}" for n in range(section.n or 0)][::-1],
-                "split": "test",
-                "subject": None,
-                "level": None,
-                "question": [f"w{n} w{2 * n} w7" for n in range(section.n or 0)][::-1],
-                "answer": "1",
-                "solution": None,
-                "source_row": range(section.n or 0),
-            }
-        )
-        file = paths.QUESTIONS.format(questions=key(values, "questions", name))
-        write_table(Path(file), rows, QUESTIONS)
-    model_file = paths.MODEL.format(model=key(values, "models", "tiny"))
-    write_json(Path(model_file), {"folder": str(model_folder)})
-    return values
 
 
 def answers_file(values: Config, questions: str, decoding: str, variant: Variant) -> Path:
@@ -161,7 +93,7 @@ def test_a_larger_draw_takes_over_finished_answers(
 
 def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     large, _ = run(run_config, "large")
-    monkeypatch.setattr("headroom.models.load.load_model", forbid_loading)
+    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     small, record = run(run_config, "small")
     assert as_lists(small) == as_lists(large[large["question_id"] < "q4"])
     assert record["reused"] == record["answers"] == 4
@@ -172,7 +104,7 @@ def test_answers_of_another_split_variant_or_decoding_are_not_taken_over(
     run_config: Config, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     run(run_config, "large")
-    monkeypatch.setattr("headroom.models.load.load_model", forbid_loading)
+    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     with pytest.raises(AssertionError, match="was loaded"):
         run(
             run_config,

@@ -150,7 +150,7 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     assert facts["heads"] == VARIANTS
     assert selector.setting.dimension == 6
     choice = pd.read_csv(output(paths.CHOICE))
-    assert len(choice) == 2 * 3 * 2
+    assert len(choice) == 2 * 3 * 2 * 2
     assert choice["chosen"].sum() == 2
 
     ranking = read_table(output(paths.RANKING), RANKING)

@@ -1,3 +1,5 @@
+from dataclasses import astuple, replace
+
 import numpy as np
 import pytest
 import torch
@@ -22,8 +24,8 @@ def train(simulation: Simulation, setting: Setting, seed: int = 0) -> Fit:
     return fit(
         torch.from_numpy(simulation.embeddings),
         torch.from_numpy(simulation.correct),
-        setting,
-        selector(weight_decay=1.0, epochs=60),
+        replace(setting, weight_decay=1.0),
+        selector(epochs=60),
         seed,
     )
 
@@ -126,23 +128,33 @@ def test_training_on_questions_that_no_head_solves_is_refused() -> None:
 def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
     data = simulate(80)
     options = selector(
-        geometry=("ball", "sphere"), dimension=(2, 7), diversity=(0.0, 0.5, 4.0), epochs=20
+        geometry=("ball", "sphere"),
+        dimension=(2, 7),
+        diversity=(0.0, 0.5, 4.0),
+        weight_decay=(0.1, 2.0),
+        epochs=20,
     )
     chosen, table = choose(
         torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
     )
-    keys = ["geometry", "dimension", "diversity"]
-    assert len(table) == 2 * 2 * 3 * 3
+    keys = ["geometry", "dimension", "diversity", "weight_decay"]
+    assert len(table) == 2 * 2 * 3 * 2 * 3
     assert set(table["seed"]) == {0, 1, 2}
     best = table.groupby(keys)["mean_pass"].mean().idxmax()
-    assert (chosen.geometry, chosen.dimension, chosen.diversity) == best
+    assert astuple(chosen) == best
     assert {tuple(row) for row in table.loc[table["chosen"], keys].to_numpy()} == {best}
     assert (table["pass_at_1"] <= table["pass_at_4"]).all()
 
 
 def test_a_setting_that_diverged_is_not_chosen() -> None:
     data = simulate(60)
-    options = selector(geometry=("literal",), diversity=(1.0, 0.0), dimension=(6,), epochs=100)
+    options = selector(
+        geometry=("literal",),
+        diversity=(1.0, 0.0),
+        dimension=(6,),
+        weight_decay=(0.1,),
+        epochs=100,
+    )
     chosen, table = choose(
         torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mini import MINIATURE, Snakemake, snakemake_in
+from mini import MINIATURE, Snakemake
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def miniature() -> dict[str, Any]:
 @pytest.fixture
 def snakemake(tmp_path: Path) -> Snakemake:
     """Run the real Snakefile in an empty folder."""
-    return snakemake_in(tmp_path)
+    return Snakemake(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,39 +74,55 @@ MINIATURE: dict[str, Any] = {
 }
 
 
-Snakemake = Callable[..., subprocess.CompletedProcess[str]]
+class Snakemake:
+    """Runs the real Snakefile in a folder."""
 
-
-def snakemake_in(folder: Path) -> Snakemake:
-    """Return a function that runs the real Snakefile on config values, in a folder."""
-
-    def run(
-        values: dict[str, Any] | Path | None, *arguments: str, check: bool = True
-    ) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
-        command += ["--directory", str(folder)]
-        if isinstance(values, dict):
-            file = folder / f"{values.get('run', 'config')}.yaml"
-            file.write_text(yaml.safe_dump(values), encoding="utf-8")
-            command += ["--configfile", str(file)]
-        elif values is not None:
-            command += ["--configfile", str(values)]
-        command += arguments or ("--cores", "2")
-        bin_folder = str(Path(sys.executable).parent)
-        environment = {
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._environment = {
             **os.environ,
-            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1",
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "OMP_NUM_THREADS": "1",
         }
+
+    def __call__(
+        self, values: dict[str, Any] | Path | None, *arguments: str, check: bool = True
+    ) -> subprocess.CompletedProcess[str]:
+        """Run on config values, a config file, or the default config, to the end."""
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment, timeout=500, check=False
+            self._command(values, arguments),
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            timeout=500,
+            check=False,
         )
         if check and done.returncode:
             raise AssertionError(f"snakemake failed:\n{done.stdout}\n{done.stderr}")
         return done
 
-    return run
+    def start(self, values: dict[str, Any]) -> subprocess.Popen[bytes]:
+        """Start a run on two cores, in a process group of its own."""
+        return subprocess.Popen(
+            self._command(values, ()),
+            env=self._environment,
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def _command(
+        self, values: dict[str, Any] | Path | None, arguments: tuple[str, ...]
+    ) -> list[str]:
+        command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+        command += ["--directory", str(self._folder)]
+        if isinstance(values, dict):
+            file = self._folder / f"{values.get('run', 'config')}.yaml"
+            file.write_text(yaml.safe_dump(values), encoding="utf-8")
+            values = file
+        if values is not None:
+            command += ["--configfile", str(values)]
+        return [*command, *(arguments or ("--cores", "2"))]
 
 
 def planned(done: subprocess.CompletedProcess[str]) -> dict[str, int]:

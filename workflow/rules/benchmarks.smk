@@ -15,17 +15,6 @@ rule source:
         command("source", "source")
 
 
-def drawn_from(wildcards):
-    name = KEYS["questions"][wildcards.questions]
-    embedder = CONFIG.questions[name].embedder
-    inputs = {"source": paths.SOURCE.format(source=source_key(CONFIG, name))}
-    if embedder:
-        inputs["embedder"] = paths.EMBEDDER.format(
-            embedder=key(CONFIG, "embedders", embedder)
-        )
-    return inputs
-
-
 rule questions:
     input:
         unpack(drawn_from),
@@ -35,11 +24,6 @@ rule questions:
         log_of("questions/{questions}"),
     shell:
         command("questions", "questions")
-
-
-def embedded_model(wildcards):
-    model = CONFIG.embedders[KEYS["embedders"][wildcards.embedder]].model
-    return [paths.MODEL.format(model=key(CONFIG, "models", model))] if model else []
 
 
 rule embedder:

@@ -7,6 +7,8 @@ from snakemake.exceptions import WorkflowError
 from headroom import paths
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
+from headroom.generation.client import stop as stop_engines
+from headroom.figures import published
 from headroom.identity import digest, key, source_key
 from headroom.plan import batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve
@@ -24,8 +26,13 @@ def checked(values):
     return resolved
 
 
+CORES = workflow.resource_settings.cores
+if CORES == 0:  # Snakemake would wait for ever
+    raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
+
 CONFIG = checked(config)
 RUN = CONFIG.run
+PUBLISHED = Path(workflow.basedir) / "config" / "published"
 BATCHES = batches(CONFIG)
 KEYS = {
     kind: {key(CONFIG, kind, name): name for name in getattr(CONFIG, kind)}
@@ -55,7 +62,12 @@ onstart:
 
 
 onsuccess:
+    stop_engines()
     print(f"Done. Open {of_run(paths.REPORT)}", file=sys.stderr)
+
+
+onerror:
+    stop_engines()
 
 
 wildcard_constraints:

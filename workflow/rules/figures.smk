@@ -1,25 +1,6 @@
 # Tables, figures and the report.
 
 
-def sweep_table(wildcards):
-    sweep = CONFIG.sweeps[wildcards.sweep]
-    return accuracy(sweep.model, sweep.decoding, sweep.questions)
-
-
-def sweep_tables(wildcards):
-    return [accuracy(s.model, s.decoding, s.questions) for s in CONFIG.sweeps.values()]
-
-
-def sweep_settings(wildcards):
-    return digest(CONFIG.sweeps[wildcards.sweep].model_dump(mode="json"))
-
-
-def all_sweep_settings(wildcards):
-    return digest(
-        {name: s.model_dump(mode="json") for name, s in CONFIG.sweeps.items()}
-    )
-
-
 rule table:
     input:
         sweep_table,
@@ -38,17 +19,6 @@ rule table:
         settings=sweep_settings,
     shell:
         command("table", "sweep")
-
-
-def png(template):
-    """Return the figure that the workflow's report shows."""
-    return of_run(template).replace("{suffix}", "png")
-
-
-def beside(template, *suffixes):
-    """Return the files that a figure's job makes beside its PNG, or those with given suffixes."""
-    suffixes = suffixes or ("pdf", "svg", "dark.svg", "csv", "json")
-    return [of_run(template).replace("{suffix}", suffix) for suffix in suffixes]
 
 
 rule violins:
@@ -126,29 +96,82 @@ rule curves:
         command("curves", "selector")
 
 
-def reported(wildcards):
-    """Return everything that the report of this run shows."""
-    files = []
-    if CONFIG.sweeps:
-        files += beside(paths.VIOLINS, "png", "json") + beside(
-            paths.LEVELS, "png", "json"
-        )
-    for name, sweep in CONFIG.sweeps.items():
-        files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
-        files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
-        for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
-            files += [
-                file.format(sweep=name, layer=f"{layer:02d}")
-                for file in beside(paths.HEATMAP, "png", "json")
-            ]
-    for name in CONFIG.selectors:
-        figures = beside(paths.PASS_AT_N, "png", "json")
-        results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
-        files += [file.format(selector=name) for file in figures]
-        files += [of_run(template).format(selector=name) for template in results]
-    for name in CONFIG.comparisons:
-        files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
-    return files
+rule controls:
+    input:
+        sweep_table,
+        sweep_graded,
+    output:
+        [
+            of_run(paths.CONTROLS).format(sweep="{sweep}", table=table, suffix=suffix)
+            for table, suffix in (
+                ("gains", "csv"),
+                ("heads", "csv"),
+                ("spread", "csv"),
+                ("failures", "csv"),
+                ("gains", "tex"),
+            )
+        ],
+        markdown=report(
+            of_run(paths.CONTROLS).format(sweep="{sweep}", table="gains", suffix="md"),
+            caption="../report/controls.rst",
+            category="Tables",
+            labels={"sweep": "{sweep}, controls"},
+        ),
+    log:
+        log_of("controls/{sweep}"),
+    params:
+        settings=sweep_settings,
+    shell:
+        command("controls", "sweep")
+
+
+rule forest:
+    input:
+        of_run(paths.CONTROLS).format(sweep="{sweep}", table="heads", suffix="csv"),
+    output:
+        beside(paths.FOREST),
+        png=report(
+            png(paths.FOREST),
+            caption="../report/forest.rst",
+            category="Figures",
+            labels={"figure": "every head against base, {sweep}"},
+        ),
+    log:
+        log_of("forest/{sweep}"),
+    shell:
+        command("forest", "sweep")
+
+
+rule audit:
+    input:
+        [
+            str(PUBLISHED / name)
+            for name in (
+                published.HEAD_PRUNING,
+                published.COMPRESSION,
+                published.COMPRESSION_SIZES,
+            )
+        ],
+    output:
+        beside(paths.AUDIT),
+        [
+            of_run(paths.AUDIT_TABLE).format(paper=paper, suffix=suffix)
+            for paper in ("sprint", "compression")
+            for suffix in ("csv", "md", "tex")
+        ],
+        png=report(
+            png(paths.AUDIT),
+            caption="../report/audit.rst",
+            category="Figures",
+            labels={"figure": "published gains and chance"},
+        ),
+    log:
+        log_of("audit"),
+    params:
+        folder=lambda wildcards, input: Path(input[0]).parent,
+        seed=CONFIG.seed,
+    shell:
+        f"{command('audit')} --published {{params.folder:q}}"
 
 
 rule comparison_table:

@@ -23,6 +23,6 @@ rule train_reasoner:
         log_of("model/{model}"),
     wildcard_constraints:
         model="|".join(TRAINED) or "none",
-    threads: workflow.cores or 1
+    threads: CORES or 1
     shell:
         command("model", "model")

@@ -1,21 +1,6 @@
 # SPRINT: a selector matches questions with heads; Pass@N holds it against its baselines.
 
 
-def selector(wildcards):
-    return CONFIG.selectors[wildcards.selector]
-
-
-def selector_settings(wildcards):
-    return digest(selector(wildcards).model_dump(mode="json"))
-
-
-def embeddings(name, questions):
-    return paths.EMBEDDINGS.format(
-        embedder=key(CONFIG, "embedders", name),
-        questions=key(CONFIG, "questions", questions),
-    )
-
-
 rule train_selector:
     input:
         accuracy=lambda w: accuracy(
@@ -48,18 +33,6 @@ rule rank_heads:
         log_of("rank_heads/{selector}"),
     shell:
         command("rank-heads", "selector")
-
-
-def evaluated(wildcards):
-    chosen = selector(wildcards)
-    return {
-        "train": accuracy(chosen.model, chosen.decoding, chosen.train),
-        "test": accuracy(chosen.model, chosen.decoding, chosen.test),
-        "graded": graded(chosen.model, chosen.decoding, chosen.test),
-        "sampled": [
-            graded(chosen.model, decoding, chosen.test) for decoding in chosen.sampling
-        ],
-    }
 
 
 rule evaluate:

@@ -10,6 +10,9 @@ rule generate:
     log:
         log_of("generate/{model}/{decoding}/{questions}/{variant}"),
     resources:
+        # How many cores the engine may use that answers for all jobs; a resource, not a param, so
+        # that another number of cores reruns nothing.
+        engine_cores=CORES or 1,
         mem_mb=lambda wildcards, attempt: int(
             attempt * (4000 + 2500 * gigabytes(wildcards))
         ),
@@ -18,12 +21,7 @@ rule generate:
         ),
     shell:
         command("generate", "model", "decoding", "questions", "variant")
-
-
-def answers(wildcards):
-    names = [KEYS[f"{kind}s"][wildcards[kind]] for kind in ("model", "decoding")]
-    names.append(KEYS["questions"][wildcards.questions])
-    return find_batch(CONFIG, *names).answers(CONFIG)
+        + " --cores {resources.engine_cores}"
 
 
 rule grade:
@@ -35,27 +33,11 @@ rule grade:
         accuracy=of_run(paths.ACCURACY),
     log:
         log_of("grade/{model}/{decoding}/{questions}"),
-    threads: workflow.cores or 1
+    threads: CORES or 1
     params:
         grading=CONFIG.grading,
     shell:
         command("grade", "model", "decoding", "questions")
-
-
-def compared(wildcards):
-    comparison = CONFIG.comparisons[wildcards.comparison]
-    keys = {
-        "model": key(CONFIG, "models", comparison.model),
-        "questions": key(CONFIG, "questions", comparison.questions),
-        "variant": "base",
-    }
-    return [
-        paths.QUESTIONS.format(**keys),
-        *(
-            paths.ANSWERS.format(decoding=key(CONFIG, "decodings", decoding), **keys)
-            for decoding in comparison.decodings
-        ),
-    ]
 
 
 rule compare:

@@ -239,18 +239,21 @@ class Selector(Section):
     """p, the dimension of the shared space."""
     diversity: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
         0.0,
-        0.01,
         0.1,
+        1.0,
     )
     """lambda, the weight of the diversity term; 0 is the ablation."""
     learning_rate: Annotated[float, Field(gt=0)] = 1e-2
     """AdamW learning rate."""
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-2
+    weight_decay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
+        0.01,
+        3.0,
+    )
     """AdamW weight decay of theta."""
     epochs: Count = 200
     """Passes over the training questions."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Share of the training questions held out to choose geometry, dimension and diversity."""
+    """Share of the training questions held out to choose among the settings above."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
     """Seeds of initial weights and of the held-out part."""
     shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 8, 16)
@@ -281,6 +284,10 @@ class Config(Section):
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
+    engine: Literal["auto", "server", "inline"] = "auto"
+    """server: one process loads a model once and answers for all jobs. inline: each job loads the
+    model for itself. auto: inline inside a SLURM job, which is one of many on many machines, else
+    server; give server where one SLURM job holds a whole run or a group of jobs."""
     models: dict[Name, Model]
     """The models, by name."""
     questions: dict[Name, Questions]

@@ -27,8 +27,8 @@ def accuracy_path(config: Config, sweep: str) -> Path:
     return Path(paths.ACCURACY.format(run=config.run, **batch.wildcards(config)))
 
 
-def read_cells(config: Config, sweep: str) -> pd.DataFrame:
-    """Return the cells of a sweep.
+def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
+    """Return the accuracy matrix of a sweep, and its variants, base first.
 
     Raises:
         TableError: the accuracy matrix is missing, damaged, empty, or lacks a variant.
@@ -41,7 +41,16 @@ def read_cells(config: Config, sweep: str) -> pd.DataFrame:
         raise TableError(f"{path}: variants {missing[:5]} are missing; remove the file and rerun")
     if z.empty:
         raise TableError(f"{path} has no questions; remove the file and rerun")
-    return cells(z, variants)
+    return z, variants
+
+
+def read_cells(config: Config, sweep: str) -> pd.DataFrame:
+    """Return the cells of a sweep.
+
+    Raises:
+        TableError: as `read_z`.
+    """
+    return cells(*read_z(config, sweep))
 
 
 def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
@@ -57,7 +66,7 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
         model on the group) and ``gain`` over it.
     """
     rows = []
-    for by, group, part in _groups(z):
+    for by, group, part in groups_of(z):
         n, base = len(part), part[str(BASE)].mean()
         correct = part[[str(variant) for variant in variants]].sum()
         for variant in variants:
@@ -107,7 +116,8 @@ def pairs(gained: pd.DataFrame) -> pd.DataFrame:
     return subjects if len(subjects) else gained[gained["by"] == "overall"]
 
 
-def _groups(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def groups_of(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield each group of questions: its kind, its name, its rows of Z."""
     yield "overall", OVERALL, z
     for subject, part in z.groupby("subject"):
         yield "subject", str(subject), part

@@ -11,16 +11,23 @@ from pathlib import Path
 from headroom import paths
 from headroom.config import Config
 from headroom.errors import ConfigError
+from headroom.figures.arithmetic import arithmetic, arithmetic_tables
+from headroom.figures.audit import audit, audit_figure, audit_tables
+from headroom.figures.controls import NOISE, controls
 from headroom.figures.curves import PAIRED_COLUMNS, curves
-from headroom.figures.drawing import save
-from headroom.figures.gains import accuracy_path, gains, read_cells
+from headroom.figures.drawing import save, write_csv
+from headroom.figures.forest import forest
+from headroom.figures.gains import accuracy_path, gains, read_cells, read_z
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
+from headroom.figures.published import HEAD_PRUNING, head_pruning
 from headroom.figures.report import render
 from headroom.figures.tables import comparison_tables, read_comparison, read_csv, tables
+from headroom.figures.verdict import failures, gains_table, read_heads
 from headroom.figures.violins import violins
+from headroom.plan import find_batch
 from headroom.record import Stopwatch, write_record
-from headroom.tables import CURVES, read_metadata, read_table, write_text
+from headroom.tables import CURVES, GRADED, read_metadata, read_table, write_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -87,6 +94,56 @@ def write_comparison(config: Config, comparison: str) -> None:
         made.append(source.with_name(f"{comparison}.{suffix}"))
         write_text(made[-1], text)
     _record(made, stopwatch, [source])
+
+
+def write_controls(config: Config, sweep: str) -> None:
+    """Write the controls of a sweep: gains, heads, spread, and how the heads that hurt fail."""
+    stopwatch = Stopwatch()
+    section = config.sweeps[sweep]
+    batch = find_batch(config, section.model, section.decoding, section.questions)
+    z, variants = read_z(config, sweep)
+    source = Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
+    noise = NOISE[config.models[section.model].dtype]
+    found = controls(z, read_table(source, GRADED), variants, noise, config.seed)
+    answers = dict(zip(map(str, batch.variants), map(Path, batch.answers(config)), strict=True))
+    template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
+    made = []
+    for table, data in (
+        ("gains", found.gains),
+        ("heads", found.heads),
+        ("spread", found.spread),
+        ("failures", failures(found.heads, answers)),
+    ):
+        made.append(Path(template.format(table=table, suffix="csv")))
+        write_csv(made[-1], data)
+    for suffix, text in gains_table(found.gains, sweep).items():
+        made.append(Path(template.format(table="gains", suffix=suffix)))
+        write_text(made[-1], text)
+    _record(made, stopwatch, [accuracy_path(config, sweep), source])
+
+
+def draw_forest(config: Config, sweep: str) -> None:
+    """Draw every head of a sweep with its interval."""
+    stopwatch = Stopwatch()
+    names = {"run": config.run, "sweep": sweep}
+    source = Path(paths.CONTROLS.format(**names, table="heads", suffix="csv"))
+    heads = read_heads(source)
+    made = save(_template(paths.FOREST, **names), partial(forest, heads, sweep), [source])
+    _record(made, stopwatch, [source])
+
+
+def draw_audit(config: Config, published: Path) -> None:
+    """Hold the published tables, in the given folder, against chance and arithmetic."""
+    stopwatch = Stopwatch()
+    found = audit(head_pruning(published), config.seed)
+    sources = [Path(published.name) / HEAD_PRUNING]
+    made = save(_template(paths.AUDIT, run=config.run), partial(audit_figure, found), sources)
+    cuts = arithmetic(published)
+    for paper, texts in (("sprint", audit_tables(found)), ("compression", arithmetic_tables(cuts))):
+        for suffix, text in texts.items():
+            made.append(Path(paths.AUDIT_TABLE.format(run=config.run, paper=paper, suffix=suffix)))
+            write_text(made[-1], text)
+    _record(made, stopwatch, sources)
 
 
 def write_report(config: Config) -> None:

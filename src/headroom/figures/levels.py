@@ -50,7 +50,7 @@ def levels(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
             for handles, labels in entries
             for handle, label in zip(handles, labels, strict=True)
         }
-        image.legend(named.values(), named.keys(), loc="outside lower center", ncols=3)
+        image.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns)
     else:
         image.text(0.5, 0.5, "No question of this run has a level.", ha="center")
     tables = [table.assign(sweep=sweep) for sweep, table in chosen.items()]

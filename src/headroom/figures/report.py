@@ -18,6 +18,8 @@ from markupsafe import Markup
 
 from headroom import __version__, paths
 from headroom.config import Config
+from headroom.figures.arithmetic import CAPTION as CUTS_CAPTION
+from headroom.figures.audit import sentences
 from headroom.figures.browser import Browser, browse
 from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
@@ -25,6 +27,14 @@ from headroom.figures.gains import read_cells
 from headroom.figures.provenance import Provenance, provenance
 from headroom.figures.tables import COMPARISON_COLUMNS, read_comparison, read_csv
 from headroom.figures.text import percent, points
+from headroom.figures.verdict import (
+    FAILURES,
+    GAINS_CAPTION,
+    read_gains,
+    read_heads,
+    read_spread,
+    verdict,
+)
 from headroom.plan import pool
 from headroom.tables import CURVES, read_table
 
@@ -56,6 +66,28 @@ class SweepPart:
     rows: list[dict[str, Any]]
     heatmaps: list[tuple[int, Picture]]
     browser: Browser | None
+
+
+@dataclass(frozen=True)
+class ControlsPart:
+    """What the page shows of a sweep's controls."""
+
+    name: str
+    verdict: list[str]
+    gains: list[dict[str, Any]]
+    spread: list[dict[str, Any]]
+    failures: list[dict[str, Any]]
+    picture: Picture | None
+
+
+@dataclass(frozen=True)
+class AuditPart:
+    """What the page shows of the published tables."""
+
+    sentences: list[str]
+    cuts: list[dict[str, Any]]
+    cuts_caption: str
+    picture: Picture | None
 
 
 @dataclass(frozen=True)
@@ -98,6 +130,9 @@ def render(config: Config) -> str:
             if (picture := _picture(template, run=config.run))
         ],
         sweeps=[_sweep(config, name) for name in config.sweeps],
+        controls=[_controls(config, name) for name in config.sweeps],
+        gains_caption=GAINS_CAPTION,
+        audit=_audit(config),
         selectors=[_selector(config, name) for name in config.selectors],
         comparisons=[_comparison(config, name) for name in config.comparisons],
         made=made,
@@ -137,6 +172,42 @@ def _sweep(config: Config, name: str) -> SweepPart:
         heatmaps=heatmaps,
         browser=browse(config, name, cells),
     )
+
+
+def _controls(config: Config, name: str) -> ControlsPart:
+    names = {"run": config.run, "sweep": name, "suffix": "csv"}
+    files = {
+        table: Path(paths.CONTROLS.format(**names, table=table))
+        for table in ("gains", "heads", "spread", "failures")
+    }
+    gains, heads = read_gains(files["gains"]), read_heads(files["heads"])
+    spread = read_spread(files["spread"])
+    failures = read_csv(files["failures"], list(FAILURES))
+    return ControlsPart(
+        name=name,
+        verdict=verdict(gains, heads, spread),
+        gains=_rows(gains),
+        spread=_rows(spread),
+        failures=_rows(failures),
+        picture=_picture(paths.FOREST, run=config.run, sweep=name),
+    )
+
+
+def _audit(config: Config) -> AuditPart:
+    names = {"run": config.run, "suffix": "csv"}
+    summary = read_csv(Path(paths.AUDIT_TABLE.format(**names, paper="sprint")), ["model"])
+    cuts = read_csv(Path(paths.AUDIT_TABLE.format(**names, paper="compression")), ["model"])
+    return AuditPart(
+        sentences=sentences(summary),
+        cuts=_rows(cuts),
+        cuts_caption=CUTS_CAPTION,
+        picture=_picture(paths.AUDIT, run=config.run),
+    )
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return a table's rows; what is missing is None."""
+    return table.astype(object).where(table.notna(), None).to_dict("records")
 
 
 def _selector(config: Config, name: str) -> SelectorPart:

@@ -13,6 +13,7 @@ import pandas as pd
 
 from headroom.errors import TableError
 from headroom.figures.gains import OVERALL
+from headroom.figures.listing import listing, markdown_row
 from headroom.figures.text import latex, markdown, wrapped
 
 COMPARISON_COLUMNS = {
@@ -78,24 +79,7 @@ def comparison_tables(comparison: pd.DataFrame, name: str) -> dict[str, str]:
     shown = comparison[list(COMPARISON_COLUMNS)].copy()
     shown["accuracy"] = [f"{100 * value:.1f}" for value in shown["accuracy"]]
     rows = [[str(value) for value in row] for row in shown.itertuples(index=False)]
-    text = [_markdown_row(header), "|---|---|" + "--:|" * (len(header) - 2)]
-    text += [_markdown_row([markdown(value) for value in row]) for row in rows]
-    body = [" & ".join(latex(value) for value in row) + r" \\" for row in [header, *rows]]
-    lines = [
-        r"% needs \usepackage{booktabs}",
-        r"\begin{table}",
-        r"\centering\small",
-        rf"\caption{{Prompt and grading rules, base model: {latex(name)}.}}",
-        rf"\begin{{tabular}}{{ll{'r' * (len(header) - 2)}}}",
-        r"\toprule",
-        body[0],
-        r"\midrule",
-        *body[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-        r"\end{table}",
-    ]
-    return {"md": "\n".join(text) + "\n", "tex": "\n".join(lines) + "\n"}
+    return listing(header, rows, f"Prompt and grading rules, base model: {name}.", texts=2)
 
 
 @dataclass(frozen=True)
@@ -154,15 +138,11 @@ def _markdown(cells: pd.DataFrame, sweep: str) -> str:
     for _, grid in _grids(cells):
         for group, n in grid.sizes.items():
             lines += ["", f"## {markdown(group)} (n = {n})", ""]
-            lines.append(_markdown_row(["head", *(f"layer {layer}" for layer in grid.layers)]))
+            lines.append(markdown_row(["head", *(f"layer {layer}" for layer in grid.layers)]))
             lines.append("|---|" + "--:|" * len(grid.layers))
             columns = [(group, layer) for layer in grid.layers]
-            lines += [_markdown_row(row) for row in grid.rows(columns, "**{}**")]
+            lines += [markdown_row(row) for row in grid.rows(columns, "**{}**")]
     return "\n".join(lines) + "\n"
-
-
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _latex(cells: pd.DataFrame, sweep: str) -> str:

@@ -36,6 +36,8 @@ class Setting:
     """p, the dimension of the space that questions and heads share."""
     diversity: float
     """λ."""
+    weight_decay: float = 0.01
+    """Of θ."""
 
 
 class HeadSelector(nn.Module):

@@ -56,7 +56,7 @@ def fit(
         embeddings: φ(x_i).
         correct: Z over the pool.
         setting: which reading of the loss.
-        options: `epochs`, `learning_rate`, and `weight_decay`, which is of θ only.
+        options: `epochs` and `learning_rate`.
         seed: decides the initial weights.
 
     Raises:
@@ -79,7 +79,7 @@ def fit(
 
     selector = HeadSelector(embeddings.shape[1], pool, setting, seed)
     groups: list[dict[str, Any]] = [
-        {"params": [selector.theta_weight], "weight_decay": options.weight_decay},
+        {"params": [selector.theta_weight], "weight_decay": setting.weight_decay},
         {"params": [selector.theta_bias, selector.heads, selector.log_temperature]},
     ]
     optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, weight_decay=0.0)
@@ -114,7 +114,7 @@ def choose(
     correct: Bool[Tensor, "questions pool"],
     options: Selector,
 ) -> tuple[Setting, pd.DataFrame]:
-    """Choose geometry, dimension and λ on held-out training questions.
+    """Choose geometry, dimension, λ and weight decay on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
     `headroom.sprint.validation`) wins; of equals, the first in the config's order. A setting that
@@ -128,8 +128,8 @@ def choose(
     max_n = min(options.max_n, z.shape[1])
     parts = splits(len(z), options.validation, options.seeds)
     results: dict[Setting, pd.DataFrame] = {}
-    for values in product(options.geometry, options.dimension, options.diversity):
-        setting, rows = Setting(*values), []
+    for setting in _grid(options):
+        rows = []
         for part in parts:
             trained = fit(embeddings[part.fit], correct[part.fit], setting, options, part.seed)
             order, _ = rank(trained.selector, embeddings[part.held_out])
@@ -160,3 +160,8 @@ def choose(
         ignore_index=True,
     )
     return chosen, table
+
+
+def _grid(options: Selector) -> list[Setting]:
+    grid = product(options.geometry, options.dimension, options.diversity, options.weight_decay)
+    return [Setting(*values) for values in grid]

@@ -1,1 +1,1 @@
-"""Statistics over questions: Pass@N, votes and diversity of answers, intervals. NumPy only."""
+"""Statistics over questions: Pass@N, votes, diversity, intervals, controls of gains. No tables."""

@@ -1,0 +1,312 @@
+"""The SPRINT paper's Figure 2 from its own tables, beside what chance alone gives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Image
+from matplotlib.patheffects import withStroke
+
+from headroom.figures.drawing import Figure
+from headroom.figures.listing import listing
+from headroom.figures.published import SIZES
+from headroom.figures.style import TWO_COLUMNS, Theme
+from headroom.figures.text import percent, points, signed, wrapped
+from headroom.figures.violins import spread_out
+from headroom.statistics.contested import Contested, contested, gains_by_chance
+
+METHOD = (
+    "By chance: outcomes of single questions are not published, so base model and heads are taken "
+    "to agree on all questions but some contested ones, which each answers like a fair coin, as "
+    "many as explain the spread between the heads of a layer (4,000 simulations; No Prune is one "
+    "model for all layers). What heads keep from subject to subject is not counted as noise, "
+    "heads that surely hurt are left out; an effect of one head on one subject alone looks like "
+    "noise, so chance is an upper bound. Where cells are missing the published maximum is a lower "
+    "bound, and chance is taken over as many heads as are legible."
+)
+"""How chance is computed, and its limits."""
+
+_RESAMPLES = 4000
+_LEGIBLE = 0.5  # share of a pair's heads that must be legible
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Published gains and what chance gives for them."""
+
+    pairs: pd.DataFrame  # one row a (model, subject, layer) pair
+    summary: pd.DataFrame  # one row a model
+    chance: dict[
+        str, Float[np.ndarray, "resamples pairs"]
+    ]  # best gains by model, resamples × pairs
+
+
+def audit(table: pd.DataFrame, seed: int) -> Audit:
+    """Hold the published gains of each model against chance.
+
+    Args:
+        table: as `headroom.figures.published.head_pruning` returns it.
+        seed: decides the simulation.
+    """
+    pairs, summary, chance = [], [], {}
+    for model, part in table.groupby("model", sort=False):
+        read, layers = _pairs(part)
+        best, mean = gains_by_chance(
+            read["n"].to_numpy(),
+            read["contested"].to_numpy(),
+            read["ordinary"].to_numpy(),
+            pd.factorize(read["subject"])[0],
+            _RESAMPLES,
+            seed,
+        )
+        read = read.assign(
+            model=model,
+            by_chance=best.mean(axis=0),
+            quantile=np.quantile(best, 0.95, axis=0),
+            over_mean_by_chance=(best - mean).mean(axis=0),
+        )
+        read["beyond"] = read["gain"] > read["quantile"] + 1e-9
+        pairs.append(read)
+        chance[str(model)] = best
+        summary.append({"model": model, **_summary(read, best, mean, layers)})
+    return Audit(pd.concat(pairs, ignore_index=True), pd.DataFrame(summary), chance)
+
+
+def _pairs(part: pd.DataFrame) -> tuple[pd.DataFrame, list[Contested]]:
+    """Return the pairs of a model that can be judged, and the spread of each layer."""
+    base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
+    pruned = part[part["head"].notna()]
+    all_heads = pruned["head"].max() + 1
+    rows, layers = [], []
+    for layer, cells in pruned.groupby("layer"):
+        grid = cells.pivot(index="head", columns="subject", values="accuracy")
+        sizes = np.array([SIZES[subject] for subject in grid])
+        found = contested(grid.to_numpy(float), sizes)
+        layers.append(found)
+        for subject in grid:
+            legible = grid[subject].dropna()
+            if len(legible) < _LEGIBLE * all_heads or (layer, subject) not in base.index:
+                continue
+            ordinary = grid.loc[found.ordinary, subject].dropna()
+            own, mean = base[layer, subject], ordinary.mean()
+            rows.append(
+                {
+                    "layer": layer,
+                    "subject": subject,
+                    "n": SIZES[subject],
+                    "heads": len(legible),
+                    "missing": int(all_heads - len(legible)),
+                    "ordinary": len(ordinary),
+                    "base": own,
+                    "accuracy": mean,
+                    "gain": legible.max() - own,
+                    "over_mean": legible.max() - mean,
+                    "mean_gain": mean - own,
+                    "contested": 4 * mean * (1 - mean) * found.noise * SIZES[subject],
+                }
+            )
+    return pd.DataFrame(rows), layers
+
+
+def _summary(
+    read: pd.DataFrame, best: np.ndarray, mean: np.ndarray, layers: Sequence[Contested]
+) -> dict[str, Any]:
+    medians = np.median(best, axis=1)
+    weights = read["n"] / read["n"].sum()
+    means = mean @ weights.to_numpy()
+    own = float(read["mean_gain"] @ weights)
+    low, high = own - np.quantile(means, [0.975, 0.025])
+    return {
+        "pairs": len(read),
+        "complete": int((read["missing"] == 0).sum()),
+        "gain": read["gain"].median(),
+        "by_chance": medians.mean(),
+        "chance_low": np.quantile(medians, 0.025),
+        "chance_high": np.quantile(medians, 0.975),
+        "beyond": int(read["beyond"].sum()),
+        "over_mean": read["over_mean"].mean(),
+        "over_mean_by_chance": read["over_mean_by_chance"].mean(),
+        "mean_gain": own,
+        "mean_low": low,
+        "mean_high": high,
+        "hurt": int(sum((~layer.ordinary).sum() for layer in layers)),
+        "contested": read["contested"].sum() / read["n"].sum(),
+        "common": float(
+            sum(layer.common for layer in layers) / sum(layer.spread for layer in layers)
+        ),
+    }
+
+
+def audit_tables(found: Audit) -> dict[str, str]:
+    """Return the audit's summary as text, by suffix: md, tex, csv."""
+    header = (
+        "model",
+        "pairs",
+        "complete",
+        "median gain",
+        "by chance",
+        "beyond 95%",
+        "best − mean",
+        "by chance",
+        "mean − base",
+        "hurt",
+        "contested",
+        "repeats",
+    )
+    rows = [
+        [
+            row.model,
+            str(row.pairs),
+            str(row.complete),
+            points(row.gain),
+            f"{points(row.by_chance)} ({points(row.chance_low)} to {points(row.chance_high)})",
+            f"{row.beyond} of {row.pairs}",
+            points(row.over_mean),
+            points(row.over_mean_by_chance),
+            f"{points(row.mean_gain)} ({points(row.mean_low)} to {points(row.mean_high)})",
+            str(row.hurt),
+            percent(row.contested),
+            percent(row.common),
+        ]
+        for row in found.summary.itertuples()
+    ]
+    caption = (
+        "The published gains of the best head against chance, in percentage points; brackets are "
+        "95% intervals. Pairs: (subject, layer) pairs with half of their heads legible; complete: "
+        "with all. Beyond 95%: pairs whose gain exceeds the 95% quantile of chance; 5% would. "
+        "Mean: of the heads that do not surely hurt, of which hurt is the number. Contested: share "
+        "of questions that base and heads answer by a coin; repeats: share of the spread between "
+        "heads that is alike from subject to subject. " + METHOD
+    )
+    text = listing(header, rows, caption, texts=1)
+    csv = found.summary.to_csv(index=False, lineterminator="\n", float_format="%.6g")
+    return {**text, "csv": csv}
+
+
+def audit_figure(found: Audit, colors: Theme) -> Figure:
+    """Draw the published gains of each model beside those that chance alone gives.
+
+    Args:
+        found: as `audit` returns it.
+        colors: the theme to draw in.
+    """
+    image = Image(figsize=(TWO_COLUMNS, 3.5))
+    axes = image.add_subplot()
+    axes.axhline(0, color=colors.ink, linewidth=0.8, zorder=1)
+    for position, row in enumerate(found.summary.itertuples()):
+        read = found.pairs[found.pairs["model"] == row.model]
+        values = 100 * read["gain"].to_numpy(float)
+        _violin(axes, values, position - 0.2, colors.blue)
+        chance = 100 * found.chance[row.model].ravel()
+        inner = chance[
+            (chance >= np.quantile(chance, 0.01)) & (chance <= np.quantile(chance, 0.99))
+        ]
+        _violin(axes, inner, position + 0.2, colors.muted)
+        shifts = spread_out(values, 0.12)
+        for beyond, look in ((False, "none"), (True, colors.blue)):
+            chosen = read["beyond"].to_numpy() == beyond
+            axes.scatter(
+                position - 0.2 + shifts[chosen],
+                values[chosen],
+                s=11,
+                facecolors=look,
+                edgecolors=colors.blue,
+                linewidths=0.7,
+                zorder=3,
+            )
+        low, high = 100 * row.chance_low, 100 * row.chance_high
+        axes.vlines(position + 0.2, low, high, color=colors.ink, linewidth=1, zorder=3)
+        for x, value in ((position - 0.2, row.gain), (position + 0.2, row.by_chance)):
+            _median(axes, x, 100 * value, colors)
+    axes.set_xticks(
+        range(len(found.summary)),
+        [f"{wrapped(row.model, 18)}\n{row.pairs} pairs" for row in found.summary.itertuples()],
+    )
+    axes.set_xlim(-0.55, len(found.summary) - 0.3)
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("best head − No Prune (percentage points)")
+    _legend(image, axes, colors)
+    title = "Published gains, and what chance alone gives"
+    data = found.pairs.drop(columns="accuracy")
+    return Figure(image, title, _caption(found), _alt(found), data)
+
+
+def sentences(summary: pd.DataFrame) -> list[str]:
+    """Say for each model what its published tables show.
+
+    Args:
+        summary: that of an `Audit`, or its CSV file read again.
+    """
+    return [
+        f"{row.model}: {row.pairs} (subject, layer) pairs read, {row.complete} complete. The best "
+        f"head gains {points(row.gain)} points at the median; by chance alone "
+        f"{points(row.by_chance)} (95% interval {points(row.chance_low)} to "
+        f"{points(row.chance_high)}). {row.beyond} of {row.pairs} pairs are beyond the 95% "
+        f"quantile of chance, where {0.05 * row.pairs:.1f} would be by chance. The mean head is "
+        f"{points(row.mean_gain)} points from the base model ({points(row.mean_low)} to "
+        f"{points(row.mean_high)})."
+        for row in summary.itertuples()
+    ]
+
+
+def _violin(axes: Axes, values: np.ndarray, x: float, color: str) -> None:
+    bodies: Any = axes.violinplot(values, [x], widths=0.36, showextrema=False, bw_method=0.35)[
+        "bodies"
+    ]
+    bodies[0].set(facecolor=color, edgecolor=color, alpha=0.25, linewidth=0.6)
+
+
+def _median(axes: Axes, x: float, value: float, colors: Theme) -> None:
+    axes.hlines(value, x - 0.15, x + 0.15, color=colors.ink, linewidth=1.6, zorder=4)
+    axes.annotate(
+        signed(value),
+        (x + 0.15, value),
+        xytext=(1.5, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=7,
+        fontweight="bold",
+        path_effects=[withStroke(linewidth=2.5, foreground=colors.surface)],
+        zorder=5,
+    )
+
+
+def _legend(image: Image, axes: Axes, colors: Theme) -> None:
+    looks = (
+        ("none", colors.blue, "published gain of a (subject, layer) pair"),
+        (colors.blue, colors.blue, "beyond the 95% quantile of chance"),
+        (colors.muted, colors.muted, "chance alone"),
+    )
+    handles = [
+        axes.scatter([], [], s=24, facecolors=face, edgecolors=edge, linewidths=0.8, label=label)
+        for face, edge, label in looks
+    ]
+    image.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1.2)
+
+
+def _caption(found: Audit) -> str:
+    read = "; ".join(
+        f"{row.model} {row.pairs} pairs ({row.complete} complete)"
+        for row in found.summary.itertuples()
+    )
+    return (
+        "The SPRINT paper's Figure 2 from its own Tables 1-4: maximum over heads of accuracy minus "
+        "No Prune, for each (subject, layer) pair with at least half of its heads legible. Beside "
+        f"it the same maximum where pruning does nothing. Bars are medians over pairs; the "
+        "vertical line is the 95% interval of the median by chance, the grey violin holds the "
+        f"inner 98% of chance. {METHOD} "
+        f"Pairs read: {read}."
+    )
+
+
+def _alt(found: Audit) -> str:
+    parts = ". ".join(
+        f"{row.model}: published median {points(row.gain)}, by chance {points(row.by_chance)}, "
+        f"{row.beyond} of {row.pairs} pairs beyond the 95% quantile"
+        for row in found.summary.itertuples()
+    )
+    return f"Violin plots of gains in percentage points, published beside chance alone. {parts}."

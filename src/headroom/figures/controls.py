@@ -1,0 +1,189 @@
+"""Is the gain real? The controls of a sweep, as tables.
+
+*Gains*: the best head of each layer on each group of questions, beside chance and held out.
+*Heads*: each head against base, with its interval and test, and how it fails.
+*Spread*: how much of the variance between heads is more than noise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+
+import numpy as np
+import pandas as pd
+
+from headroom.figures.gains import groups_of
+from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
+from headroom.statistics.selection import best_gain, held_out_gain, surely_hurts
+from headroom.statistics.variance import head_variance
+from headroom.variants import BASE, Variant
+
+RESAMPLES = 10_000
+"""Sign patterns behind each expectation and p-value by chance."""
+
+SPLITS = 100
+"""Random halves behind each held-out gain."""
+
+LEVEL = 0.05
+"""Largest share of false discoveries among heads called different from base."""
+
+NOISE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
+"""Logit gaps that numerics can turn, by type: measured in float32 and bfloat16; float16 has a
+mantissa of three bits more than bfloat16."""
+
+GAINS = ["by", "group", "layer", "n", "heads", "gain", "by_chance", "by_chance_error", "p", "q"]
+GAINS += ["held_out", "low", "high", "curse"]
+"""Columns of the table of gains; fractions of the questions."""
+
+HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
+HEADS += ["p", "q", "no_answer", "truncated", "fragile", "fragile_changed", "tokens"]
+"""Columns of the table of heads; base comes first, without test."""
+
+SPREAD = ["of", "heads", "spread", "noise", "component", "share", "p"]
+"""Columns of the table of spread: of each layer, of `ALL` heads, of the `HARMLESS` ones."""
+
+ALL = "all heads"
+HARMLESS = "heads that do not surely hurt"
+
+_FEWEST = 4  # questions to split in halves
+
+
+@dataclass(frozen=True)
+class Controls:
+    """The three tables."""
+
+    gains: pd.DataFrame
+    heads: pd.DataFrame
+    spread: pd.DataFrame
+
+
+def controls(
+    z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant], noise: float, seed: int
+) -> Controls:
+    """Compute the controls of a sweep.
+
+    Args:
+        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        graded: graded answers of the same questions and variants (`headroom.tables.GRADED`).
+        variants: base first, then the pruned variants, sorted.
+        noise: logit gaps below this can turn with numerics.
+        seed: decides sign patterns and splits.
+    """
+    layers = {
+        layer: [str(variant) for variant in members]
+        for layer, members in groupby(variants[1:], key=lambda variant: variant.layer)
+        if layer is not None
+    }
+    return Controls(
+        gains=_gains(z, layers, seed),
+        heads=_heads(z, graded, variants, noise),
+        spread=_spread(z, layers),
+    )
+
+
+def hurting(heads: pd.DataFrame) -> pd.DataFrame:
+    """Return the heads that hurt after control of false discoveries, the worst first."""
+    return heads[(heads["q"] < LEVEL) & (heads["gain"] < 0)].sort_values("gain", kind="stable")
+
+
+def helping(heads: pd.DataFrame) -> pd.DataFrame:
+    """Return the heads whose loss helps after control of false discoveries, the best first."""
+    found = heads[(heads["q"] < LEVEL) & (heads["gain"] > 0)]
+    return found.sort_values("gain", ascending=False, kind="stable")
+
+
+def _gains(z: pd.DataFrame, layers: Mapping[int, list[str]], seed: int) -> pd.DataFrame:
+    hurts = {layer: surely_hurts(_differences(z, names)) for layer, names in layers.items()}
+    rows = []
+    for by, group, part in groups_of(z):
+        strata = part.groupby(["subject", "level"], dropna=False, sort=True).ngroup().to_numpy()
+        for layer, names in layers.items():
+            differences = _differences(part, names)
+            best = best_gain(differences, ~hurts[layer], RESAMPLES, seed)
+            row = {
+                "by": by,
+                "group": group,
+                "layer": layer,
+                "n": len(part),
+                "heads": len(names),
+                "gain": best.gain,
+                "by_chance": best.expected,
+                "by_chance_error": best.expected_error,
+                "p": best.p,
+            }
+            if len(part) >= _FEWEST:
+                held_out = held_out_gain(differences, strata, SPLITS, seed)
+                row |= {"held_out": held_out.gain, "low": held_out.low, "high": held_out.high}
+                row["curse"] = held_out.curse
+            rows.append(row)
+    table = pd.DataFrame(rows).reindex(columns=[name for name in GAINS if name != "q"])
+    q = table.groupby("by")["p"].transform(lambda p: false_discovery(p.to_numpy()))
+    return table.assign(q=q)[GAINS]
+
+
+def _heads(
+    z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant], noise: float
+) -> pd.DataFrame:
+    names = [str(variant) for variant in variants]
+    differences = _differences(z, names)
+    low, high = paired_interval(differences)
+    p = mcnemar(differences)
+    table = pd.DataFrame(
+        {
+            "variant": names,
+            "layer": pd.array([variant.layer for variant in variants], dtype="Int64"),
+            "head": pd.array([variant.head for variant in variants], dtype="Int64"),
+            "n": len(z),
+            "accuracy": z[names].mean().to_numpy(),
+            "gained": (differences > 0).sum(axis=0),
+            "lost": (differences < 0).sum(axis=0),
+            "gain": differences.mean(axis=0),
+            "low": low,
+            "high": high,
+            "p": p,
+            "q": np.concatenate([[np.nan], false_discovery(p[1:])]),
+        }
+    )
+    table.loc[0, ["low", "high", "p"]] = np.nan
+    return table.merge(_failures(z, graded, names, noise), on="variant")[HEADS]
+
+
+def _failures(
+    z: pd.DataFrame, graded: pd.DataFrame, names: Sequence[str], noise: float
+) -> pd.DataFrame:
+    """Return how each variant fails: no answer, truncated, hanging on numerical noise."""
+    answers = graded[graded["variant"].isin(names)]
+    margin = answers.pivot(index="question_id", columns="variant", values="margin")
+    margin = margin.loc[z["question_id"], list(names)].to_numpy()
+    changed = _differences(z, names) != 0
+    fragile = [
+        fragility(margin[:, [index]], changed[:, [index]], noise) for index in range(len(names))
+    ]
+    by_variant = answers.groupby("variant")
+    table = pd.DataFrame(
+        {
+            "no_answer": by_variant["answer"].agg(lambda answer: answer.isna().mean()),
+            "truncated": by_variant["stop_reason"].agg(lambda reason: (reason == "length").mean()),
+            "tokens": by_variant["tokens"].mean(),
+        }
+    ).loc[list(names)]
+    table["fragile"] = [share for share, _ in fragile]
+    table["fragile_changed"] = [share for _, share in fragile]
+    return table.rename_axis("variant").reset_index()
+
+
+def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
+    every = [name for names in layers.values() for name in names]
+    hurts = [surely_hurts(_differences(z, names)) for names in layers.values()]
+    others = [name for name, bad in zip(every, np.concatenate(hurts), strict=True) if not bad]
+    wanted = {f"layer {layer}": names for layer, names in layers.items()}
+    rows = []
+    for of, names in (wanted | {ALL: every, HARMLESS: others}).items():
+        if len(names) > 1 and len(z) > 1:
+            found = head_variance(z[names].to_numpy())
+            rows.append({"of": of, "heads": len(names), **asdict(found)})
+    return pd.DataFrame(rows, columns=SPREAD)
+
+
+def _differences(z: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
+    return z[list(names)].to_numpy() - z[[str(BASE)]].to_numpy()

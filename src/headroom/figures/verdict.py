@@ -1,0 +1,172 @@
+"""What the controls of a sweep say: sentences, a table, and how the heads that hurt fail."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from headroom.figures.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
+from headroom.figures.listing import listing
+from headroom.figures.tables import read_csv
+from headroom.figures.text import percent, points, short
+from headroom.statistics.repetition import loops
+from headroom.tables import ANSWERS, read_table
+from headroom.variants import BASE
+
+_SHOWN = 20  # heads that hurt
+
+FAILURES = {
+    "variant": "pruned",
+    "accuracy": "accuracy",
+    "gain": "gain",
+    "no_answer": "no answer",
+    "truncated": "truncated",
+    "loops": "ends in a loop",
+    "tokens": "tokens",
+}
+"""Columns of the table of heads that hurt, and how they are shown; base comes first."""
+
+GAINS_CAPTION = (
+    "The best head of each layer on each group of questions, in percentage points. By chance: its "
+    "expected gain where pruning does nothing, from joint sign flips of all heads on a question; "
+    "p: of the largest studentised gain over heads (10,000 flips, standard error at most .005); "
+    "q: after Benjamini and Hochberg over groups of a kind. Held out: chosen on one half of the "
+    "questions, measured on the other, over 100 stratified splits; curse: best head in sample "
+    "minus held out."
+)
+"""What the table of gains shows."""
+
+
+def read_gains(path: Path) -> pd.DataFrame:
+    """Read the gains of `headroom.figures.controls`.
+
+    Raises:
+        TableError: the file is missing or has other columns.
+    """
+    return read_csv(path, GAINS)
+
+
+def read_heads(path: Path) -> pd.DataFrame:
+    """Read the heads of `headroom.figures.controls`.
+
+    Raises:
+        TableError: the file is missing or has other columns.
+    """
+    return read_csv(path, HEADS).astype({"layer": "Int64", "head": "Int64"})
+
+
+def read_spread(path: Path) -> pd.DataFrame:
+    """Read the spread of `headroom.figures.controls`.
+
+    Raises:
+        TableError: the file is missing or has other columns.
+    """
+    return read_csv(path, SPREAD)
+
+
+def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> list[str]:
+    """Answer in plain sentences whether the gains of a sweep are real.
+
+    Args:
+        gains: see `headroom.figures.controls.GAINS`.
+        heads: see `headroom.figures.controls.HEADS`.
+        spread: see `headroom.figures.controls.SPREAD`.
+    """
+    overall = gains[gains["by"] == "overall"]
+    ruined = overall.loc[overall["by_chance"].isna(), "layer"].tolist()
+    subjects = gains[gains["by"] == "subject"]
+    kind = "(subject, layer) pairs" if len(subjects) else "layers"
+    pairs = (subjects if len(subjects) else overall).dropna(subset="by_chance")
+    sentences = []
+    if ruined:
+        layers = ", ".join(str(layer) for layer in ruined)
+        sentences.append(f"Every head of layer {layers} surely hurts when pruned.")
+    if len(pairs):
+        real = int((pairs["q"] < LEVEL).sum())
+        sentences.append(
+            f"Over {len(pairs)} {kind} the best head gains {points(pairs['gain'].mean())} points "
+            f"on average; chance alone gives {points(pairs['by_chance'].mean())}. {real or 'None'} "
+            f"of these gains {'is' if real < 2 else 'are'} beyond chance (sign flips, q < {LEVEL})."
+        )
+    held_out = overall.dropna(subset="held_out")
+    for row in held_out.itertuples():
+        shown = "no gain is shown"
+        if row.low > 0 or row.high < 0:
+            shown = "a gain" if row.low > 0 else "a loss"
+        sentences.append(
+            f"Layer {row.layer}: the head that looks best gains {points(row.gain)} points in "
+            f"sample; chosen on half of the questions and measured on the other half it gains "
+            f"{points(row.held_out)} (95% interval {points(row.low)} to {points(row.high)}): "
+            f"{shown}. The winner's curse is {points(row.curse)} points."
+        )
+    tested = heads[heads["variant"] != str(BASE)]
+    helps, hurts = helping(heads), hurting(heads)
+    sentences.append(
+        f"Of {len(tested)} heads {len(helps) or 'none'} can be shown to help when pruned and "
+        f"{len(hurts) or 'none'} to hurt (exact McNemar test, q < {LEVEL}); the median head is "
+        f"{points(float(tested['gain'].median()))} points from base."
+    )
+    sentences += [
+        f"Among the {row.heads} {HARMLESS}, accuracy differs by {100 * row.spread:.1f} points "
+        f"(standard deviation) where noise alone gives {100 * row.noise:.1f}: "
+        f"{percent(row.share)} of the variance is more than noise (Cochran's Q, {_p(row.p)})."
+        for row in spread[spread["of"] == HARMLESS].itertuples()
+    ]
+    sentences.append(
+        f"{percent(float(tested['fragile'].mean()))} of all outcomes hang on a logit margin that "
+        "numerics alone can turn."
+    )
+    return sentences
+
+
+def failures(heads: pd.DataFrame, answers: Mapping[str, Path]) -> pd.DataFrame:
+    """Say how the heads that hurt fail, beside the base model.
+
+    Args:
+        heads: see `headroom.figures.controls.HEADS`.
+        answers: the store's file of each variant; what the store no longer holds is left empty.
+
+    Returns:
+        Columns `FAILURES`, base first, then at most 20 heads, the worst first.
+    """
+    base = heads[heads["variant"] == str(BASE)]
+    chosen = pd.concat([base, hurting(heads).head(_SHOWN)], ignore_index=True)
+    looping = [_looping(answers[name]) for name in chosen["variant"]]
+    return chosen.assign(loops=looping)[list(FAILURES)]
+
+
+def gains_table(gains: pd.DataFrame, sweep: str) -> dict[str, str]:
+    """Return the gains as text, by suffix: md, tex."""
+    header = ["questions", "layer", "n", "best head", "by chance", "p", "q", "held out"]
+    header += ["95% interval", "curse"]
+    rows = [
+        [
+            short(row.group, 24),
+            str(row.layer),
+            str(row.n),
+            points(row.gain),
+            _or_dash(row.by_chance),
+            f"{row.p:.3f}",
+            f"{row.q:.3f}",
+            _or_dash(row.held_out),
+            f"{_or_dash(row.low)} to {_or_dash(row.high)}",
+            _or_dash(row.curse),
+        ]
+        for row in gains.itertuples()
+    ]
+    return listing(header, rows, f"{sweep}: {GAINS_CAPTION}", texts=1)
+
+
+def _looping(file: Path) -> float | None:
+    """Return the share of a variant's answers that end in a loop; None without its answers."""
+    if not file.exists():
+        return None
+    return float(read_table(file, ANSWERS)["token_ids"].map(loops).mean())
+
+
+def _or_dash(fraction: float) -> str:
+    return "–" if pd.isna(fraction) else points(fraction)
+
+
+def _p(value: float) -> str:
+    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"

@@ -1,0 +1,299 @@
+"""A job's side of the engine: find it, start it, ask it, stop it.
+
+One engine process serves one model under the same settings from one folder on one machine, any
+number of jobs. Its lock is a file that the engine keeps locked while it lives: the kernel frees it
+at its death, however it dies, and no process id is trusted. A job that gets the lock starts an
+engine and leaves it the lock; one that does not finds the engine at its Unix socket. Both lie in a
+folder of the user's own. Messages are lines of JSON.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headroom import paths
+from headroom.errors import EngineError
+from headroom.generation.work import Work
+from headroom.identity import digest
+from headroom.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+LINE_LIMIT = 1 << 20
+"""Longest message, in bytes."""
+IDLE_SECONDS = 60.0
+"""How long an engine waits for the next job before it leaves."""
+
+_SECONDS_BETWEEN_REPORTS = 5.0
+_SECONDS_BETWEEN_TRIES = 0.05
+_SECONDS_TO_STOP = 10.0
+_TRIES = 3
+_LONGEST_FOLDER = 60  # a socket's whole path has at most 107 bytes
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the engine for some work is found."""
+
+    work: Work
+    cores: int
+    """CPU cores that it may use."""
+
+    @cached_property
+    def name(self) -> str:
+        """Names the engine: different models, settings or folders never share one."""
+        model = self.work.config.models[self.work.model]
+        told = (self.work.keys["model"], model.device, model.batch_size, self.cores)
+        return digest([str(Path(paths.RESULTS).absolute()), *told])
+
+    @cached_property
+    def socket(self) -> Path:
+        """The Unix socket, with the lock beside it."""
+        return _private_folder() / f"{self.name}.sock"
+
+    @property
+    def record(self) -> Path:
+        """Says where the socket is; there while an engine runs."""
+        return Path(paths.ENGINE.format(engine=f"{socket.gethostname()}-{self.name}"))
+
+    @property
+    def log(self) -> Path:
+        """What the engine prints, in the run whose job has started it."""
+        return Path(paths.ENGINE_LOG.format(run=self.work.config.run, engine=self.name))
+
+
+def ask(work: Work, variant: Variant, cores: int, idle: float = IDLE_SECONDS) -> None:
+    """Have an engine answer all that a variant lacks, and wait for it; start one if none runs.
+
+    Args:
+        work: the batch that the variant is of.
+        variant: what is pruned.
+        cores: how many CPU cores an engine may use.
+        idle: after how many seconds without a job a new engine leaves.
+
+    Raises:
+        EngineError: the engine's cause in one line. What is answered is kept.
+    """
+    place = Place(work, cores)
+    message = {
+        "config": work.config.model_dump(mode="json"),
+        "batch": [work.model, work.decoding, work.questions],
+        "variant": str(variant),
+    }
+    for _ in range(_TRIES):
+        with _connect(place, idle) as connection, contextlib.suppress(ConnectionError):
+            connection.sendall(json.dumps(message).encode() + b"\n")
+            if _wait(connection, variant, place):
+                return
+    raise EngineError(f"the engine dies before it answers; {place.log} says why")
+
+
+def status() -> list[dict[str, Any]]:
+    """Return what each engine that runs in this folder says of itself."""
+    found = []
+    for connection in _running():
+        with connection, contextlib.suppress(ConnectionError):
+            connection.sendall(b'{"status":true}\n')
+            found += [said for said in _messages(connection) if "error" not in said]
+    return found
+
+
+def stop() -> int:
+    """Stop the engines that run in this folder; return how many. What is answered is kept."""
+    stopped = 0
+    for connection in _running():
+        with connection:
+            # Who listens lives as long as the connection does: no other process has its id.
+            engine = _peer(connection)[0]
+            os.kill(engine, signal.SIGTERM)
+            connection.settimeout(_SECONDS_TO_STOP)
+            try:
+                _drain(connection)
+            except TimeoutError:
+                os.kill(engine, signal.SIGKILL)
+            stopped += 1
+            lock = Path(connection.getpeername()).with_suffix(".lock")
+        while True:
+            with _locked(lock) as mine:
+                if mine is not None:
+                    break
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+    return stopped
+
+
+def check_peer(connection: socket.socket) -> None:
+    """Refuse to talk to a process of another user.
+
+    Raises:
+        EngineError: it is one.
+    """
+    user = _peer(connection)[1]
+    if user != os.getuid():
+        raise EngineError(f"the process at the engine's socket is user {user}'s, not yours")
+
+
+def _peer(connection: socket.socket) -> tuple[int, int]:
+    """Return process and user id of the other end, as the kernel knows them."""
+    size = struct.calcsize("3i")
+    process, user, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    )
+    return process, user
+
+
+def _private_folder() -> Path:
+    """Return a folder for sockets that no one else may enter."""
+    choices = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")
+    base = next(
+        path
+        for path in choices
+        if path and len(os.fsencode(path)) <= _LONGEST_FOLDER and os.access(path, os.W_OK)
+    )
+    folder = Path(base, f"headroom-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise EngineError(f"{folder} is not a folder of your own with mode 0700; remove it")
+    return folder
+
+
+def _connect(place: Place, idle: float) -> socket.socket:
+    """Connect to the engine; start it if there is none."""
+    started = 0
+    while (connection := _try(place.socket)) is None:
+        with _locked(place.socket.with_suffix(".lock")) as lock:
+            if lock is None:  # an engine begins to listen, or is about to end
+                time.sleep(_SECONDS_BETWEEN_TRIES)
+            elif started < _TRIES:
+                started += 1
+                _start(place, lock, idle)
+            else:
+                raise EngineError(f"the engine dies as it starts; {place.log} says why")
+    return connection
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[int | None]:
+    """Yield the open file with the lock on it; None if someone else has the lock."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield None
+    else:
+        yield lock
+    finally:
+        os.close(lock)
+
+
+def _start(place: Place, lock: int, idle: float) -> None:
+    """Start an engine, which inherits the lock, in a session of its own."""
+    _LOG.info("starting an engine for %s; its log: %s", place.work.model, place.log)
+    place.log.parent.mkdir(parents=True, exist_ok=True)
+    order = {
+        "config": place.work.config.model_dump(mode="json"),
+        "model": place.work.model,
+        "cores": place.cores,
+        "socket": str(place.socket),
+        "record": str(place.record),
+        "idle": idle,
+    }
+    with place.log.open("ab") as log:
+        subprocess.run(
+            [sys.executable, "-P", "-m", "headroom.generation.server"],
+            input=json.dumps(order).encode(),
+            stdout=log,
+            stderr=log,
+            pass_fds=[lock],
+            start_new_session=True,
+            check=True,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",  # a worker for each core needs no more
+                "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
+                "TOKENIZERS_PARALLELISM": "false",
+            },
+        )
+
+
+def _try(path: Path) -> socket.socket | None:
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(path))
+        check_peer(connection)
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        return None
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _running() -> Iterator[socket.socket]:
+    """Connect to each engine that runs in this folder and on this machine."""
+    for record in sorted(Path(paths.ENGINE.format(engine="_")).parent.glob("*.json")):
+        with contextlib.suppress(FileNotFoundError):
+            said = json.loads(record.read_text(encoding="utf-8"))
+            connection = (
+                _try(Path(said["socket"])) if said["host"] == socket.gethostname() else None
+            )
+            if connection is not None:
+                yield connection
+
+
+def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
+    with connection.makefile("rb") as stream:
+        while (line := stream.readline(LINE_LIMIT)).endswith(b"\n"):
+            yield json.loads(line)
+
+
+def _drain(connection: socket.socket) -> None:
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(LINE_LIMIT):
+            pass
+
+
+def _wait(connection: socket.socket, variant: Variant, place: Place) -> bool:
+    """Wait for the last word, with progress; return False if the engine was about to leave."""
+    heard = False
+    reported = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        for said in _messages(connection):
+            heard = True
+            if "error" in said:
+                raise EngineError(said["error"])
+            if "complete" in said:
+                return True
+            now = time.monotonic()
+            if now - reported >= _SECONDS_BETWEEN_REPORTS:
+                reported = now
+                _LOG.info("%s: %s", variant, _progress(**said))
+    if heard:
+        raise EngineError(
+            f"the engine has died, perhaps for lack of memory; {place.log} may say why; run again: "
+            f"what it has answered is kept"
+        )
+    return False
+
+
+def _progress(done: int, total: int, seconds: float) -> str:
+    if not done:
+        return f"waiting for the first of {total} answers"
+    rate = done / seconds
+    return f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left"

@@ -1,0 +1,361 @@
+"""The engine process: loads a model once and answers for many jobs (see `client`).
+
+On a CPU one worker process a core, forked with the model in memory; on GPUs one worker each. The
+workers share the questions. This process hands out units, journals answers as they come, and tells
+jobs when their variant is complete. It leaves when no job has been connected for a while, and ends
+when a worker dies: what is journaled is kept, the next job starts another.
+"""
+
+import contextlib
+import json
+import logging
+import multiprocessing
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headroom.config import Config, Model, parse
+from headroom.errors import EngineError, HeadroomError
+from headroom.generation import journal
+from headroom.generation.client import LINE_LIMIT, check_peer
+from headroom.generation.schedule import Schedule
+from headroom.generation.work import Work
+from headroom.identity import key
+from headroom.tables import write_json
+from headroom.variants import Variant
+
+if TYPE_CHECKING:
+    from headroom.models.load import LoadedModel
+
+_LOG = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_WORDS = 2.0
+"""Jobs hear of the progress, journals are synced, and idleness is looked at this often."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: multiprocessing.process.BaseProcess
+    connection: Connection
+    ready: bool = False
+    schedule: Schedule | None = None  # what it works on
+    facts: dict[str, Any] = field(default_factory=dict)
+    told: set[Path] = field(default_factory=set)  # journals that hold the facts
+
+
+@dataclass(eq=False)
+class _Job:
+    connection: socket.socket
+    received: bytes = b""
+    schedule: Schedule | None = None  # what it waits for
+    variant: Variant | None = None
+
+    def tell(self, **message: Any) -> None:
+        """Send a message; a job that is gone, or does not listen, is none of our business."""
+        with contextlib.suppress(OSError):
+            self.connection.send(json.dumps(message).encode() + b"\n", socket.MSG_DONTWAIT)
+
+
+class Server:
+    """Serves jobs from a socket with some workers.
+
+    Args:
+        listener: the socket, listening.
+        model: key of the model that it serves.
+        idle: seconds without a job after which `run` returns.
+    """
+
+    def __init__(self, listener: socket.socket, model: str, idle: float) -> None:
+        self._listener = listener
+        self._model = model
+        self._workers: list[_Worker] = []
+        self._idle = idle
+        self._jobs: set[_Job] = set()
+        self._schedules: dict[tuple[str, ...], Schedule] = {}
+        self._begun: dict[Schedule, float] = {}
+        self._unsynced: set[Path] = set()
+        self._selector = selectors.DefaultSelector()
+        self._listen(listener, self._accept)
+
+    def hire(self, process: multiprocessing.process.BaseProcess, connection: Connection) -> None:
+        """Add a worker process, by its connection."""
+        worker = _Worker(process, connection)
+        self._workers.append(worker)
+        self._listen(connection, lambda: self._hear(worker))
+
+    def run(self) -> None:
+        """Serve until no job has come for a while.
+
+        Raises:
+            EngineError: a worker could not load the model, or has died.
+        """
+        last_job = last_word = time.monotonic()
+        while time.monotonic() - last_job < self._idle:
+            for ready, _ in self._selector.select(_SECONDS_BETWEEN_WORDS):
+                ready.data()
+            self._feed()
+            now = time.monotonic()
+            if self._jobs:
+                last_job = now
+            if now - last_word >= _SECONDS_BETWEEN_WORDS:
+                last_word = now
+                self._report()
+                self._sync()
+
+    def refuse(self, cause: str) -> None:
+        """Tell all jobs, those at the door too, why there will be no answer."""
+        self._listener.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._accept()
+        for job in self._jobs:
+            job.tell(error=cause)
+
+    def close(self) -> None:
+        """Hang up, end the workers, write all to disk."""
+        for worker in self._workers:
+            worker.process.kill()
+            worker.process.join()
+        for job in list(self._jobs):
+            self._leave(job)
+        self._sync()
+
+    def _listen(self, what: socket.socket | Connection, call: Callable[[], object]) -> None:
+        self._selector.register(what, selectors.EVENT_READ, call)
+
+    def _accept(self) -> None:
+        connection, _ = self._listener.accept()
+        try:
+            check_peer(connection)
+        except EngineError:
+            connection.close()
+            return
+        job = _Job(connection)
+        self._jobs.add(job)
+        self._listen(connection, lambda: self._read(job))
+
+    def _leave(self, job: _Job) -> None:
+        self._jobs.discard(job)
+        self._selector.unregister(job.connection)
+        job.connection.close()
+
+    def _read(self, job: _Job) -> None:
+        try:
+            received = job.connection.recv(LINE_LIMIT)
+        except ConnectionError:
+            received = b""
+        job.received += received
+        if received.endswith(b"\n"):
+            self._asked(job, job.received)
+        elif not received or len(job.received) > LINE_LIMIT:
+            self._leave(job)
+
+    def _asked(self, job: _Job, line: bytes) -> None:
+        """Answer a job's one message, now or when its variant is complete."""
+        try:
+            message = json.loads(line)
+            if message.keys() == {"status"}:
+                job.tell(**self._status())
+            elif not self._wait_for(job, message):
+                job.tell(complete=True)
+        except HeadroomError as error:
+            job.tell(error=str(error))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            job.tell(error=f"not a message that this engine knows: {error!r}")
+        if job.schedule is None:
+            self._leave(job)
+
+    def _wait_for(self, job: _Job, message: dict[str, Any]) -> bool:
+        """Put what a job asks for first; tell whether there is something to wait for."""
+        config = parse(message["config"])
+        work = Work(config, *message["batch"])
+        if work.keys["model"] != self._model:
+            raise EngineError(f"this engine serves {self._model}, not {work.keys['model']}")
+        variant = Variant.parse(message["variant"])
+        batch = tuple(work.keys.values())
+        if batch not in self._schedules:
+            self._schedules[batch] = Schedule(work, len(self._workers))
+        schedule = self._schedules[batch]
+        if not schedule.want(variant):
+            return False
+        job.schedule, job.variant = schedule, variant
+        self._tell_progress(job)
+        return True
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "process": os.getpid(),
+            "model": self._model,
+            "workers": len(self._workers),
+            "jobs": sum(job.schedule is not None for job in self._jobs),
+            "batches": {"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
+        }
+
+    def _feed(self) -> None:
+        """Give each free worker the next unit, of batches that jobs wait for first."""
+        waited = {job.schedule for job in self._jobs}
+        schedules = sorted(self._schedules.values(), key=lambda schedule: schedule not in waited)
+        for worker in self._workers:
+            if not worker.ready:
+                continue
+            for schedule in schedules:
+                unit = schedule.next()
+                if unit is not None:
+                    self._begun.setdefault(schedule, time.monotonic())
+                    worker.ready, worker.schedule = False, schedule
+                    worker.connection.send(unit)
+                    break
+
+    def _hear(self, worker: _Worker) -> None:
+        try:
+            word, value = worker.connection.recv()
+        except (EOFError, ConnectionError):
+            worker.process.join()
+            raise EngineError(
+                f"a worker of the engine has died with status {worker.process.exitcode}, perhaps "
+                f"for lack of memory; lower batch_size or --cores, and run again: what is answered "
+                f"is kept"
+            ) from None
+        if word == "broken":
+            raise EngineError(value)
+        if word == "ready":
+            worker.ready = True
+            return
+        schedule = worker.schedule
+        assert schedule is not None
+        if word == "facts":
+            worker.facts, worker.told = value, set()
+        elif word == "answer":
+            self._keep(worker, schedule, *value)
+        else:
+            worker.ready = True
+            if word == "failed":
+                schedule.fail()
+                self._finish(schedule, None, error=value)
+
+    def _keep(
+        self, worker: _Worker, schedule: Schedule, variant: Variant, answer: dict[str, Any]
+    ) -> None:
+        path = schedule.work.journal(variant)
+        facts = [] if path in worker.told else [{"engine": worker.facts}]
+        worker.told.add(path)
+        journal.append(path, [*facts, answer])
+        self._unsynced.add(path)
+        if schedule.answered(variant, answer):
+            self._finish(schedule, variant, complete=True)
+
+    def _finish(self, schedule: Schedule, variant: Variant | None, **message: Any) -> None:
+        """Give the last word to the jobs that wait for a variant, or for any of a batch."""
+        for job in list(self._jobs):
+            if job.schedule is schedule and variant in (None, job.variant):
+                job.tell(**message)
+                self._leave(job)
+
+    def _report(self) -> None:
+        for job in self._jobs:
+            if job.schedule is not None:
+                self._tell_progress(job)
+
+    def _tell_progress(self, job: _Job) -> None:
+        assert job.schedule is not None
+        now = time.monotonic()
+        seconds = now - self._begun.get(job.schedule, now)
+        job.tell(done=job.schedule.done, total=job.schedule.total, seconds=seconds)
+
+    def _sync(self) -> None:
+        for path in self._unsynced:
+            journal.sync(path)
+        self._unsynced.clear()
+
+
+def main() -> None:
+    """Run an engine as ordered in a line of JSON on standard input; `client` starts it."""
+    order = json.load(sys.stdin)
+    if os.fork():
+        os._exit(0)  # what starts an engine need not wait for its end
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    config = parse(order["config"])
+    path, record = Path(order["socket"]), Path(order["record"])
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    try:
+        with _listening(path) as listener:
+            write_json(record, {"host": socket.gethostname(), "socket": str(path)})
+            _serve(listener, config, order["model"], order["cores"], order["idle"])
+    finally:
+        record.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+
+
+def _listening(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # of an engine that was killed: we have its lock
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+    finally:
+        os.umask(before)
+    listener.listen(1024)
+    return listener
+
+
+def _serve(listener: socket.socket, config: Config, name: str, cores: int, idle: float) -> None:
+    model = key(config, "models", name)
+    _LOG.info("an engine for %s begins, process %d", model, os.getpid())
+    server = Server(listener, model, idle)
+    try:
+        _start_workers(server, config.models[name], model, cores)
+        server.run()
+        _LOG.info("no job for %.0f s: the engine leaves", idle)
+    except HeadroomError as error:
+        _LOG.error("%s", error)
+        server.refuse(str(error))
+    except Exception as error:
+        _LOG.exception("the engine failed")
+        server.refuse(f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}")
+    except SystemExit:
+        server.refuse("the engine was stopped; run again: what it has answered is kept")
+    finally:
+        server.close()
+
+
+def _start_workers(server: Server, section: Model, model: str, cores: int) -> None:
+    """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own."""
+    from headroom.generation.worker import load, serve
+
+    devices = _devices(section.device)
+    makers: list[Callable[[], LoadedModel]]
+    if devices == ["cpu"]:
+        loaded = load(section, model, "cpu")
+        makers = [lambda: loaded] * cores
+    else:
+        makers = [partial(load, section, model, device) for device in devices]
+    context = multiprocessing.get_context("fork")
+    for make in makers:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=serve, args=(theirs, make, os.getpid()))
+        process.start()
+        theirs.close()
+        server.hire(process, ours)
+
+
+def _devices(device: str) -> list[str]:
+    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
+    import torch
+
+    found = torch.cuda.device_count()
+    if device == "auto":
+        return [f"cuda:{number}" for number in range(found)] or ["cpu"]
+    return [device]
+
+
+if __name__ == "__main__":
+    main()

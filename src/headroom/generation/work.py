@@ -1,0 +1,184 @@
+"""The work on one question set under one decoding of one model: what is asked, kept, lacking.
+
+Light enough for a job that only waits for an engine: no torch, no pandas.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headroom import paths
+from headroom.config import Config, Decoding
+from headroom.errors import TableError
+from headroom.generation import journal
+from headroom.identity import key, settings, split_key
+from headroom.plan import batches
+from headroom.record import Stopwatch, write_record
+from headroom.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
+from headroom.variants import BASE, Variant
+
+_LOG = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+"""Question id and sample: what a variant gives one answer to."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Requests that an engine answers in one run."""
+
+    decoding: Decoding
+    family: Literal["math", "gsm8k"]
+    batch_size: int
+    questions: dict[str, str]
+    """Texts by question id."""
+    requests: list[tuple[Variant, Key]]
+    base: dict[str, list[int]]
+    """What is known of the base model's answers, by question id: a draft for the others'."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A batch of the plan, by config names, and its files."""
+
+    config: Config
+    model: str
+    decoding: str
+    questions: str
+
+    @cached_property
+    def keys(self) -> dict[str, str]:
+        """The keys that fill the path templates."""
+        return {
+            "model": key(self.config, "models", self.model),
+            "decoding": key(self.config, "decodings", self.decoding),
+            "questions": key(self.config, "questions", self.questions),
+        }
+
+    @cached_property
+    def split(self) -> str:
+        """Key of the split: answers to its questions are good for every draw from it."""
+        return split_key(self.config, self.questions)
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """The questions, by id, in order.
+
+        Raises:
+            TableError: the question set is missing or damaged.
+        """
+        table = read_arrow(Path(paths.QUESTIONS.format(**self.keys)), QUESTIONS)
+        ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
+        return dict(zip(ids, texts, strict=True))
+
+    @property
+    def planned(self) -> list[Variant]:
+        """The variants that the config has answer these questions and whose table is missing."""
+        names = (self.model, self.decoding, self.questions)
+        found = [b for b in batches(self.config) if (b.model, b.decoding, b.questions) == names]
+        variants = found[0].variants if found else ()
+        return [variant for variant in variants if not self.output(variant).exists()]
+
+    def output(self, variant: Variant) -> Path:
+        """Return where a variant's table belongs."""
+        return Path(paths.ANSWERS.format(variant=variant, **self.keys))
+
+    def journal(self, variant: Variant) -> Path:
+        """Return where a variant's answers are kept until they are complete."""
+        return Path(paths.JOURNAL.format(variant=variant, **self.keys))
+
+    def missing(self, variant: Variant) -> list[Key]:
+        """Return what a variant has not answered, in order.
+
+        Answers that the store holds, made for another draw from the same split, are taken over
+        into the journal first.
+        """
+        kept = self._kept(variant)[0]
+        samples = range(self.config.decodings[self.decoding].samples)
+        keys = [(question, sample) for question in self.texts for sample in samples]
+        left = [key for key in keys if key not in kept]
+        if left:
+            found = dict(self._elsewhere(variant))
+            taken = [found[key] for key in left if key in found]
+            if taken:
+                journal.append(self.journal(variant), taken)
+            left = [key for key in left if key not in found]
+        return left
+
+    def unit(self, requests: list[tuple[Variant, Key]], base: dict[str, list[int]]) -> Unit:
+        """Return requests with all that an engine needs to answer them."""
+        decoding = self.config.decodings[self.decoding]
+        asked = {question for _, (question, _) in requests}
+        return Unit(
+            decoding,
+            self.config.questions[self.questions].family,
+            self.config.models[self.model].batch_size,
+            {question: text for question, text in self.texts.items() if question in asked},
+            requests,
+            {question: tokens for question, tokens in base.items() if question in asked},
+        )
+
+    def base(self) -> dict[str, list[int]]:
+        """Return the token ids of the base model's greedy answers, as far as they are known."""
+        if not self.config.decodings[self.decoding].greedy:
+            return {}
+        rows = list(self._kept(BASE)[0].values())
+        if self.output(BASE).exists():
+            rows = read_arrow(self.output(BASE), ANSWERS).to_pylist()
+        return {row["question_id"]: row["token_ids"] for row in rows}
+
+    def write(self, variant: Variant, stopwatch: Stopwatch) -> int:
+        """Make a variant's table and record from its complete journal; drop the journal.
+
+        Returns:
+            The number of answers.
+        """
+        kept, engine = self._kept(variant)
+        samples = range(self.config.decodings[self.decoding].samples)
+        rows = [kept[question, sample] for question in self.texts for sample in samples]
+        output = self.output(variant)
+        facts = {**self.keys, "variant": str(variant), "split": self.split}
+        write_table(output, pa.Table.from_pylist(rows, schema=ANSWERS), ANSWERS, facts)
+        facts |= engine | {
+            "settings": {
+                "model": settings(self.config, "models", self.model),
+                "decoding": settings(self.config, "decodings", self.decoding),
+                "questions": settings(self.config, "questions", self.questions),
+            },
+            "batch_size": self.config.models[self.model].batch_size,
+            "answers": len(rows),
+            "reused": sum(row.get("reused", False) for row in rows),
+            "new_tokens": sum(len(row["token_ids"]) for row in rows),
+            "truncated": sum(row["stop_reason"] == "length" for row in rows),
+        }
+        write_record(output, stopwatch, facts)
+        self.journal(variant).unlink(missing_ok=True)
+        return len(rows)
+
+    def _kept(self, variant: Variant) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
+        """Return the answers in the journal, and what their engine said of itself."""
+        answers, engine = {}, {}
+        for record in journal.read(self.journal(variant)):
+            if "engine" in record:
+                engine = record["engine"]
+            else:
+                answers[record["question_id"], record["sample"]] = record
+        return answers, engine
+
+    def _elsewhere(self, variant: Variant) -> Iterator[tuple[Key, dict[str, Any]]]:
+        """Yield the variant's answers to other draws from the same split."""
+        output = self.output(variant)
+        for file in sorted(output.parent.parent.glob(f"*/{output.name}")):
+            if file == output:
+                continue
+            try:
+                if read_metadata(file).get("split") == self.split:
+                    for row in read_arrow(file, ANSWERS).to_pylist():
+                        yield (row["question_id"], row["sample"]), {**row, "reused": True}
+            except TableError as error:
+                _LOG.warning("not reused: %s", error)

@@ -1,0 +1,135 @@
+"""What answers: units of requests in, answers out, in this process or in one of its own."""
+
+import ctypes
+import json
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headroom import paths
+from headroom.config import Decoding, Model
+from headroom.errors import HeadroomError
+from headroom.generation.engine import Engine, Request
+from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
+from headroom.generation.work import Unit
+from headroom.models.load import LoadedModel, load_model
+from headroom.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
+
+
+class Worker:
+    """Answers units with one loaded model."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._engines: dict[tuple[Decoding, int], Engine] = {}
+
+    def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
+        """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
+
+        Raises:
+            ModelError: see `engine.Engine`.
+        """
+        tokenizer = self._loaded.tokenizer
+        prompts = {
+            question: encode_prompt(
+                tokenizer, prompt_text(tokenizer, text, unit.decoding, unit.family)
+            )
+            for question, text in unit.questions.items()
+        }
+        requests = [
+            Request(question, prompts[question], variant, sample)
+            for variant, (question, sample) in unit.requests
+        ]
+        for found in self._engine(unit).run(requests, unit.base):
+            yield (
+                found.request.variant,
+                {
+                    "question_id": found.request.question_id,
+                    "sample": found.request.sample,
+                    "token_ids": found.token_ids,
+                    "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
+                    "stop_reason": found.stop_reason,
+                    "margin": found.margin,
+                },
+            )
+
+    def facts(self, unit: Unit) -> dict[str, Any]:
+        """Return what a record says of the engine that answered."""
+        return {
+            "device": str(self._loaded.device),
+            "threads": torch.get_num_threads(),
+            "prompt": prompt_facts(self._loaded.tokenizer, unit.decoding, unit.family),
+        }
+
+    def _engine(self, unit: Unit) -> Engine:
+        asked = (unit.decoding, unit.batch_size)
+        if asked not in self._engines:
+            self._engines[asked] = Engine(self._loaded, *asked)
+        return self._engines[asked]
+
+
+def load(section: Model, model: str, device: str) -> LoadedModel:
+    """Load a model that the store names.
+
+    Args:
+        section: its section of the config.
+        model: its key.
+        device: where to load it; takes the place of the config's.
+
+    Raises:
+        ModelError: see `load_model`.
+    """
+    file = Path(paths.MODEL.format(model=model))
+    folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
+
+
+def serve(connection: Connection, load: Callable[[], LoadedModel], parent: int) -> None:
+    """Answer the units that come over a connection; the main function of a worker process.
+
+    Each unit is answered by pairs of a word and a value: ``facts`` first, ``answer`` for each
+    answer, at last ``done``, or ``failed`` with the cause.
+
+    Args:
+        connection: to the parent.
+        load: returns the model.
+        parent: process id of the parent, with which this process dies.
+    """
+    ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        worker = Worker(load())
+        connection.send(("ready", None))
+    except Exception as error:
+        connection.send(("broken", _cause(error)))
+        return
+    while True:
+        unit: Unit = connection.recv()
+        try:
+            connection.send(("facts", worker.facts(unit)))
+            for found in worker.run(unit):
+                connection.send(("answer", found))
+            connection.send(("done", None))
+        except Exception as error:
+            connection.send(("failed", _cause(error)))
+
+
+def _cause(error: Exception) -> str:
+    """Return one line for the jobs; a bug's traceback goes to the log."""
+    if isinstance(error, HeadroomError):
+        return str(error)
+    _LOG.error("a worker failed", exc_info=error)
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,163 @@
+"""The gain of the best of many heads: what chance alone gives, and what is left when held out.
+
+"Best head minus base" is a maximum over noisy numbers and positive even if pruning does nothing.
+Both controls here are functions of the paired differences d_ih = z_ih − z_i,base ∈ {−1, 0, 1}.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+
+_BLOCK = 1000  # resamples at once: bounds the memory
+
+
+@dataclass(frozen=True)
+class BestGain:
+    """The best head's gain beside what selection alone gives, as fractions of the questions."""
+
+    gain: float
+    expected: float  # mean of the best gain under the null
+    expected_error: float  # Monte Carlo standard error of `expected`
+    p: float
+    p_error: float  # Monte Carlo standard error of `p`
+
+
+@dataclass(frozen=True)
+class HeldOutGain:
+    """The gain of the head chosen on one half of the questions, measured on the other."""
+
+    gain: float
+    low: float
+    high: float
+    curse: float  # the winner's curse: in-sample gain of the best head minus `gain`
+    chosen: Float[np.ndarray, " heads"]  # how often each head was chosen; sums to 1
+
+
+def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.ndarray, " heads"]:
+    """Tell which heads cannot be best by chance: their loss costs more than chance explains.
+
+    One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
+    """
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    return stats.binom.cdf(gained, gained + lost, 0.5) < 0.05 / differences.shape[1]
+
+
+def best_gain(
+    differences: Int[np.ndarray, "questions heads"],
+    candidates: Bool[np.ndarray, " heads"],
+    resamples: int,
+    seed: int,
+) -> BestGain:
+    """Hold the best head's gain against its null distribution by joint sign flips.
+
+    Under the null a question is as likely gained as lost. All differences of a question change
+    sign together, so that what heads share, the base model's own luck above all, stays shared.
+
+    The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
+    heads: without the denominator the variance of heads that hurt would hide those that help.
+    The expectation is that of the plain gain of the candidates; heads that surely hurt should not
+    be among them, for flipped losses look like luck.
+
+    Args:
+        differences: z_ih − z_i,base.
+        candidates: heads that can be best by chance; if there are none the expectation is NaN.
+        resamples: how many sign patterns are drawn.
+        seed: decides the patterns.
+    """
+    questions = len(differences)
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
+    scale = 1 / np.sqrt(np.maximum(gained + lost, 1))
+    observed = ((gained - lost) * scale).max()
+    flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
+    draw = np.random.default_rng(seed)
+    largest, studentised = [], []
+    for start in range(0, resamples, _BLOCK):
+        shape = (min(_BLOCK, resamples - start), questions)
+        signs = draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1
+        sums = signs @ flipped
+        studentised.append((sums * scale.astype(np.float32)).max(axis=1))
+        largest.append(sums[:, candidates].max(axis=1, initial=-np.inf))
+    best = np.concatenate(largest) / questions if candidates.any() else np.full(1, np.nan)
+    beyond = np.concatenate(studentised) >= observed - 1e-5  # float32 against float64
+    p = (1 + beyond.sum()) / (1 + resamples)
+    return BestGain(
+        gain=float((gained - lost).max() / questions),
+        expected=float(best.mean()),
+        expected_error=float(best.std() / np.sqrt(resamples)),
+        p=float(p),
+        p_error=float(np.sqrt(p * (1 - p) / resamples)),
+    )
+
+
+def held_out_gain(
+    differences: Int[np.ndarray, "questions heads"],
+    strata: Int[np.ndarray, " questions"],
+    splits: int,
+    seed: int,
+    level: float = 0.95,
+) -> HeldOutGain:
+    """Choose the best head on one half of the questions, measure its gain on the other.
+
+    Averaged over repeated splits and both directions; heads tied for best share the choice. What
+    the interval covers is the true gain of the heads that were chosen, weighted by how often.
+
+    Its variance has two parts. The first is that of cross-validation (Bayle et al. 2020, arXiv
+    2007.12671): the variance over questions of their mean held-out difference. The second is the
+    covariance of the two directions, which that theory neglects because it vanishes where the
+    choice is stable; here it is not. With G_hk the mean over halves of 1[h is chosen on a half] ×
+    (gain of k on that half − gain of k on all), the covariance is Σ_hk G_hk G_kh of independent
+    halves. Halves of one sample vary half as much, which is the weight that is wanted: the
+    variance of a mean of two holds their covariance by half.
+
+    Args:
+        differences: z_ih − z_i,base; at least two questions.
+        strata: label of each question's stratum; halves have equal parts of each, up to one.
+        splits: how many random splits.
+        seed: decides the splits.
+        level: the probability that the interval is to hold.
+    """
+    questions, heads = differences.shape
+    data = differences.astype(np.float32)
+    overall = data.mean(axis=0)
+    draw = np.random.default_rng(seed)
+    held_out, measured = np.zeros(questions), np.zeros(questions)
+    chosen, follows = np.zeros(heads), np.zeros((heads, heads))
+    for half in _halves(strata, splits, draw):
+        for train in (half, ~half):
+            sums = train.astype(np.float32) @ data
+            best = (sums == sums.max(axis=1, keepdims=True)).astype(np.float32)
+            best /= best.sum(axis=1, keepdims=True)
+            held_out += np.where(train, 0, best @ data.T).sum(axis=0)
+            measured += (~train).sum(axis=0)
+            chosen += ((~train).sum(axis=1) @ best) / questions
+            follows += best.T @ (sums / train.sum(axis=1, keepdims=True) - overall)
+    values = held_out / measured
+    gain = float(values.mean())
+    follows /= 2 * splits
+    variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
+    half_width = float(stats.t.isf((1 - level) / 2, questions - 1) * np.sqrt(variance))
+    return HeldOutGain(
+        gain=gain,
+        low=max(gain - half_width, -1.0),
+        high=min(gain + half_width, 1.0),
+        curse=float(overall.max()) - gain,
+        chosen=chosen / splits,
+    )
+
+
+def _halves(
+    strata: Int[np.ndarray, " questions"], splits: int, draw: np.random.Generator
+) -> Iterator[Bool[np.ndarray, "splits questions"]]:
+    """Yield blocks of random halves, balanced within strata."""
+    _, label = np.unique(strata, return_inverse=True)
+    for start in range(0, splits, _BLOCK):
+        count = min(_BLOCK, splits - start)
+        order = np.argsort(label + draw.random((count, len(label))), axis=1)
+        # Neighbours in a stratum go to different halves; which starts is drawn as well.
+        place = np.arange(len(label)) + draw.integers(0, 2, (count, 1))
+        half = np.empty(order.shape, dtype=bool)
+        np.put_along_axis(half, order, place % 2 == 0, axis=1)
+        yield half

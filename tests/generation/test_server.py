@@ -1,0 +1,290 @@
+"""The engine process: real processes, a tiny model, and everything that may go wrong."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headroom import cli, paths
+from headroom.config import Config
+from headroom.errors import EngineError
+from headroom.generation import client, job, journal
+from headroom.generation.work import Work
+from headroom.identity import key
+from headroom.tables import ANSWERS, read_table
+from headroom.variants import BASE, Variant
+
+HEADS = [Variant(1, 0), Variant(1, 4)]
+OTHER = Variant(3, 2)  # in no plan
+
+
+@pytest.fixture
+def runtime() -> Iterator[Path]:
+    """A runtime folder with a short path, as sockets need it."""
+    folder = Path(tempfile.mkdtemp(prefix="hr", dir="/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def served(run_config: Config, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Config]:
+    """A config whose jobs are served; at the end nothing of an engine may be left."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    yield run_config.model_copy(update={"engine": "server"})
+    client.stop()
+    assert engines() == []
+    assert not list(Path(paths.ENGINE).parent.glob("*"))
+    assert not list(runtime.glob("*/*.sock"))
+
+
+def engines() -> list[psutil.Process]:
+    """Return the engine processes of this folder, workers included."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # others' processes, and those that end
+            if process.cwd() == str(Path.cwd()) and "headroom.generation.server" in (
+                process.cmdline()
+            ):
+                found.append(process)
+    return sorted(found, key=lambda process: process.create_time())
+
+
+def run(values: Config, variant: Variant, questions: str = "small", cores: int = 2) -> None:
+    job.run(values, "tiny", "greedy", questions, variant, cores)
+
+
+def work_on(values: Config, questions: str = "small") -> Work:
+    return Work(values, "tiny", "greedy", questions)
+
+
+def wait_until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def connect(values: Config) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(30)
+    connection.connect(str(client.Place(work_on(values), 2).socket))
+    return connection
+
+
+def question(values: Config, variant: Variant, questions: str = "small") -> bytes:
+    message = {
+        "config": values.model_dump(mode="json"),
+        "batch": ["tiny", "greedy", questions],
+        "variant": str(variant),
+    }
+    return json.dumps(message).encode() + b"\n"
+
+
+def test_one_engine_answers_all_jobs_and_works_ahead(
+    served: Config, run_config: Config, runtime: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for variant in (BASE, *HEADS):
+        run(run_config, variant)
+    outputs = [work_on(served).output(variant) for variant in (BASE, *HEADS)]
+    inline = [read_table(file, ANSWERS) for file in outputs]
+    for file in outputs:
+        file.unlink()
+
+    run(served, HEADS[0])
+    wait_until(lambda: not work_on(served).missing(HEADS[1]))  # ahead, and base with it
+    assert not outputs[2].exists()
+    place = client.Place(work_on(served), 2)
+    assert stat.S_IMODE(place.socket.stat().st_mode) == 0o600
+    assert stat.S_IMODE(place.socket.parent.stat().st_mode) == 0o700
+    assert len(engines()) == 1 + 2
+    (first, *_) = engines()
+    for variant in (HEADS[1], BASE, OTHER):
+        run(served, variant)
+    run(served, BASE, "large")
+    assert engines()[0] == first
+    assert place.log.read_text().count("begins") == 1
+    for file, expected in zip(outputs, inline, strict=True):
+        found = read_table(file, ANSWERS)
+        assert (found["margin"] - expected["margin"]).abs().max() < 1e-3
+        columns = ["question_id", "sample", "text", "stop_reason"]
+        assert found[columns].equals(expected[columns])
+        assert [*map(list, found["token_ids"])] == [*map(list, expected["token_ids"])]
+    assert not list(Path(paths.RESULTS).rglob("*.jsonl"))
+    record = json.loads(Path(f"{outputs[0]}.run.json").read_text())
+    assert record["threads"] == 1
+    assert record["prompt"]["example"].startswith("Please reason")
+
+    cli.main(["engine", "status"])
+    said = capsys.readouterr().out
+    assert f"process {first.pid}: {work_on(served).keys['model']}, 2 workers, 0 jobs" in said
+    cli.main(["engine", "stop"])
+    assert capsys.readouterr().out == "1 engines stopped\n"
+    cli.main(["engine", "status"])
+    assert "no engine" in capsys.readouterr().out
+
+
+def test_an_idle_engine_leaves(served: Config) -> None:
+    work = work_on(served)
+    client.ask(work, BASE, cores=1, idle=0.5)
+    assert len(engines()) == 2
+    wait_until(lambda: not engines())
+    assert not client.Place(work, 1).socket.exists()
+    assert client.status() == []
+
+
+@pytest.mark.parametrize("victim", ["engine", "worker"])
+def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
+    served: Config, victim: str
+) -> None:
+    run(served, BASE)
+    engine, *workers = engines()
+    for worker in workers:
+        worker.suspend()
+    errors = []
+
+    def wait_for(variant: Variant) -> None:
+        try:
+            run(served, variant, "large")
+        except EngineError as error:
+            errors.append(str(error))
+
+    jobs = [threading.Thread(target=wait_for, args=(variant,)) for variant in HEADS]
+    for thread in jobs:
+        thread.start()
+    wait_until(lambda: client.status()[0]["jobs"] == 2)
+    (engine if victim == "engine" else workers[1]).kill()
+    for thread in jobs:
+        thread.join()
+    assert len(errors) == 2
+    for line in errors:
+        assert "memory" in line
+        assert "is kept" in line
+        assert "\n" not in line
+        assert victim == "engine" or "status -9" in line
+    wait_until(lambda: not engines())
+    run(served, HEADS[0], "large")
+    assert work_on(served, "large").output(HEADS[0]).exists()
+    assert len(engines()) == 3
+
+
+def test_a_killed_engine_loses_nothing_that_it_has_answered(served: Config) -> None:
+    work = work_on(served)
+    run(served, BASE)
+    wait_until(lambda: not any(work.missing(variant) for variant in HEADS))
+    for process in engines():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    kept = journal.read(work.journal(HEADS[0]))
+    wait_until(lambda: not engines())
+    work.journal(HEADS[1]).write_bytes(work.journal(HEADS[1]).read_bytes()[:-3])
+    assert len(work.missing(HEADS[1])) == 1
+    run(served, HEADS[0])  # from the journal alone
+    assert engines() == []
+    table = read_table(work.output(HEADS[0]), ANSWERS)
+    assert sorted(table["text"]) == sorted(row["text"] for row in kept if "text" in row)
+    run(served, HEADS[1])
+    assert len(read_table(work.output(HEADS[1]), ANSWERS)) == 4
+
+
+def test_a_model_that_cannot_be_loaded_is_the_jobs_error(served: Config) -> None:
+    file = Path(paths.MODEL.format(model=key(served, "models", "tiny")))
+    file.write_text('{"folder": "absent/model"}', encoding="utf-8")
+    with pytest.raises(EngineError, match="absent/model"):
+        run(served, BASE)
+    wait_until(lambda: not engines())
+
+
+def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense(
+    served: Config,
+) -> None:
+    run(served, BASE)
+    with connect(served) as connection:
+        connection.sendall(question(served, OTHER, "large"))
+    wait_until(lambda: not work_on(served, "large").missing(OTHER))
+    for message in (b"{}\n", b"\x80\x04K\x01.\n", b"[1]\n", question(served, Variant(9, 9))):
+        with connect(served) as connection:
+            connection.sendall(message)
+            (said,) = connection.makefile("rb").readlines()[-1:]
+            assert json.loads(said).keys() == {"error"}
+    other = served.model_copy(
+        update={"models": {"tiny": served.models["tiny"].model_copy(update={"dtype": "bfloat16"})}}
+    )
+    with connect(served) as connection:
+        connection.sendall(question(other, BASE))
+        assert b"this engine serves" in connection.makefile("rb").read()
+    with connect(served) as connection, contextlib.suppress(ConnectionError):
+        for _ in range(40):
+            connection.sendall(b"x" * (client.LINE_LIMIT // 8))
+        assert connection.recv(1) == b""
+    run(served, HEADS[0])
+    assert len(engines()) == 3
+
+
+def test_a_stranger_is_turned_away(served: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(served, BASE)
+    with connect(served) as connection, monkeypatch.context() as changed:
+        changed.setattr(os, "getuid", lambda: 12345)
+        with pytest.raises(EngineError, match="not yours"):
+            client.check_peer(connection)
+
+
+def test_other_settings_and_other_folders_have_engines_of_their_own(
+    served: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = served.models["tiny"]
+    changed = [model.model_copy(update=u) for u in ({"dtype": "bfloat16"}, {"batch_size": 5})]
+    names = [client.Place(work_on(served), cores).name for cores in (1, 2)]
+    for other in changed:
+        values = served.model_copy(update={"models": {"tiny": other}})
+        names.append(client.Place(work_on(values), 2).name)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    names.append(client.Place(work_on(served), 2).name)
+    assert len(set(names)) == 5
+    assert client.Place(work_on(served, "large"), 2).name == names[-1]
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_folder_that_others_may_enter_is_refused(served: Config, runtime: Path) -> None:
+    folder = runtime / f"headroom-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o755)
+    with pytest.raises(EngineError, match="0700"):
+        run(served, BASE)
+    folder.rmdir()
+
+
+def test_a_long_runtime_folder_is_passed_over(
+    served: Config, runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = runtime / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    path = client.Place(work_on(served), 2).socket
+    assert not path.is_relative_to(long)
+    assert len(os.fsencode(path)) <= 107
+
+
+def test_an_engine_is_stopped_by_a_signal_and_says_so(served: Config) -> None:
+    run(served, BASE)
+    engine, *workers = engines()
+    for worker in workers:
+        worker.suspend()
+    with connect(served) as connection:
+        connection.sendall(question(served, BASE, "large"))
+        wait_until(lambda: client.status()[0]["jobs"] == 1)
+        engine.send_signal(signal.SIGTERM)
+        assert b"was stopped" in connection.makefile("rb").read()
+    wait_until(lambda: not engines())

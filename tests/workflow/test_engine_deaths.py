@@ -1,0 +1,185 @@
+"""The engine is killed in the middle of a sweep, again and again: the next run just goes on."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+import yaml
+from mini import ROOT, contents, snakemake_in
+
+from headroom import paths
+from headroom.config import Reasoner, parse
+from headroom.generation import journal
+from headroom.plan import batches
+from headroom.resolve import resolve
+
+SHAPE: dict[str, Any] = {
+    "steps": 2,
+    "layers": 3,
+    "hidden": 40,
+    "query_heads": 6,
+    "kv_heads": 2,
+    "head_dim": 8,
+    "intermediate": 56,
+    "vocabulary": 300,
+    "batch_size": 4,
+}
+
+KILLS = 4
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A sweep of 18 heads and of two question sets, with samples of the base model."""
+    from headroom.reasoner.training import train_reasoner
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    train_reasoner(folder, Reasoner(**SHAPE), threads=1)
+    generated = {"benchmark": "generated_math", "sampling": "first"}
+    return {
+        "run": "sweep",
+        "engine": "server",
+        "models": {
+            "tiny": {
+                "source": str(folder),
+                "layers": 3,
+                "heads": 6,
+                "kv_heads": 2,
+                "billions": 0.0001,
+                "dtype": "float32",
+                "device": "cpu",
+            }
+        },
+        "questions": {
+            "test": {**generated, "split": "test", "n": 40},
+            "train": {**generated, "split": "train", "n": 11},
+        },
+        "decodings": {
+            "greedy": {"max_new_tokens": 48},
+            "T0.6": {"temperature": 0.6, "samples": 4, "max_new_tokens": 48},
+        },
+        "embedders": {"tiny": {"model": "tiny"}},
+        "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": "all"}},
+        "selectors": {
+            "math": {
+                "model": "tiny",
+                "train": "train",
+                "test": "test",
+                "embedder": "tiny",
+                "layers": [1],
+                "sampling": ["T0.6"],
+                "max_n": 2,
+            }
+        },
+    }
+
+
+def start(values: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
+    """Start the sweep's generate jobs."""
+    file = folder / "sweep.yaml"
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile")]
+    command += ["answers", "--directory", str(folder), "--configfile", str(file)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    return subprocess.Popen(
+        [*command, "--cores", "2", "--keep-going", "--rerun-incomplete"],
+        env=environment,
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def processes(folder: Path) -> list[psutil.Process]:
+    """Return the engine processes of a folder, the engine itself first."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            engine = "headroom.generation.server" in process.cmdline()
+            if engine and process.cwd() == str(folder):
+                found.append(process)
+    return sorted(found, key=lambda process: process.create_time())
+
+
+def answered(values: dict[str, Any], folder: Path) -> int:
+    """Return how many answers are on disk."""
+    config = resolve(parse(values))
+    count = 0
+    for batch in batches(config):
+        keys = batch.wildcards(config)
+        section = config.questions[batch.questions]
+        each = (section.n or 0) * config.decodings[batch.decoding].samples
+        for variant in batch.variants:
+            if (folder / paths.ANSWERS.format(variant=variant, **keys)).exists():
+                count += each
+            else:
+                records = journal.read(folder / paths.JOURNAL.format(variant=variant, **keys))
+                count += sum("text" in record for record in records)
+    return count
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    deadline = time.monotonic() + 10
+    while processes(folder):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not list((folder / paths.ENGINE).parent.glob("*"))
+    assert not list(folder.rglob("*.jsonl"))
+
+
+def test_a_sweep_whose_engine_is_killed_ends_with_the_same_files(
+    sweep: dict[str, Any], tmp_path: Path
+) -> None:
+    quiet, killed = tmp_path / "quiet", tmp_path / "killed"
+    quiet.mkdir()
+    killed.mkdir()
+    snakemake_in(quiet)(sweep, "--cores", "2", "answers")
+    assert_nothing_is_left(quiet)
+    total = answered(sweep, quiet)
+    choose = random.Random(7)
+    running = start(sweep, killed)
+    for death in range(KILLS):
+        moment = answered(sweep, killed) + choose.randint(1, total // (KILLS + 2))
+        while (done := answered(sweep, killed)) < moment:
+            assert running.poll() is None
+            time.sleep(0.01)
+        processes(killed)[death % 2].kill()  # the engine itself, or one of its workers
+        assert done < total
+    running.wait(timeout=120)  # jobs that no engine was dead for are finished
+    assert done <= answered(sweep, killed)
+    snakemake_in(killed)(sweep, "--cores", "2", "--rerun-incomplete", "answers")
+    assert_nothing_is_left(killed)
+    assert answered(sweep, killed) == total
+    before, after = contents(quiet / "results"), contents(killed / "results")
+    assert before.keys() == after.keys()
+    for name in before:
+        if before[name] != after[name]:  # margins depend on what shares a batch, a little
+            expected, found = (pd.read_parquet(at / "results" / name) for at in (quiet, killed))
+            assert (expected["margin"] - found["margin"]).abs().max() < 1e-3
+            pd.testing.assert_frame_equal(
+                expected.drop(columns="margin"), found.drop(columns="margin")
+            )
+
+
+def test_an_interrupted_run_leaves_no_engine(sweep: dict[str, Any], tmp_path: Path) -> None:
+    running = start(sweep, tmp_path)
+    while answered(sweep, tmp_path) < 100:
+        assert running.poll() is None
+        time.sleep(0.01)
+    os.killpg(running.pid, signal.SIGINT)
+    running.wait(timeout=60)
+    deadline = time.monotonic() + 10
+    while processes(tmp_path):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert not list((tmp_path / paths.ENGINE).parent.glob("*"))

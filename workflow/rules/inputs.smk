@@ -1,0 +1,149 @@
+# What the rules read: input functions and parameters, stage by stage.
+
+
+# benchmarks.smk
+
+
+def drawn_from(wildcards):
+    name = KEYS["questions"][wildcards.questions]
+    embedder = CONFIG.questions[name].embedder
+    inputs = {"source": paths.SOURCE.format(source=source_key(CONFIG, name))}
+    if embedder:
+        inputs["embedder"] = paths.EMBEDDER.format(
+            embedder=key(CONFIG, "embedders", embedder)
+        )
+    return inputs
+
+
+def embedded_model(wildcards):
+    model = CONFIG.embedders[KEYS["embedders"][wildcards.embedder]].model
+    return [paths.MODEL.format(model=key(CONFIG, "models", model))] if model else []
+
+
+# sweep.smk
+
+
+def answers(wildcards):
+    names = [KEYS[f"{kind}s"][wildcards[kind]] for kind in ("model", "decoding")]
+    names.append(KEYS["questions"][wildcards.questions])
+    return find_batch(CONFIG, *names).answers(CONFIG)
+
+
+def compared(wildcards):
+    comparison = CONFIG.comparisons[wildcards.comparison]
+    keys = {
+        "model": key(CONFIG, "models", comparison.model),
+        "questions": key(CONFIG, "questions", comparison.questions),
+        "variant": "base",
+    }
+    return [
+        paths.QUESTIONS.format(**keys),
+        *(
+            paths.ANSWERS.format(decoding=key(CONFIG, "decodings", decoding), **keys)
+            for decoding in comparison.decodings
+        ),
+    ]
+
+
+# sprint.smk
+
+
+def selector(wildcards):
+    return CONFIG.selectors[wildcards.selector]
+
+
+def selector_settings(wildcards):
+    return digest(selector(wildcards).model_dump(mode="json"))
+
+
+def embeddings(name, questions):
+    return paths.EMBEDDINGS.format(
+        embedder=key(CONFIG, "embedders", name),
+        questions=key(CONFIG, "questions", questions),
+    )
+
+
+def evaluated(wildcards):
+    chosen = selector(wildcards)
+    return {
+        "train": accuracy(chosen.model, chosen.decoding, chosen.train),
+        "test": accuracy(chosen.model, chosen.decoding, chosen.test),
+        "graded": graded(chosen.model, chosen.decoding, chosen.test),
+        "sampled": [
+            graded(chosen.model, decoding, chosen.test) for decoding in chosen.sampling
+        ],
+    }
+
+
+# figures.smk
+
+
+def sweep_table(wildcards):
+    sweep = CONFIG.sweeps[wildcards.sweep]
+    return accuracy(sweep.model, sweep.decoding, sweep.questions)
+
+
+def sweep_tables(wildcards):
+    return [accuracy(s.model, s.decoding, s.questions) for s in CONFIG.sweeps.values()]
+
+
+def sweep_settings(wildcards):
+    return digest(CONFIG.sweeps[wildcards.sweep].model_dump(mode="json"))
+
+
+def all_sweep_settings(wildcards):
+    return digest(
+        {name: s.model_dump(mode="json") for name, s in CONFIG.sweeps.items()}
+    )
+
+
+def png(template):
+    """Return the figure that the workflow's report shows."""
+    return of_run(template).replace("{suffix}", "png")
+
+
+def beside(template, *suffixes):
+    """Return the files that a figure's job makes beside its PNG, or those with given suffixes."""
+    suffixes = suffixes or ("pdf", "svg", "dark.svg", "csv", "json")
+    return [of_run(template).replace("{suffix}", suffix) for suffix in suffixes]
+
+
+def sweep_graded(wildcards):
+    sweep = CONFIG.sweeps[wildcards.sweep]
+    return graded(sweep.model, sweep.decoding, sweep.questions)
+
+
+def reported(wildcards):
+    """Return everything that the report of this run shows."""
+    files = beside(paths.AUDIT, "png", "json")
+    files += [
+        of_run(paths.AUDIT_TABLE).format(paper=paper, suffix="csv")
+        for paper in ("sprint", "compression")
+    ]
+    if CONFIG.sweeps:
+        files += beside(paths.VIOLINS, "png", "json") + beside(
+            paths.LEVELS, "png", "json"
+        )
+    for name, sweep in CONFIG.sweeps.items():
+        files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
+        files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
+        files += [
+            file.format(sweep=name) for file in beside(paths.FOREST, "png", "json")
+        ]
+        files += [
+            of_run(paths.CONTROLS).format(sweep=name, table=table, suffix="csv")
+            for table in ("gains", "heads", "spread", "failures")
+        ]
+        for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
+            files += [
+                file.format(sweep=name, layer=f"{layer:02d}")
+                for file in beside(paths.HEATMAP, "png", "json")
+            ]
+    for name in CONFIG.selectors:
+        figures = beside(paths.PASS_AT_N, "png", "json")
+        results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
+        files += [file.format(selector=name) for file in figures]
+        files += [of_run(template).format(selector=name) for template in results]
+    for name in CONFIG.comparisons:
+        files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
+    return files
