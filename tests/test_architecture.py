@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 
 LEVELS = [
     {"cli"},
-    {"stages"},
+    {"stages", "bench"},
     {"figures", "sprint", "reasoner"},
     {"grading", "generation", "statistics"},
     {"resolve"},

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headroom import __version__
+from headroom.bench import command as bench
 from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.identity import name_of
@@ -158,6 +159,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_text, description=help_text)
         command.add_argument("config", type=Path, help="for example config/sprint.yaml")
         command.set_defaults(handler=handler)
+    bench.add_to(commands)
     for rule in _RULES:
         command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
         command.add_argument("--config", type=Path, required=True, help="config file of the run")

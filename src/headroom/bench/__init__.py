@@ -1,0 +1,1 @@
+"""Benchmarks of this tool against its rivals, on work that anyone can repeat."""

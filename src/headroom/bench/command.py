@@ -1,0 +1,71 @@
+"""The arguments of `headroom bench`; light, so that the command line starts fast."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+RIVALS = (
+    "published",
+    "sorted",
+    "generate_batch",
+    "vllm",
+    "engine",
+    "one variant at a time",
+    "no drafts",
+    "whole passes",
+    "no lanes",
+    "no oneDNN",
+    "one chunk",
+)
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `bench` to a command line."""
+    bench = commands.add_parser("bench", help="Measure the engine against its rivals.")
+    targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
+    about = "Time one sweep by the published way, by its rivals and by the engine."
+    sweep = targets.add_parser("sweep", help=about, description=about)
+    sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
+    sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
+    sweep.add_argument("--heads", type=_count, default=24, help="heads to prune, one at a time")
+    sweep.add_argument("--questions", type=_count, default=200)
+    sweep.add_argument("--max-new-tokens", type=_count, default=128)
+    sweep.add_argument(
+        "--threads", type=_counts, default=[1, 2], help="CPU threads to try, as in 1,2"
+    )
+    sweep.add_argument(
+        "--only",
+        dest="rivals",
+        type=_names,
+        default=list(RIVALS),
+        help=f"rows to measure, comma-separated: {', '.join(RIVALS)}",
+    )
+    sweep.add_argument("--repeat", type=_count, default=1, help="rounds; medians count")
+    sweep.add_argument("--json", type=Path, help="write all figures here")
+    sweep.add_argument("--plot", type=Path, help="draw here how the time grows (takes longer)")
+    sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
+    sweep.set_defaults(handler=_sweep)
+
+
+def _sweep(**options: Any) -> None:
+    from headroom.bench.sweep import run
+
+    run(**options)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
+    return int(text)
+
+
+def _counts(text: str) -> list[int]:
+    return [_count(part) for part in text.split(",")]
+
+
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in RIVALS:
+            raise argparse.ArgumentTypeError(f"{name!r} is not one of {', '.join(RIVALS)}")
+    return names

@@ -1,0 +1,115 @@
+"""The floor of a sweep: the arithmetic that distinct tokens cannot do without.
+
+A pruned model needs nothing of its own below its pruned layer for tokens that it shares with the
+base answer, the prompt among them; no logits but those that a token is chosen from; and of the
+last layer nothing but keys and values at prompt positions. Everything else depends on the head.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from headroom.bench.work import Key, Work
+from headroom.generation.linear import onednn_linear
+from headroom.models.load import LoadedModel
+from headroom.variants import BASE
+
+_SIZE = 1536
+_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Arithmetic of one token, in floating-point operations; all layers alike."""
+
+    layers: int
+    projections: int
+    """Queries, keys and values of a layer."""
+    rest: int
+    """Output projection and feed-forward network of a layer."""
+    attention: int
+    """Attention of a layer to one position."""
+    logits: int
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> "Costs":
+        """Return the costs of a dense decoder, its first layer standing for all."""
+        layer = loaded.geometry.layers[0]
+        block, attention, _ = layer.name.rsplit(".", 2)
+        weights = {
+            name: 2 * module.weight.numel()
+            for name, module in loaded.model.get_submodule(block).named_modules()
+            if isinstance(module, nn.Linear)
+        }
+        output = f"{attention}.{layer.name.rsplit('.', 1)[1]}"
+        inside = [cost for name, cost in weights.items() if name.startswith(f"{attention}.")]
+        projections = sum(inside) - weights[output]
+        embeddings = loaded.model.get_output_embeddings()
+        return cls(
+            layers=len(loaded.geometry.layers),
+            projections=projections,
+            rest=sum(weights.values()) - projections,
+            attention=4 * layer.width,
+            logits=2 * embeddings.weight.numel(),
+        )
+
+
+def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> float:
+    """Return the floating-point operations of a sweep.
+
+    Args:
+        work: questions and variants, the base model among them.
+        choices: tokens chosen for each question and variant, the end of sequence included.
+        costs: of the model.
+    """
+    total = 0.0
+    for question, prompt in work.prompts.items():
+        base = choices[question, str(BASE)]
+        for variant in work.variants:
+            own = choices[question, str(variant)]
+            fed = len(prompt) + len(own) - 1
+            if variant.layer is None:
+                shared, above = 0, costs.layers
+            else:
+                shared = min(fed, len(prompt) + _common(base, own))
+                above = costs.layers - 1 - variant.layer
+                total += shared * costs.rest
+            layer = costs.projections + costs.rest
+            seen, before = fed * (fed + 1) / 2, shared * (shared + 1) / 2
+            total += above * (shared * layer + before * costs.attention)
+            total += costs.layers * ((fed - shared) * layer + (seen - before) * costs.attention)
+            unused = len(prompt) - 1
+            total -= unused * costs.rest
+            if above or variant.is_base:
+                total -= unused * (unused + 1) / 2 * costs.attention
+            total += len(own) * costs.logits
+    return total
+
+
+@torch.inference_mode()
+def peak(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the floating-point operations a second that large products reach here.
+
+    The best of several, by either library: other work on the machine only slows them down.
+    """
+    layer = nn.Linear(_SIZE, _SIZE, bias=False, device=device, dtype=dtype)
+    states = torch.ones(_SIZE, _SIZE, device=device, dtype=dtype)
+    seconds = [_seconds(layer, states) for _ in range(_ROUNDS)]
+    with onednn_linear(layer):
+        seconds += [_seconds(layer, states) for _ in range(_ROUNDS)]
+    return 2 * _SIZE**3 / min(seconds)
+
+
+def _seconds(layer: nn.Linear, states: torch.Tensor) -> float:
+    begin = time.perf_counter()
+    float(layer(states)[0, 0])  # waits for the device
+    return time.perf_counter() - begin
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common beginning."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

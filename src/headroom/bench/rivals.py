@@ -1,0 +1,195 @@
+"""The ways to answer a sweep that run on this environment's torch and transformers."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from transformers import ContinuousBatchingConfig, GenerationConfig
+
+from headroom.bench.work import Key, Work
+from headroom.config import Decoding
+from headroom.generation import engine as engine_module
+from headroom.generation import lanes, verify
+from headroom.generation.engine import Engine, Request
+from headroom.models.load import LoadedModel
+from headroom.models.masks import zero_head_weights
+
+PUBLISHED_BATCH = 16
+SORTED_BATCH = 256
+ENGINE_BATCH = 128
+
+
+@dataclass
+class Outcome:
+    """What a rival made of its work."""
+
+    choices: dict[Key, list[int]] = field(default_factory=dict)
+    """Tokens chosen for each question and variant, the end of sequence included."""
+    statistics: dict[str, float] = field(default_factory=dict)
+
+
+def published(loaded: LoadedModel, work: Work) -> Outcome:
+    """Answer as the papers' code does: batches of 16 as they come, one pruned model at a time."""
+    return _one_by_one(loaded, work, list(work.prompts), PUBLISHED_BATCH)
+
+
+def large_sorted(loaded: LoadedModel, work: Work) -> Outcome:
+    """Answer in batches as large as the memory allows, questions of like length together."""
+    order = sorted(work.prompts, key=lambda question: -len(work.prompts[question]))
+    return _one_by_one(loaded, work, order, SORTED_BATCH)
+
+
+def _one_by_one(loaded: LoadedModel, work: Work, order: list[str], size: int) -> Outcome:
+    outcome = Outcome()
+    settings = _settings(loaded, work)
+    for variant in work.variants:
+        with zero_head_weights(loaded.model, loaded.geometry, variant):
+            for start in range(0, len(order), size):
+                questions = order[start : start + size]
+                prompts = [work.prompts[question] for question in questions]
+                width = max(map(len, prompts))
+                padding = [width - len(prompt) for prompt in prompts]
+                ids = [
+                    [loaded.pad_token_id] * pad + [*prompt]
+                    for pad, prompt in zip(padding, prompts, strict=True)
+                ]
+                visible = [[0] * pad + [1] * (width - pad) for pad in padding]
+                rows = loaded.model.generate(
+                    torch.tensor(ids, device=loaded.device),
+                    attention_mask=torch.tensor(visible, device=loaded.device),
+                    generation_config=settings,
+                )[:, width:].tolist()
+                for question, row in zip(questions, rows, strict=True):
+                    outcome.choices[question, str(variant)] = _until_end(loaded, row)
+    return outcome
+
+
+def continuous(loaded: LoadedModel, work: Work) -> Outcome:
+    """Answer by transformers' own continuous batching, one pruned model at a time."""
+    outcome = Outcome()
+    options = {}
+    if loaded.device.type == "cpu":
+        # By default it takes most of the memory, and the time to fill it, for every variant.
+        longest = max(map(len, work.prompts.values())) + work.max_new_tokens
+        pages = -(-longest // 32) * SORTED_BATCH
+        options = {"page_size": 32, "num_blocks": pages, "max_batch_tokens": 512}
+    configuration = ContinuousBatchingConfig(**options)
+    for variant in work.variants:
+        with zero_head_weights(loaded.model, loaded.geometry, variant):
+            outputs = loaded.model.generate_batch(
+                inputs=[list(prompt) for prompt in work.prompts.values()],
+                generation_config=_settings(loaded, work),
+                continuous_batching_config=configuration,
+                warmup=loaded.device.type != "cpu",
+            )
+        found = {tuple(output.prompt_ids): output for output in outputs.values()}
+        for question, prompt in work.prompts.items():
+            row = _until_end(loaded, found[prompt].generated_tokens)
+            outcome.choices[question, str(variant)] = row
+    return outcome
+
+
+def engine(
+    loaded: LoadedModel,
+    work: Work,
+    *,
+    without: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    drafts: bool = True,
+    mixed: bool = True,
+) -> Outcome:
+    """Answer by the engine, perhaps with a step of it switched off.
+
+    Args:
+        loaded: the model.
+        work: what to answer.
+        without: makes a context that takes the place of one decision of the engine.
+        drafts: verify base answers; else decode every answer, after a shared prefill.
+        mixed: hand over all variants at once; else one after the other.
+    """
+    runner = Engine(loaded, Decoding(max_new_tokens=work.max_new_tokens), ENGINE_BATCH)
+    groups = [work.variants] if mixed else [(variant,) for variant in work.variants]
+    nothing: Mapping[str, tuple[int, ...]] = {} if drafts else dict.fromkeys(work.prompts, ())
+    outcome = Outcome()
+    with without():
+        for group in groups:
+            requests = [
+                Request(question, prompt, variant)
+                for question, prompt in work.prompts.items()
+                for variant in group
+            ]
+            for answer in runner.run(requests, nothing):
+                row = list(answer.token_ids)
+                if answer.stop_reason == "eos":
+                    row.append(loaded.eos_token_ids[0])
+                request = answer.request
+                outcome.choices[request.question_id, str(request.variant)] = row
+    outcome.statistics = asdict(runner.statistics)
+    return outcome
+
+
+def _settings(loaded: LoadedModel, work: Work) -> GenerationConfig:
+    return GenerationConfig(
+        do_sample=False,
+        max_new_tokens=work.max_new_tokens,
+        eos_token_id=list(loaded.eos_token_ids) or None,
+        pad_token_id=loaded.pad_token_id,
+    )
+
+
+def _until_end(loaded: LoadedModel, row: Iterable[int]) -> list[int]:
+    """Cut off padding; all ends of sequence count as the first of them."""
+
+    def kept() -> Iterator[int]:
+        for token in row:
+            if token in loaded.eos_token_ids:
+                yield loaded.eos_token_ids[0]
+                return
+            yield token
+
+    return list(kept())
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A row of the benchmark."""
+
+    name: str
+    answer: Callable[[LoadedModel, Work], Outcome]
+    split: str = "questions"
+    """How its work is shared out among processes."""
+    variants: int | None = None
+    """Of how many variants it is measured; all by default."""
+
+
+def _without(**options: Any) -> Callable[[LoadedModel, Work], Outcome]:
+    return lambda loaded, work: engine(loaded, work, **options)
+
+
+RIVALS = {
+    "published": Rival("generate, batch 16 (published way)", published, "variants"),
+    "sorted": Rival("generate, one large sorted batch", large_sorted, "variants"),
+    "generate_batch": Rival("generate_batch (transformers)", continuous, "variants", 3),
+    "engine": Rival("engine", engine),
+    "one variant at a time": Rival("engine, one variant at a time", _without(mixed=False)),
+    "no drafts": Rival("engine, nothing verified", _without(drafts=False)),
+    "whole passes": Rival(
+        "engine, lower layers recomputed",
+        _without(without=lambda: patch.object(verify, "can_enter", lambda *_: False)),
+    ),
+    "no lanes": Rival(
+        "engine, rows of all lengths in one batch",
+        _without(without=lambda: patch.object(lanes, "FIRST_LANE", 1 << 30)),
+    ),
+    "no oneDNN": Rival(
+        "engine, linear layers as PyTorch has them",
+        _without(without=lambda: patch.object(engine_module, "onednn_linear", nullcontext)),
+    ),
+    "one chunk": Rival(
+        "engine, verified in one chunk",
+        _without(without=lambda: patch.object(verify, "FIRST_CHUNK", 1 << 30)),
+    ),
+}
+"""By the name that the command line knows. All but the first four: a step of the engine off."""

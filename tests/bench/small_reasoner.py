@@ -1,0 +1,33 @@
+"""An untrained reasoner in the hub's format, with weights so large that every head counts."""
+
+from pathlib import Path
+
+import torch
+from transformers import Qwen2ForCausalLM
+
+from headroom.benchmarks.generated import corpus
+from headroom.config import Reasoner
+from headroom.reasoner.tokenizer import train_tokenizer
+from headroom.reasoner.training import new_model
+
+SETTINGS = Reasoner(
+    hidden=48, layers=3, query_heads=6, kv_heads=2, head_dim=32, intermediate=56, vocabulary=320
+)
+
+
+def make(settings: Reasoner = SETTINGS) -> tuple[Qwen2ForCausalLM, object]:
+    texts = (text for problem in corpus(200, seed=1) for text in problem[:2])
+    tokenizer = train_tokenizer(texts, settings.vocabulary)
+    model = new_model(settings, tokenizer)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(std=0.25, generator=generator)
+    return model.eval(), tokenizer
+
+
+def save(folder: Path) -> Path:
+    model, tokenizer = make()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

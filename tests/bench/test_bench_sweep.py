@@ -1,0 +1,109 @@
+"""`headroom bench sweep` on a tiny model: every row is there, and all answers are equal."""
+
+import json
+from pathlib import Path
+
+import pytest
+import small_reasoner
+
+from headroom.bench import command
+from headroom.bench.crew import Crew
+from headroom.bench.measure import TORCH
+from headroom.bench.rivals import RIVALS
+from headroom.bench.work import Work, spread
+from headroom.cli import main
+from headroom.errors import ModelError
+from headroom.variants import BASE, Variant, heads
+
+HERE = [name for name in command.RIVALS if name != "vllm"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_reasoner.save(tmp_path_factory.mktemp("models") / "reasoner")
+
+
+def sweep(folder: Path, *options: str) -> int:
+    sizes = ["--heads", "4", "--questions", "7", "--max-new-tokens", "11"]
+    return main(["bench", "sweep", "--model", str(folder), *sizes, "--threads", "1", *options])
+
+
+def test_every_row_is_measured_and_no_answer_differs(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures, plot = tmp_path / "bench.json", tmp_path / "growth.svg"
+    assert sweep(folder, "--json", str(figures), "--plot", str(plot)) == 0
+    printed = capsys.readouterr().out
+    found = json.loads(figures.read_text())
+    assert list(found["rows"]) == HERE
+    for key, row in found["rows"].items():
+        assert row["name"] == RIVALS[key].name
+        assert row["name"] in printed
+        assert row["differing"] == 0
+        assert row["answers"] == 7 * (3 if key == "generate_batch" else 5)
+        assert len(row["all_seconds"]["1x1"]) == 1
+        assert row["fed_per_token"] > 1
+    rows = found["rows"]
+    assert rows["engine"]["statistics"]["accepted"] > 0
+    assert rows["no drafts"]["statistics"]["accepted"] == 0
+    assert rows["one variant at a time"]["statistics"]["verify_seconds"] == 0
+    assert found["variants"] == ["base", "L00H00", "L00H04", "L01H03", "L02H01"]
+    assert 0 < found["unchanged"] < 1, "some answers diverge, some do not"
+    assert 0 < found["idle"] < 1
+    assert "vLLM is not measured" in printed
+    assert set(found["growth"]["curves"]) == {"heads", "questions", "tokens an answer at most"}
+    assert "one head more costs" in printed
+    assert "<svg" in plot.read_text()
+
+
+def test_a_demo_that_is_not_trained_says_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config" / "demo.yaml"
+    config.parent.mkdir()
+    config.write_text((Path(__file__).parents[2] / "config" / "demo.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "sweep"]) == 2
+    assert "train it with `headroom model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--threads", "--heads", "--only"])
+def test_bad_arguments_are_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "sweep", option, "0,x"])
+    assert option in capsys.readouterr().err
+
+
+def test_the_command_line_knows_every_rival() -> None:
+    assert set(command.RIVALS) == {*RIVALS, "vllm"}
+
+
+def test_a_failing_rival_is_named_and_the_worker_goes_on(folder: Path) -> None:
+    setup = {"folder": str(folder), "dtype": "float32", "device": "cpu"}
+    work = Work({"q": (5, 6, 7)}, (BASE, Variant(1, 2)), 3)
+    with Crew(TORCH, 1, 1, setup) as crew:
+        with pytest.raises(ModelError, match="KeyError"):
+            crew.measure("unknown", work, "questions")
+        run = crew.measure("engine", work, "questions")
+    assert set(run.choices) == {("q", "base"), ("q", "L01H02")}
+
+
+def test_a_python_that_is_not_there_is_named() -> None:
+    with pytest.raises(ModelError, match="/nowhere/python cannot be run"):
+        Crew(TORCH, 1, 1, {}, "/nowhere/python")
+
+
+@pytest.mark.parametrize("by", ["questions", "variants"])
+def test_shares_make_up_the_whole(by: str) -> None:
+    variants = (BASE, *heads([0, 1], range(3)))
+    work = Work({f"q{n}": tuple(range(1, n + 2)) for n in range(8)}, variants, 5)
+    parts = work.split(by, 3)
+    pairs = [(q, v) for part in parts for q in part.prompts for v in part.variants]
+    assert sorted(pairs) == sorted((q, v) for q in work.prompts for v in variants)
+
+
+def test_swept_heads_are_spread_over_all_layers() -> None:
+    chosen = spread(heads(range(6), range(8)), 24)
+    assert {variant.layer for variant in chosen} == set(range(6))
+    assert len(set(chosen)) == 24
+    assert spread(heads(range(2), range(3)), 100) == heads(range(2), range(3))
