@@ -156,6 +156,16 @@ def test_base_answers_handed_in_replace_those_generated() -> None:
     assert steps[0] >= 5 + len(known["q0"]) - 1
 
 
+@pytest.mark.parametrize("name", ["Bloom", "Qwen2"])
+def test_a_layer_asked_for_one_head_first_and_for_several_later_is_exact(name: str) -> None:
+    loaded = loaded_model(build(name), eos=(2, 40))
+    long, short = random_prompts((9, 4))
+    wanted = [*plan([long], VARIANTS[3:5]), *plan([short], VARIANTS)]
+    answers, statistics = sweep(loaded, wanted)
+    assert_exact(loaded, answers, NEW_TOKENS)
+    assert statistics.accepted > 0
+
+
 @pytest.mark.parametrize("draft", [(), (9,), (2,), (9,) * 40])
 def test_a_wrong_draft_costs_no_token(draft: tuple[int, ...]) -> None:
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))

@@ -92,16 +92,6 @@ class Batch:
         self._cache.advance()
         return self._choose(0, logits)
 
-    @torch.inference_mode()
-    def take(self, length: int) -> list[tuple[Row, RowStates]]:
-        """Take out the rows with at least so many tokens in the cache."""
-        assert self._cache is not None
-        leaving = [place for place, row in enumerate(self._rows) if row.length >= length]
-        taken = [(self._rows[place], self._cache.states(place)) for place in leaving]
-        if taken:
-            self._leave(leaving)
-        return taken
-
     def _choose(self, first: int, logits: Float[Tensor, "batch vocabulary"]) -> list[Answer]:
         """Choose the next token of the rows from `first` on; let finished rows leave."""
         rows = self._rows[first:]

@@ -86,14 +86,6 @@ class SlotCache(Cache):
             self.starts.append(columns.start)
         self.begin = min(self.starts)
 
-    def states(self, row: int) -> RowStates:
-        """Return a copy of a row."""
-        columns = slice(self.starts[row], self.end)
-        return [
-            (layer.keys[row, :, columns].clone(), layer.values[row, :, columns].clone())
-            for layer in self.layers
-        ]
-
     def advance(self) -> None:
         """Go on to the next column."""
         self.end += 1

@@ -25,8 +25,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
+from headroom.generation.batch import Batch
 from headroom.generation.forward import Forward
-from headroom.generation.lanes import Lanes
 from headroom.generation.linear import onednn_linear
 from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import uniforms
@@ -38,6 +38,9 @@ from headroom.variants import BASE, Variant
 __all__ = ["Answer", "Engine", "Request", "Statistics"]
 
 _LOG = logging.getLogger(__name__)
+
+_REFILL = 8
+"""Prompts are prefilled when one row in this many is free: few at a time are dear."""
 
 Prompt = tuple[int, ...]
 
@@ -185,21 +188,24 @@ class Engine:
         model = self._loaded.model
         with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = Forward(self._loaded, masks)
-            lanes = Lanes(forward, self._decoding, self._batch_size)
+            batch = Batch(forward, self._decoding, self._batch_size)
             verifier = Verifier(forward, self._batch_size)
+            verified = Verified()
             while True:
                 begin = time.perf_counter()
                 verifying = False
-                if entering := self._take(plan.groups, lanes):
-                    answers = lanes.enter(entering)
-                elif plan.drafted and lanes.hungry():
+                answers: list[Answer] = []
+                if verified.rows and batch.free:
+                    batch.resume(*verified.take(batch.free))
+                elif entering := self._take(plan.groups, batch):
+                    answers = batch.enter(entering)
+                elif plan.drafted and batch.free:
                     verifying = True
                     verified = verifier.verify(plan.drafted)
-                    lanes.resume(verified.rows, verified.states)
                     answers = verified.answers
                     self._count(verified)
-                elif lanes:
-                    answers = lanes.step()
+                elif len(batch):
+                    answers = batch.step()
                 else:
                     return
                 seconds = time.perf_counter() - begin
@@ -215,10 +221,12 @@ class Engine:
                         plan.drafted.append(Drafted(answer.token_ids, rows))
                 yield from answers
 
-    def _take(self, groups: deque[list[Request]], lanes: Lanes) -> list[list[Row]]:
-        """Take whole groups from the queue, as many as may enter."""
+    def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
+        """Take whole groups from the queue, if enough of the batch is free."""
         taken: list[list[Row]] = []
-        free = lanes.room_for(len(groups[0][0].prompt)) if groups else 0
+        free = batch.free
+        if len(batch) and free < self._batch_size / _REFILL:
+            return taken
         while groups and len(groups[0]) <= free:
             free -= len(groups[0])
             taken.append([self._row(request) for request in groups.popleft()])

@@ -145,7 +145,7 @@ class HeadsPass:
 
 
 def can_enter(
-    forward: Forward, reentry: Reentry, base: BasePass, variants: Sequence[Variant], cut: int
+    forward: Forward, reentry: Reentry, base: BasePass, variant: Variant, cut: int
 ) -> bool:
     """Find out whether an architecture allows shared rows, by comparison with whole passes.
 
@@ -153,21 +153,23 @@ def can_enter(
         forward: runs the model.
         reentry: its layers.
         base: the base model's pass.
-        variants: of one layer.
+        variant: prunes the layer to be entered.
         cut: where in the text a second chunk begins.
     """
     chunks = [(0, cut), (cut, len(base.tokens))] if cut < len(base.tokens) else [(0, cut)]
     logits = []
     for whole in (True, False):
-        run = HeadsPass(forward, reentry, base, variants, whole=whole)
+        # Two rows: making several of one is what may fail.
+        run = HeadsPass(forward, reentry, base, [variant, variant], whole=whole)
         try:
-            parts = [run.feed(begin, end, end - begin) for begin, end in chunks]
+            # Of the first chunk one position: logits of a long prompt would take much memory.
+            parts = [run.feed(begin, end, end - begin if begin else 1) for begin, end in chunks]
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a foreign architecture objects to
             if whole:
                 raise
-            _LOG.info("layer %s is not entered: %s", variants[0].layer, error)
+            _LOG.info("layer %s is not entered: %s", variant.layer, error)
             return False
         logits.append(torch.cat(parts, 1))
     expected, found = logits
@@ -176,7 +178,7 @@ def can_enter(
         tolerance = math.sqrt(torch.finfo(forward.loaded.dtype).eps) * expected.abs().max()
         if bool((expected - found).abs().max() <= tolerance):
             return True
-    _LOG.info("layer %s is not entered: logits differ from a whole pass's", variants[0].layer)
+    _LOG.info("layer %s is not entered: logits differ from a whole pass's", variant.layer)
     return False
 
 

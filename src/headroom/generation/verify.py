@@ -28,11 +28,14 @@ from headroom.generation.sampling import greedy, margins
 FIRST_CHUNK = 64
 """Draft tokens in the first chunk; each later chunk takes as many as all before it."""
 
+LARGEST_CHUNK = 256
+"""Most tokens in a later chunk: bounds the memory that logits take."""
+
 BASE_TOKENS = 512
 """Tokens of several questions that the base model is run over at once; one always is."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Drafted:
     """A question with a draft of its answer."""
 
@@ -73,6 +76,12 @@ class Verified:
     whole: int = 0
     """Rows that ran through the whole model, where it cannot be entered at their layer."""
 
+    def take(self, count: int) -> tuple[list[Row], list[RowStates]]:
+        """Take out rows that go on, and their states."""
+        taken = self.rows[:count], self.states[:count]
+        del self.rows[:count], self.states[:count]
+        return taken
+
 
 class Verifier:
     """Verifies base answers for rows of pruned variants, greedily decoded.
@@ -87,15 +96,15 @@ class Verifier:
         self._most_rows = most_rows
         self._reentry = Reentry(forward.loaded.model, forward.loaded.geometry)
         self._enterable: dict[int, bool] = {}
-        self._bases: dict[tuple[int, ...], BasePass] = {}
+        self._bases: dict[Drafted, BasePass] = {}
 
     @torch.inference_mode()
     def verify(self, queue: deque[Drafted]) -> Verified:
         """Take the first question from a queue and verify its draft."""
-        if queue[0].text not in self._bases:
+        if queue[0] not in self._bases:
             self._run_base(queue)
         drafted = queue.popleft()
-        base = self._bases.pop(drafted.text)
+        base = self._bases.pop(drafted)
         verified = Verified()
         for layer, heads in drafted.layers().items():
             for start in range(0, len(heads), self._most_rows):
@@ -106,17 +115,18 @@ class Verifier:
 
     def _run_base(self, queue: Iterable[Drafted]) -> None:
         """Run the base model over the next questions of a queue."""
+        taken: list[Drafted] = []
         texts: list[tuple[int, ...]] = []
-        entrances: set[int] = set()
         for drafted in queue:
             width = max(map(len, [*texts, drafted.text]))
             full = len(texts) == self._most_rows or (len(texts) + 1) * width > BASE_TOKENS
             if texts and full:
                 break
+            taken.append(drafted)
             texts.append(drafted.text)
-            entrances.update(drafted.layers())
+        entrances = {layer for drafted in taken for layer in drafted.layers()}
         passes = BasePass.over(texts, entrances, self._forward, self._reentry)
-        self._bases = dict(zip(texts, passes, strict=True))
+        self._bases = dict(zip(taken, passes, strict=True))
 
     def _verify_heads(
         self, base: BasePass, layer: int, rows: Sequence[Row], verified: Verified
@@ -161,7 +171,7 @@ def _chunks(prompt: int, length: int) -> Iterator[tuple[int, int]]:
     begin, end = 0, prompt + FIRST_CHUNK
     while begin < length:
         yield begin, min(end, length)
-        begin, end = end, end + end - prompt
+        begin, end = end, end + min(end - prompt, LARGEST_CHUNK)
 
 
 def _agreement(
