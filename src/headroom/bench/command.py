@@ -13,7 +13,6 @@ RIVALS = (
     "one variant at a time",
     "no drafts",
     "whole passes",
-    "no lanes",
     "no oneDNN",
     "one chunk",
 )

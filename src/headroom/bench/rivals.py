@@ -12,7 +12,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from headroom.bench.work import Key, Work
 from headroom.config import Decoding
 from headroom.generation import engine as engine_module
-from headroom.generation import lanes, verify
+from headroom.generation import verify
 from headroom.generation.engine import Engine, Request
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
@@ -178,10 +178,6 @@ RIVALS = {
     "whole passes": Rival(
         "engine, lower layers recomputed",
         _without(without=lambda: patch.object(verify, "can_enter", lambda *_: False)),
-    ),
-    "no lanes": Rival(
-        "engine, rows of all lengths in one batch",
-        _without(without=lambda: patch.object(lanes, "FIRST_LANE", 1 << 30)),
     ),
     "no oneDNN": Rival(
         "engine, linear layers as PyTorch has them",
