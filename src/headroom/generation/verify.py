@@ -134,7 +134,9 @@ class Verifier:
         prompt = len(rows[0].request.prompt)
         variants = [row.request.variant for row in rows]
         if layer not in self._enterable:
-            self._enterable[layer] = can_enter(self._forward, self._reentry, base, variants, prompt)
+            self._enterable[layer] = can_enter(
+                self._forward, self._reentry, base, variants[0], prompt
+            )
         whole = not self._enterable[layer]
         verified.whole += whole * len(rows)
         run = HeadsPass(self._forward, self._reentry, base, variants, whole=whole)
