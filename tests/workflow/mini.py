@@ -80,11 +80,7 @@ class Snakemake:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "OMP_NUM_THREADS": "1",
-        }
+        self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def __call__(
         self, values: dict[str, Any] | Path | None, *arguments: str, check: bool = True

@@ -1,4 +1,5 @@
 # The config is checked whole, and every input that can be looked at, before the first job.
+import shlex
 import sys
 from pathlib import Path
 
@@ -25,6 +26,11 @@ def checked(values):
         raise WorkflowError(str(error)) from None
     return resolved
 
+
+# Jobs find the `headroom` of this Snakemake's environment, activated or not.
+shell.prefix(
+    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+)
 
 CORES = workflow.resource_settings.cores
 if CORES == 0:  # Snakemake would wait for ever
