@@ -2,11 +2,29 @@
 
 Rows of different variants share a batch: each carries its own head mask. A finished row leaves at
 once, a waiting one takes its place (continuous batching). Requests with the same prompt and variant
-(the samples of a question) are prefilled once. In greedy decoding, the base model answers first,
-and its answer is verified for every pruned variant instead of decoding it again (see `verify`);
+(the samples of a question) are prefilled once. In greedy decoding the base model answers first, and
+its answer is verified for every pruned variant instead of being decoded again (see `verify`);
 decoding goes on from the first token that differs. In fp32 tokens equal those of
 `transformers.generate` with the head's weights zeroed; sampled tokens do not depend on the batch
 (see `sampling`).
+
+What each part is worth: CPU seconds of one thread (AMD EPYC) on the embedded reasoner, base and 24
+heads x 200 questions, 73% of the heads' answers unchanged; identical tokens throughout.
+
+| | s | |
+|---|---|---|
+| published way (`generate`, batches of 16, one head after the other) | 46.8 | |
+| engine, batch 128 | 10.0-10.4 | 4.5 times faster; 6.4-7.1 times with 48 heads x 100 questions |
+| without drafts (prompts still shared by the heads) | 23.9 | |
+| without entering at the pruned layer | 13.3 | |
+| MKL instead of oneDNN | 12.2 | |
+| first chunk 16; 32; the whole draft at once | 11.3; 10.5; 9.7 | short answers, few part early |
+| base passes question by question | 10.5 | |
+
+Dropped, for no gain: batches by length (attention over 76 instead of 123 columns, but more and
+emptier steps), packed products in place of scaled dot-product attention (15% better up to 75
+tokens, twice slower at 300), weights packed for oneDNN. Transformers itself decodes grouped
+queries without expansion. `THP_MEM_ALLOC_ENABLE=1` in the environment gained 0 to 10%.
 """
 
 import gc
