@@ -162,7 +162,13 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_to(commands)
     for rule in _RULES:
         command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
-        command.add_argument("--config", type=Path, required=True, help="config file of the run")
+        command.add_argument(
+            "--config",
+            type=Path,
+            default=os.environ.get("HEADROOM_CONFIG"),
+            required="HEADROOM_CONFIG" not in os.environ,
+            help="config file of the run (default: $HEADROOM_CONFIG)",
+        )
         command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
         for wildcard in rule.wildcards:
             optional = wildcard == "cores"

@@ -195,7 +195,8 @@ def test_no_worker_outlives_its_parent(sent, to_group):
         judge_pairs([("9**9**9**9", "x")] * 99, "authors", workers=2, limits=Limits(cpu_seconds=2))
     """
     parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        # A background job of a shell ignores interrupts, and so would this.
+        ["env", "--default-signal=INT", sys.executable, "-c", textwrap.dedent(code)],
         start_new_session=True,
         stderr=subprocess.DEVNULL,
     )

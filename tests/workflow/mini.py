@@ -99,9 +99,9 @@ class Snakemake:
         return done
 
     def start(self, values: dict[str, Any], *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a run, in a process group of its own."""
+        """Start a run, in a process group of its own, that an interrupt can reach."""
         return subprocess.Popen(
-            self._command(values, arguments),
+            ["env", "--default-signal=INT", *self._command(values, arguments)],
             env=self._environment,
             start_new_session=True,
             stdout=subprocess.DEVNULL,

@@ -83,7 +83,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def start(values: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
     """Start the sweep's generate jobs."""
     options = ("--cores", "2", "--keep-going", "--rerun-incomplete")
-    return Snakemake(folder).start(values, "answers", *options)
+    return Snakemake(folder).start(values, *options, "answers")
 
 
 def processes(folder: Path) -> list[psutil.Process]:

@@ -27,17 +27,22 @@ def checked(values):
     return resolved
 
 
-# Jobs find the `headroom` of this Snakemake's environment, activated or not.
-shell.prefix(
-    f"set -euo pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
-)
-
 CORES = workflow.resource_settings.cores
 if CORES == 0:  # Snakemake would wait for ever
     raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
 
 CONFIG = checked(config)
 RUN = CONFIG.run
+
+# Jobs find the `headroom` of this Snakemake's environment, activated or not, and their run's
+# config. Both stand outside the rules' own commands: a run that shares another's answers must not
+# look like changed code.
+shell.prefix(
+    "set -euo pipefail; "
+    f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
+    f"HEADROOM_CONFIG={paths.CONFIG.format(run=RUN)}; "
+)
+
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
 BATCHES = batches(CONFIG)
 KEYS = {
@@ -101,7 +106,7 @@ def log_of(template):
 def command(verb, *names):
     """Return the shell command of a rule: `headroom VERB` with the rule's wildcards."""
     arguments = " ".join(f"--{name} {{wildcards.{name}}}" for name in names)
-    return f"headroom {verb} --config {of_run(paths.CONFIG)} --log {{log}} {arguments}"
+    return f"headroom {verb} --log {{log}} {arguments}"
 
 
 def accuracy(model, decoding, questions):
