@@ -58,8 +58,8 @@ def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
 
 def reference(
     loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS
-) -> tuple[tuple[int, ...], str]:
-    """Answer one request alone with `generate`, the head's weight columns zeroed."""
+) -> tuple[tuple[int, ...], str, float]:
+    """Answer with `generate`, the head's weights zeroed; the margin comes with it."""
     with zero_head_weights(loaded.model, loaded.geometry, request.variant) as model:
         ids = torch.tensor([request.prompt])
         out = model.generate(
@@ -69,11 +69,17 @@ def reference(
             max_new_tokens=new_tokens,
             eos_token_id=list(loaded.eos_token_ids) or None,
             pad_token_id=0,
+            output_logits=True,
+            return_dict_in_generate=True,
         )
-    tokens = tuple(out[0, len(request.prompt) :].tolist())
-    if tokens[-1] in loaded.eos_token_ids:
-        return tokens[:-1], "eos"
-    return tokens, "length"
+    best = torch.cat(out.logits).topk(2).values
+    tokens = tuple(out.sequences[0, len(request.prompt) :].tolist())
+    ended = tokens[-1] in loaded.eos_token_ids
+    return tokens[:-1] if ended else tokens, "eos" if ended else "length", margin(best)
+
+
+def margin(best: torch.Tensor) -> float:
+    return (best[:, 0] - best[:, 1]).min().item()
 
 
 def answer_all(
@@ -115,7 +121,7 @@ def test_tokens_equal_those_of_generate_with_the_head_zeroed(name: str, attentio
     answers = answer_all(loaded, wanted, batch_size=4)
     for request in wanted:
         answer = answers[request]
-        assert (answer.token_ids, answer.stop_reason) == reference(loaded, request)
+        assert (answer.token_ids, answer.stop_reason) == reference(loaded, request)[:2]
 
 
 def test_answers_longer_than_the_first_buffers_stay_exact() -> None:
@@ -252,7 +258,7 @@ def test_an_answer_ends_where_the_positions_end() -> None:
     loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
     request = Request("q", random_prompts((60,))[0])
     answer = answer_all(loaded, [request], batch_size=2)[request]
-    assert (answer.token_ids, answer.stop_reason) == reference(loaded, request, 4)
+    assert (answer.token_ids, answer.stop_reason) == reference(loaded, request, 4)[:2]
 
 
 def test_a_head_out_of_range_is_refused() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 import tiny_models
 import torch
-from test_engine import DECODERS, QWEN2, loaded_model, random_prompts
+from test_engine import DECODERS, QWEN2, loaded_model, random_prompts, reference
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -14,7 +14,6 @@ from headroom.generation import verify
 from headroom.generation.engine import Answer, Engine, Request, Statistics
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
-from headroom.models.masks import zero_head_weights
 from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 11
@@ -53,32 +52,6 @@ def sweep(
     answers = list(engine.run(wanted, known))
     assert len(answers) == len(wanted) == engine.statistics.answers
     return {answer.request: answer for answer in answers}, engine.statistics
-
-
-def reference(
-    loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS
-) -> tuple[tuple[int, ...], str, float]:
-    """Answer with `generate`, the head's weights zeroed; the margin comes with it."""
-    with zero_head_weights(loaded.model, loaded.geometry, request.variant) as model:
-        ids = torch.tensor([request.prompt])
-        out = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=False,
-            max_new_tokens=new_tokens,
-            eos_token_id=list(loaded.eos_token_ids) or None,
-            pad_token_id=0,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
-    best = torch.cat(out.logits).topk(2).values
-    tokens = tuple(out.sequences[0, len(request.prompt) :].tolist())
-    ended = tokens[-1] in loaded.eos_token_ids
-    return tokens[:-1] if ended else tokens, "eos" if ended else "length", margin(best)
-
-
-def margin(best: torch.Tensor) -> float:
-    return (best[:, 0] - best[:, 1]).min().item()
 
 
 def assert_exact(loaded: LoadedModel, answers: dict[Request, Answer], new_tokens: int) -> None:

@@ -9,14 +9,13 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
-from matplotlib.patheffects import withStroke
 
 from headroom.figures.drawing import Figure
 from headroom.figures.listing import listing, rows_of
 from headroom.figures.published import SIZES
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import percent, points, signed, wrapped
-from headroom.figures.violins import spread_out
+from headroom.figures.text import percent, points, wrapped
+from headroom.figures.violins import mark_median, spread_out
 from headroom.statistics.contested import Contested, contested, gains_by_chance
 
 METHOD = (
@@ -221,7 +220,7 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
         low, high = 100 * row.chance_low, 100 * row.chance_high
         axes.vlines(position + 0.2, low, high, color=colors.ink, linewidth=1, zorder=3)
         for x, value in ((position - 0.2, row.gain), (position + 0.2, row.by_chance)):
-            _median(axes, x, 100 * value, colors)
+            mark_median(axes, x, 100 * value, colors)
     axes.set_xticks(
         range(len(found.summary)),
         [f"{wrapped(row.model, 18)}\n{row.pairs} pairs" for row in rows_of(found.summary)],
@@ -258,21 +257,6 @@ def _violin(axes: Axes, values: np.ndarray, x: float, color: str) -> None:
         "bodies"
     ]
     bodies[0].set(facecolor=color, edgecolor=color, alpha=0.25, linewidth=0.6)
-
-
-def _median(axes: Axes, x: float, value: float, colors: Theme) -> None:
-    axes.hlines(value, x - 0.15, x + 0.15, color=colors.ink, linewidth=1.6, zorder=4)
-    axes.annotate(
-        signed(value),
-        (x + 0.15, value),
-        xytext=(1.5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=7,
-        fontweight="bold",
-        path_effects=[withStroke(linewidth=2.5, foreground=colors.surface)],
-        zorder=5,
-    )
 
 
 def _legend(image: Image, axes: Axes, colors: Theme) -> None:

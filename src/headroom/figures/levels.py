@@ -103,7 +103,7 @@ def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
     return (
         "Accuracy with one head pruned minus accuracy of the base model, by MATH level. Small dots "
         "are layers, lines join their means. The best head is a maximum over the layer's heads and "
-        "positive by selection; the fewer the questions, the more so. The median head is free of "
+        "raised by selection; the fewer the questions, the more so. The median head is free of "
         "that. No gain can pass the dotted ceiling (drawn where it is in view), the base model's "
         f"errors at that level. No interval and no test is shown. {'; '.join(parts)}."
     )

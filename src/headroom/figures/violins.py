@@ -66,17 +66,22 @@ def _violin(axes: Axes, values: np.ndarray, x: float, color: str, colors: Theme)
         bodies: Any = axes.violinplot(values, [x], widths=0.36, showextrema=False)["bodies"]
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
     axes.scatter(x + spread_out(values, 0.1), values, s=6, color=color, alpha=0.8, linewidths=0)
-    median = float(np.median(values))
-    axes.hlines(median, x - 0.16, x + 0.16, color=colors.ink, linewidth=1.6, zorder=4)
+    mark_median(axes, x, float(np.median(values)), colors)
+
+
+def mark_median(axes: Axes, x: float, value: float, colors: Theme) -> None:
+    """Draw a violin's median as a bar with its value, in percentage points."""
+    axes.hlines(value, x - 0.15, x + 0.15, color=colors.ink, linewidth=1.6, zorder=4)
     axes.annotate(
-        signed(median),
-        (x + 0.16, median),
+        signed(value),
+        (x + 0.15, value),
         xytext=(1.5, 0),
         textcoords="offset points",
         va="center",
         fontsize=7,
         fontweight="bold",
         path_effects=[withStroke(linewidth=2.5, foreground=colors.surface)],
+        zorder=5,
     )
 
 
@@ -84,7 +89,7 @@ def _label_series(image: Image, axes: Axes, hues: Mapping[str, str]) -> None:
     handles = [
         axes.scatter([], [], s=30, color=hues[column], alpha=0.8, linewidths=0, label=label)
         for column, label in (
-            ("best_gain", "best head of a layer: a maximum, positive by selection alone"),
+            ("best_gain", "best head of a layer: a maximum, raised by selection"),
             ("median_gain", "median head of a layer: free of selection"),
         )
     ]
@@ -101,7 +106,7 @@ def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
     return (
         "Each dot is one (subject, layer) pair: accuracy with one head pruned minus accuracy of "
         "the base model, on the same questions. The best head is the maximum over the heads of "
-        "the layer, which is positive by selection even if pruning does nothing; the median head "
+        "the layer, which selection alone raises even if pruning does nothing; the median head "
         "is free of that. Bars and numbers are medians over pairs; no interval and no test is "
         f"shown. {'; '.join(parts)}."
     )
