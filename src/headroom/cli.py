@@ -71,7 +71,12 @@ _RULES = (
         "stages:grade",
         ("model", "decoding", "questions"),
     ),
-    _Rule("compare", "Compare prompts and rules.", "stages:compare", ("comparison",)),
+    _Rule(
+        "compare-prompts",
+        "Compare prompts and rules.",
+        "stages:compare_prompts",
+        ("comparison",),
+    ),
     _Rule(
         "comparison-table",
         "Write the table of a comparison.",
