@@ -11,7 +11,7 @@ import json
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,10 @@ def read_source(questions: Questions) -> pd.DataFrame:
         return generate(questions.benchmark, questions.split, questions.n, questions.seed)  # type: ignore[arg-type]
     if questions.file is not None:
         file = Path(questions.file).expanduser()
-        return _table(questions, str(file), _file_rows(file, questions.revision))
-    return _table(questions, PINNED[questions.benchmark].path, _hub_rows(questions))
+        return _table(questions, str(file), file_rows(file, questions.revision))
+    pinned = PINNED[questions.benchmark]
+    hub = replace(pinned, revision=questions.revision or pinned.revision)
+    return _table(questions, hub.path, hub_rows(hub, questions.split))
 
 
 def check_file(questions: Questions) -> int:
@@ -108,8 +110,12 @@ def file_revision(file: Path) -> str:
         raise _unreadable(file, error) from None
 
 
-def _file_rows(file: Path, revision: str | None) -> Iterator[Row]:
-    """Yield the rows of a .jsonl or .jsonl.gz file; blank lines are passed over."""
+def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
+    """Yield the rows of a .jsonl or .jsonl.gz file; blank lines are passed over.
+
+    Raises:
+        BenchmarkError: it is missing, damaged, of another kind, or not the revision asked for.
+    """
     if not file.name.endswith((".jsonl", ".jsonl.gz")):
         raise BenchmarkError(f"{file} is neither .jsonl nor .jsonl.gz; convert it, or rename it")
     found = file_revision(file)
@@ -146,20 +152,23 @@ def _parse(line: bytes, file: Path, number: int) -> dict[str, Any]:
     return row
 
 
-def _hub_rows(questions: Questions) -> Iterator[Row]:
-    """Yield the rows of a split on the hub, or in the cache of an earlier fetch."""
+def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
+    """Yield the rows of a split on the hub, or in the cache of an earlier fetch.
+
+    Raises:
+        BenchmarkError: it cannot be fetched.
+    """
     from datasets import load_dataset  # slow to import
     from datasets.exceptions import DatasetsError
 
-    hub = PINNED[questions.benchmark]
-    revision = questions.revision or hub.revision
     try:
-        data = load_dataset(hub.path, hub.name, split=questions.split, revision=revision)
+        data = load_dataset(hub.path, hub.name, split=split, revision=hub.revision)
     except (OSError, ValueError, DatasetsError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BenchmarkError(
-            f"{hub.path} (revision {revision}) cannot be fetched ({reason}); run `snakemake fetch` "
-            f"with this config where there is network, or name a `file` with the same columns"
+            f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); run "
+            f"`snakemake fetch` with this config where there is network, or name a `file` with the "
+            f"same columns"
         ) from error
     for number, row in enumerate(data, start=1):
         yield f"row {number}", row
