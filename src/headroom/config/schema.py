@@ -188,6 +188,11 @@ class Sweep(Section):
     """Layers whose heads are pruned, from 0; or all."""
     heads: Layers = "all"
     """Query heads pruned in each layer, from 0; or all."""
+    placebos: Literal["none", "numeric", "noise", "both"] = "none"
+    """Variants that prune nothing, as many as heads in a layer: what the best head of a layer
+    gains is held against the best placebo. numeric: the base model decoded again in other batches,
+    without verification. noise: for each head a random direction of the norm that pruning the head
+    takes away, added at the same place; as many answers as the heads give. both: both."""
 
 
 class Embedder(Section):
