@@ -108,6 +108,9 @@ rule controls:
                 ("heads", "csv"),
                 ("spread", "csv"),
                 ("failures", "csv"),
+                ("placebos", "csv"),
+                ("placebos", "md"),
+                ("placebos", "tex"),
                 ("gains", "tex"),
             )
         ],

@@ -17,15 +17,16 @@ from headroom.figures.controls import NOISE, controls
 from headroom.figures.curves import PAIRED_COLUMNS, curves
 from headroom.figures.drawing import save, write_csv
 from headroom.figures.forest import forest
-from headroom.figures.gains import accuracy_path, gains, read_cells, read_z
+from headroom.figures.gains import accuracy_path, gains, read_cells, read_gained, read_z
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
+from headroom.figures.placebos import placebo_table, placebo_text
 from headroom.figures.published import HEAD_PRUNING, head_pruning
 from headroom.figures.report import render
-from headroom.figures.tables import comparison_tables, read_comparison, read_csv, tables
+from headroom.figures.tables import comparison_tables, read_comparison, read_csv
 from headroom.figures.verdict import failures, gains_table, read_heads
 from headroom.figures.violins import violins
-from headroom.plan import find_batch
+from headroom.plan import find_batch, placebos
 from headroom.record import Stopwatch, write_record
 from headroom.tables import CURVES, GRADED, read_metadata, read_table, write_text
 
@@ -35,7 +36,7 @@ _LOG = logging.getLogger(__name__)
 def draw_violins(config: Config) -> None:
     """Draw the gains of all sweeps over (subject, layer) pairs."""
     stopwatch = Stopwatch()
-    gained = {sweep: gains(read_cells(config, sweep)) for sweep in config.sweeps}
+    gained = {sweep: read_gained(config, sweep) for sweep in config.sweeps}
     made = save(
         _template(paths.VIOLINS, run=config.run), partial(violins, gained), _sources(config)
     )
@@ -97,28 +98,35 @@ def write_comparison(config: Config, comparison: str) -> None:
 
 
 def write_controls(config: Config, sweep: str) -> None:
-    """Write the controls of a sweep: gains, heads, spread, and how the heads that hurt fail."""
+    """Write the controls of a sweep: gains, heads, placebos, spread, how heads that hurt fail."""
     stopwatch = Stopwatch()
     section = config.sweeps[sweep]
     batch = find_batch(config, section.model, section.decoding, section.questions)
     z, variants = read_z(config, sweep)
     source = Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
-    noise = NOISE[config.models[section.model].dtype]
-    found = controls(z, read_table(source, GRADED), variants, noise, config.seed)
+    dtype = config.models[section.model].dtype
+    graded, others = read_table(source, GRADED), placebos(config, section)
+    found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, batch.answers(config)), strict=True))
+    changes = placebo_table(graded, [*variants[1:], *others], answers)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
     made = []
     for table, data in (
         ("gains", found.gains),
         ("heads", found.heads),
         ("spread", found.spread),
+        ("placebos", changes),
         ("failures", failures(found.heads, answers)),
     ):
         made.append(Path(template.format(table=table, suffix="csv")))
         write_csv(made[-1], data)
-    for suffix, text in gains_table(found.gains, sweep).items():
-        made.append(Path(template.format(table="gains", suffix=suffix)))
-        write_text(made[-1], text)
+    for table, texts in (
+        ("placebos", placebo_text(changes, sweep, dtype)),
+        ("gains", gains_table(found.gains, sweep)),
+    ):
+        for suffix, text in texts.items():
+            made.append(Path(template.format(table=table, suffix=suffix)))
+            write_text(made[-1], text)
     _record(made, stopwatch, [accuracy_path(config, sweep), source])
 
 
