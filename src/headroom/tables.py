@@ -167,7 +167,8 @@ def write_table(
         )
     try:
         if isinstance(data, pa.Table):
-            table = data.select(schema.names).cast(schema)
+            # Casts what has another type, and only then imports all that Arrow can compute.
+            table = pa.Table.from_arrays(data.select(schema.names).columns, schema=schema)
         else:
             table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
         table.validate(full=True)
@@ -226,8 +227,8 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> pa.Table:
     try:
-        with path.open("rb") as stream:  # opened once: by path, Arrow would open it again for data
-            return pq.read_table(stream)
+        with pq.ParquetFile(path) as file:  # `read_table` would import pandas
+            return file.read()
     except (OSError, pa.ArrowInvalid) as error:
         raise _unreadable(path, error) from error
 

@@ -3,6 +3,8 @@
 Light enough for a job that only waits for an engine: no torch, no pandas.
 """
 
+import io
+import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headroom import paths
 from headroom.config import Config, Decoding
@@ -143,7 +146,7 @@ class Work:
         rows = [kept[question, sample] for question in self.texts for sample in samples]
         output = self.output(variant)
         facts = {**self.keys, "variant": str(variant), "split": self.split}
-        write_table(output, pa.Table.from_pylist(rows, schema=ANSWERS), ANSWERS, facts)
+        write_table(output, _table(rows), ANSWERS, facts)
         facts |= engine | {
             "settings": {
                 "model": settings(self.config, "models", self.model),
@@ -182,3 +185,13 @@ class Work:
                         yield (row["question_id"], row["sample"]), {**row, "reused": True}
             except TableError as error:
                 _LOG.warning("not reused: %s", error)
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Make a table of answers; Arrow's reader of JSON does not import pandas, `from_pylist` does.
+
+    That import would take as long as everything else in a job whose answers are journaled.
+    """
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    answers = ParseOptions(explicit_schema=ANSWERS, unexpected_field_behavior="ignore")
+    return read_json(io.BytesIO(lines), ReadOptions(block_size=len(lines)), answers)
