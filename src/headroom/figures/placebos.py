@@ -58,8 +58,8 @@ def placebo_table(
                 "variants": len(names),
                 "answers": len(names) * len(wide),
                 "changed": float(np.mean(changed)),
-                "final": group[names].ne(group[base], axis=0).to_numpy().mean(),
-                "outcome": correct[names].ne(correct[base], axis=0).to_numpy().mean(),
+                "final": float(np.mean(group[names].ne(group[base], axis=0))),
+                "outcome": float(np.mean(correct[names].ne(correct[base], axis=0))),
                 "gain": gains.mean(),
                 "best": gains.max(),
             }
