@@ -79,6 +79,8 @@ def _section(location: tuple[Any, ...]) -> type[schema.Section]:
     match location:
         case ("models", _, "train", *_):
             return schema.Reasoner
+        case ("questions", _, "columns", *_):
+            return schema.Columns
         case (section, *_):
             return sections[section]
     return schema.Config

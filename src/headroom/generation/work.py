@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headroom import paths
-from headroom.config import Config, Decoding
+from headroom.config import Config, Decoding, Family
 from headroom.errors import TableError
 from headroom.generation import journal
 from headroom.identity import key, settings, split_key
@@ -36,7 +36,7 @@ class Unit:
     """Requests that an engine answers in one run."""
 
     decoding: Decoding
-    family: Literal["math", "gsm8k"]
+    family: Family
     batch_size: int
     questions: dict[str, str]
     """Texts by question id."""
