@@ -87,6 +87,18 @@ _RULES = (
     _Rule("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
     _Rule("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
     _Rule("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
+    _Rule(
+        "weigh-embedding",
+        "Ask whether the question embedding matters.",
+        "sprint.job:weigh_embedding",
+        ("selector",),
+    ),
+    _Rule(
+        "selector-tables",
+        "Write the tables of a selector.",
+        "figures.job:write_selector_tables",
+        ("selector",),
+    ),
     _Rule("table", "Write the tables of a sweep.", "figures.job:write_tables", ("sweep",)),
     _Rule("violins", "Draw the gains of all sweeps.", "figures.job:draw_violins"),
     _Rule("levels", "Draw the gains by MATH level.", "figures.job:draw_levels"),

@@ -96,6 +96,24 @@ rule curves:
         command("curves", "selector")
 
 
+rule selector_tables:
+    input:
+        [
+            of_run(template).replace("{suffix}", "csv")
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+        ],
+    output:
+        [
+            of_run(template).replace("{suffix}", suffix)
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+            for suffix in ("md", "tex")
+        ],
+    log:
+        log_of("selector_tables/{selector}"),
+    shell:
+        command("selector-tables", "selector")
+
+
 rule controls:
     input:
         sweep_table,

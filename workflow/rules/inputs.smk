@@ -75,6 +75,15 @@ def evaluated(wildcards):
     }
 
 
+def weighed(wildcards):
+    chosen = selector(wildcards)
+    return {
+        "train": accuracy(chosen.model, chosen.decoding, chosen.train),
+        "test": accuracy(chosen.model, chosen.decoding, chosen.test),
+        "embeddings": embeddings(chosen.embedder, chosen.train),
+    }
+
+
 # figures.smk
 
 
@@ -144,6 +153,10 @@ def reported(wildcards):
         results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
         files += [file.format(selector=name) for file in figures]
         files += [of_run(template).format(selector=name) for template in results]
+        files += [
+            of_run(template).format(selector=name, suffix="md")
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+        ]
     for name in CONFIG.comparisons:
         files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
     return files

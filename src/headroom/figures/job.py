@@ -23,6 +23,12 @@ from headroom.figures.levels import levels
 from headroom.figures.placebos import placebo_table, placebo_text
 from headroom.figures.published import HEAD_PRUNING, head_pruning
 from headroom.figures.report import render
+from headroom.figures.selectors import (
+    diversity_text,
+    embedding_text,
+    read_diversity,
+    read_embedding,
+)
 from headroom.figures.tables import comparison_tables, read_comparison, read_csv
 from headroom.figures.verdict import failures, gains_table, read_heads
 from headroom.figures.violins import violins
@@ -95,6 +101,22 @@ def write_comparison(config: Config, comparison: str) -> None:
         made.append(source.with_name(f"{comparison}.{suffix}"))
         write_text(made[-1], text)
     _record(made, stopwatch, [source])
+
+
+def write_selector_tables(config: Config, selector: str) -> None:
+    """Write as text whether a selector's embedding matters, and its diversity and cost."""
+    stopwatch = Stopwatch()
+    names = {"run": config.run, "selector": selector}
+    made, sources = [], []
+    for template, read, text in (
+        (paths.EMBEDDING_VALUE, read_embedding, embedding_text),
+        (paths.DIVERSITY, read_diversity, diversity_text),
+    ):
+        sources.append(Path(template.format(**names, suffix="csv")))
+        for suffix, written in text(read(sources[-1]), selector).items():
+            made.append(Path(template.format(**names, suffix=suffix)))
+            write_text(made[-1], written)
+    _record(made, stopwatch, sources)
 
 
 def write_controls(config: Config, sweep: str) -> None:
