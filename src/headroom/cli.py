@@ -99,7 +99,12 @@ _RULES = (
         "figures.job:write_selector_tables",
         ("selector",),
     ),
-    _Rule("table", "Write the tables of a sweep.", "figures.job:write_tables", ("sweep",)),
+    _Rule(
+        "table",
+        "Write the tables of a sweep.",
+        "figures.job:write_tables",
+        ("sweep", "published"),
+    ),
     _Rule("violins", "Draw the gains of all sweeps.", "figures.job:draw_violins"),
     _Rule("levels", "Draw the gains by MATH level.", "figures.job:draw_levels"),
     _Rule(

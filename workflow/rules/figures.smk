@@ -4,6 +4,7 @@
 rule table:
     input:
         sweep_table,
+        published_heads,
     output:
         csv=of_run(paths.TABLE).replace("{suffix}", "csv"),
         tex=of_run(paths.TABLE).replace("{suffix}", "tex"),
@@ -17,8 +18,9 @@ rule table:
         log_of("table/{sweep}"),
     params:
         settings=sweep_settings,
+        folder=str(PUBLISHED),
     shell:
-        command("table", "sweep")
+        f"{command('table', 'sweep')} --published {{params.folder:q}}"
 
 
 rule violins:
@@ -165,13 +167,10 @@ rule forest:
 
 rule audit:
     input:
+        published_heads,
         [
             str(PUBLISHED / name)
-            for name in (
-                published.HEAD_PRUNING,
-                published.COMPRESSION,
-                published.COMPRESSION_SIZES,
-            )
+            for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
         ],
     output:
         beside(paths.AUDIT),
@@ -189,7 +188,7 @@ rule audit:
     log:
         log_of("audit"),
     params:
-        folder=lambda wildcards, input: Path(input[0]).parent,
+        folder=str(PUBLISHED),
         seed=CONFIG.seed,
     shell:
         f"{command('audit')} --published {{params.folder:q}}"

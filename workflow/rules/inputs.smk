@@ -87,6 +87,12 @@ def weighed(wildcards):
 # figures.smk
 
 
+published_heads = [
+    str(PUBLISHED / name)
+    for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
+]
+
+
 def sweep_table(wildcards):
     sweep = CONFIG.sweeps[wildcards.sweep]
     return accuracy(sweep.model, sweep.decoding, sweep.questions)

@@ -76,7 +76,9 @@ def compare(pair: Pair) -> Comparison:
         if z[0].empty:
             left_out.append(f"{', '.join(label.values())}: no question in common")
             continue
-        names = [str(v) for v in batch.variants if v in other.variants]
+        names = [
+            str(v) for v in batch.variants if v in other.variants and v.kind in ("base", "head")
+        ]
         variants.append(_variants(pair, batch, other, z, names).assign(**label))
         gains.append(_gains(z, names, pair.second.config.seed).assign(**label))
     if not variants and not selectors:

@@ -13,6 +13,7 @@ from headroom.config import Config
 from headroom.errors import ConfigError
 from headroom.figures.arithmetic import arithmetic, arithmetic_tables
 from headroom.figures.audit import audit, audit_figure, audit_tables
+from headroom.figures.beside import beside
 from headroom.figures.controls import NOISE, controls
 from headroom.figures.curves import PAIRED_COLUMNS, curves
 from headroom.figures.drawing import save, write_csv
@@ -21,7 +22,7 @@ from headroom.figures.gains import accuracy_path, gains, read_cells, read_gained
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
 from headroom.figures.placebos import placebo_table, placebo_text
-from headroom.figures.published import HEAD_PRUNING, head_pruning
+from headroom.figures.published import FIGURE_5, HEAD_PRUNING, head_pruning
 from headroom.figures.report import render
 from headroom.figures.selectors import (
     diversity_text,
@@ -29,6 +30,7 @@ from headroom.figures.selectors import (
     read_diversity,
     read_embedding,
 )
+from headroom.figures.sweep_tables import sweep_tables
 from headroom.figures.tables import comparison_tables, read_comparison, read_csv
 from headroom.figures.verdict import failures, gains_table, read_heads
 from headroom.figures.violins import violins
@@ -81,12 +83,20 @@ def draw_curves(config: Config, selector: str) -> None:
     _record(save(template, draw, sources), stopwatch, sources)
 
 
-def write_tables(config: Config, sweep: str) -> None:
-    """Write Pass@1 by subject × layer × head, and by level, as Markdown, LaTeX and CSV."""
+def write_tables(config: Config, sweep: str, published: Path) -> None:
+    """Write Pass@1 by subject × layer × head, and by level, as Markdown, LaTeX and CSV.
+
+    What the published tables, in the given folder, have of it stands beside.
+    """
     stopwatch = Stopwatch()
     template = _template(paths.TABLE, run=config.run, sweep=sweep)
+    cells = read_cells(config, sweep)
+    prompt = config.decodings[config.sweeps[sweep].decoding].prompt
+    how = f"Prompt: {prompt}; grading: {config.grading}."
     made = []
-    for suffix, text in tables(read_cells(config, sweep), sweep).items():
+    for suffix, text in sweep_tables(
+        cells, beside(config, sweep, cells, published), sweep, how
+    ).items():
         made.append(Path(template.format(suffix=suffix)))
         write_text(made[-1], text)
     _record(made, stopwatch, [accuracy_path(config, sweep)])
@@ -166,7 +176,7 @@ def draw_audit(config: Config, published: Path) -> None:
     """Hold the published tables, in the given folder, against chance and arithmetic."""
     stopwatch = Stopwatch()
     found = audit(head_pruning(published), config.seed)
-    sources = [Path(published.name) / HEAD_PRUNING]
+    sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
     made = save(_template(paths.AUDIT, run=config.run), partial(audit_figure, found), sources)
     cuts = arithmetic(published)
     for paper, texts in (("sprint", audit_tables(found)), ("compression", arithmetic_tables(cuts))):
