@@ -4,7 +4,7 @@
 rule table:
     input:
         sweep_table,
-        published_heads,
+        published=published_heads,
     output:
         csv=of_run(paths.TABLE).replace("{suffix}", "csv"),
         tex=of_run(paths.TABLE).replace("{suffix}", "tex"),
@@ -18,7 +18,7 @@ rule table:
         log_of("table/{sweep}"),
     params:
         settings=sweep_settings,
-        folder=str(PUBLISHED),
+        folder=published_folder,
     shell:
         f"{command('table', 'sweep')} --published {{params.folder:q}}"
 
@@ -168,11 +168,7 @@ rule forest:
 
 rule audit:
     input:
-        published_heads,
-        [
-            str(PUBLISHED / name)
-            for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
-        ],
+        published=published_heads + published_cuts,
     output:
         beside(paths.AUDIT),
         [
@@ -189,7 +185,7 @@ rule audit:
     log:
         log_of("audit"),
     params:
-        folder=str(PUBLISHED),
+        folder=published_folder,
         seed=CONFIG.seed,
     shell:
         f"{command('audit')} --published {{params.folder:q}}"
@@ -198,8 +194,7 @@ rule audit:
 rule claims:
     input:
         judged,
-        published_heads,
-        published_claims,
+        published=published_heads + published_claims,
     output:
         csv=of_run(paths.CLAIMS).replace("{suffix}", "csv"),
         tex=of_run(paths.CLAIMS).replace("{suffix}", "tex"),
@@ -213,7 +208,7 @@ rule claims:
         log_of("claims"),
     params:
         settings=digest(CONFIG.model_dump(mode="json")),
-        folder=str(PUBLISHED),
+        folder=published_folder,
     shell:
         f"{command('claims')} --published {{params.folder:q}}"
 

@@ -92,17 +92,24 @@ published_heads = [
     for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
 ]
 
-published_claims = [
+published_cuts = [
+    str(PUBLISHED / name)
+    for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
+]
+
+published_claims = published_cuts + [
     str(PUBLISHED / name)
     for name in (
         published.SPRINT_CLAIMS,
         published.COMPRESSION_CLAIMS,
-        published.COMPRESSION,
-        published.COMPRESSION_SIZES,
         published.COMPRESSION_FACTORS,
         published.COMPRESSION_STRATEGIES,
     )
 ]
+
+
+def published_folder(wildcards, input):
+    return Path(input.published[0]).parent
 
 
 def judged(wildcards):
