@@ -104,6 +104,15 @@ RANKING = pa.schema(
 )
 """Heads ranked for each question by a trained selector."""
 
+POINTS = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),  # "head" or "question"
+        pa.field("name", pa.string(), nullable=False),  # variant or question_id
+        pa.field("vector", pa.list_(pa.float32()), nullable=False),
+    ]
+)
+"""Heads and questions in the space that a trained selector puts both in."""
+
 CURVES = pa.schema(
     [
         pa.field("method", pa.string(), nullable=False),
