@@ -76,9 +76,6 @@ class Direct:
         self._heads = [first.query_heads, first.kv_heads, first.kv_heads]
         self._head_dim = first.head_dim
         self.layers = [self._layer(layer) for layer in self._decoder.layers]
-        positions = torch.arange(loaded.model.config.max_position_embeddings)[None]
-        cos, sin = self._decoder.rotary_emb(torch.zeros(1), positions)
-        self._angles = torch.complex(cos, sin)[0, :, : self._head_dim // 2]
         self._variants: list[Variant] = []
         self._masks: dict[int, RowMasks] = {}
 
@@ -116,7 +113,9 @@ class Direct:
         self, positions: Int[Tensor, "batch tokens"]
     ) -> Complex[Tensor, "batch tokens 1 pairs"]:
         """Return what turns queries and keys at some positions."""
-        return self._angles[positions][:, :, None]
+        cos, sin = self._decoder.rotary_emb(torch.empty(0), positions)
+        pairs = self._head_dim // 2
+        return torch.complex(cos[..., :pairs], sin[..., :pairs])[:, :, None]
 
     def project(
         self, layer: Layer, hidden: Hidden, angles: Complex[Tensor, "batch tokens 1 pairs"]
@@ -198,7 +197,7 @@ class Direct:
     @torch.inference_mode()
     def _is_faithful(self) -> bool:
         """Compare logits with those of the model's own modules."""
-        width = min(8, len(self._angles))
+        width = min(8, self.loaded.model.config.max_position_embeddings)
         tokens = torch.arange(2 * width).view(2, width) % self._decoder.embed_tokens.num_embeddings
         expected = self.loaded.model(tokens).logits
         positions, visible = torch.arange(width)[None], torch.ones_like(tokens)
