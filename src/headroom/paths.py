@@ -16,9 +16,8 @@ EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
 ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
 ACTIVATIONS = "results/store/activations/{model}/{decoding}/{questions}.parquet"
 
-# Beside the store: answers of tables that are not complete, and the engines that run now.
+# Beside the store: answers of tables that are not complete.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
-ENGINE = "results/store/.engine/{engine}.json"
 
 # A run: everything from grading on. It can be remade from the store without model or GPU.
 CONFIG = "results/{run}/config.json"

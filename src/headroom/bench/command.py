@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from headroom.arguments import count
+
 RIVALS = (
     "published",
     "sorted",
@@ -27,9 +29,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
     sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
-    sweep.add_argument("--heads", type=_count, default=24, help="heads to prune, one at a time")
-    sweep.add_argument("--questions", type=_count, default=200)
-    sweep.add_argument("--max-new-tokens", type=_count, default=128)
+    sweep.add_argument("--heads", type=count, default=24, help="heads to prune, one at a time")
+    sweep.add_argument("--questions", type=count, default=200)
+    sweep.add_argument("--max-new-tokens", type=count, default=128)
     sweep.add_argument(
         "--threads", type=_counts, default=[1, 2], help="CPU threads to try, as in 1,2"
     )
@@ -40,7 +42,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         default=list(RIVALS),
         help=f"rows to measure, comma-separated: {', '.join(RIVALS)}",
     )
-    sweep.add_argument("--repeat", type=_count, default=1, help="rounds; medians count")
+    sweep.add_argument("--repeat", type=count, default=1, help="rounds; medians count")
     sweep.add_argument("--json", type=Path, help="write all figures here")
     sweep.add_argument("--plot", type=Path, help="draw here how the time grows (takes longer)")
     sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
@@ -53,14 +55,8 @@ def _sweep(**options: Any) -> None:
     run(**options)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
-
-
 def _counts(text: str) -> list[int]:
-    return [_count(part) for part in text.split(",")]
+    return [count(part) for part in text.split(",")]
 
 
 def _names(text: str) -> list[str]:
