@@ -91,7 +91,8 @@ def train(
     """
     if settings.patience is not None and not dev:
         raise ModelError("patience needs a development part; give one, or set patience: null")
-    with torch.random.fork_rng():
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
         run = _Run(solver, examples, dev, settings, seed, objective, after_step, checkpoint, device)
         return run.to_the_end()
 
