@@ -15,8 +15,10 @@ EMBEDDER = "results/store/embedders/{embedder}.json"
 EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
 ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
 
-# Beside the store: answers of tables that are not complete, and the engines that run now.
+# Beside the store: answers of tables that are not complete, second names of tables of a run that
+# is not, and the engines that run now.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
+FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
 ENGINE = "results/store/.engine/{engine}.json"
 
 # A run: everything from grading on. It can be remade from the store without model or GPU.

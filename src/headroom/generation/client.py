@@ -59,7 +59,8 @@ class Place:
         """Names the engine: different models, settings or folders never share one."""
         model = self.work.config.models[self.work.model]
         told = (self.work.keys["model"], model.device, model.batch_size, self.cores)
-        return digest([str(Path(paths.RESULTS).absolute()), *told])
+        allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
+        return digest([str(Path(paths.RESULTS).absolute()), *told, allocation])
 
     @cached_property
     def socket(self) -> Path:
@@ -224,7 +225,11 @@ def _start(place: Place, lock: int, idle: float) -> None:
             check=True,
             env={
                 **os.environ,
-                "OMP_NUM_THREADS": "1",  # a worker for each core needs no more
+                # A worker for each core needs no more; and threads do not survive a fork. Snakemake
+                # sets all of these to the threads of the job.
+                **dict.fromkeys(
+                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+                ),
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
                 "TOKENIZERS_PARALLELISM": "false",
             },

@@ -28,7 +28,7 @@ from headroom.errors import EngineError, HeadroomError
 from headroom.generation import journal
 from headroom.generation.client import LINE_LIMIT, check_peer
 from headroom.generation.schedule import Schedule
-from headroom.generation.work import Work
+from headroom.generation.work import Work, part
 from headroom.identity import key
 from headroom.tables import write_json
 from headroom.variants import Variant
@@ -181,9 +181,10 @@ class Server:
         if work.keys["model"] != self._model:
             raise EngineError(f"this engine serves {self._model}, not {work.keys['model']}")
         variant = Variant.parse(message["variant"])
-        batch = tuple(work.keys.values())
+        batch = (*work.keys.values(), part(variant))
         if batch not in self._schedules:
-            self._schedules[batch] = Schedule(work, len(self._workers))
+            ahead = work.planned(variant)
+            self._schedules[batch] = Schedule(work, ahead, len(self._workers))
         schedule = self._schedules[batch]
         if not schedule.want(variant):
             return False

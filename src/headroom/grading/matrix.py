@@ -60,7 +60,7 @@ def grade_answers(
         None if answer is None else (canonical(answer), gold[question_id])
         for answer, question_id in zip(found, table["question_id"], strict=True)
     ]
-    judgements = _judge_distinct({pair for pair in pairs if pair}, preset, workers)
+    judgements = judge_distinct({pair for pair in pairs if pair}, preset, workers)
     outcomes = [judgements[pair] if pair else _NO_ANSWER for pair in pairs]
     table = table.assign(
         answer=pd.Series(found, dtype="str"),
@@ -131,7 +131,7 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     return answers.iloc[rows]
 
 
-def _judge_distinct(pairs: set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
+def judge_distinct(pairs: set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
     known = {pair: verdict for pair in pairs if (verdict := shortcut(*pair)) is not None}
     # By gold answer, so that a worker reads each gold answer once.
     hard = sorted(pairs - known.keys(), key=lambda pair: (pair[1], pair[0]))
