@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 LEVELS = [
     {"cli"},
     {"stages", "bench"},
-    {"figures", "sprint", "reasoner"},
+    {"figures", "sprint", "reasoner", "compression"},
     {"grading", "generation", "statistics"},
     {"resolve"},
     {"models", "embeddings", "benchmarks"},

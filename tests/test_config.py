@@ -44,7 +44,7 @@ def test_a_config_reads_back_from_what_a_run_saves(tmp_path):
     ("path", "value", "message"),
     [
         ("colour", 1, r"unknown key 'colour'; allowed here: comparisons, decodings,"),
-        ("questions/train/size", 5, r"unknown key 'questions.train.size'; .*benchmark, embedder"),
+        ("questions/train/size", 5, r"unknown key 'questions.train.size'; .*benchmark, columns"),
         ("models/tiny/train/speed", 5, r"unknown key 'models.tiny.train.speed'; .*batch_size"),
         ("run", ..., r"key 'run' is missing"),
         ("run", "a/b", r"run: String should match pattern .* not 'a/b'"),

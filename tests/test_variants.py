@@ -4,19 +4,24 @@ import re
 import pytest
 
 from headroom.errors import ConfigError
-from headroom.variants import BASE, PATTERN, Variant, heads
+from headroom.variants import BASE, PATTERN, Variant, heads, matched_noise, numeric
 
 
 def test_names_have_at_least_two_digits_and_read_back():
     for layer, head in [(0, 0), (5, 3), (31, 9), (7, 127), (100, 12)]:
         assert Variant.parse(str(Variant(layer, head))) == Variant(layer, head)
     assert str(Variant(5, 3)) == "L05H03"
+    for variant in (Variant(5, 3, noise=True), Variant(100, 12, noise=True), Variant(placebo=100)):
+        assert Variant.parse(str(variant)) == variant
     assert str(Variant(7, 127)) == "L07H127"
+    assert str(Variant(5, 3, noise=True)) == "L05N03"
+    assert str(Variant(placebo=2)) == "placebo02"
     assert Variant.parse("base") is BASE
 
 
-def test_variants_sort_by_number_with_base_first():
+def test_variants_sort_by_number_with_base_first_and_placebos_last():
     ordered = ["base", "L00H02", "L02H09", "L02H100", "L10H00", "L100H00"]
+    ordered += ["L00N05", "L02N09", "L02N100", "L10N00", "placebo02", "placebo10", "placebo100"]
     shuffled = [Variant.parse(name) for name in random.Random(0).sample(ordered, len(ordered))]
     assert [str(variant) for variant in sorted(shuffled)] == ordered
     assert sorted(ordered) != ordered  # as text they would sort otherwise
@@ -31,15 +36,31 @@ def test_another_name_is_refused(name):
         Variant.parse(name)
 
 
-def test_a_layer_without_head_is_a_bug():
-    with pytest.raises(ValueError, match="both a layer and a head"):
-        Variant(layer=5)
+@pytest.mark.parametrize(
+    "name", ["L05X03", "L05n03", "L005N03", "placebo", "placebo00", "placebo2", "placebo002"]
+)
+def test_another_name_of_a_placebo_is_refused(name):
+    with pytest.raises(ConfigError, match="or a placebo as in 'L05N03' or 'placebo01'"):
+        Variant.parse(name)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"layer": 5}, "both a layer and a head"),
+        ({"noise": True}, "noise needs a layer"),
+        ({"layer": 5, "head": 3, "placebo": 1}, "a numeric placebo has no layer"),
+    ],
+)
+def test_what_no_name_stands_for_is_a_bug(parts: dict[str, int], message: str):
+    with pytest.raises(ValueError, match=message):
+        Variant(**parts)
 
 
 def test_the_pattern_matches_every_name_and_nothing_shorter():
-    for name in ("base", "L05H03", "L100H127"):
+    for name in ("base", "L05H03", "L100H127", "L05N03", "placebo02", "placebo128"):
         assert re.fullmatch(PATTERN, name)
-    for name in ("bases", "L5H03", "L05H3", "l05h03"):
+    for name in ("bases", "L5H03", "L05H3", "l05h03", "L05X03", "placebo2", "Placebo02"):
         assert not re.fullmatch(PATTERN, name)
 
 
@@ -54,3 +75,13 @@ def test_heads_are_all_pairs_once_sorted():
         "L11H07",
     ]
     assert not any(variant.is_base for variant in pool)
+
+
+def test_each_head_has_its_noise_and_no_placebo_is_taken_for_a_head_or_for_base():
+    pool = heads([2], [0, 3])
+    placebos = [*matched_noise(pool), *numeric(2)]
+    assert [str(placebo) for placebo in placebos] == ["L02N00", "L02N03", "placebo01", "placebo02"]
+    assert [placebo.kind for placebo in placebos] == ["noise", "noise", "numeric", "numeric"]
+    assert {variant.kind for variant in pool} == {"head"}
+    assert BASE.kind == "base"
+    assert not any(placebo.is_base for placebo in placebos)

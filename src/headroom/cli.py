@@ -29,6 +29,7 @@ The workflow runs these commands, one a job; `snakemake --cores 2` runs them all
 
   headroom check config/sprint.yaml    whether a config, its data and its models are sound
   headroom plan config/sprint.yaml     what a config will cost, before anything starts
+  headroom compare demo mine           what changed between two runs
 """
 
 _LOG = logging.getLogger("headroom")
@@ -71,7 +72,12 @@ _RULES = (
         "stages:grade",
         ("model", "decoding", "questions"),
     ),
-    _Rule("compare", "Compare prompts and rules.", "stages:compare", ("comparison",)),
+    _Rule(
+        "compare-prompts",
+        "Compare prompts and rules.",
+        "stages:compare_prompts",
+        ("comparison",),
+    ),
     _Rule(
         "comparison-table",
         "Write the table of a comparison.",
@@ -81,7 +87,24 @@ _RULES = (
     _Rule("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
     _Rule("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
     _Rule("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
-    _Rule("table", "Write the tables of a sweep.", "figures.job:write_tables", ("sweep",)),
+    _Rule(
+        "weigh-embedding",
+        "Ask whether the question embedding matters.",
+        "sprint.job:weigh_embedding",
+        ("selector",),
+    ),
+    _Rule(
+        "selector-tables",
+        "Write the tables of a selector.",
+        "figures.job:write_selector_tables",
+        ("selector",),
+    ),
+    _Rule(
+        "table",
+        "Write the tables of a sweep.",
+        "figures.job:write_tables",
+        ("sweep", "published"),
+    ),
     _Rule("violins", "Draw the gains of all sweeps.", "figures.job:draw_violins"),
     _Rule("levels", "Draw the gains by MATH level.", "figures.job:draw_levels"),
     _Rule(
@@ -174,6 +197,12 @@ def _parser() -> argparse.ArgumentParser:
             optional = wildcard == "cores"
             command.add_argument(f"--{wildcard}", required=not optional, help=_HELP[wildcard])
         command.set_defaults(handler=_call, rule=rule)
+    help_text = "Say what changed between two runs: settings, right answers, gains, Pass@N."
+    command = commands.add_parser("compare", help=help_text, description=help_text)
+    command.add_argument("first", metavar="RUN_A", help="a run's folder, or its name in results/")
+    command.add_argument("second", metavar="RUN_B", help="the run to compare with it, likewise")
+    command.add_argument("--out", type=Path, help="write the tables there, as CSV and Markdown")
+    command.set_defaults(handler=_compare)
     command = commands.add_parser("engine", help="Show or stop the engines of this folder.")
     command.add_argument("action", choices=["status", "stop"])
     command.set_defaults(handler=_engine)
@@ -252,6 +281,19 @@ def _plan(config: Path) -> None:
     from headroom.resolve import resolve
 
     print(describe(resolve(load(config))))
+
+
+def _compare(first: str, second: str, out: Path | None) -> None:
+    from headroom.figures.compare import compare
+    from headroom.figures.compare_text import summary, write
+    from headroom.figures.runs import Pair, Run
+
+    pair = Pair(Run.find(first), Run.find(second))
+    found = compare(pair)
+    print(summary(found, pair))
+    if out is not None:
+        for file in write(found, pair, out):
+            print(f"written: {file}")
 
 
 def _engine(action: str) -> None:

@@ -18,6 +18,7 @@ ANSWER_TOKENS = {
     "gsm8k": 300,
     "generated_math": 45,
     "generated_gsm8k": 45,
+    "custom": 400,
 }
 """Mean length of an answer, assumed; the limit of the decoding caps it."""
 
@@ -28,6 +29,9 @@ SPLIT_SIZES = {
     ("gsm8k", "test"): 1_319,
 }
 """Questions of each split, where the config asks for all of them."""
+
+_UNKNOWN_SIZE = 1_000
+"""Assumed for a custom benchmark whose number of questions the config does not state."""
 
 _BYTES_A_SECOND = 1e12  # half the peak of 2 TB/s
 _LAUNCH_SECONDS = 0.025  # Python and kernel launches of one step
@@ -81,7 +85,7 @@ def cost(config: Config, batch: Batch) -> Cost:
     model = config.models[batch.model]
     decoding = config.decodings[batch.decoding]
     questions = config.questions[batch.questions]
-    rows = questions.n or SPLIT_SIZES[questions.benchmark, questions.split]
+    rows = questions.n or SPLIT_SIZES.get((questions.benchmark, questions.split), _UNKNOWN_SIZE)
     length = answer_length(config, batch)
     answers = rows * decoding.samples * len(batch.variants)
     tokens = answers * length

@@ -19,6 +19,7 @@ Kind = Literal["models", "questions", "decodings", "embedders"]
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
 _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
+_CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
 
 
 def digest(value: Any) -> str:
@@ -47,6 +48,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
             kept["embedder"] = settings(config, "embedders", section.embedder)
         if section.n is None or section.sampling == "first":
             kept["seed"] = section.seed if section.generated else None
+        if section.benchmark != "custom":
+            kept = {key: value for key, value in kept.items() if key not in _CUSTOM_ONLY}
         if section.n is None:  # the whole split, however it would have been drawn
             kept["sampling"] = kept["embedder"] = None
     if kind == "decodings" and section.greedy:
@@ -83,12 +86,15 @@ def _split(config: Config, name: str) -> str:
 
 def _split_settings(config: Config, name: str) -> dict[str, Any]:
     section = config.questions[name]
-    return {
+    facts = {
         "split": _split(config, name),
         "revision": section.revision,
         "seed": section.seed if section.generated else None,
         "version": __version__ if section.generated else None,
     }
+    if section.benchmark == "custom":
+        facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
+    return facts
 
 
 def name_of(config: Config, kind: Kind, given: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from headroom import paths
 from headroom.config import Config, Layers, Model, Selector, Sweep
 from headroom.identity import key
-from headroom.variants import BASE, Variant, heads
+from headroom.variants import BASE, Variant, heads, matched_noise, numeric
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,17 @@ class Batch:
 
 
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
-    """Return the pruned variants of a sweep or selector, sorted; base is not among them."""
+    """Return the pruned variants of a sweep or selector, sorted; no base, no placebo."""
     model: Model = config.models[of.model]
     return heads(_expand(of.layers, model.layers), _expand(of.heads, model.heads))
+
+
+def placebos(config: Config, sweep: Sweep) -> list[Variant]:
+    """Return the placebos of a sweep, sorted: noise for each head, numeric ones as a layer has."""
+    noise = matched_noise(pool(config, sweep)) if sweep.placebos in ("noise", "both") else []
+    if sweep.placebos not in ("numeric", "both"):
+        return noise
+    return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))
 
 
 def batches(config: Config) -> list[Batch]:
@@ -64,7 +72,8 @@ def find_batch(config: Config, model: str, decoding: str, questions: str) -> Bat
 
 def _requests(config: Config) -> Iterator[tuple[str, str, str, list[Variant]]]:
     for sweep in config.sweeps.values():
-        yield sweep.model, sweep.decoding, sweep.questions, pool(config, sweep)
+        variants = pool(config, sweep) + placebos(config, sweep)
+        yield sweep.model, sweep.decoding, sweep.questions, variants
     for selector in config.selectors.values():
         for questions in (selector.train, selector.test):
             yield selector.model, selector.decoding, questions, pool(config, selector)

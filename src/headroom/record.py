@@ -5,6 +5,7 @@ seeds, git commit, and, only here, times and hosts.
 """
 
 import importlib.metadata
+import json
 import os
 import platform
 import socket
@@ -71,6 +72,15 @@ def write_record(path: Path, stopwatch: Stopwatch, facts: Mapping[str, Any]) -> 
             "process": os.getpid(),
         },
     )
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Return the record of a result; empty where it has none."""
+    record = record_path(path)
+    if not record.exists():
+        return {}
+    facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
+    return facts
 
 
 @cache

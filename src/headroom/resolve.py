@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headroom import paths
-from headroom.benchmarks.sources import PINNED, check_file, file_revision
+from headroom.benchmarks.sources import PINNED, check_file, file_revision, hub_dataset
 from headroom.config import Config, Model, Questions
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
@@ -131,14 +131,19 @@ def _questions_revision(where: str, questions: Questions) -> str | None:
     if questions.generated:
         return None
     if questions.file is None:
-        pinned = PINNED[questions.benchmark]
-        revision = questions.revision or pinned.revision
-        if not _COMMIT.fullmatch(revision):
-            raise ConfigError(
-                f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; leave it "
-                f"out for the pinned {pinned.revision}"
+        hub = hub_dataset(questions)
+        if not _COMMIT.fullmatch(hub.revision):
+            pinned = PINNED.get(questions.benchmark)
+            advice = (
+                f"leave it out for the pinned {pinned.revision}"
+                if pinned
+                else f"`git ls-remote https://huggingface.co/datasets/{hub.path} HEAD` prints one"
             )
-        return revision
+            raise ConfigError(
+                f"{where}.revision: {questions.revision!r} is not a commit hash of 40 hex digits; "
+                f"{advice}"
+            )
+        return hub.revision
     if questions.revision is None:
         with _at(where):
             return file_revision(Path(questions.file).expanduser())
@@ -213,7 +218,7 @@ def _gigabytes_to_come(config: Config) -> float:
 
 def _check_draws(config: Config, names: list[str]) -> None:
     """Check the splits that question sets are still to be drawn from, each file once."""
-    sizes: dict[str, int] = {}
+    sizes: dict[str, int | None] = {}
     for name in names:
         questions, source = config.questions[name], source_key(config, name)
         if questions.generated or not _is_missing(paths.SOURCE, source=source):
@@ -223,12 +228,13 @@ def _check_draws(config: Config, names: list[str]) -> None:
                 sizes[source] = (
                     check_file(questions)
                     if questions.file
-                    else SPLIT_SIZES[questions.benchmark, questions.split]
+                    else SPLIT_SIZES.get((questions.benchmark, questions.split))
                 )
-        if (questions.n or 0) > sizes[source]:
+        size = sizes[source]
+        if size is not None and (questions.n or 0) > size:
             raise BenchmarkError(
                 f"questions.{name}.n: {questions.n} questions are asked for, but "
-                f"{questions.file or questions.benchmark} has {sizes[source]}; lower n"
+                f"{questions.file or questions.benchmark} has {size}; lower n"
             )
 
 

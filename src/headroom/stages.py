@@ -150,7 +150,7 @@ def grade(config: Config, model: str, decoding: str, questions: str) -> None:
     _LOG.info("%s, %s, %s: base %.1f%% right; %s", model, decoding, questions, base, verdicts)
 
 
-def compare(config: Config, comparison: str) -> None:
+def compare_prompts(config: Config, comparison: str) -> None:
     """Grade the base model's answers under two prompts, each under both sets of rules."""
     from headroom.grading.matrix import grade_answers
 

@@ -175,7 +175,8 @@ def write_table(
         )
     try:
         if isinstance(data, pa.Table):
-            table = data.select(schema.names).cast(schema)
+            # Casts what has another type, and only then imports all that Arrow can compute.
+            table = pa.Table.from_arrays(data.select(schema.names).columns, schema=schema)
         else:
             table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
         table.validate(full=True)
@@ -239,7 +240,8 @@ def _read(path: Path) -> pa.Table:
         content = path.read_bytes()
         if not _is_whole(content):
             raise pa.ArrowInvalid("it is damaged: its checksum differs")
-        return pq.read_table(io.BytesIO(content))
+        with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
+            return file.read()
     except (OSError, pa.ArrowInvalid) as error:
         raise _unreadable(path, error) from error
 
@@ -258,7 +260,7 @@ def _is_whole(content: bytes) -> bool:
 
 
 def _place(content: bytes) -> int:
-    """Return where in the footer the checksum stands, after its key and two bytes; -1 if nowhere."""
+    """Return where the checksum stands: in the footer, two bytes after its key; -1 if nowhere."""
     found = content.rfind(_CHECKSUM)
     return found if found < 0 else found + len(_CHECKSUM) + 2
 

@@ -1,21 +1,35 @@
 """What is pruned: the names of model variants.
 
-A variant is the base model or the base model less one attention head. Its name is a file name,
-a column name and a wildcard: ``base``, ``L05H03``. Numbers have at least two digits and sort by
-value, not by text.
+A variant is the base model, the base model less one attention head, or a placebo: a control that
+prunes nothing. Its name is a file name, a column name and a wildcard:
+
+| name | what |
+|---|---|
+| ``base`` | the model as it is |
+| ``L05H03`` | layer 5 without its query head 3 |
+| ``L05N03`` | layer 5 with noise as strong as head 3: the matched placebo of ``L05H03`` |
+| ``placebo02`` | the model as it is, decoded with other numerics: other batches, no verification |
+
+Numbers have at least two digits and sort by value, not by text.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import total_ordering
+from typing import Literal
 
 from headroom.errors import ConfigError
 
-PATTERN = r"base|L\d\d+H\d\d+"
+PATTERN = r"base|L\d\d+[HN]\d\d+|placebo\d\d+"
 """Regular expression of a variant's name, as a Snakemake wildcard constraint needs it."""
 
-_HEAD = re.compile(r"L(\d{2,})H(\d{2,})")
+Kind = Literal["base", "head", "noise", "numeric"]
+"""Kinds of variant, in their order; the last two are placebos."""
+
+_ORDER: dict[Kind, int] = {"base": 0, "head": 1, "noise": 2, "numeric": 3}
+_IN_LAYER = re.compile(r"L(\d{2,})([HN])(\d{2,})")
+_NUMERIC = re.compile(r"placebo(\d{2,})")
 
 
 @total_ordering
@@ -24,45 +38,64 @@ class Variant:
     """One model variant: ``Variant()`` is the base model, ``Variant(5, 3)`` lacks a head.
 
     Layers and query heads count from 0, so the latter is the model without head 3 of layer 5.
+    ``Variant(5, 3, noise=True)`` has all heads, and noise of that head's norm in its layer.
+    Numeric placebos count from 1: ``Variant(placebo=1)``.
     """
 
     layer: int | None = None
     head: int | None = None
+    noise: bool = False
+    placebo: int = 0
 
     def __post_init__(self) -> None:
         if (self.layer is None) != (self.head is None):
             raise ValueError("a variant names both a layer and a head, or neither")
+        if self.layer is None and self.noise:
+            raise ValueError("noise needs a layer, and a head whose norm it takes")
+        if self.layer is not None and self.placebo:
+            raise ValueError("a numeric placebo has no layer")
 
     @classmethod
     def parse(cls, name: str) -> "Variant":
         """Read a variant's name.
 
         Raises:
-            ConfigError: the name is neither ``base`` nor of the form ``L05H03``.
+            ConfigError: the name is none of a variant.
         """
-        match = _HEAD.fullmatch(name)
-        variant = cls(int(match[1]), int(match[2])) if match else BASE
+        variant = BASE
+        if match := _IN_LAYER.fullmatch(name):
+            variant = cls(int(match[1]), int(match[3]), noise=match[2] == "N")
+        elif match := _NUMERIC.fullmatch(name):
+            variant = cls(placebo=int(match[1]))
         if str(variant) != name:  # also 'L005H03', which would be a second name of 'L05H03'
             raise ConfigError(
-                f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03'"
+                f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
+                f"or a placebo as in 'L05N03' or 'placebo01'"
             )
         return variant
 
     @property
+    def kind(self) -> Kind:
+        """What sets the variant apart from the base model."""
+        if self.layer is not None:
+            return "noise" if self.noise else "head"
+        return "numeric" if self.placebo else "base"
+
+    @property
     def is_base(self) -> bool:
-        """Whether nothing is pruned."""
-        return self.layer is None
+        """Whether this is the base model itself; a placebo is not."""
+        return self == BASE
 
     def __str__(self) -> str:
-        return "base" if self.layer is None else f"L{self.layer:02d}H{self.head:02d}"
+        if self.layer is not None:
+            return f"L{self.layer:02d}{'N' if self.noise else 'H'}{self.head:02d}"
+        return f"placebo{self.placebo:02d}" if self.placebo else "base"
 
     def __lt__(self, other: "Variant") -> bool:
         return self._order() < other._order()
 
-    def _order(self) -> tuple[int, int]:
-        if self.layer is None or self.head is None:
-            return (-1, -1)
-        return (self.layer, self.head)
+    def _order(self) -> tuple[int, int, int]:
+        return (_ORDER[self.kind], self.layer or 0, self.head or self.placebo)
 
 
 BASE = Variant()
@@ -73,3 +106,13 @@ def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
     """Return one variant for each distinct (layer, query head), sorted."""
     query_heads = set(query_heads)
     return sorted(Variant(layer, head) for layer in set(layers) for head in query_heads)
+
+
+def matched_noise(pruned: Iterable[Variant]) -> list[Variant]:
+    """Return the noise placebo of each pruned head, sorted."""
+    return sorted(Variant(each.layer, each.head, noise=True) for each in set(pruned))
+
+
+def numeric(count: int) -> list[Variant]:
+    """Return numeric placebos, numbered from 1."""
+    return [Variant(placebo=number) for number in range(1, count + 1)]

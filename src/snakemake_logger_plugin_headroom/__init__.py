@@ -8,15 +8,14 @@ of its own work. A dry run is printed as usual.
 import logging
 import sys
 import time
-from collections import deque
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from snakemake_logger_plugin_headroom.pace import Pace
+
 SECONDS_BETWEEN_LINES = 5
-RECENT_JOBS = 20
-"""Time left is judged by the pace of this many jobs: the first ones are not like the last ones."""
 
 _CHATTER = (
     "Assuming unrestricted",
@@ -44,7 +43,7 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         self._start = time.monotonic()
         self._printed = self._start
-        self._finished: deque[float] = deque([self._start], maxlen=RECENT_JOBS + 1)
+        self._pace = Pace({})
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record of Snakemake, or what is worth saying of it."""
@@ -60,6 +59,10 @@ class LogHandler(LogHandlerBase):
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
                 return self._jobs(getattr(record, "stats", {}))
+            case LogEvent.JOB_INFO:
+                self._pace.start(record.jobid, record.rule_name, time.monotonic())  # type: ignore[attr-defined]
+            case LogEvent.JOB_FINISHED:
+                self._pace.finish(record.job_id, time.monotonic())  # type: ignore[attr-defined]
             case LogEvent.PROGRESS:
                 return self._progress(record.done, record.total)  # type: ignore[attr-defined]
             case None | LogEvent.ERROR | LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
@@ -69,19 +72,19 @@ class LogHandler(LogHandlerBase):
 
     def _jobs(self, stats: dict[str, Any]) -> str:
         counts = {rule: count for rule, count in stats.items() if rule not in ("total", "all")}
+        self._pace = Pace(counts)
         return f"{sum(counts.values())} jobs: " + ", ".join(
             f"{n} {rule}" for rule, n in counts.items()
         )
 
     def _progress(self, done: int, total: int) -> str | None:
         now = time.monotonic()
-        self._finished.append(now)
         if done < total and now - self._printed < SECONDS_BETWEEN_LINES:
             return None
         self._printed = now
-        pace = (now - self._finished[0]) / (len(self._finished) - 1)
         line = f"{done} of {total} jobs done after {_clock(now - self._start)}"
-        return line if done == total else f"{line}, about {_clock(pace * (total - done))} left"
+        left = self._pace.left()
+        return line if done == total or left is None else f"{line}, about {_clock(left)} left"
 
 
 def _clock(seconds: float) -> str:

@@ -200,9 +200,9 @@ def test_a_missing_file_a_folder_and_another_format_are_refused(tmp_path):
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(BenchmarkError, match=r"folder\.jsonl cannot be read \(Is a directory\)"):
         read_source(math500(tmp_path / "folder.jsonl"))
-    (tmp_path / "questions.csv").write_text("problem,answer\n")
-    with pytest.raises(BenchmarkError, match=r"neither \.jsonl nor \.jsonl\.gz"):
-        read_source(math500(tmp_path / "questions.csv"))
+    (tmp_path / "questions.xlsx").write_bytes(b"PK")
+    with pytest.raises(BenchmarkError, match=r"questions\.xlsx is neither \.jsonl nor \.csv"):
+        read_source(math500(tmp_path / "questions.xlsx"))
 
 
 def test_a_file_that_is_not_the_stated_revision_is_refused(tmp_path):

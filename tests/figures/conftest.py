@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config
         job.draw_levels(config)
         job.draw_heatmap(config, "demo", 5)
         job.draw_curves(config, "math")
-        job.write_tables(config, "demo")
+        job.write_tables(config, "demo", PUBLISHED)
         job.write_comparison(config, "prompts")
         job.write_controls(config, "demo")
         job.draw_forest(config, "demo")

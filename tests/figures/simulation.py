@@ -52,7 +52,14 @@ DEMO: dict[str, Any] = {
         "T0.6": {"temperature": 0.6, "samples": 16},
     },
     "embedders": {"mean": {"model": "reasoner"}},
-    "sweeps": {"demo": {"model": "reasoner", "questions": "math_test", "layers": [0, 2, 5]}},
+    "sweeps": {
+        "demo": {
+            "model": "reasoner",
+            "questions": "math_test",
+            "layers": [0, 2, 5],
+            "placebos": "both",
+        }
+    },
     "selectors": {
         "math": {
             "model": "reasoner",

@@ -5,17 +5,21 @@ import simulation
 from scipy import stats
 
 from headroom.figures.controls import ALL, HARMLESS, controls, helping, hurting
+from headroom.figures.placebos import placebo_sentences, placebo_table, placebo_text
 from headroom.figures.verdict import failures, gains_table, verdict
 from headroom.tables import ANSWERS, write_table
-from headroom.variants import BASE, heads
+from headroom.variants import BASE, heads, matched_noise, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]
-NAMES = [str(variant) for variant in VARIANTS]
+PLACEBOS = [*matched_noise(VARIANTS[1:]), *numeric(3)]
+NAMES = [str(variant) for variant in [*VARIANTS, *PLACEBOS]]
 
 
 def graded(z):
     table = z.melt(id_vars=["question_id"], value_vars=NAMES, var_name="variant")
-    table = table.assign(answer="7", tokens=90, stop_reason="eos", margin=0.25)
+    table = table.rename(columns={"value": "correct"}).assign(
+        answer="7", tokens=90, stop_reason="eos", margin=0.25
+    )
     ruined = table["variant"] == "L04H02"
     table.loc[ruined, "answer"] = None
     table.loc[ruined & (table.index % 4 == 0), "stop_reason"] = "length"
@@ -29,12 +33,14 @@ def z():
     helped = np.random.default_rng(8).random(153) < 0.4
     table["L03H04"] = np.where(helped, 1, table["base"]).astype("int8")
     table["L04H02"] = np.int8(0)
+    for placebo in numeric(3):
+        table[str(placebo)] = table["base"]
     return table
 
 
 @pytest.fixture(scope="module")
 def found(z):
-    return controls(z, graded(z), VARIANTS, noise=1e-3, seed=0)
+    return controls(z, graded(z), VARIANTS, PLACEBOS, noise=1e-3, seed=0)
 
 
 def test_there_is_a_row_for_each_layer_and_group(found):
@@ -91,17 +97,80 @@ def test_ruinous_heads_do_not_pass_for_variance_of_the_others(found):
 
 def test_verdict_names_what_is_shown_and_what_is_not(found):
     said = verdict(found.gains, found.heads, found.spread)
-    assert "Layer 3" in said[2]
-    assert said[2].split(": ", 2)[2].startswith("a gain")
-    assert "no gain is shown" in said[1]
-    assert "1 can be shown to help" in said[4]
-    assert len(said) == 7
+    assert "as many placebos" in said[1]
+    assert "Layer 3" in said[3]
+    assert said[3].split(": ", 2)[2].startswith("a gain")
+    assert "no gain is shown" in said[2]
+    assert "1 can be shown to help" in said[5]
+    assert len(said) == 8
 
 
 def test_groups_too_small_to_split_have_no_held_out_gain(z):
     few = z.head(20)
-    found = controls(few, graded(few), VARIANTS, noise=1e-3, seed=0)
+    found = controls(few, graded(few), VARIANTS, [], noise=1e-3, seed=0)
     small = found.gains[found.gains["n"] < 4]
     assert len(small)
     assert small["held_out"].isna().all()
+    assert found.gains[["placebo", "placebo_p", "placebo_q"]].isna().all(axis=None)
+    assert "placebos" not in " ".join(verdict(found.gains, found.heads, found.spread))
     assert "–" in gains_table(found.gains, "few")["md"]
+
+
+def test_placebos_are_not_taken_for_heads(found):
+    assert found.heads["variant"].tolist() == NAMES[:16]
+    assert set(found.gains["heads"]) == {5}
+    assert found.spread.set_index("of").loc[ALL, "heads"] == 15
+
+
+def test_the_best_head_is_held_against_the_placebos_of_its_layer(found, z):
+    gains = found.gains.set_index(["group", "layer"])
+    part = z[z["subject"] == "Geometry"]
+    noise = [part[f"L03N0{head}"].mean() - part["base"].mean() for head in range(5)]
+    assert gains.loc[("Geometry", 3), "placebo"] == pytest.approx(max(noise))
+    of_heads = [part[f"L03H0{head}"].mean() - part["base"].mean() for head in range(5)]
+    assert gains.loc[("Geometry", 3), "median"] == pytest.approx(sorted(of_heads)[2])
+    overall = found.gains[found.gains["by"] == "overall"].set_index("layer")
+    assert overall.loc[3, "placebo_q"] < 0.01
+    assert overall.loc[1, "placebo_q"] > 0.05
+
+
+def write_tokens(folder, changed):
+    """Write two answers of each variant; those named answer the second with another token."""
+    files = {}
+    for name in NAMES:
+        files[name] = folder / f"{name}.parquet"
+        table = pd.DataFrame({"question_id": ["a", "b"], "sample": 0, "text": "x", "margin": 0.1})
+        table["token_ids"] = [[1, 2, 3], [1, 9] if name in changed else [1]]
+        write_table(files[name], table.assign(stop_reason="eos"), ANSWERS)
+    return files
+
+
+def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
+    answers = graded(z).assign(group=lambda table: 1 - table["correct"])
+    answers = answers[answers["question_id"].isin(z["question_id"][:40])]
+    files = write_tokens(tmp_path, {"L01N00", "L01N03", "L03H02", "placebo02"})
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], files)
+    assert list(table["kind"]) == ["head"] * 3 + ["noise"] * 3 + ["numeric"]
+    assert list(table["answers"]) == [200] * 6 + [120]
+    assert list(table["changed"]) == pytest.approx([0, 0.1, 0, 0.2, 0, 0, 1 / 6])
+    part = z[:40]
+    turned = [(part[f"L03N0{head}"] != part["base"]).mean() for head in range(5)]
+    assert table.loc[4, "outcome"] == table.loc[4, "final"] == pytest.approx(np.mean(turned))
+    assert table.loc[6, ["final", "outcome", "gain", "best"]].eq(0).all()
+    heads_say, numeric_say = placebo_sentences(table, "bfloat16")
+    assert "changes 6.7% of all answers" in heads_say
+    assert "pruning a head changes 3.3%" in heads_say
+    assert "changes 20 of 120 answers; in bfloat16 some are expected to" in numeric_say
+    text = placebo_text(table, "math", "float32")
+    assert text["md"].startswith("Noise as strong as a head")
+    assert "none is expected to" in text["md"]
+    assert "| numerics | all | 3 | 120 | 16.7 | 0.0 | 0.0 | 0.0 | 0.0 |" in text["md"]
+
+
+def test_what_the_store_no_longer_holds_is_left_out(z, tmp_path):
+    answers = graded(z).assign(group=0)
+    gone = dict.fromkeys(NAMES, tmp_path / "gone.parquet")
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone)
+    assert table["changed"].isna().all()
+    assert "changes none of 459 answers" in placebo_sentences(table, "float32")[1]
+    assert placebo_sentences(table[table["kind"] == "head"], "float32") == []

@@ -5,10 +5,10 @@ import pytest
 import simulation
 
 from headroom.errors import TableError
-from headroom.figures.gains import cells, gains, pairs, read_cells
+from headroom.figures.gains import beside_placebos, cells, gains, pairs, read_cells
 from headroom.plan import pool
 from headroom.tables import ACCURACY, read_table, write_table
-from headroom.variants import BASE, heads
+from headroom.variants import BASE, heads, matched_noise, numeric
 
 VARIANTS = [BASE, *heads([1, 3], range(5))]
 
@@ -44,6 +44,22 @@ def test_best_and_median_gain_are_those_of_the_heads_of_one_layer(z):
     assert row["median_gain"] == pytest.approx(sorted(accuracy)[2])
     ties = [f"L03H0{head}" for head in range(5) if accuracy[head] == max(accuracy)]
     assert row["best_heads"].split() == ties
+
+
+def test_the_best_placebos_stand_beside_the_heads_of_their_layer():
+    placebos = [*matched_noise(VARIANTS[1:]), *numeric(2)]
+    names = [str(variant) for variant in [*VARIANTS, *placebos]]
+    z = simulation.simulated_z(61, names, np.random.default_rng(3))
+    gained = gains(cells(z, VARIANTS))
+    found = beside_placebos(gained, z, placebos)
+    row = found.set_index(["group", "layer"]).loc[("Geometry", 3)]
+    part = z[z["subject"] == "Geometry"]
+    accuracy = {name: part[name].mean() - part["base"].mean() for name in names}
+    assert row["noise_gain"] == pytest.approx(max(accuracy[f"L03N0{head}"] for head in range(5)))
+    assert row["numeric_gain"] == pytest.approx(max(accuracy["placebo01"], accuracy["placebo02"]))
+    without = beside_placebos(gained, z, [])
+    assert without[["noise_gain", "numeric_gain"]].isna().all(axis=None)
+    assert found[gained.columns].equals(gained)
 
 
 def test_questions_without_subject_count_overall_only(z):

@@ -1,15 +1,25 @@
-"""Masked heads equal zeroed weights, row by row, in prefill and in every decoding step."""
+"""Masked heads equal zeroed weights, row by row, in prefill and in every decoding step; noise
+placebos equal a hook of their own.
+"""
 
 import pytest
 import tiny_models
 import torch
+from noisy_hook import noisy
 from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.masks import HeadMasks, pruned, variant_masks, zero_head_weights
+from headroom.models.masks import (
+    HeadMasks,
+    RowMasks,
+    noise_direction,
+    pruned,
+    variant_masks,
+    zero_head_weights,
+)
 from headroom.variants import BASE, Variant
 
 BATCH, TOKENS, NEW_TOKENS = 5, 7, 3
@@ -171,8 +181,9 @@ def test_only_layers_that_a_row_prunes_get_a_mask(qwen2):
     _, geometry = qwen2
     masks = variant_masks(geometry, [Variant(2, 1), BASE, Variant(2, 5)])
     assert list(masks) == [2]
-    assert masks[2].tolist() == [[1, 0, 1, 1, 1, 1], [1] * QUERY_HEADS, [1, 1, 1, 1, 1, 0]]
-    assert variant_masks(geometry, [BASE, BASE]) == {}
+    assert masks[2].kept.tolist() == [[1, 0, 1, 1, 1, 1], [1] * QUERY_HEADS, [1, 1, 1, 1, 1, 0]]
+    assert masks[2].noise is None
+    assert variant_masks(geometry, [BASE, Variant(placebo=3)]) == {}
 
 
 def test_a_mask_for_another_batch_is_an_error(qwen2):
@@ -187,7 +198,7 @@ def test_a_mask_for_another_batch_is_an_error(qwen2):
 def test_a_mask_of_another_shape_is_an_error(qwen2):
     model, geometry = qwen2
     with pytest.raises(ValueError, match=r"mask of layer 1 has shape \(5, 2\), not \(batch, 6\)"):
-        HeadMasks(model, geometry).replace({1: torch.ones(BATCH, 2)})
+        HeadMasks(model, geometry).replace({1: RowMasks(torch.ones(BATCH, 2))})
 
 
 @pytest.mark.parametrize("prune", [pruned, zero_head_weights])
@@ -195,9 +206,71 @@ def test_a_mask_of_another_shape_is_an_error(qwen2):
     ("variant", "message"),
     [
         (Variant(4, 0), "layer 4 has no heads .* layers with heads are 0 to 3"),
+        (Variant(1, 6, noise=True), "head 6 is out of range in layer 1"),
         (Variant(1, 6), "head 6 is out of range in layer 1; query heads are 0 to 5"),
     ],
 )
 def test_a_head_out_of_range_is_refused(qwen2, prune, variant: Variant, message: str):
     with pytest.raises(ModelError, match=message), prune(*qwen2, variant):
         pass
+
+
+@pytest.mark.parametrize("architecture", DECODERS[:1] + ENCODERS[:1], ids=str)
+def test_each_row_of_noise_in_a_mixed_batch_equals_a_hook_of_its_own(architecture: Architecture):
+    model = tiny_models.build(architecture)
+    geometry = find_heads(model)
+    base = outputs(model)
+    variants = [
+        Variant(1, 4, noise=True),
+        Variant(1, 2),
+        Variant(2, 5, noise=True),
+        Variant(placebo=2),
+        Variant(1, 0, noise=True),
+    ]
+    with pruned(model, geometry, variants):
+        masked = outputs(model)
+    for row in (0, 2, 4):
+        with noisy(model, geometry, variants[row]):
+            expected = outputs(model)[row]
+        torch.testing.assert_close(masked[row], expected, atol=1e-5, rtol=1e-5)
+        assert (masked[row] - base[row]).abs().max() > 0.01
+    with pruned(model, geometry, Variant(1, 2)):
+        assert torch.equal(masked[1], outputs(model)[1])  # its neighbours' noise is not its own
+    assert torch.equal(masked[3], base[3])
+
+
+def test_noise_is_as_long_at_each_token_as_the_slice_of_its_head(qwen2):
+    model, geometry = qwen2
+    seen = []
+    projection = geometry.output_projection(model, 1)
+    with pruned(model, geometry, Variant(1, 3, noise=True)):
+        projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        outputs(model)
+    outputs(model)
+    with_noise, without = seen
+    slices = without[..., geometry.layer(1).columns(3)]
+    torch.testing.assert_close((with_noise - without).norm(dim=-1), slices.norm(dim=-1))
+
+
+def test_a_single_row_becomes_one_for_each_noise(qwen2):
+    model, geometry = qwen2
+    variants = [Variant(0, 3, noise=True), Variant(0, 1), Variant(0, 5, noise=True)]
+    ids = prompts()["input_ids"][:1]
+    with torch.no_grad(), pruned(model, geometry, variants):
+        alone = model(ids)[0]
+        repeated = model(ids.repeat(3, 1))[0]
+    torch.testing.assert_close(alone, repeated, atol=1e-5, rtol=1e-5)
+    assert (alone[0] - alone[2]).abs().max() > 0.01
+
+
+def test_directions_of_noise_are_unit_vectors_nearly_at_right_angles():
+    directions = torch.stack(
+        [
+            noise_direction(Variant(layer, head, noise=True), 4096)
+            for layer in (0, 3, 31)
+            for head in (0, 3, 31)
+        ]
+    )
+    products = directions @ directions.T
+    torch.testing.assert_close(products.diagonal(), torch.ones(9))
+    assert (products - torch.eye(9)).abs().max() < 0.08  # 5 standard deviations

@@ -4,6 +4,7 @@ import logging
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ MINIATURE = Reasoner(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("reasoner")
-    training.train_reasoner(output, MINIATURE, threads=1)
+    training.train_reasoner(output, MINIATURE, threads=3)
     return output
 
 
@@ -66,8 +67,8 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
 ) -> None:
     again, other = tmp_path / "again", tmp_path / "other"
     torch.manual_seed(99)  # no part of training may draw from the global generator
-    training.train_reasoner(again, MINIATURE, threads=1)
-    training.train_reasoner(other, MINIATURE.model_copy(update={"seed": 6}), threads=1)
+    training.train_reasoner(again, MINIATURE, threads=3)
+    training.train_reasoner(other, MINIATURE.model_copy(update={"seed": 6}), threads=3)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert files == {path.name: path.read_bytes() for path in again.iterdir()}
     assert files["model.safetensors"] != (other / "model.safetensors").read_bytes()
@@ -87,9 +88,10 @@ def test_the_loss_falls_and_progress_is_reported(
 
 
 def test_process_wide_settings_are_put_back(tmp_path: Path) -> None:
-    state = torch.get_rng_state()
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
     training.train_reasoner(tmp_path, MINIATURE.model_copy(update={"steps": 1}), threads=1)
     assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -117,7 +119,29 @@ def test_the_loss_equals_that_of_transformers(
     mask = ids != tokenizer.pad_token_id
     with torch.inference_mode():
         expected = model(input_ids=ids, attention_mask=mask, labels=unshifted).loss
-        assert training._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+        mean = training._loss(model, ids, labels) / (labels >= 0).sum()
+        assert mean.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_threads_share_the_work_and_the_gradients_of_their_parts_make_the_batch(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = list(generated.corpus(3 * 7, seed=13))
+    batches = list(training._batches(documents, tokenizer, MINIATURE))
+    rows = []
+    shares = training._gradients
+
+    def watched(model: Any, part: Any) -> Any:
+        rows.append(len(part[0]))
+        return shares(model, part)
+
+    monkeypatch.setattr(training, "_gradients", watched)
+    models = [AutoModelForCausalLM.from_pretrained(folder).double() for _ in range(2)]
+    training._fit(models[0], batches, workers=1)
+    training._fit(models[1], batches, workers=3)
+    assert sorted(rows) == 6 * [2] + 3 * [3] + 3 * [7]
+    for alone, shared in zip(*(model.parameters() for model in models), strict=True):
+        torch.testing.assert_close(shared, alone, rtol=1e-3, atol=1e-4)
 
 
 def test_digits_are_single_and_any_text_survives_the_tokenizer(

@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from headroom.sprint import methods
-from headroom.sprint.evaluation import Answers, Scores, curves, drawn, oracle, ordered, paired
+from headroom.sprint.evaluation import (
+    DIVERSITY,
+    Answers,
+    Scores,
+    curves,
+    diversity,
+    drawn,
+    oracle,
+    ordered,
+    paired,
+)
 from headroom.statistics.bootstrap import Bootstrap
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
@@ -87,6 +97,26 @@ def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None
     wanted = answers.correct[:, :2].any(axis=1).mean() - answers.correct[:, 4].mean()
     assert last["difference"] == pytest.approx(wanted)
     assert last["low"] <= wanted <= last["high"]
+
+
+def test_diversity_and_cost_are_means_with_their_intervals(answers: Answers) -> None:
+    scores = {
+        methods.ORACLE: oracle(answers, MAX_N),
+        methods.SPRINT: ordered(answers, MAX_N),
+        methods.RANDOM: drawn(answers, MAX_N),
+    }
+    table = diversity(scores, Bootstrap(QUESTIONS, 300, seed=0))
+    assert list(table.columns) == DIVERSITY
+    assert list(table["method"]) == [methods.SPRINT] * 2 + [methods.RANDOM] * 2  # no oracle
+    assert table["distinct_answers"].between(table["distinct_low"], table["distinct_high"]).all()
+    row = table.iloc[1]
+    first = answers.group[:, :2]
+    distinct = [len({label for label in row if label != -1}) for row in first]
+    assert row["distinct_answers"] == pytest.approx(np.mean(distinct))
+    agree = (first[:, 0] == first[:, 1]) & (first[:, 0] != -1)
+    assert row["agreement"] == pytest.approx(agree.mean())
+    assert row["longest"] == pytest.approx(answers.tokens[:, :2].max(axis=1).mean())
+    assert row["tokens"] == pytest.approx(answers.tokens[:, :2].sum(axis=1).mean())
 
 
 def test_sampling_methods_are_named_by_temperature_and_told_apart() -> None:

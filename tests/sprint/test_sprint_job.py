@@ -12,7 +12,7 @@ from headroom.config import Config, parse
 from headroom.errors import TableError
 from headroom.identity import key
 from headroom.record import record_path
-from headroom.sprint import job, methods, model
+from headroom.sprint import job, matching, methods, model
 from headroom.tables import (
     ACCURACY,
     CURVES,
@@ -29,6 +29,7 @@ VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in ra
 OUTPUTS = (
     *(paths.SELECTOR, paths.CHOICE, paths.RANKING),
     *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY),
+    *(paths.DIVERSITY, paths.EMBEDDING_VALUE),
 )
 
 
@@ -136,11 +137,11 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
 
 
 def output(template: str) -> Path:
-    return Path(template.format(run="simulated", selector="math"))
+    return Path(template.format(run="simulated", selector="math", suffix="csv"))
 
 
 def run(config: Config) -> None:
-    for step in (job.train, job.rank, job.evaluate):
+    for step in (job.train, job.rank, job.evaluate, job.weigh_embedding):
         step(config, "math")
 
 
@@ -185,6 +186,24 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     assert differences.loc[(methods.RANDOM, 4), "difference"] == pytest.approx(wanted, abs=1e-5)
 
 
+def test_the_embedding_matters_where_it_reveals_the_cluster(config: Config) -> None:
+    run(config)
+    table = pd.read_csv(output(paths.EMBEDDING_VALUE))
+    assert list(table.columns) == matching.COLUMNS
+    assert set(table["questions"]) == {"training, held out", "test"}
+    mean = table[(table["n"] == "mean") & (table["pool"] == matching.ALL)]
+    mean = mean.set_index(["questions", "against"])
+    for questions in ("training, held out", "test"):
+        assert mean.loc[(questions, matching.SHUFFLED), "p"] < 0.01
+        assert mean.loc[(questions, matching.SHUFFLED), "low"] > 0
+    curves = read_table(output(paths.CURVES), CURVES).set_index(["method", "n"])["pass_at_n"]
+    of_test = table[(table["questions"] == "test") & (table["pool"] == matching.ALL)]
+    of_test = of_test.set_index(["against", "n"])
+    for method, column in ((methods.SPRINT, "sprint"), (methods.COVER, "other")):
+        found = of_test.loc[(matching.COVER, "4"), column]
+        assert found == pytest.approx(curves[method, 4], abs=1e-5)
+
+
 def test_running_again_gives_the_same_bytes_and_every_file_has_a_record(config: Config) -> None:
     run(config)
     first = {template: output(template).read_bytes() for template in OUTPUTS}
@@ -193,7 +212,8 @@ def test_running_again_gives_the_same_bytes_and_every_file_has_a_record(config: 
         assert output(template).read_bytes() == first[template], template
         record = json.loads(record_path(output(template)).read_text())
         assert record["embedder"] == key(config, "embedders", "phi")
-    assert "selection_seconds" in json.loads(record_path(output(paths.RANKING)).read_text())
+    for template in (paths.RANKING, paths.DIVERSITY):
+        assert json.loads(record_path(output(template)).read_text())["selection_seconds"] > 0
 
 
 def test_curves_end_at_the_size_of_a_small_pool(config: Config) -> None:

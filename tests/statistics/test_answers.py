@@ -10,6 +10,8 @@ from headroom.statistics.answers import (
     agreement_ordered,
     distinct_drawn,
     distinct_ordered,
+    largest_drawn,
+    largest_ordered,
     majority_drawn,
     majority_ordered,
 )
@@ -113,3 +115,13 @@ def test_majority_of_many_drawn_heads_agrees_with_simulation() -> None:
     simulated = majority_ordered(group[0][order], correct[0][order], n)[:, -1]
     error = simulated.std() / draws**0.5
     assert abs(majority_drawn(group, correct, n)[0, -1] - simulated.mean()) < 4 * error
+
+
+def test_the_largest_value_is_that_of_every_draw_on_average() -> None:
+    value = np.random.default_rng(4).integers(3, 30, size=(QUESTIONS, ANSWERS))
+    drawn, first = largest_drawn(value, ANSWERS + 2), largest_ordered(value, ANSWERS + 2)
+    for n in range(1, ANSWERS + 1):
+        subsets = [value[:, list(chosen)].max(axis=1) for chosen in combinations(range(ANSWERS), n)]
+        np.testing.assert_allclose(drawn[:, n - 1], np.mean(subsets, axis=0))
+        np.testing.assert_array_equal(first[:, n - 1], value[:, :n].max(axis=1))
+    np.testing.assert_allclose(drawn[:, -1], value.max(axis=1))

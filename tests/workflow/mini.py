@@ -51,7 +51,15 @@ MINIATURE: dict[str, Any] = {
         },
     },
     "embedders": {"tiny": {"model": "tiny"}},
-    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 4]}},
+    "sweeps": {
+        "math": {
+            "model": "tiny",
+            "questions": "test",
+            "layers": [1],
+            "heads": [0, 4],
+            "placebos": "both",
+        }
+    },
     "selectors": {
         "math": {
             "model": "tiny",

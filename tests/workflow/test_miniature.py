@@ -50,6 +50,7 @@ def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
         "figures/pass_at_n_math.pdf",
         "sprint/math/selector.safetensors",
         "comparisons/math.csv",
+        "controls/math/placebos.md",
         "report.html",
         "config.json",
     ):
@@ -62,8 +63,19 @@ def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(
     (file,) = (finished[0] / "results/mini/accuracy").glob("*/greedy-*/test-*.parquet")
     matrix = pd.read_parquet(file)
     assert len(matrix) == 21
-    assert list(matrix.columns[3:]) == ["base", "L01H00", "L01H04"]
-    assert matrix[["base", "L01H00", "L01H04"]].isin([0, 1]).all(axis=None)
+    names = ["base", "L01H00", "L01H04", "L01N00", "L01N04", "placebo01", "placebo02"]
+    assert list(matrix.columns[3:]) == names
+    assert matrix[names].isin([0, 1]).all(axis=None)
+
+
+def test_the_base_model_decoded_in_other_batches_answers_alike(
+    finished: tuple[Path, str],
+) -> None:
+    table = pd.read_csv(finished[0] / "results/mini/controls/math/placebos.csv")
+    assert list(table["kind"]) == ["head", "noise", "numeric"]
+    assert list(table["answers"]) == [42, 42, 42]
+    assert table.loc[2, ["changed", "outcome", "best"]].eq(0).all()
+    assert table.loc[1, "changed"] > 0
 
 
 def test_run_names_its_report_at_the_end(finished: tuple[Path, str]) -> None:

@@ -4,6 +4,7 @@
 rule table:
     input:
         sweep_table,
+        published_heads,
     output:
         csv=of_run(paths.TABLE).replace("{suffix}", "csv"),
         tex=of_run(paths.TABLE).replace("{suffix}", "tex"),
@@ -17,8 +18,9 @@ rule table:
         log_of("table/{sweep}"),
     params:
         settings=sweep_settings,
+        folder=str(PUBLISHED),
     shell:
-        command("table", "sweep")
+        f"{command('table', 'sweep')} --published {{params.folder:q}}"
 
 
 rule violins:
@@ -96,6 +98,24 @@ rule curves:
         command("curves", "selector")
 
 
+rule selector_tables:
+    input:
+        [
+            of_run(template).replace("{suffix}", "csv")
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+        ],
+    output:
+        [
+            of_run(template).replace("{suffix}", suffix)
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+            for suffix in ("md", "tex")
+        ],
+    log:
+        log_of("selector_tables/{selector}"),
+    shell:
+        command("selector-tables", "selector")
+
+
 rule controls:
     input:
         sweep_table,
@@ -108,6 +128,9 @@ rule controls:
                 ("heads", "csv"),
                 ("spread", "csv"),
                 ("failures", "csv"),
+                ("placebos", "csv"),
+                ("placebos", "md"),
+                ("placebos", "tex"),
                 ("gains", "tex"),
             )
         ],
@@ -144,13 +167,10 @@ rule forest:
 
 rule audit:
     input:
+        published_heads,
         [
             str(PUBLISHED / name)
-            for name in (
-                published.HEAD_PRUNING,
-                published.COMPRESSION,
-                published.COMPRESSION_SIZES,
-            )
+            for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
         ],
     output:
         beside(paths.AUDIT),
@@ -168,7 +188,7 @@ rule audit:
     log:
         log_of("audit"),
     params:
-        folder=lambda wildcards, input: Path(input[0]).parent,
+        folder=str(PUBLISHED),
         seed=CONFIG.seed,
     shell:
         f"{command('audit')} --published {{params.folder:q}}"

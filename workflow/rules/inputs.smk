@@ -99,7 +99,22 @@ def evaluated(wildcards):
     }
 
 
+def weighed(wildcards):
+    chosen = selector(wildcards)
+    return {
+        "train": accuracy(chosen.model, chosen.decoding, chosen.train),
+        "test": accuracy(chosen.model, chosen.decoding, chosen.test),
+        "embeddings": embeddings(chosen.embedder, chosen.train),
+    }
+
+
 # figures.smk
+
+
+published_heads = [
+    str(PUBLISHED / name)
+    for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
+]
 
 
 def sweep_table(wildcards):
@@ -168,6 +183,10 @@ def reported(wildcards):
         results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
         files += [file.format(selector=name) for file in figures]
         files += [of_run(template).format(selector=name) for template in results]
+        files += [
+            of_run(template).format(selector=name, suffix="md")
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+        ]
     for name in CONFIG.comparisons:
         files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
     return files

@@ -43,6 +43,7 @@ rule evaluate:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
         sensitivity=of_run(paths.SENSITIVITY),
+        diversity=of_run(paths.DIVERSITY).replace("{suffix}", "csv"),
     log:
         log_of("evaluate/{selector}"),
     params:
@@ -50,3 +51,19 @@ rule evaluate:
         seed=CONFIG.seed,
     shell:
         command("evaluate", "selector")
+
+
+rule weigh_embedding:
+    input:
+        unpack(weighed),
+        selector=of_run(paths.SELECTOR),
+        ranking=of_run(paths.RANKING),
+    output:
+        of_run(paths.EMBEDDING_VALUE).replace("{suffix}", "csv"),
+    log:
+        log_of("weigh_embedding/{selector}"),
+    params:
+        settings=selector_settings,
+        seed=CONFIG.seed,
+    shell:
+        command("weigh-embedding", "selector")

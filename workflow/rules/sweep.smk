@@ -39,16 +39,16 @@ rule grade:
         command("grade", "model", "decoding", "questions")
 
 
-rule compare:
+rule compare_prompts:
     input:
         compared,
     output:
         of_run(paths.COMPARISON).replace("{suffix}", "csv"),
     log:
-        log_of("compare/{comparison}"),
+        log_of("compare_prompts/{comparison}"),
     params:
         settings=lambda wildcards: digest(
             CONFIG.comparisons[wildcards.comparison].model_dump(mode="json")
         ),
     shell:
-        command("compare", "comparison")
+        command("compare-prompts", "comparison")

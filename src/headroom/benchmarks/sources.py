@@ -5,13 +5,14 @@ names its line; the few rows that the published data are known to have without a
 twice, are left out with a warning.
 """
 
+import csv
 import gzip
 import hashlib
 import json
 import logging
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pandas as pd
 
 from headroom import tables
 from headroom.benchmarks.generated import generate
+from headroom.benchmarks.rows import Reader, converter, short
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
 
@@ -50,16 +52,6 @@ PINNED = {
 }
 """Where each benchmark is fetched from when the config names no file and no other revision."""
 
-_MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id")
-_GSM8K_KEYS = ("question", "answer")
-_NO_ANSWER = ("", "None")
-_WITHOUT_ANSWER = {
-    "train/algebra/24014.json",  # "\boxed 2" has no braces: PRM800K writes "None"
-    "train/algebra/25040.json",  # "\boxed 9" likewise
-    "train/number_theory/7115.json",  # the box is empty
-    "train/number_theory/7117.json",  # the box is empty
-}
-"""Rows of MATH that the published files leave without a gold answer."""
 _TWICE = {"test/precalculus/24307.json"}
 """MATH holds this problem twice, under two ids; PRM800K gave both rows one id."""
 
@@ -82,8 +74,17 @@ def read_source(questions: Questions) -> pd.DataFrame:
         return generate(questions.benchmark, questions.split, questions.n, questions.seed)  # type: ignore[arg-type]
     if questions.file is not None:
         file = Path(questions.file).expanduser()
-        return _table(questions, str(file), _file_rows(file, questions.revision))
-    return _table(questions, PINNED[questions.benchmark].path, _hub_rows(questions))
+        return _table(questions, str(file), file_rows(file, questions.revision))
+    hub = hub_dataset(questions)
+    return _table(questions, hub.path, hub_rows(hub, questions.split))
+
+
+def hub_dataset(questions: Questions) -> HubDataset:
+    """Return where on the hub a question set's split lies."""
+    if questions.dataset is not None:
+        return HubDataset(questions.dataset, questions.subset, questions.revision or "")
+    pinned = PINNED[questions.benchmark]
+    return replace(pinned, revision=questions.revision or pinned.revision)
 
 
 def check_file(questions: Questions) -> int:
@@ -108,28 +109,60 @@ def file_revision(file: Path) -> str:
         raise _unreadable(file, error) from None
 
 
-def _file_rows(file: Path, revision: str | None) -> Iterator[Row]:
-    """Yield the rows of a .jsonl or .jsonl.gz file; blank lines are passed over."""
-    if not file.name.endswith((".jsonl", ".jsonl.gz")):
-        raise BenchmarkError(f"{file} is neither .jsonl nor .jsonl.gz; convert it, or rename it")
+def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
+    """Yield the rows of a JSON Lines or CSV file, gzipped or not; blank lines are passed over.
+
+    Raises:
+        BenchmarkError: it is missing, damaged, of another kind, or not the revision asked for.
+    """
+    kind = Path(file.name.removesuffix(".gz")).suffix
+    if kind not in _READERS:
+        raise BenchmarkError(
+            f"{file} is neither .jsonl nor .csv, nor one of them with .gz; convert it, or rename it"
+        )
     found = file_revision(file)
     if revision not in (None, found):
         raise BenchmarkError(
             f"{file} has sha256 {found}, not the revision {revision} of the config; "
             f"restore the file, or remove `revision` from the config"
         )
-    number = 0
+    place = "its beginning"
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                if line.strip():
-                    yield f"line {number}", _parse(line, file, number)
+            for place, row in _READERS[kind](file, stream):
+                yield place, row
     except (EOFError, zlib.error) as error:
         raise BenchmarkError(
-            f"{file} is damaged or cut off after line {number} ({error}); copy it again"
+            f"{file} is damaged or cut off after {place} ({error}); copy it again"
         ) from None
     except OSError as error:
         raise _unreadable(file, error) from None
+
+
+def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield f"line {number}", _parse(line, file, number)
+
+
+def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
+    """Yield the rows below a header, each under its columns' names."""
+    text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
+    try:
+        for row in text:
+            if None in row or None in row.values():
+                raise BenchmarkError(
+                    f"{file} line {text.line_num} has more or fewer cells than the header; "
+                    f"put cells that hold commas or line breaks in double quotes"
+                )
+            yield f"line {text.line_num}", row
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise BenchmarkError(
+            f"{file} after line {text.line_num} is not CSV in UTF-8 ({error}); save it as such"
+        ) from None
+
+
+_READERS = {".jsonl": _json_rows, ".csv": _csv_rows}
 
 
 def _parse(line: bytes, file: Path, number: int) -> dict[str, Any]:
@@ -141,25 +174,28 @@ def _parse(line: bytes, file: Path, number: int) -> dict[str, Any]:
         ) from None
     if not isinstance(row, dict):
         raise BenchmarkError(
-            f"{file} line {number} is {_short(row)}, not an object; write one object a line"
+            f"{file} line {number} is {short(row)}, not an object; write one object a line"
         )
     return row
 
 
-def _hub_rows(questions: Questions) -> Iterator[Row]:
-    """Yield the rows of a split on the hub, or in the cache of an earlier fetch."""
+def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
+    """Yield the rows of a split on the hub, or in the cache of an earlier fetch.
+
+    Raises:
+        BenchmarkError: it cannot be fetched.
+    """
     from datasets import load_dataset  # slow to import
     from datasets.exceptions import DatasetsError
 
-    hub = PINNED[questions.benchmark]
-    revision = questions.revision or hub.revision
     try:
-        data = load_dataset(hub.path, hub.name, split=questions.split, revision=revision)
+        data = load_dataset(hub.path, hub.name, split=split, revision=hub.revision)
     except (OSError, ValueError, DatasetsError) as error:
         reason = " ".join(str(error).split())[:200]
         raise BenchmarkError(
-            f"{hub.path} (revision {revision}) cannot be fetched ({reason}); run `snakemake fetch` "
-            f"with this config where there is network, or name a `file` with the same columns"
+            f"{hub.path} (revision {hub.revision}) cannot be fetched ({reason}); run "
+            f"`snakemake fetch` with this config where there is network, or name a `file` with the "
+            f"same columns"
         ) from error
     for number, row in enumerate(data, start=1):
         yield f"row {number}", row
@@ -170,10 +206,9 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     kept: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     left_out: list[str] = []
+    convert = converter(questions)
     for index, (place, row) in enumerate(rows):
-        reader = _Reader(f"{origin} {place}", row)
-        convert = _gsm8k if questions.family == "gsm8k" else _math
-        question = convert(reader, questions, index)
+        question = convert(Reader(f"{origin} {place}", row), questions, index)
         if question is None:
             left_out.append(f"{row['unique_id']} (no gold answer)")
             continue
@@ -189,87 +224,10 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         kept[question_id] = question
         places[question_id] = place
     if not kept:
-        raise BenchmarkError(f"{origin} has no questions; write one JSON object a line")
+        raise BenchmarkError(f"{origin} has no questions; write one a line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
     return pd.DataFrame(list(kept.values()), columns=tables.QUESTIONS.names)
-
-
-class _Reader:
-    """Reads the columns of one row; its errors say where the row stands."""
-
-    def __init__(self, place: str, row: dict[str, Any]) -> None:
-        self.place = place
-        self.row = row
-
-    def require(self, keys: tuple[str, ...]) -> None:
-        missing = [key for key in keys if key not in self.row]
-        if missing:
-            raise BenchmarkError(
-                f"{self.place} has no {missing[0]!r} but {', '.join(self.row) or 'nothing'}; "
-                f"the columns of this benchmark are {', '.join(keys)}"
-            )
-
-    def text(self, key: str) -> str:
-        value = self.row[key]
-        if not isinstance(value, str) or not (value.strip() or key == "answer"):
-            raise self.error(key, "a text that is not empty")
-        return value
-
-    def level(self) -> int | None:
-        value = self.row["level"]
-        if value is not None and (type(value) is not int or not 1 <= value <= 5):
-            raise self.error("level", "a number from 1 to 5, or null")
-        return value
-
-    def error(self, key: str, allowed: str) -> BenchmarkError:
-        return BenchmarkError(
-            f"{self.place}: {key} is {_short(self.row[key])}, not {allowed}; correct the row"
-        )
-
-
-def _math(reader: _Reader, questions: Questions, index: int) -> dict[str, Any] | None:
-    """Convert a row of MATH; None for one that is known to have no gold answer."""
-    reader.require(_MATH_KEYS)
-    question_id, answer = reader.text("unique_id"), reader.text("answer")
-    if answer.strip() in _NO_ANSWER:
-        if question_id in _WITHOUT_ANSWER:
-            return None
-        raise reader.error("answer", "an answer")
-    return {
-        "question_id": question_id,
-        "split": questions.split,
-        "subject": reader.text("subject"),
-        "level": reader.level(),
-        "question": reader.text("problem"),
-        "answer": answer,
-        "solution": reader.row.get("solution"),
-        "source_row": index,
-    }
-
-
-def _gsm8k(reader: _Reader, questions: Questions, index: int) -> dict[str, Any]:
-    """Convert a row of GSM8K, whose gold answer is the number after ``####``."""
-    reader.require(_GSM8K_KEYS)
-    solution, mark, answer = reader.text("answer").rpartition("####")
-    answer = answer.strip().replace(",", "")
-    if not mark or not answer:
-        raise reader.error("answer", "a solution that ends with '#### ' and the final number")
-    return {
-        "question_id": f"gsm8k/{questions.split}/{index:05d}",
-        "split": questions.split,
-        "subject": None,
-        "level": None,
-        "question": reader.text("question"),
-        "answer": answer,
-        "solution": solution.strip(),
-        "source_row": index,
-    }
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _unreadable(file: Path, error: OSError) -> BenchmarkError:

@@ -3,7 +3,7 @@
 The description under each key is its documentation.
 """
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -14,8 +14,10 @@ Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
-Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k"]
+Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
+Grader = Literal["math", "numeric", "choice", "exact"]
 Preset = Literal["default", "authors"]
+Family = Literal["math", "gsm8k", "numeric", "choice", "exact"]
 
 _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
 
@@ -99,15 +101,39 @@ class Model(Section):
         return self
 
 
+class Columns(Section):
+    """Which columns of a custom benchmark hold what."""
+
+    question: str = "question"
+    """The question's text."""
+    answer: str = "answer"
+    """The gold answer: a text or a number."""
+    id: str | None = None
+    """Unlike for every question; by default the number of the row."""
+    subject: str | None = None
+    """What tables and figures are split by."""
+    level: str | None = None
+    """Difficulty, 1 to 5."""
+
+
 class Questions(Section):
     """A question set: questions of one benchmark's split."""
 
     benchmark: Benchmark
-    """Which benchmark; decides hub id, columns and grading family."""
-    split: Literal["train", "test"]
-    """Which split. math500 has only test, math_train only train."""
+    """Which benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
+    split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+    """train or test; custom: any name. math500 has only test, math_train only train."""
     file: str | None = None
-    """Local .jsonl or .jsonl.gz in the hub's own columns, instead of the hub."""
+    """Local .jsonl or .csv (or .gz of it) in the hub's own columns, instead of the hub."""
+    dataset: str | None = None
+    """custom: a dataset on the hub, by id; takes `revision`."""
+    subset: str | None = None
+    """custom: name of the dataset's config, where it has several."""
+    columns: Columns | None = None
+    """custom: names of the columns."""
+    grader: Grader | None = None
+    """custom: math (default) compares mathematical expressions, numeric numbers, choice letters,
+    exact texts."""
     revision: str | None = None
     """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
     n: Count | None = None
@@ -120,8 +146,10 @@ class Questions(Section):
     """Seed of the draw, and of generated benchmarks."""
 
     @property
-    def family(self) -> Literal["math", "gsm8k"]:
+    def family(self) -> Family:
         """Which prompt and grading rules apply."""
+        if self.grader is not None:
+            return self.grader
         return "gsm8k" if "gsm8k" in self.benchmark else "math"
 
     @property
@@ -129,8 +157,26 @@ class Questions(Section):
         """Whether the benchmark is made here, without download."""
         return self.benchmark.startswith("generated_")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("benchmark") == "custom":
+            return {"columns": {}, "grader": "math", **values}
+        return values
+
     @model_validator(mode="after")
     def _possible(self) -> "Questions":
+        if self.benchmark == "custom":
+            if (self.file is None) == (self.dataset is None):
+                raise ValueError("a custom benchmark has a `file` or a `dataset`, and not both")
+            if self.dataset is None and self.subset is not None:
+                raise ValueError("`subset` is a part of a `dataset`; a file has none")
+        else:
+            if self.split not in ("train", "test"):
+                raise ValueError(f"split {self.split!r}: {self.benchmark} has train and test")
+            for name in ("dataset", "subset", "columns", "grader"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"`{name}` belongs to benchmark: custom, not {self.benchmark}")
         only = {"math500": "test", "math_train": "train"}.get(self.benchmark)
         if only and self.split != only:
             raise ValueError(f"{self.benchmark} has only split {only!r}, not {self.split!r}")
@@ -188,6 +234,11 @@ class Sweep(Section):
     """Layers whose heads are pruned, from 0; or all."""
     heads: Layers = "all"
     """Query heads pruned in each layer, from 0; or all."""
+    placebos: Literal["none", "numeric", "noise", "both"] = "none"
+    """Variants that prune nothing, as many as heads in a layer: what the best head of a layer
+    gains is held against the best placebo. numeric: the base model decoded again in other batches,
+    without verification. noise: for each head a random direction of the norm that pruning the head
+    takes away, added at the same place; as many answers as the heads give. both: both."""
 
 
 class Embedder(Section):

@@ -1,4 +1,4 @@
-"""The SPRINT paper's Figure 2 from its own tables, beside what chance alone gives."""
+"""The SPRINT paper's Figure 2 from its own Tables 1-4 and Figure 5, beside what chance gives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,22 +37,20 @@ _LEGIBLE = 0.5  # share of a pair's heads that must be legible
 class Audit:
     """Published gains and what chance gives for them."""
 
-    pairs: pd.DataFrame  # one row a (model, subject, layer) pair
-    summary: pd.DataFrame  # one row a model
-    chance: dict[
-        str, Float[np.ndarray, "resamples pairs"]
-    ]  # best gains by model, resamples × pairs
+    pairs: pd.DataFrame  # one row an (exhibit, subject, layer) pair
+    summary: pd.DataFrame  # one row an exhibit: a table or figure of the paper, of one model
+    chance: dict[str, Float[np.ndarray, "resamples pairs"]]  # best gains by exhibit
 
 
 def audit(table: pd.DataFrame, seed: int) -> Audit:
-    """Hold the published gains of each model against chance.
+    """Hold the published gains of each table, and of Figure 5, against chance.
 
     Args:
         table: as `headroom.figures.published.head_pruning` returns it.
         seed: decides the simulation.
     """
     pairs, summary, chance = [], [], {}
-    for model, part in table.groupby("model", sort=False):
+    for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
         read, layers = _pairs(part)
         best, mean = gains_by_chance(
             read["n"].to_numpy(),
@@ -63,15 +61,16 @@ def audit(table: pd.DataFrame, seed: int) -> Audit:
             seed,
         )
         read = read.assign(
-            model=model,
+            exhibit=str(exhibit),
+            model=str(model),
             by_chance=best.mean(axis=0),
             quantile=np.quantile(best, 0.95, axis=0),
             over_mean_by_chance=(best - mean).mean(axis=0),
         )
         read["beyond"] = read["gain"] > read["quantile"] + 1e-9
         pairs.append(read)
-        chance[str(model)] = best
-        summary.append({"model": model, **_summary(read, best, mean, layers)})
+        chance[str(exhibit)] = best
+        summary.append({"exhibit": exhibit, "model": model, **_summary(read, best, mean, layers)})
     return Audit(pd.concat(pairs, ignore_index=True), pd.DataFrame(summary), chance)
 
 
@@ -143,6 +142,7 @@ def _summary(
 def audit_tables(found: Audit) -> dict[str, str]:
     """Return the audit's summary as text, by suffix: md, tex, csv."""
     header = (
+        "exhibit",
         "model",
         "pairs",
         "complete",
@@ -158,6 +158,7 @@ def audit_tables(found: Audit) -> dict[str, str]:
     )
     rows = [
         [
+            row.exhibit,
             row.model,
             str(row.pairs),
             str(row.complete),
@@ -169,7 +170,7 @@ def audit_tables(found: Audit) -> dict[str, str]:
             f"{points(row.mean_gain)} ({points(row.mean_low)} to {points(row.mean_high)})",
             str(row.hurt),
             percent(row.contested),
-            percent(row.common),
+            percent(row.common).replace("-", "−"),
         ]
         for row in rows_of(found.summary)
     ]
@@ -181,7 +182,7 @@ def audit_tables(found: Audit) -> dict[str, str]:
         "of questions that base and heads answer by a coin; repeats: share of the spread between "
         "heads that is alike from subject to subject. " + METHOD
     )
-    text = listing(header, rows, caption, texts=1)
+    text = listing(header, rows, caption, texts=2)
     csv = found.summary.to_csv(index=False, lineterminator="\n", float_format="%.6g")
     return {**text, "csv": csv}
 
@@ -197,10 +198,10 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
     axes = image.add_subplot()
     axes.axhline(0, color=colors.ink, linewidth=0.8, zorder=1)
     for position, row in enumerate(rows_of(found.summary)):
-        read = found.pairs[found.pairs["model"] == row.model]
+        read = found.pairs[found.pairs["exhibit"] == row.exhibit]
         values = 100 * read["gain"].to_numpy(float)
         _violin(axes, values, position - 0.2, colors.blue)
-        chance = 100 * found.chance[row.model].ravel()
+        chance = 100 * found.chance[row.exhibit].ravel()
         inner = chance[
             (chance >= np.quantile(chance, 0.01)) & (chance <= np.quantile(chance, 0.99))
         ]
@@ -223,7 +224,10 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
             mark_median(axes, x, 100 * value, colors)
     axes.set_xticks(
         range(len(found.summary)),
-        [f"{wrapped(row.model, 18)}\n{row.pairs} pairs" for row in rows_of(found.summary)],
+        [
+            f"{row.exhibit}\n{wrapped(row.model, 16)}\n{row.pairs} pairs"
+            for row in rows_of(found.summary)
+        ],
     )
     axes.set_xlim(-0.55, len(found.summary) - 0.3)
     axes.tick_params(axis="x", length=0)
@@ -235,14 +239,14 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
 
 
 def sentences(summary: pd.DataFrame) -> list[str]:
-    """Say for each model what its published tables show.
+    """Say for each table of the paper, and Figure 5, what it shows.
 
     Args:
         summary: that of an `Audit`, or its CSV file read again.
     """
     return [
-        f"{row.model}: {row.pairs} (subject, layer) pairs read, {row.complete} complete. The best "
-        f"head gains {points(row.gain)} points at the median; by chance alone "
+        f"{row.exhibit}, {row.model}: {row.pairs} (subject, layer) pairs read, {row.complete} "
+        f"complete. The best head gains {points(row.gain)} points at the median; by chance alone "
         f"{points(row.by_chance)} (95% interval {points(row.chance_low)} to "
         f"{points(row.chance_high)}). {row.beyond} of {row.pairs} pairs are beyond the 95% "
         f"quantile of chance, where {0.05 * row.pairs:.1f} would be by chance. The mean head is "
@@ -274,13 +278,15 @@ def _legend(image: Image, axes: Axes, colors: Theme) -> None:
 
 def _caption(found: Audit) -> str:
     read = "; ".join(
-        f"{row.model} {row.pairs} pairs ({row.complete} complete)" for row in rows_of(found.summary)
+        f"{row.exhibit} {row.pairs} pairs ({row.complete} complete)"
+        for row in rows_of(found.summary)
     )
     return (
-        "The SPRINT paper's Figure 2 from its own Tables 1-4: maximum over heads of accuracy minus "
-        "No Prune, for each (subject, layer) pair with at least half of its heads legible. Beside "
-        f"it the same maximum where pruning does nothing. Bars are medians over pairs; the "
-        "vertical line is the 95% interval of the median by chance, the grey violin holds the "
+        "The SPRINT paper's Figure 2 from its own Tables 1-4, and the same from its Figure 5: "
+        "maximum over heads of accuracy minus No Prune, for each (subject, layer) pair with at "
+        "least half of its heads legible. Beside it the same maximum where pruning does nothing. "
+        "Bars are medians over pairs; the vertical line is the 95% interval of the median by "
+        "chance, the grey violin holds the "
         f"inner 98% of chance. {METHOD} "
         f"Pairs read: {read}."
     )
@@ -288,8 +294,8 @@ def _caption(found: Audit) -> str:
 
 def _alt(found: Audit) -> str:
     parts = ". ".join(
-        f"{row.model}: published median {points(row.gain)}, by chance {points(row.by_chance)}, "
-        f"{row.beyond} of {row.pairs} pairs beyond the 95% quantile"
+        f"{row.exhibit}, {row.model}: published median {points(row.gain)}, by chance "
+        f"{points(row.by_chance)}, {row.beyond} of {row.pairs} pairs beyond the 95% quantile"
         for row in rows_of(found.summary)
     )
     return f"Violin plots of gains in percentage points, published beside chance alone. {parts}."

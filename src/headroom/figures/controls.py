@@ -14,6 +14,7 @@ import pandas as pd
 
 from headroom.figures.gains import groups_of
 from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
+from headroom.statistics.placebo import against_placebos
 from headroom.statistics.selection import best_gain, held_out_gain, surely_hurts
 from headroom.statistics.variance import head_variance
 from headroom.variants import BASE, Variant
@@ -31,9 +32,10 @@ NOISE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
 """Logit gaps that numerics can turn, by type: measured in float32 and bfloat16; float16 has a
 mantissa of three bits more than bfloat16."""
 
-GAINS = ["by", "group", "layer", "n", "heads", "gain", "by_chance", "by_chance_error", "p", "q"]
-GAINS += ["held_out", "low", "high", "curse"]
-"""Columns of the table of gains; fractions of the questions."""
+GAINS = ["by", "group", "layer", "n", "heads", "gain", "median", "by_chance", "by_chance_error"]
+GAINS += ["p", "q", "placebo", "placebo_p", "placebo_q", "held_out", "low", "high", "curse"]
+"""Columns of the table of gains, of the best head if not said otherwise; fractions of the
+questions. Placebos are noise, as many as heads; empty where the sweep has none."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
 HEADS += ["p", "q", "no_answer", "truncated", "fragile", "fragile_changed", "tokens"]
@@ -58,7 +60,12 @@ class Controls:
 
 
 def controls(
-    z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant], noise: float, seed: int
+    z: pd.DataFrame,
+    graded: pd.DataFrame,
+    variants: Sequence[Variant],
+    placebos: Sequence[Variant],
+    noise: float,
+    seed: int,
 ) -> Controls:
     """Compute the controls of a sweep.
 
@@ -66,16 +73,13 @@ def controls(
         z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
         graded: graded answers of the same questions and variants (`headroom.tables.GRADED`).
         variants: base first, then the pruned variants, sorted.
+        placebos: of these variants; only noise is held against heads.
         noise: logit gaps below this can turn with numerics.
         seed: decides sign patterns and splits.
     """
-    layers = {
-        layer: [str(variant) for variant in members]
-        for layer, members in groupby(variants[1:], key=lambda variant: variant.layer)
-        if layer is not None
-    }
+    layers, others = _by_layer(variants), _by_layer(placebos)
     return Controls(
-        gains=_gains(z, layers, seed),
+        gains=_gains(z, layers, others, seed),
         heads=_heads(z, graded, variants, noise),
         spread=_spread(z, layers),
     )
@@ -92,7 +96,18 @@ def helping(heads: pd.DataFrame) -> pd.DataFrame:
     return found.sort_values("gain", ascending=False, kind="stable")
 
 
-def _gains(z: pd.DataFrame, layers: Mapping[int, list[str]], seed: int) -> pd.DataFrame:
+def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
+    """Return the names of those variants that have a layer, by layer."""
+    return {
+        layer: [str(variant) for variant in members]
+        for layer, members in groupby(variants, key=lambda variant: variant.layer)
+        if layer is not None
+    }
+
+
+def _gains(
+    z: pd.DataFrame, layers: Mapping[int, list[str]], others: Mapping[int, list[str]], seed: int
+) -> pd.DataFrame:
     hurts = {layer: surely_hurts(_differences(z, names)) for layer, names in layers.items()}
     rows = []
     for by, group, part in groups_of(z):
@@ -107,18 +122,26 @@ def _gains(z: pd.DataFrame, layers: Mapping[int, list[str]], seed: int) -> pd.Da
                 "n": len(part),
                 "heads": len(names),
                 "gain": best.gain,
+                "median": float(np.median(differences.mean(axis=0))),
                 "by_chance": best.expected,
                 "by_chance_error": best.expected_error,
                 "p": best.p,
             }
+            if layer in others:
+                placebo = against_placebos(
+                    differences, _differences(part, others[layer]), RESAMPLES, seed
+                )
+                row |= {"placebo": placebo.gain, "placebo_p": placebo.p}
             if len(part) >= _FEWEST:
                 held_out = held_out_gain(differences, strata, SPLITS, seed)
                 row |= {"held_out": held_out.gain, "low": held_out.low, "high": held_out.high}
                 row["curse"] = held_out.curse
             rows.append(row)
-    table = pd.DataFrame(rows).reindex(columns=[name for name in GAINS if name != "q"])
-    q = table.groupby("by")["p"].transform(lambda p: false_discovery(p.to_numpy()))
-    return table.assign(q=q)[GAINS]
+    table = pd.DataFrame(rows).reindex(columns=GAINS)
+    for p, q in (("p", "q"), ("placebo_p", "placebo_q")):
+        tested = table[table[p].notna()]
+        table[q] = tested.groupby("by")[p].transform(lambda p: false_discovery(p.to_numpy()))
+    return table
 
 
 def _heads(

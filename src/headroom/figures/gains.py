@@ -7,12 +7,13 @@ all of them, a subject, or a MATH level.
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from headroom import paths
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.plan import find_batch, pool
+from headroom.plan import find_batch, placebos, pool
 from headroom.tables import ACCURACY, read_table
 from headroom.variants import BASE, Variant
 
@@ -28,7 +29,7 @@ def accuracy_path(config: Config, sweep: str) -> Path:
 
 
 def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
-    """Return the accuracy matrix of a sweep, and its variants, base first.
+    """Return the accuracy matrix of a sweep, and its variants, base first, without placebos.
 
     Raises:
         TableError: the accuracy matrix is missing, damaged, empty, or lacks a variant.
@@ -36,7 +37,8 @@ def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
     path = accuracy_path(config, sweep)
     z = read_table(path, ACCURACY, exact=False)
     variants = [BASE, *pool(config, config.sweeps[sweep])]
-    missing = [str(variant) for variant in variants if str(variant) not in z.columns]
+    wanted = [*variants, *placebos(config, config.sweeps[sweep])]
+    missing = [str(variant) for variant in wanted if str(variant) not in z.columns]
     if missing:
         raise TableError(f"{path}: variants {missing[:5]} are missing; remove the file and rerun")
     if z.empty:
@@ -108,6 +110,43 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def read_gained(config: Config, sweep: str) -> pd.DataFrame:
+    """Return the gains of a sweep's heads with those of its placebos beside them.
+
+    Raises:
+        TableError: as `read_z`.
+    """
+    z, variants = read_z(config, sweep)
+    return beside_placebos(gains(cells(z, variants)), z, placebos(config, config.sweeps[sweep]))
+
+
+def beside_placebos(
+    gained: pd.DataFrame, z: pd.DataFrame, others: Sequence[Variant]
+) -> pd.DataFrame:
+    """Add what the best placebos of each (group, layer) gain; NaN where there are none.
+
+    Args:
+        gained: as `gains` returns them.
+        z: accuracy matrix.
+        others: placebos.
+
+    Returns:
+        The same rows with ``noise_gain``, of the best noise placebo of the layer, and
+        ``numeric_gain``, of the best numeric one, which has no layer.
+    """
+    best: dict[tuple[str, str, int | None], float] = {}
+    layers = {variant.layer for variant in others}
+    for by, group, part in groups_of(z):
+        for layer in layers:
+            names = [str(variant) for variant in others if variant.layer == layer]
+            best[by, group, layer] = part[names].mean().max() - part[str(BASE)].mean()
+    keys = list(gained[["by", "group", "layer"]].itertuples(index=False, name=None))
+    return gained.assign(
+        noise_gain=[best.get(key, np.nan) for key in keys],
+        numeric_gain=[best.get((*key[:2], None), np.nan) for key in keys],
+    )
 
 
 def pairs(gained: pd.DataFrame) -> pd.DataFrame:

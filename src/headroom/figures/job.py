@@ -13,19 +13,28 @@ from headroom.config import Config
 from headroom.errors import ConfigError
 from headroom.figures.arithmetic import arithmetic, arithmetic_tables
 from headroom.figures.audit import audit, audit_figure, audit_tables
+from headroom.figures.beside import beside
 from headroom.figures.controls import NOISE, controls
 from headroom.figures.curves import PAIRED_COLUMNS, curves
 from headroom.figures.drawing import save, write_csv
 from headroom.figures.forest import forest
-from headroom.figures.gains import accuracy_path, gains, read_cells, read_z
+from headroom.figures.gains import accuracy_path, gains, read_cells, read_gained, read_z
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
-from headroom.figures.published import HEAD_PRUNING, head_pruning
+from headroom.figures.placebos import placebo_table, placebo_text
+from headroom.figures.published import FIGURE_5, HEAD_PRUNING, head_pruning
 from headroom.figures.report import render
-from headroom.figures.tables import comparison_tables, read_comparison, read_csv, tables
+from headroom.figures.selectors import (
+    diversity_text,
+    embedding_text,
+    read_diversity,
+    read_embedding,
+)
+from headroom.figures.sweep_tables import sweep_tables
+from headroom.figures.tables import comparison_tables, read_comparison, read_csv
 from headroom.figures.verdict import failures, gains_table, read_heads
 from headroom.figures.violins import violins
-from headroom.plan import find_batch
+from headroom.plan import find_batch, placebos
 from headroom.record import Stopwatch, write_record
 from headroom.tables import CURVES, GRADED, read_metadata, read_table, write_text
 
@@ -35,7 +44,7 @@ _LOG = logging.getLogger(__name__)
 def draw_violins(config: Config) -> None:
     """Draw the gains of all sweeps over (subject, layer) pairs."""
     stopwatch = Stopwatch()
-    gained = {sweep: gains(read_cells(config, sweep)) for sweep in config.sweeps}
+    gained = {sweep: read_gained(config, sweep) for sweep in config.sweeps}
     made = save(
         _template(paths.VIOLINS, run=config.run), partial(violins, gained), _sources(config)
     )
@@ -74,12 +83,20 @@ def draw_curves(config: Config, selector: str) -> None:
     _record(save(template, draw, sources), stopwatch, sources)
 
 
-def write_tables(config: Config, sweep: str) -> None:
-    """Write Pass@1 by subject × layer × head, and by level, as Markdown, LaTeX and CSV."""
+def write_tables(config: Config, sweep: str, published: Path) -> None:
+    """Write Pass@1 by subject × layer × head, and by level, as Markdown, LaTeX and CSV.
+
+    What the published tables, in the given folder, have of it stands beside.
+    """
     stopwatch = Stopwatch()
     template = _template(paths.TABLE, run=config.run, sweep=sweep)
+    cells = read_cells(config, sweep)
+    prompt = config.decodings[config.sweeps[sweep].decoding].prompt
+    how = f"Prompt: {prompt}; grading: {config.grading}."
     made = []
-    for suffix, text in tables(read_cells(config, sweep), sweep).items():
+    for suffix, text in sweep_tables(
+        cells, beside(config, sweep, cells, published), sweep, how
+    ).items():
         made.append(Path(template.format(suffix=suffix)))
         write_text(made[-1], text)
     _record(made, stopwatch, [accuracy_path(config, sweep)])
@@ -96,29 +113,52 @@ def write_comparison(config: Config, comparison: str) -> None:
     _record(made, stopwatch, [source])
 
 
+def write_selector_tables(config: Config, selector: str) -> None:
+    """Write as text whether a selector's embedding matters, and its diversity and cost."""
+    stopwatch = Stopwatch()
+    names = {"run": config.run, "selector": selector}
+    made, sources = [], []
+    for template, read, text in (
+        (paths.EMBEDDING_VALUE, read_embedding, embedding_text),
+        (paths.DIVERSITY, read_diversity, diversity_text),
+    ):
+        sources.append(Path(template.format(**names, suffix="csv")))
+        for suffix, written in text(read(sources[-1]), selector).items():
+            made.append(Path(template.format(**names, suffix=suffix)))
+            write_text(made[-1], written)
+    _record(made, stopwatch, sources)
+
+
 def write_controls(config: Config, sweep: str) -> None:
-    """Write the controls of a sweep: gains, heads, spread, and how the heads that hurt fail."""
+    """Write the controls of a sweep: gains, heads, placebos, spread, how heads that hurt fail."""
     stopwatch = Stopwatch()
     section = config.sweeps[sweep]
     batch = find_batch(config, section.model, section.decoding, section.questions)
     z, variants = read_z(config, sweep)
     source = Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
-    noise = NOISE[config.models[section.model].dtype]
-    found = controls(z, read_table(source, GRADED), variants, noise, config.seed)
+    dtype = config.models[section.model].dtype
+    graded, others = read_table(source, GRADED), placebos(config, section)
+    found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, batch.answers(config)), strict=True))
+    changes = placebo_table(graded, [*variants[1:], *others], answers)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
     made = []
     for table, data in (
         ("gains", found.gains),
         ("heads", found.heads),
         ("spread", found.spread),
+        ("placebos", changes),
         ("failures", failures(found.heads, answers)),
     ):
         made.append(Path(template.format(table=table, suffix="csv")))
         write_csv(made[-1], data)
-    for suffix, text in gains_table(found.gains, sweep).items():
-        made.append(Path(template.format(table="gains", suffix=suffix)))
-        write_text(made[-1], text)
+    for table, texts in (
+        ("placebos", placebo_text(changes, sweep, dtype)),
+        ("gains", gains_table(found.gains, sweep)),
+    ):
+        for suffix, text in texts.items():
+            made.append(Path(template.format(table=table, suffix=suffix)))
+            write_text(made[-1], text)
     _record(made, stopwatch, [accuracy_path(config, sweep), source])
 
 
@@ -136,7 +176,7 @@ def draw_audit(config: Config, published: Path) -> None:
     """Hold the published tables, in the given folder, against chance and arithmetic."""
     stopwatch = Stopwatch()
     found = audit(head_pruning(published), config.seed)
-    sources = [Path(published.name) / HEAD_PRUNING]
+    sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
     made = save(_template(paths.AUDIT, run=config.run), partial(audit_figure, found), sources)
     cuts = arithmetic(published)
     for paper, texts in (("sprint", audit_tables(found)), ("compression", arithmetic_tables(cuts))):

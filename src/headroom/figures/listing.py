@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 
+from headroom.figures.latex_table import NEEDS, latex_table
 from headroom.figures.text import latex, markdown
 
 
@@ -24,24 +25,19 @@ def listing(
     lines += [markdown_row([markdown(cell) for cell in row]) for row in rows]
     head, *body = (" & ".join(latex(cell) for cell in row) + r" \\" for row in [header, *rows])
     wide = len(header) > 10
-    environment = "sidewaystable" if wide else "table"
-    size = "scriptsize" if len(header) > 9 else "small"
-    page = [
-        rf"% needs \usepackage{{booktabs{',rotating' if wide else ''}}}",
-        rf"\begin{{{environment}}}",
-        rf"\centering\{size}",
-        rf"\setlength{{\tabcolsep}}{{{3 if wide else 5}pt}}",
-        rf"\caption{{{latex(caption)}}}",
-        rf"\begin{{tabular}}{{{'l' * texts}{'r' * numbers}}}",
-        r"\toprule",
-        head,
-        r"\midrule",
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}",
-        rf"\end{{{environment}}}",
-    ]
-    return {"md": "\n".join([*lines, "", markdown(caption)]) + "\n", "tex": "\n".join(page) + "\n"}
+    page = latex_table(
+        "l" * texts + "r" * numbers,
+        [head],
+        body,
+        latex(caption),
+        size="scriptsize" if len(header) > 9 else "small",
+        separation=3 if wide else 5,
+        wide=wide,
+    )
+    return {
+        "md": "\n".join([*lines, "", markdown(caption)]) + "\n",
+        "tex": "\n".join([NEEDS, *page]) + "\n",
+    }
 
 
 def markdown_row(cells: Sequence[str]) -> str:

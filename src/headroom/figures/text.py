@@ -28,6 +28,8 @@ _LATEX = {
     "−": r"\ensuremath{-}",
     "λ": r"\ensuremath{\lambda}",
     "×": r"\ensuremath{\times}",
+    "…": r"\ldots{}",
+    "–": "--",
 }
 
 
@@ -65,8 +67,13 @@ def points(fraction: float) -> str:
 
 
 def latex(text: str) -> str:
-    """Escape text for LaTeX. What pdfLaTeX cannot set is shown by its number, as in [U+6570]."""
-    return "".join(_latex_character(c) for c in plain(text))
+    """Escape text for LaTeX, `settable` text at that."""
+    return "".join(_LATEX.get(c, c) for c in settable(text))
+
+
+def settable(text: str) -> str:
+    """Show each character that pdfLaTeX cannot set by its number, as in [U+6570]."""
+    return "".join(c if _is_settable(c) else f"[U+{ord(c):04X}]" for c in plain(text))
 
 
 def markdown(text: str) -> str:
@@ -75,10 +82,6 @@ def markdown(text: str) -> str:
     return re.sub(r"([\\`*_\[\]#|~$!])", r"\\\1", text)
 
 
-def _latex_character(character: str) -> str:
-    if character in _LATEX:
-        return _LATEX[character]
-    accented = 0xC0 <= ord(character) <= 0xFF and unicodedata.decomposition(character)
-    if ord(character) < 0x7F or accented:
-        return character
-    return f"[U+{ord(character):04X}]"
+def _is_settable(character: str) -> bool:
+    accented = 0xC0 <= ord(character) <= 0xFF and bool(unicodedata.decomposition(character))
+    return character in _LATEX or ord(character) < 0x7F or accented

@@ -30,7 +30,9 @@ GAINS_CAPTION = (
     "The best head of each layer on each group of questions, in percentage points. By chance: its "
     "expected gain where pruning does nothing, from joint sign flips of all heads on a question; "
     "p: of the largest studentised gain over heads (10,000 flips, standard error at most .005); "
-    "q: after Benjamini and Hochberg over groups of a kind. Held out: chosen on one half of the "
+    "q: after Benjamini and Hochberg over groups of a kind. Placebo: the best of as many variants "
+    "with noise of a head's norm and no head pruned; its p and q: heads and placebos swapped "
+    "question by question (10,000 times). Held out: chosen on one half of the "
     "questions, measured on the other, over 100 stratified splits; curse: best head in sample "
     "minus held out."
 )
@@ -88,6 +90,15 @@ def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> l
             f"on average; chance alone gives {points(pairs['by_chance'].mean())}. {real or 'None'} "
             f"of these gains {'is' if real < 2 else 'are'} beyond chance (sign flips, q < {LEVEL})."
         )
+    against = (subjects if len(subjects) else overall).dropna(subset="placebo")
+    if len(against):
+        real = int((against["placebo_q"] < LEVEL).sum())
+        sentences.append(
+            f"The best of as many placebos, noise of a head's norm with no head pruned, gains "
+            f"{points(against['placebo'].mean())} points on average over {len(against)} {kind}; "
+            f"in {real or 'none'} of them the best head is beyond its placebos (swaps by question, "
+            f"q < {LEVEL})."
+        )
     held_out = overall.dropna(subset="held_out")
     for row in rows_of(held_out):
         shown = "no gain is shown"
@@ -137,17 +148,20 @@ def failures(heads: pd.DataFrame, answers: Mapping[str, Path]) -> pd.DataFrame:
 
 def gains_table(gains: pd.DataFrame, sweep: str) -> dict[str, str]:
     """Return the gains as text, by suffix: md, tex."""
-    header = ["questions", "layer", "n", "best head", "by chance", "p", "q", "held out"]
-    header += ["95% interval", "curse"]
+    header = ["questions", "layer", "n", "best head", "median head", "by chance", "p", "q"]
+    header += ["placebo", "p", "q", "held out", "95% interval", "curse"]
     rows = [
         [
             short(row.group, 24),
             str(row.layer),
             str(row.n),
             points(row.gain),
+            points(row.median),
             _or_dash(row.by_chance),
             f"{row.p:.3f}",
             f"{row.q:.3f}",
+            _or_dash(row.placebo),
+            *("–" if pd.isna(p) else f"{p:.3f}" for p in (row.placebo_p, row.placebo_q)),
             _or_dash(row.held_out),
             f"{_or_dash(row.low)} to {_or_dash(row.high)}",
             _or_dash(row.curse),

@@ -1,6 +1,8 @@
-"""Figure 2 of the SPRINT paper: what the best head's removal gains, beside the median head's."""
+"""Figure 2 of the SPRINT paper: what the best head's removal gains, beside the best placebo's and
+the median head's.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,26 +16,36 @@ from headroom.figures.gains import pairs
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
 from headroom.figures.text import short, signed, wrapped
 
+_SERIES = (
+    ("best_gain", "blue", "best head of a layer: a maximum, raised by selection"),
+    ("noise_gain", "purple", "best noise placebo: as many, as strong, no head pruned"),
+    ("median_gain", "muted", "median head of a layer: free of selection"),
+)
+"""Columns shown, with colour and label; those without numbers are left out."""
+
 _FEWEST = 5  # fewer pairs make no distribution: they are shown as dots only
 
 
 def violins(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
-    """Draw one pair of violins a sweep over all its (subject, layer) pairs.
+    """Draw the violins of each sweep side by side, over all its (subject, layer) pairs.
 
     Args:
-        gained: gains of each sweep, as `headroom.figures.gains.gains` returns them.
+        gained: gains of each sweep, as `headroom.figures.gains.read_gained` returns them.
         colors: the theme to draw in.
     """
     chosen = {sweep: pairs(table) for sweep, table in gained.items()}
     image = Image(figsize=(TWO_COLUMNS if len(chosen) > 2 else 1.4 * ONE_COLUMN, 3.3))
     axes = image.add_subplot()
     axes.axhline(0, color=colors.ink, linewidth=0.8, zorder=1)
-    hues = {"best_gain": colors.blue, "median_gain": colors.muted}
+    series = [one for one in _SERIES if any(_has(table, one[0]) for table in chosen.values())]
     for position, table in enumerate(chosen.values()):
-        for column, shift in (("best_gain", -0.2), ("median_gain", 0.2)):
+        here = [one for one in series if _has(table, one[0])]
+        step = 0.8 / len(here)
+        for place, (column, color, _) in enumerate(here):
             values = 100 * table[column].to_numpy(dtype=float)
-            _violin(axes, values, position + shift, hues[column], colors)
-    _label_series(image, axes, hues)
+            x = position + step * (place - (len(here) - 1) / 2)
+            _violin(axes, values, x, 0.9 * step, getattr(colors, color), colors)
+    _label_series(image, axes, [(label, getattr(colors, color)) for _, color, label in series])
     margin = 0.5 if len(chosen) > 1 else 0.9  # a single pair of violins stays slim
     axes.set_xlim(-margin, len(chosen) - 1 + margin + 0.1)
     axes.set_xticks(
@@ -61,9 +73,15 @@ def spread_out(values: np.ndarray, width: float) -> np.ndarray:
     return shifts
 
 
-def _violin(axes: Axes, values: np.ndarray, x: float, color: str, colors: Theme) -> None:
+def _has(table: pd.DataFrame, column: str) -> bool:
+    return column in table and bool(table[column].notna().any())
+
+
+def _violin(
+    axes: Axes, values: np.ndarray, x: float, width: float, color: str, colors: Theme
+) -> None:
     if len(values) >= _FEWEST and np.ptp(values) > 0:
-        bodies: Any = axes.violinplot(values, [x], widths=0.36, showextrema=False)["bodies"]
+        bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
     axes.scatter(x + spread_out(values, 0.1), values, s=6, color=color, alpha=0.8, linewidths=0)
     mark_median(axes, x, float(np.median(values)), colors)
@@ -85,49 +103,71 @@ def mark_median(axes: Axes, x: float, value: float, colors: Theme) -> None:
     )
 
 
-def _label_series(image: Image, axes: Axes, hues: Mapping[str, str]) -> None:
+def _label_series(image: Image, axes: Axes, labels: Sequence[tuple[str, str]]) -> None:
     handles = [
-        axes.scatter([], [], s=30, color=hues[column], alpha=0.8, linewidths=0, label=label)
-        for column, label in (
-            ("best_gain", "best head of a layer: a maximum, raised by selection"),
-            ("median_gain", "median head of a layer: free of selection"),
-        )
+        axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
+        for label, color in labels
     ]
     image.legend(handles=handles, loc="outside upper left", ncols=1)
 
 
 def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
-    parts = [
-        f"{short(sweep)}: {len(table)} pairs, {_heads(table)} heads a layer, median gain "
-        f"{_points(table['best_gain'])} (best head) and {_points(table['median_gain'])} "
-        "(median head)"
-        for sweep, table in chosen.items()
-    ]
+    parts = []
+    for sweep, table in chosen.items():
+        medians = [
+            f"{signed(100 * table[column].median())} ({name})" for column, name in _shown(table)
+        ]
+        part = f"{short(sweep)}: {len(table)} pairs, {_heads(table)} heads a layer, median gain "
+        parts.append(f"{part}{', '.join(medians)} points{_numeric(table)}")
+    noise = any(_has(table, "noise_gain") for table in chosen.values())
     return (
-        "Each dot is one (subject, layer) pair: accuracy with one head pruned minus accuracy of "
-        "the base model, on the same questions. The best head is the maximum over the heads of "
-        "the layer, which selection alone raises even if pruning does nothing; the median head "
-        "is free of that. Bars and numbers are medians over pairs; no interval and no test is "
-        f"shown. {'; '.join(parts)}."
+        "Each dot is one (subject, layer) pair: accuracy of a variant minus accuracy of the base "
+        "model, on the same questions. The best head is the maximum over the heads of the layer, "
+        "which selection alone raises even if pruning does nothing; "
+        + _NOISE
+        * noise
+        + "the median head is free of that. Bars and numbers are medians over pairs; no interval "
+        f"and no test is shown. {'; '.join(parts)}."
+    )
+
+
+_NOISE = (
+    "the best placebo is the maximum over as many variants in which no head is pruned, but noise "
+    "of a head's norm is added at the same place; "
+)
+
+
+def _numeric(table: pd.DataFrame) -> str:
+    """Say what numerics alone change."""
+    if not _has(table, "numeric_gain"):
+        return ""
+    low, high = table["numeric_gain"].min(), table["numeric_gain"].max()
+    if low == high == 0:
+        return "; the base model decoded again in other batches gains nothing in any pair"
+    return (
+        "; the best of as many base models decoded again in other batches gains "
+        f"{signed(100 * low)} to {signed(100 * high)}"
     )
 
 
 def _alt(chosen: Mapping[str, pd.DataFrame]) -> str:
     parts = [
-        f"{short(sweep)}: best head {_range(table['best_gain'])}, "
-        f"median head {_range(table['median_gain'])}"
+        f"{short(sweep)}: "
+        + ", ".join(f"{name} {_range(table[column])}" for column, name in _shown(table))
         for sweep, table in chosen.items()
     ]
     return f"Violin plot of gains in percentage points around a zero line. {'. '.join(parts)}."
 
 
+def _shown(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Return the columns that have numbers, and what they are called."""
+    names = {"best_gain": "best head", "noise_gain": "best placebo", "median_gain": "median head"}
+    return [(column, name) for column, name in names.items() if _has(table, column)]
+
+
 def _heads(table: pd.DataFrame) -> str:
     counts = sorted(set(table["heads"]))
     return " or ".join(str(count) for count in counts)
-
-
-def _points(gain: pd.Series) -> str:
-    return f"{signed(100 * gain.median())} points"
 
 
 def _range(gain: pd.Series) -> str:

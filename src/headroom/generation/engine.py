@@ -4,7 +4,8 @@ Rows of different variants share a batch: each carries its own head mask. A fini
 once, a waiting one takes its place (continuous batching). Requests with the same prompt and variant
 (the samples of a question) are prefilled once. In greedy decoding the base model answers first, and
 its answer is verified for every pruned variant instead of being decoded again (see `verify`);
-decoding goes on from the first token that differs. In fp32 tokens equal those of
+decoding goes on from the first token that differs. Numeric placebos are decoded from the prompt
+on, each by itself, in batches of its own (see `numerics`). In fp32 tokens equal those of
 `transformers.generate` with the head's weights zeroed; sampled tokens do not depend on the batch
 (see `sampling`).
 
@@ -46,6 +47,7 @@ from headroom.errors import ModelError
 from headroom.generation.batch import Batch
 from headroom.generation.forward import Forward
 from headroom.generation.linear import onednn_linear
+from headroom.generation.numerics import reordered, rows_together
 from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Drafted, Verified, Verifier
@@ -84,6 +86,8 @@ class Statistics:
 class _Plan:
     """What is left to do."""
 
+    batch_size: int
+    """Most rows decoded together."""
     groups: deque[list[Request]] = field(default_factory=deque)
     """To be decoded from the prompt on, prefilled together; longest prompts first."""
     drafted: deque[Drafted] = field(default_factory=deque)
@@ -136,6 +140,19 @@ class Engine:
             ModelError: a prompt that the model has no positions for, a head that it does not
                 have, or too little memory for a single row.
         """
+        parts: dict[int, list[Request]] = defaultdict(list)
+        for request in requests:
+            parts[request.variant.placebo].append(request)
+        for placebo in sorted(parts):
+            yield from self._run(parts[placebo], base_answers, placebo)
+
+    def _run(
+        self,
+        requests: Iterable[Request],
+        base_answers: Mapping[str, Sequence[int]],
+        placebo: int,
+    ) -> Iterator[Answer]:
+        """Answer the requests of one numeric placebo, or, for 0, those of no such placebo."""
         pending = Counter(requests)
         drafts: dict[Prompt, Sequence[int]] = {}
         for request in pending:
@@ -144,7 +161,8 @@ class Engine:
                 drafts[request.prompt] = base_answers[request.question_id]
         while pending:
             try:
-                for answer in self._answer(self._plan(pending.elements(), drafts), drafts):
+                plan = self._plan(pending.elements(), drafts, placebo)
+                for answer in self._answer(plan, drafts):
                     if answer.request in pending:
                         pending -= Counter([answer.request])
                         self.statistics.answers += 1
@@ -174,18 +192,21 @@ class Engine:
                 f"out, or use a model with more positions"
             )
 
-    def _plan(self, requests: Iterable[Request], drafts: Mapping[Prompt, Sequence[int]]) -> _Plan:
+    def _plan(
+        self, requests: Iterable[Request], drafts: Mapping[Prompt, Sequence[int]], placebo: int
+    ) -> _Plan:
         questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
             questions[request.prompt].setdefault(request.variant, []).append(request)
-        plan = _Plan()
+        size = self._batch_size
+        plan = _Plan(rows_together(size, placebo) if placebo else size)
         groups: list[list[Request]] = []
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
             base = variants.pop(BASE, [])
             pruned = [self._row(request) for group in variants.values() for request in group]
             if base:
                 groups.append(base)
-            if not self._decoding.greedy:
+            if placebo or not self._decoding.greedy:
                 groups += variants.values()
             elif not pruned:
                 continue
@@ -197,7 +218,9 @@ class Engine:
                 plan.waiting[prompt] = pruned
             else:
                 groups += variants.values()
-        size = self._batch_size
+        if placebo:
+            groups = reordered(groups, placebo)
+        size = plan.batch_size
         plan.groups = deque(g[i : i + size] for g in groups for i in range(0, len(g), size))
         return plan
 
@@ -206,7 +229,7 @@ class Engine:
         model = self._loaded.model
         with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = Forward(self._loaded, masks)
-            batch = Batch(forward, self._decoding, self._batch_size)
+            batch = Batch(forward, self._decoding, plan.batch_size)
             verifier = Verifier(forward, self._batch_size)
             verified = Verified()
             while True:

@@ -14,19 +14,14 @@ r"""From a question to the token ids of its prompt.
 """
 
 import hashlib
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from headroom.config import SYSTEM_PROMPT, Decoding
+from headroom.config import SYSTEM_PROMPT, Decoding, Family
 
-Family = Literal["math", "gsm8k"]
-
-_AUTHORS_SYSTEM: dict[Family, str] = {
-    "math": SYSTEM_PROMPT,
-    "gsm8k": "Solve the following question.",
-}
+_AUTHORS_GSM8K = "Solve the following question."
 _CHATML = (
     "<|im_start|>system\n{system}<|im_end|>\n\n"
     "<|im_start|>user\n{question}<|im_end|>\n"
@@ -47,7 +42,7 @@ def prompt_text(
     """Return the whole prompt, special tokens written out (BOS only where a template has one)."""
     if decoding.prompt == "default":
         return _own_prompt(tokenizer, question, decoding.system)
-    system = _AUTHORS_SYSTEM[family]
+    system = _AUTHORS_GSM8K if family == "gsm8k" else SYSTEM_PROMPT
     template = _authors_template(tokenizer)
     if template is None:
         return _own_prompt(tokenizer, question, system)

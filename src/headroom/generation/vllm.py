@@ -98,6 +98,8 @@ class VllmEngine:
     def _check(self, variant: Variant) -> None:
         if variant.layer is None or variant.head is None:
             return
+        if variant.noise:
+            raise ModelError(f"{variant}: noise is not served by vLLM; use the engine")
         if variant.layer not in self._layers or variant.head >= self._heads:
             raise ModelError(
                 f"{variant} is not in the model: layers with heads are {sorted(self._layers)}, "

@@ -4,18 +4,21 @@ Light enough for a job that only waits for an engine: no torch, no pandas.
 """
 
 import contextlib
+import io
+import json
 import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
+from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headroom import paths
-from headroom.config import Config, Decoding
+from headroom.config import Config, Decoding, Family
 from headroom.errors import TableError
 from headroom.generation import journal
 from headroom.identity import key, settings, split_key
@@ -35,7 +38,7 @@ class Unit:
     """Requests that an engine answers in one run."""
 
     decoding: Decoding
-    family: Literal["math", "gsm8k"]
+    family: Family
     batch_size: int
     questions: dict[str, str]
     """Texts by question id."""
@@ -156,7 +159,7 @@ class Work:
         rows = [kept[question, sample] for question in self.texts for sample in samples]
         output = self.output(variant)
         facts = {**self.keys, "variant": str(variant), "split": self.split}
-        write_table(output, pa.Table.from_pylist(rows, schema=ANSWERS), ANSWERS, facts)
+        write_table(output, _table(rows), ANSWERS, facts)
         facts |= engine | {
             "settings": {
                 "model": settings(self.config, "models", self.model),
@@ -236,3 +239,13 @@ def _link(file: Path, name: Path) -> None:
         os.link(file, temporary)
         temporary.replace(name)
     temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    """Make a table of answers; Arrow's reader of JSON does not import pandas, `from_pylist` does.
+
+    That import would take as long as everything else in a job whose answers are journaled.
+    """
+    lines = "\n".join(map(json.dumps, rows)).encode()
+    answers = ParseOptions(explicit_schema=ANSWERS, unexpected_field_behavior="ignore")
+    return read_json(io.BytesIO(lines), ReadOptions(block_size=len(lines)), answers)

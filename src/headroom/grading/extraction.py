@@ -22,7 +22,7 @@ def last_boxed(text: str) -> str | None:
     ``\boxed 9`` counts as ``\boxed{9}``. An empty box and a box that is never closed, as an
     answer cut short leaves it, hold no answer.
     """
-    box = _last(_BOX, text)
+    box = last_match(_BOX, text)
     if box is None:
         return None
     start = box.end()
@@ -50,13 +50,13 @@ def first_boxed(text: str) -> str | None:
 
 def last_number(text: str) -> str | None:
     """Return the last number of a text, without thousands commas."""
-    number = _last(_NUMBER, text)
+    number = last_match(_NUMBER, text)
     return None if number is None else number[0].replace(",", "")
 
 
 def stated_number(text: str) -> str | None:
     """Return the number after the last "The answer is: ", else the last number of the text."""
-    phrase = _last(_PHRASE, text)
+    phrase = last_match(_PHRASE, text)
     return last_number(text) if phrase is None else phrase[1].replace(",", "")
 
 
@@ -101,7 +101,8 @@ def rule(family: str, preset: str) -> Callable[[str], str | None]:
         raise GradingError(f"no extraction rule {family}/{preset}; choose one of {known}") from None
 
 
-def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match of a pattern in a text."""
     found = deque(pattern.finditer(text), maxlen=1)
     return found[0] if found else None
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.errors import TableError
-from headroom.grading.extraction import rule
+from headroom.grading.graders import find_grader
 from headroom.grading.judge import canonical, shortcut
 from headroom.grading.normalisation import hendrycks
 from headroom.grading.pool import Judgement, Pair, judge_pairs
@@ -37,7 +37,7 @@ def grade_answers(
     Args:
         questions: the question set, as `tables.QUESTIONS`.
         answers: for each variant its answers, as `tables.ANSWERS`.
-        family: ``math`` or ``gsm8k``, the rules of extraction.
+        family: ``math`` or ``gsm8k``, the rules of extraction; or a custom benchmark's grader.
         preset: ``default`` or ``authors``, the rules of extraction and judging.
         workers: how many processes judge.
 
@@ -48,19 +48,24 @@ def grade_answers(
         TableError: a variant's answers are not those of the question set.
         GradingError: family or preset is not known, or no worker can be started.
     """
-    find_answer = rule(family, preset)
+    grader = find_grader(family, preset)
     names = sorted(answers, key=Variant.parse)
     parts = [_ordered(name, answers[name], questions) for name in names]
     table = pd.concat(parts, ignore_index=True).assign(
         variant=np.repeat(names, [len(part) for part in parts])
     )
-    found = [find_answer(text) for text in table["text"]]
+    found = [grader.extract(text) for text in table["text"]]
     gold = dict(zip(questions["question_id"], map(canonical, questions["answer"]), strict=True))
     pairs = [
         None if answer is None else (canonical(answer), gold[question_id])
         for answer, question_id in zip(found, table["question_id"], strict=True)
     ]
-    judgements = judge_distinct({pair for pair in pairs if pair}, preset, workers)
+    distinct = {pair for pair in pairs if pair}
+    judgements = (
+        {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
+        if grader.equal
+        else judge_distinct(distinct, preset, workers)
+    )
     outcomes = [judgements[pair] if pair else _NO_ANSWER for pair in pairs]
     table = table.assign(
         answer=pd.Series(found, dtype="str"),

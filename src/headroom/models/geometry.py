@@ -14,13 +14,13 @@ import inspect
 import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache, PreTrainedModel
+from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
@@ -44,6 +44,13 @@ class AttentionLayer:
     kv_heads: int
     head_dim: int
     """Width of one head's output (that of its values; keys may be wider)."""
+    kept: tuple[int, ...] = ()
+    """If heads were removed: the numbers that the others had before, in order."""
+
+    @property
+    def original_heads(self) -> tuple[int, ...]:
+        """The numbers of the heads in the model before any was removed, in order."""
+        return self.kept or tuple(range(self.query_heads))
 
     @property
     def width(self) -> int:
@@ -120,25 +127,37 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
             f"{name} has no attention heads to prune; use a transformer with attention"
         )
 
+    kept = kept_heads(config)
     layer_names, calls, cache = _probe(model, config.num_hidden_layers)
     layers = []
     for index, layer_name in enumerate(layer_names):
+        heads = len(kept[index]) if index in kept else query_heads
         values = None
         if cache is not None:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
             if values is None:
                 continue  # no attention (hybrid models), or that of another layer's keys and values
         inside = [call for call in calls if call.name.startswith(f"{layer_name}.")]
-        layer = _attention_layer(index, inside, query_heads, values)
+        layer = _attention_layer(index, inside, heads, values)
         if layer is None:
             raise ModelError(
-                f"{name}: no output projection joins the {query_heads} heads of layer {index}; "
+                f"{name}: no output projection joins the {heads} heads of layer {index}; "
                 f"such an architecture cannot be pruned, use another model"
             )
-        layers.append(layer)
+        layers.append(replace(layer, kept=kept.get(index, ())))
     if not layers:
         raise ModelError(f"{name}: no layer with attention was found; use another model")
     return HeadGeometry(tuple(layers), keeps_cache=cache is not None)
+
+
+def kept_heads(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
+    """Return which heads the layers of a pruned model kept, by their numbers before.
+
+    Removal notes them in the model's config, as ``kept_heads``, by layer; layers that lost no head
+    are left out.
+    """
+    noted = getattr(config.get_text_config(), "kept_heads", None) or {}
+    return {int(layer): tuple(heads) for layer, heads in noted.items()}
 
 
 @dataclass(frozen=True)
@@ -219,7 +238,7 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
             if name.rpartition(".")[0] in lists:
                 hook = partial(lambda name, _, args, kwargs: enter(name, args, kwargs), name)
                 handle = module.register_forward_pre_hook(hook, with_kwargs=True)
-            elif _is_linear(module):
+            elif is_linear(module):
                 handle = module.register_forward_pre_hook(partial(record, name))
             else:
                 continue
@@ -266,7 +285,8 @@ def _noise(width: int) -> Tensor:
     return torch.stack([torch.stack([first, second]), torch.stack([other, second])])
 
 
-def _is_linear(module: nn.Module) -> bool:
+def is_linear(module: nn.Module) -> bool:
+    """Whether a module is a linear layer, of whatever kind."""
     return isinstance(module, Conv1D) or (
         hasattr(module, "in_features") and hasattr(module, "out_features")
     )

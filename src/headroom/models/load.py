@@ -1,10 +1,16 @@
-"""Loading a decoder with its tokenizer and head geometry, ready for batched generation."""
+"""Loading a decoder with its tokenizer and head geometry, ready for batched generation.
+
+And any other model, pruned or not, by itself.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+import transformers
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -15,8 +21,9 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 from transformers.utils import is_flash_attn_2_available
 
 from headroom.errors import ModelError
+from headroom.models.checkpoints import read_pretrained
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.source import fetch_model
+from headroom.models.source import fetch_model, read_config
 
 _DTYPES = {
     "float32": torch.float32,
@@ -70,7 +77,7 @@ def load_model(
     placement = check_device(device, dtype, attention)
     folder = fetch_model(source, revision)
     tokenizer = load_tokenizer(folder)
-    model = _load_weights(folder, _DTYPES[dtype], placement, attention)
+    model = _load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
     geometry = find_heads(model)
     if not geometry.keeps_cache:
         raise ModelError(
@@ -157,19 +164,55 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         ) from error
 
 
-def _load_weights(
-    folder: Path, dtype: torch.dtype, placement: str, attention: str
+def load_checkpoint(
+    source: str,
+    *,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str = "auto",
+    attention: str = "sdpa",
 ) -> PreTrainedModel:
+    """Load a model of any kind, pruned or not; never any code from there, and no pickles.
+
+    What plain `from_pretrained` loads is loaded alike. So are models whose layers kept different
+    numbers of attention heads, which it refuses.
+
+    Args:
+        source: a hub id or a local folder.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
+        dtype: float32, bfloat16 or float16; that of the files by default.
+        device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced.
+        attention: eager, sdpa or flash_attention_2.
+
+    Returns:
+        A model of the class that its config names, in evaluation mode.
+
+    Raises:
+        ModelError: files that are missing, unreadable or do not fit each other, a device, dtype
+            or attention that is not to be had here, or not enough memory.
+    """
+    placement = check_device(device, dtype or "float32", attention)
+    folder = fetch_model(source, revision)
+    names = read_config(folder).get("architectures") or [""]
+    kind = getattr(transformers, names[0], AutoModel)
+    if kind is not AutoModel and not issubclass(kind, PreTrainedModel):
+        raise ModelError(
+            f"{folder} says that it is a {names[0]}, which is no model; fetch it again"
+        )
+    return _load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
+
+
+def _load_weights(
+    kind: Any, folder: Path, dtype: torch.dtype | str, placement: str, attention: str
+) -> PreTrainedModel:
+    """Load a model with a class or auto class of transformers, and all of its weights."""
     try:
-        model, info = AutoModelForCausalLM.from_pretrained(
+        model, info = read_pretrained(
+            kind,
             folder,
             dtype=dtype,
             device_map=placement if placement == _BALANCED else {"": placement},
             attn_implementation=attention,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
         )
     except torch.OutOfMemoryError as error:
         raise ModelError(
@@ -178,14 +221,14 @@ def _load_weights(
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError) as error:
         raise ModelError(
-            f"the model in {folder} cannot be loaded as a decoder ({_first_line(error)}); "
-            f"use a causal language model that transformers knows"
+            f"the model in {folder} cannot be loaded as {kind.__name__} ({_first_line(error)}); "
+            f"use a model of that kind that transformers knows"
         ) from error
     if info["missing_keys"]:
         missing = sorted(info["missing_keys"])
         raise ModelError(
             f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}; "
-            f"fetch them again, or use a causal language model"
+            f"fetch them again, or use a model of the kind {kind.__name__}"
         )
     return model.eval()
 

@@ -4,14 +4,21 @@ Pruning head h of a layer zeroes its slice of the attention output before the ou
 (SPRINT, arXiv 2506.03978, section 3): the projection's input, viewed as (batch, tokens,
 query_heads, head_dim), is multiplied by a 0/1 mask over the heads. The mask has a row for each
 row of the batch, so that one model in memory serves many variants in one batch.
+
+A noise placebo goes the same way: at the same place a fixed random direction of unit length is
+added, at each token as long as the slice of the head that it stands for. So it moves the input of
+the output projection as far as pruning that head does, but nowhere in particular.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
+import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -19,15 +26,50 @@ from headroom.models.geometry import AttentionLayer, HeadGeometry
 from headroom.variants import Variant
 
 
+@dataclass(frozen=True)
+class Noise:
+    """What is added to the rows of a batch at the input of one layer's output projection."""
+
+    directions: Float[Tensor, "batch width"]
+    """Of unit length; zero for a row without noise. The width is query_heads * head_dim."""
+    heads: Int[Tensor, " batch"]
+    """Whose norm scales each row's direction; any head for a row without noise."""
+
+    def added_to(self, joined: Float[Tensor, "#batch tokens width"], head_dim: int) -> Tensor:
+        """Return `joined` with noise, one row for each direction; others keep their bits."""
+        norms = joined.unflatten(2, (-1, head_dim)).norm(dim=3, dtype=torch.float32)
+        rows = max(len(norms), len(self.heads))
+        chosen = self.heads[:, None, None].expand(rows, norms.shape[1], 1)
+        scale = norms.expand(rows, -1, -1).gather(2, chosen).to(joined.dtype)
+        return joined + scale * self.directions[:, None]
+
+
+@dataclass(frozen=True)
+class RowMasks:
+    """What the rows of a batch change in one layer."""
+
+    kept: Float[Tensor, "batch query_heads"]
+    """One keeps a head, zero prunes it."""
+    noise: Noise | None = None
+    """None where no row has noise, which costs nothing then."""
+
+    def on(self, like: Tensor) -> "RowMasks":
+        """Return the same on the device and of the type of a tensor."""
+        if self.kept.device == like.device and self.kept.dtype == like.dtype:
+            return self
+        noise = self.noise
+        if noise is not None:
+            noise = Noise(noise.directions.to(like), noise.heads.to(like.device))
+        return RowMasks(self.kept.to(like), noise)
+
+
 def variant_masks(
     geometry: HeadGeometry,
     variants: Sequence[Variant],
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
-) -> dict[int, Tensor]:
-    """Return the masks [batch, query_heads] of the layers that some row prunes, by layer index.
-
-    One keeps a head, zero prunes it.
+) -> dict[int, RowMasks]:
+    """Return what some row changes, by layer index; layers that none changes are left out.
 
     Args:
         geometry: the model's heads.
@@ -38,16 +80,43 @@ def variant_masks(
     Raises:
         ModelError: a variant's layer or head is out of range.
     """
-    masks: dict[int, Tensor] = {}
-    for row, variant in enumerate(variants):
+    for variant in set(variants):
         geometry.check(variant)
-        if variant.layer is None:
+    like = torch.empty(0, device=device, dtype=dtype)
+    changed = {variant.layer for variant in variants if variant.layer is not None}
+    return {
+        index: _row_masks(geometry.layer(index), variants).on(like) for index in sorted(changed)
+    }
+
+
+def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
+    kept = torch.ones(len(variants), layer.query_heads)
+    directions = torch.zeros(len(variants), layer.width)
+    heads = torch.zeros(len(variants), dtype=torch.long)
+    noisy = False
+    for row, variant in enumerate(variants):
+        if variant.layer != layer.index or variant.head is None:
             continue
-        if variant.layer not in masks:
-            shape = len(variants), geometry.layer(variant.layer).query_heads
-            masks[variant.layer] = torch.ones(shape, device=device, dtype=dtype)
-        masks[variant.layer][row, variant.head] = 0
-    return masks
+        if variant.noise:
+            noisy = True
+            directions[row] = noise_direction(variant, layer.width)
+            heads[row] = variant.head
+        else:
+            kept[row, variant.head] = 0
+    return RowMasks(kept, Noise(directions, heads) if noisy else None)
+
+
+@lru_cache(maxsize=4096)
+def noise_direction(variant: Variant, width: int) -> Float[Tensor, " width"]:
+    """Return the direction of a noise placebo: random, of unit length, fixed by layer and head.
+
+    Args:
+        variant: a noise placebo.
+        width: query_heads * head_dim of its layer.
+    """
+    draw = np.random.default_rng([variant.layer or 0, variant.head or 0])
+    direction = torch.from_numpy(draw.standard_normal(width))
+    return (direction / direction.norm()).float()
 
 
 class HeadMasks:
@@ -65,11 +134,11 @@ class HeadMasks:
     def __init__(self, model: nn.Module, geometry: HeadGeometry) -> None:
         self._model = model
         self._geometry = geometry
-        self._masks: dict[int, Tensor] = {}
+        self._masks: dict[int, RowMasks] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
-    def replace(self, masks: Mapping[int, Tensor]) -> None:
-        """Put other masks [batch, query_heads], by layer index, in the place of all present ones.
+    def replace(self, masks: Mapping[int, RowMasks]) -> None:
+        """Put other masks, by layer index, in the place of all present ones.
 
         Raises:
             ModelError: a layer has no attention.
@@ -77,9 +146,9 @@ class HeadMasks:
         """
         for index, mask in masks.items():
             query_heads = self._geometry.layer(index).query_heads
-            if mask.ndim != 2 or mask.shape[1] != query_heads:
+            if mask.kept.ndim != 2 or mask.kept.shape[1] != query_heads:
                 raise ValueError(
-                    f"mask of layer {index} has shape {tuple(mask.shape)}, "
+                    f"mask of layer {index} has shape {tuple(mask.kept.shape)}, "
                     f"not (batch, {query_heads})"
                 )
         self._masks = dict(masks)
@@ -103,14 +172,16 @@ class HeadMasks:
         if mask is None:
             return None
         joined, *rest = inputs
-        if mask.device != joined.device or mask.dtype != joined.dtype:
-            # Layers may lie on several devices: each mask moves once, not at every step.
-            mask = self._masks[layer.index] = mask.to(joined)
-        batch, tokens, _width = joined.shape
-        if batch != 1 and mask.shape[0] not in (1, batch):
-            raise ValueError(f"mask of layer {layer.index} has {mask.shape[0]} rows, not {batch}")
-        heads = joined.reshape(batch, tokens, layer.query_heads, layer.head_dim)
-        return ((heads * mask[:, None, :, None]).flatten(2), *rest)
+        # Layers may lie on several devices: each mask moves once, not at every step.
+        mask = self._masks[layer.index] = mask.on(joined)
+        batch, rows = len(joined), len(mask.kept)
+        if batch != 1 and rows not in (1, batch):
+            raise ValueError(f"mask of layer {layer.index} has {rows} rows, not {batch}")
+        heads = joined.unflatten(2, (layer.query_heads, layer.head_dim))
+        masked = (heads * mask.kept[:, None, :, None]).flatten(2)
+        if mask.noise is not None:
+            masked = mask.noise.added_to(masked, layer.head_dim)
+        return (masked, *rest)
 
 
 @contextmanager
@@ -140,13 +211,13 @@ def zero_head_weights(
     """Prune a head by zeroing the weights that read it, and put them back afterwards.
 
     The published way, and the reference that head masks are held against. It serves one variant
-    at a time.
+    at a time. A placebo prunes nothing.
 
     Raises:
         ModelError: the variant's layer or head is out of range.
     """
     geometry.check(variant)
-    if variant.layer is None or variant.head is None:
+    if variant.layer is None or variant.head is None or variant.noise:
         yield model
         return
     projection = geometry.output_projection(model, variant.layer)

@@ -25,9 +25,10 @@ _TOKENIZERS = (
     ("vocab.txt",),
 )
 """Each of these sets of files is a whole tokenizer."""
+_GENERATION = "generation_config.json"
 _SETTINGS = (
     _CONFIG,
-    "generation_config.json",
+    _GENERATION,
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
@@ -122,6 +123,13 @@ def weight_files(folder: Path) -> list[Path]:
         if not file.is_file():
             raise ModelError(f"{folder} lacks {file.name}, which {_INDEX} names; fetch it again")
     return files
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """Return the files of a model folder that make its tokenizer and chat template, sorted."""
+    settings = set(_SETTINGS) - {_CONFIG, _GENERATION}
+    names = settings.union(*_TOKENIZERS)
+    return [file for file in sorted(folder / name for name in names) if file.is_file()]
 
 
 def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:

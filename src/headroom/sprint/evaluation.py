@@ -16,9 +16,16 @@ from headroom.sprint import methods
 from headroom.statistics import answers as together
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
+from headroom.tables import CURVES
 
 PAIRED_N = (1, 2, 4, 8, 16)
 """Where SPRINT is compared with each other method, question by question."""
+
+DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
+DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest"]
+"""Columns of the table of diversity and cost at equal N, means over questions: distinct final
+answers by value and the share of pairs that agree, with 95% bootstrap intervals; generated tokens
+of all N answers and of the longest."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,8 @@ class Scores:
     distinct_answers: Float[np.ndarray, "questions max_n"]
     agreement: Float[np.ndarray, "questions max_n"]
     tokens: Float[np.ndarray, "questions max_n"]
+    longest: Float[np.ndarray, "questions max_n"]
+    """Tokens of the longest answer: the steps that N answers take side by side."""
 
 
 def ordered(answers: Answers, max_n: int) -> Scores:
@@ -61,6 +70,7 @@ def ordered(answers: Answers, max_n: int) -> Scores:
         distinct_answers=together.distinct_ordered(answers.group, max_n),
         agreement=together.agreement_ordered(answers.group, max_n),
         tokens=extend(answers.tokens.cumsum(axis=1).astype(float), max_n),
+        longest=together.largest_ordered(answers.tokens, max_n),
     )
 
 
@@ -73,6 +83,7 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         distinct_answers=together.distinct_drawn(answers.group, max_n),
         agreement=together.agreement_drawn(answers.group, max_n),
         tokens=extend(answers.tokens.mean(axis=1, keepdims=True) * count, max_n),
+        longest=together.largest_drawn(answers.tokens, max_n),
     )
 
 
@@ -83,7 +94,7 @@ def oracle(answers: Answers, max_n: int) -> Scores:
     """
     undefined = np.full((len(answers.correct), max_n), np.nan)
     solved = answers.correct.any(axis=1, keepdims=True).astype(float)
-    return Scores(extend(solved, max_n), undefined, undefined, undefined, undefined)
+    return Scores(extend(solved, max_n), *[undefined] * (len(fields(Scores)) - 1))
 
 
 def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
@@ -98,10 +109,34 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
     for method in methods.in_display_order(list(scores)):
         score = scores[method]
         low, high = bootstrap.interval(score.pass_at_n)
-        means = {field.name: getattr(score, field.name).mean(axis=0) for field in fields(score)}
+        names = [field.name for field in fields(score) if field.name in CURVES.names]
+        means = {name: getattr(score, name).mean(axis=0) for name in names}
         n = np.arange(1, len(low) + 1)
         parts.append(pd.DataFrame({"method": method, "n": n, "low": low, "high": high, **means}))
     return pd.concat(parts, ignore_index=True)
+
+
+def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Return how different a method's N answers are and what they cost: columns `DIVERSITY`.
+
+    The oracle, which has no answers of its own, is left out. Tokens of SPRINT do not count the
+    question, which is embedded once.
+    """
+    parts = []
+    for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
+        score = scores[method]
+        points = np.array([n for n in PAIRED_N if n <= score.tokens.shape[1]])
+        part = pd.DataFrame({"method": method, "n": points})
+        for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
+            values = getattr(score, name)[:, points - 1]
+            low, high = bootstrap.interval(values)
+            part[[name, f"{short}_low", f"{short}_high"]] = np.array(
+                [values.mean(axis=0), low, high]
+            ).T
+        for name in ("pass_at_n", "tokens", "longest"):
+            part[name] = getattr(score, name)[:, points - 1].mean(axis=0)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)[DIVERSITY]
 
 
 def paired(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The three steps of a head selector as jobs: train, rank, evaluate.
+"""The steps of a head selector as jobs: train, rank, evaluate, and whether the embedding matters.
 
 Each reads tables, calls the modules beside it, and writes its results and their records.
 """
@@ -9,16 +9,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 
 from headroom import paths
 from headroom.config import Config, Selector
 from headroom.errors import TableError
 from headroom.identity import key
 from headroom.plan import pool
-from headroom.record import Stopwatch, write_record
-from headroom.sprint import baselines, data, evaluation, methods, model, selection, training
+from headroom.record import Stopwatch, read_record, write_record
+from headroom.sprint import (
+    baselines,
+    data,
+    evaluation,
+    matching,
+    methods,
+    model,
+    selection,
+    training,
+    validation,
+)
 from headroom.sprint.evaluation import Scores, drawn, ordered
+from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.tables import CURVES, RANKING, read_metadata, write_table, write_text
 from headroom.variants import BASE
@@ -91,16 +102,15 @@ def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     Curves end at the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
-    `paths.PAIRED` and `paths.SENSITIVITY`.
+    `paths.PAIRED`, `paths.SENSITIVITY` and `paths.DIVERSITY`; the seconds that embedding and
+    selection took are in the record of the last.
     """
     stopwatch = Stopwatch()
     options = config.selectors[name]
     heads = _pool(config, options)
     max_n = min(options.max_n, len(heads))
     ranking = _of_run(paths.RANKING, config, name)
-    questions, ranked = data.read_ranking(ranking)
-    number = {head: index for index, head in enumerate(heads)}
-    nearest = np.array([[number[head] for head in row] for row in ranked])
+    questions, nearest = _nearest(ranking, heads)
 
     _, train_z = _training_z(config, options, heads)
     greedy = _answers(paths.GRADED, config, options, options.decoding, options.test)
@@ -133,6 +143,62 @@ def evaluate(config: Config, name: str) -> None:
     differences = evaluation.paired(scores, bootstrap)
     _write_csv(_of_run(paths.PAIRED, config, name), differences, stopwatch, facts)
     _write_csv(_of_run(paths.SENSITIVITY, config, name), sensitivity, stopwatch, facts)
+    diversity = evaluation.diversity(scores, bootstrap)
+    seconds = {
+        "selection_seconds": read_record(ranking).get("selection_seconds"),
+        "embedding_seconds": read_record(_embeddings(config, options, options.test)).get("seconds"),
+    }
+    path = Path(paths.DIVERSITY.format(run=config.run, selector=name, suffix="csv"))
+    _write_csv(path, diversity, stopwatch, facts | seconds)
+
+
+def weigh_embedding(config: Config, name: str) -> None:
+    """Ask whether the question embedding matters, on held-out training and on test questions.
+
+    For each split of the training questions the chosen setting is trained again without the
+    held-out part. The setting was chosen on these parts, which favours SPRINT there, a little.
+    Writes `paths.EMBEDDING_VALUE`.
+    """
+    stopwatch = Stopwatch()
+    options = config.selectors[name]
+    heads = _pool(config, options)
+    max_n = min(options.max_n, len(heads))
+    trained, facts = model.load(_of_run(paths.SELECTOR, config, name))
+    questions, z = _training_z(config, options, heads)
+    base = _training_z(config, options, [str(BASE)])[1][:, 0]
+    _, vectors = data.read_embeddings(_embeddings(config, options, options.train), questions)
+    embeddings, correct = torch.tensor(vectors), torch.tensor(z)
+
+    held_out = []
+    for split in validation.splits(len(z), options.validation, options.seeds):
+        fit = training.fit(
+            embeddings[split.fit], correct[split.fit], trained.setting, options, split.seed
+        )
+        order, _ = selection.rank(fit.selector, embeddings[split.held_out])
+        held_out.append(
+            Ranked(split.held_out, z[split.held_out], order, z[split.fit], base[split.fit])
+        )
+    ranking = _of_run(paths.RANKING, config, name)
+    asked, nearest = _nearest(ranking, heads)
+    greedy = _answers(paths.ACCURACY, config, options, options.decoding, options.test)
+    found, test = data.read_correct(greedy, heads)
+    place = {question: row for row, question in enumerate(found)}
+    test = test[[place[question] for question in asked]]
+    tested = [Ranked(np.arange(len(asked)), test, nearest, z, base)]
+    table = pd.concat(
+        matching.compare(parts, questions, max_n, options.bootstrap, config.seed)
+        for parts, questions in ((held_out, "training, held out"), (tested, "test"))
+    )
+    path = Path(paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="csv"))
+    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    _write_csv(path, table, stopwatch, facts)
+
+
+def _nearest(path: Path, heads: list[str]) -> tuple[list[str], Int[np.ndarray, "questions pool"]]:
+    """Return question ids of a ranking and, for each, numbers in the pool, nearest first."""
+    questions, ranked = data.read_ranking(path)
+    number = {head: index for index, head in enumerate(heads)}
+    return questions, np.array([[number[head] for head in row] for row in ranked])
 
 
 def _sampling(

@@ -100,6 +100,26 @@ def agreement_drawn(
     return share
 
 
+def largest_ordered(
+    value: Int[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the largest value, such as a length, of the first N answers."""
+    return extend(np.maximum.accumulate(value, axis=1).astype(float), max_n)
+
+
+def largest_drawn(
+    value: Int[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the expected largest value of N answers drawn without replacement.
+
+    Of sorted values v_1 ≤ ... ≤ v_n the first k alone are drawn with probability C(k, N) / C(n, N).
+    """
+    count = value.shape[1]
+    below = miss_probability(count - np.arange(1, count + 1), count, max_n)
+    steps = np.diff(below, axis=0, prepend=np.zeros((1, max_n)))
+    return np.sort(value, axis=1) @ steps
+
+
 def _same(
     group: Int[np.ndarray, "questions answers"],
 ) -> Bool[np.ndarray, "questions answers answers"]:

@@ -32,6 +32,11 @@ class Bootstrap:
             values: one number a question, for any number of quantities.
             level: the probability that the interval is to hold.
         """
-        means = np.tensordot(self._weights, values, axes=1)
-        low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+        low, high = np.quantile(self.means(values), [(1 - level) / 2, (1 + level) / 2], axis=0)
         return low, high
+
+    def means(
+        self, values: Float[np.ndarray, "questions *columns"]
+    ) -> Float[np.ndarray, "resamples *columns"]:
+        """Return each column's mean over the questions of each resample."""
+        return np.tensordot(self._weights, values, axes=1)

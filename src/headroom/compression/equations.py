@@ -1,0 +1,263 @@
+"""Equations of word problems: read from text, evaluated, written.
+
+An equation is a tree over the problem's numbers and constants. Texts are infix, as in Math23k
+(``x=(24+24*150%)/(1-(1/6))``) and in ASDiv-A's tables (``( n0 + n1 ) / n2``), or prefix.
+"""
+
+import ast
+import math
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headroom.errors import BenchmarkError
+
+PI = 3.14
+"""The value with which Math23k's answers were worked out."""
+
+Symbol = Literal["+", "-", "*", "/", "^"]
+PRECEDENCE: dict[Symbol, int] = {"+": 1, "-": 1, "*": 2, "/": 2, "^": 3}
+
+_LONGEST = 1000  # characters; far above real equations (208), far below the parser's limits
+_DIGITS = r"\d+(?:\.\d+)?"
+_TOKEN = re.compile(
+    rf"(?P<mixed>\d+\(\(?\d+\)?/\(?\d+\)?\))|(?P<percent>{_DIGITS}%)|(?P<number>{_DIGITS})"
+    r"|(?P<name>n\d+)|(?P<pi>PI)|(?P<symbol>[-+*/^()\[\]{}])"
+)
+_PYTHON = {"[": "(", "]": ")", "{": "(", "}": ")", "^": "**"}
+_SYMBOLS: dict[type[ast.operator], Symbol] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "^",
+}
+_FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": operator.pow,
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """The number that stands at this place in the text, from 0."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A value that is not a number of the text."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Negation:
+    """Minus the operand."""
+
+    operand: "Equation"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Two operands and what joins them."""
+
+    symbol: Symbol
+    left: "Equation"
+    right: "Equation"
+
+
+Equation = Number | Constant | Negation | Operation
+
+
+def parse(text: str) -> Equation:
+    """Read an infix equation: ``+ - * / ^``, brackets of any kind, percentages, mixed numbers.
+
+    ``n0``, ``n1``, ... are numbers; values, and PI, are constants.
+
+    Raises:
+        BenchmarkError: it is no such equation.
+    """
+    words = []
+    for token in _tokens(text):
+        value = token.group()
+        match token.lastgroup:
+            case "symbol":
+                words.append(_PYTHON.get(value, value))
+            case "name":
+                words.append(value)
+            case "pi":
+                words.append(repr(PI))
+            case _:
+                words.append(repr(literal(value)))
+    try:
+        tree = ast.parse(" ".join(words), mode="eval").body
+    except (SyntaxError, RecursionError, MemoryError):
+        raise _unreadable(text) from None
+    return _convert(tree, text)
+
+
+def parse_prefix(text: str) -> Equation:
+    """Read a prefix equation, tokens separated by spaces: ``- n0 * n1 n2``.
+
+    Raises:
+        BenchmarkError: it is no such equation.
+    """
+    operands: list[Equation] = []
+    for token in reversed(text.split()):
+        if token not in PRECEDENCE:
+            operands.append(parse(token))
+        elif len(operands) < 2:
+            raise _unreadable(text)
+        else:
+            operands.append(Operation(token, operands.pop(), operands.pop()))
+    if len(operands) != 1:
+        raise _unreadable(text)
+    return operands[0]
+
+
+def literal(text: str) -> float:
+    r"""Return the value of a number as texts print it: ``3``, ``10%``, ``(3/8)``, ``1(5/6)``.
+
+    Raises:
+        ZeroDivisionError: a fraction of nothing.
+    """
+    if text.endswith("%"):
+        return float(text[:-1]) / 100
+    whole, *fraction = (float(digits) for digits in re.findall(_DIGITS, text))
+    match fraction:
+        case [denominator]:
+            return whole / denominator
+        case [numerator, denominator]:
+            return whole + numerator / denominator
+    return whole
+
+
+def evaluate(equation: Equation, numbers: Sequence[float] = ()) -> float:
+    """Return the value of an equation over a problem's numbers.
+
+    Raises:
+        BenchmarkError: there is none that is finite and real, or a number is used that the text
+            does not hold.
+    """
+    used = max((part.index for part in walk(equation) if isinstance(part, Number)), default=-1)
+    if used >= len(numbers):
+        raise BenchmarkError(
+            f"equation {infix(equation)} uses n{used}, but the text has {len(numbers)} numbers; "
+            f"correct the row"
+        )
+    try:
+        value = _value(equation, numbers)
+    except ArithmeticError:
+        value = math.nan
+    if isinstance(value, complex) or not math.isfinite(value):
+        raise BenchmarkError(f"equation {infix(equation)} has no finite value; correct the row")
+    return value
+
+
+def walk(equation: Equation) -> Iterator[Equation]:
+    """Yield an equation and everything within it."""
+    yield equation
+    match equation:
+        case Negation(operand):
+            yield from walk(operand)
+        case Operation(_, left, right):
+            yield from walk(left)
+            yield from walk(right)
+
+
+def replace(equation: Equation, change: Callable[[Equation], Equation | None]) -> Equation:
+    """Return an equation with parts exchanged; outermost parts are offered to `change` first."""
+    changed = change(equation)
+    if changed is not None:
+        return changed
+    match equation:
+        case Negation(operand):
+            return Negation(replace(operand, change))
+        case Operation(symbol, left, right):
+            return Operation(symbol, replace(left, change), replace(right, change))
+    return equation
+
+
+def needs_brackets(parent: Operation, operand: Equation, *, right: bool) -> bool:
+    """Tell whether an operand of an operation must stand in brackets to keep the value."""
+    if not isinstance(operand, Operation):
+        return isinstance(operand, Negation)
+    outer, inner = PRECEDENCE[parent.symbol], PRECEDENCE[operand.symbol]
+    if inner != outer:
+        return inner < outer
+    return parent.symbol == "^" or (right and parent.symbol in "-/")
+
+
+def infix(equation: Equation) -> str:
+    """Write an equation without brackets that it does not need."""
+    match equation:
+        case Number(index):
+            return f"n{index}"
+        case Constant(value):
+            return f"{value:g}"
+        case Negation(operand):
+            text = infix(operand)
+            return f"-({text})" if isinstance(operand, Operation | Negation) else f"-{text}"
+        case Operation(symbol, left, right):
+            sides = [
+                f"({infix(operand)})"
+                if needs_brackets(equation, operand, right=operand is right)
+                else infix(operand)
+                for operand in (left, right)
+            ]
+            return symbol.join(sides)
+
+
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    """Yield the tokens of a text; they and spaces must make up the whole."""
+    body = text.strip().removeprefix("x=")
+    if len(body) > _LONGEST:
+        raise _unreadable(text)
+    end = 0
+    for token in _TOKEN.finditer(body):
+        if body[end : token.start()].strip():
+            break
+        yield token
+        end = token.end()
+    if body[end:].strip():
+        raise _unreadable(text)
+
+
+def _convert(tree: ast.expr, text: str) -> Equation:
+    match tree:
+        case ast.Constant(float(value)):
+            return Constant(value)
+        case ast.Name(name):
+            return Number(int(name[1:]))
+        case ast.UnaryOp(ast.USub(), operand):
+            return Negation(_convert(operand, text))
+        case ast.UnaryOp(ast.UAdd(), operand):
+            return _convert(operand, text)
+        case ast.BinOp(left, symbol, right) if type(symbol) in _SYMBOLS:
+            sides = _convert(left, text), _convert(right, text)
+            return Operation(_SYMBOLS[type(symbol)], *sides)
+    raise _unreadable(text)
+
+
+def _value(equation: Equation, numbers: Sequence[float]) -> float:
+    match equation:
+        case Number(index):
+            return numbers[index]
+        case Constant(value):
+            return value
+        case Negation(operand):
+            return -_value(operand, numbers)
+        case Operation(symbol, left, right):
+            return _FUNCTIONS[symbol](_value(left, numbers), _value(right, numbers))
+
+
+def _unreadable(text: str) -> BenchmarkError:
+    shown = text if len(text) <= 60 else f"{text[:57]}..."
+    return BenchmarkError(f"equation {shown!r} cannot be parsed; correct the row")

@@ -1,0 +1,202 @@
+"""Canonical expressions: sums, products and four unary operations over numbers and constants.
+
+There is no difference, quotient or power: a − b is a sum with a negated term, a / b a product
+with an inverse. Sums and products are flat and know no order, so that equal expressions, however
+they came about, are one. Source: ATHENA, arXiv 2311.01036, section 3.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+
+from headroom.compression.equations import Constant, Equation, Negation, Number, Operation, walk
+
+
+class Op(IntEnum):
+    """What makes an expression. The operations on one expression, then those on two."""
+
+    NUMBER = 0
+    CONSTANT = 1
+    NEG = 2
+    INV = 3
+    ROOT = 4
+    HALF = 5
+    ADD = 6
+    MUL = 7
+
+
+UNARY = (Op.NEG, Op.INV, Op.ROOT, Op.HALF)
+MERGES = (Op.ADD, Op.MUL)
+
+_FUNCTIONS: dict[Op, Callable[[float], float]] = {
+    Op.NEG: lambda x: -x,
+    Op.INV: lambda x: 1 / x,
+    Op.ROOT: math.sqrt,
+    Op.HALF: lambda x: x / 2,
+}
+
+
+class Expressions:
+    """Expressions over one problem's numbers and the constants; each is known by its id.
+
+    Equal expressions have equal ids (hash consing).
+
+    Args:
+        numbers: how many numbers the problem has.
+        constants: the values of the constants.
+    """
+
+    def __init__(self, numbers: int, constants: Sequence[float]) -> None:
+        self._ids: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._nodes: list[tuple[Op, tuple[int, ...]]] = []
+        self._values = tuple(constants)
+        self.leaves = [self._intern(Op.NUMBER, (index,)) for index in range(numbers)]
+        """The numbers in the order of the text, then the constants."""
+        self.constants = {
+            value: self._intern(Op.CONSTANT, (index,)) for index, value in enumerate(constants)
+        }
+        self.leaves += self.constants.values()
+        self._numbers = numbers
+
+    def unary(self, op: Op, operand: int) -> int:
+        """Return the id of an operation on one expression."""
+        return self._intern(op, (operand,))
+
+    def merge(self, op: Op, left: int, right: int) -> int:
+        """Return the id of a sum or product; operands of the same kind are taken apart."""
+        terms = self._terms(op, left) + self._terms(op, right)
+        return self._intern(op, tuple(sorted(terms)))
+
+    def terms(self, expression: int) -> tuple[Op, tuple[int, ...]]:
+        """Return what an expression is made of: operation and ids (leaves: their place)."""
+        return self._nodes[expression]
+
+    def value(self, expression: int, numbers: Sequence[float]) -> float:
+        """Return an expression's value, or nan where it has none."""
+        try:
+            return self._value(expression, numbers)
+        except (ArithmeticError, ValueError):
+            return math.nan
+
+    def text(self, expression: int) -> str:
+        """Write an expression: ``ADD(n0, NEG(n1))``."""
+        op, arguments = self._nodes[expression]
+        match op:
+            case Op.NUMBER:
+                return f"n{arguments[0]}"
+            case Op.CONSTANT:
+                return f"{self._values[arguments[0]]:g}"
+        return f"{op.name}({', '.join(self.text(argument) for argument in arguments)})"
+
+    def gold(self, equation: Equation) -> tuple[int | None, frozenset[int]]:
+        """Return the expression of an equation, and every step on the way to it.
+
+        a − b = a + (−b), a / b = a · (1 / b), a / 2 = HALF a, 2 · a = a + a, 1 · a = a,
+        a² = a · a, a³ = a · a · a.
+
+        Returns:
+            None for the expression if the equation has another power, or a constant that is not
+            there; and the ids of the steps, the expression's own among them.
+        """
+        steps: set[int] = set()
+        try:
+            return self._canonical(equation, steps), frozenset(steps)
+        except _InexpressibleError:
+            return None, frozenset(steps)
+
+    def _canonical(self, equation: Equation, steps: set[int]) -> int:
+        def canonical(part: Equation) -> int:
+            return self._canonical(part, steps)
+
+        def unary(op: Op, part: int) -> int:
+            return keep(self.unary(op, part))
+
+        def merge(op: Op, left: int, right: int) -> int:
+            return keep(self.merge(op, left, right))
+
+        def keep(expression: int) -> int:
+            steps.add(expression)
+            return expression
+
+        match equation:
+            case Number(index):
+                return keep(self.leaves[index])
+            case Constant(value) if value < 1 and (inverse := _inverse(value)) in self.constants:
+                return unary(Op.INV, keep(self.constants[inverse]))
+            case Constant(value) if value in self.constants:
+                return keep(self.constants[value])
+            case Negation(operand):
+                return unary(Op.NEG, canonical(operand))
+            case Operation("*", Constant(1), one) | Operation("*" | "/" | "^", one, Constant(1)):
+                return canonical(one)
+            case Operation("*", Constant(2), twice) | Operation("*", twice, Constant(2)):
+                half = canonical(twice)
+                return merge(Op.ADD, half, half)
+            case Operation("/", Constant(1), divisor) if divisor != Constant(2):
+                return unary(Op.INV, canonical(divisor))
+            case Operation("/", twice, Constant(2)):
+                return unary(Op.HALF, canonical(twice))
+            case Operation("^", base, Constant(0.5)):
+                return unary(Op.ROOT, canonical(base))
+            case Operation("^", base, Constant(2 | 3 as power)):
+                root = canonical(base)
+                square = merge(Op.MUL, root, root)
+                return square if power == 2 else merge(Op.MUL, square, root)
+            case Operation("+" | "-" as symbol, left, right):
+                first, second = canonical(left), canonical(right)
+                return merge(Op.ADD, first, second if symbol == "+" else unary(Op.NEG, second))
+            case Operation("*" | "/" as symbol, left, right):
+                first, second = canonical(left), canonical(right)
+                return merge(Op.MUL, first, second if symbol == "*" else unary(Op.INV, second))
+        raise _InexpressibleError
+
+    def _intern(self, op: Op, arguments: tuple[int, ...]) -> int:
+        key = (op, arguments)
+        found = self._ids.setdefault(key, len(self._nodes))
+        if found == len(self._nodes):
+            self._nodes.append(key)
+        return found
+
+    def _terms(self, op: Op, expression: int) -> tuple[int, ...]:
+        own, arguments = self._nodes[expression]
+        return arguments if own == op else (expression,)
+
+    def _value(self, expression: int, numbers: Sequence[float]) -> float:
+        op, arguments = self._nodes[expression]
+        match op:
+            case Op.NUMBER:
+                return numbers[arguments[0]]
+            case Op.CONSTANT:
+                return self._values[arguments[0]]
+            case Op.ADD:
+                return sum(self._value(argument, numbers) for argument in arguments)
+            case Op.MUL:
+                return math.prod(self._value(argument, numbers) for argument in arguments)
+        return _FUNCTIONS[op](self._value(arguments[0], numbers))
+
+
+def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ...]:
+    """Return the constants of training equations, ascending.
+
+    A constant below 1 whose inverse is one too is left out: it is written 1 / (1 / c).
+
+    Args:
+        equations: of the training part only.
+        at_least: how many equations must hold a constant; rarer ones are slips of the data.
+    """
+    counts = Counter(
+        value
+        for equation in equations
+        for value in {part.value for part in walk(equation) if isinstance(part, Constant)}
+    )
+    found = {value for value, count in counts.items() if count >= at_least}
+    return tuple(sorted(value for value in found if value >= 1 or _inverse(value) not in found))
+
+
+def _inverse(value: float) -> float:
+    return round(1 / value, 6) if value > 0 else math.nan
+
+
+class _InexpressibleError(Exception):
+    """An equation that no expression equals."""

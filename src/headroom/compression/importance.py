@@ -1,0 +1,272 @@
+"""How important a head is, by what it holds and where it looks: arXiv 2511.17577, eq. 1 to 4.
+
+The score of a head mixes the size of its projections with the entropy of its attention,
+S = alpha w + (1 - alpha) H, and low scores go first. The equations leave gaps. `LITERAL` is their
+closest reading, `REPAIRED` has what makes the two terms comparable.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headroom.compression.choice import Scores
+from headroom.errors import ModelError
+from headroom.models.geometry import HeadGeometry
+from headroom.models.removal import Readers, find_readers
+
+Texts = Mapping[str, Tensor]
+"""What a model reads: input_ids and attention_mask [batch, tokens], padded on either side."""
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """How norm and entropy are measured and mixed."""
+
+    norm: Literal["weights", "activations"] = "weights"
+    """Mean absolute entry of a head's weights, or of its queries, keys and values on data."""
+    entropy: Literal["raw", "normalised"] = "normalised"
+    """In nats, or divided by the largest possible, the logarithm of the number of visible keys."""
+    scale: Literal["raw", "min_max"] = "min_max"
+    """As measured, or each of the two stretched to 0 to 1 over all heads."""
+    entropy_sign: Literal[1, -1] = 1
+    """1: heads that focus go first, as written. -1: heads that look everywhere go first."""
+
+
+LITERAL = Mixture(entropy="raw", scale="raw")
+"""The closest reading of the equations."""
+REPAIRED = Mixture()
+"""Both terms on one scale."""
+
+
+def mixed(norm: Scores, entropy: Scores, alpha: float, mixture: Mixture = REPAIRED) -> Scores:
+    """Return S = alpha w + (1 - alpha) H (eq. 4).
+
+    Args:
+        norm: w of each head.
+        entropy: H of each head.
+        alpha: weight of the norm, 0 to 1.
+        mixture: scale and sign.
+
+    Raises:
+        ValueError: alpha is out of range.
+    """
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"alpha {alpha} is not between 0 and 1")
+    if mixture.scale == "min_max":
+        norm, entropy = min_max(norm), min_max(entropy)
+    share = mixture.entropy_sign * (1 - alpha)
+    return {layer: alpha * norm[layer] + share * entropy[layer] for layer in norm}
+
+
+def min_max(scores: Scores) -> Scores:
+    """Stretch scores to 0 to 1 over the heads of all layers; equal scores become 0."""
+    values = torch.cat(list(scores.values()))
+    low, width = values.min(), values.max() - values.min()
+    return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
+
+
+def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
+    """Return the sum over queries, keys and values of the mean absolute weight of a head (eq. 1).
+
+    Heads that share keys and values share their part of the sum.
+    """
+    readers = find_readers(model, geometry)
+    return _head_sums(
+        geometry,
+        readers,
+        {
+            layer: {name: _row_means(model.get_submodule(name)) for name in rows}
+            for layer, rows in readers.items()
+        },
+    )
+
+
+def _row_means(module: nn.Module) -> Float[Tensor, "rows"]:
+    weight: Tensor = module.get_parameter("weight").detach().float().abs().cpu()
+    return weight.mean(0 if isinstance(module, Conv1D) else 1)
+
+
+def _head_sums(
+    geometry: HeadGeometry,
+    readers: Mapping[int, Readers],
+    means: Mapping[int, Mapping[str, Float[Tensor, "rows"]]],
+) -> Scores:
+    """Return the sum over a head's projections of the mean over its rows."""
+    scores = {}
+    for layer in geometry.layers:
+        sums = torch.zeros(layer.query_heads)
+        for name, read in readers[layer.index].items():
+            sums += means[layer.index][name] @ read.float()
+        scores[layer.index] = sums / layer.head_dim
+    return scores
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the heads of a model do on some texts."""
+
+    raw_entropy: Scores
+    """Entropy of the attention over keys, in nats (eq. 3): mean over queries."""
+    entropy: Scores
+    """The same, divided for each query by the logarithm of the number of its visible keys."""
+    peak: Scores
+    """Largest attention weight over keys: mean over queries. The score of the attention
+    visualisation."""
+    activation_norms: Scores
+    """Sum over queries, keys and values of the mean absolute entry: mean over tokens."""
+
+
+def calibrate(
+    model: PreTrainedModel, geometry: HeadGeometry, batches: Iterable[Texts]
+) -> Calibration:
+    """Watch the heads of a model on texts, in evaluation mode.
+
+    Every token that is not padding counts alike, but for queries that see one key only.
+
+    Args:
+        model: an encoder or decoder; it is left as it was.
+        geometry: its heads.
+        batches: texts.
+
+    Raises:
+        ModelError: the model has no eager attention whose weights can be read, or no text has two
+            tokens.
+    """
+    readers = find_readers(model, geometry)
+    watched = {layer.index: _Attention(layer.query_heads) for layer in geometry.layers}
+    rows = {name: _RowMeans() for names in readers.values() for name in names}
+    training = model.training
+    with ExitStack() as stack, torch.no_grad():
+        stack.enter_context(eager_attention(model))
+        valid = torch.empty(0)
+        for name, means in rows.items():
+            hook = model.get_submodule(name).register_forward_hook(
+                lambda _, __, output, means=means: means.add(output, valid)
+            )
+            stack.callback(hook.remove)
+        stack.callback(partial(model.train, training))
+        model.eval()
+        for batch in batches:
+            valid = batch["attention_mask"].bool()
+            maps = model(**batch, output_attentions=True).attentions
+            for layer, attention in zip(geometry.layers, attention_maps(model, maps), strict=True):
+                watched[layer.index].add(attention, valid, causal=geometry.keeps_cache)
+    if not all(one.queries for one in watched.values()):
+        raise ModelError("no text to calibrate on has two tokens; give longer ones")
+    raw, relative, peak = (
+        {layer: one.means[kind] for layer, one in watched.items()} for kind in range(3)
+    )
+    return Calibration(
+        raw_entropy=raw,
+        entropy=relative,
+        peak=peak,
+        activation_norms=_head_sums(
+            geometry,
+            readers,
+            {layer: {name: rows[name].mean for name in names} for layer, names in readers.items()},
+        ),
+    )
+
+
+@contextmanager
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Let a model compute its attention step by step, so that its weights can be read.
+
+    Raises:
+        ModelError: it cannot.
+    """
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("eager")
+    except (ValueError, ImportError) as error:
+        raise _no_weights(model) from error
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def attention_maps(model: PreTrainedModel, maps: Any) -> list[Tensor]:
+    """Return the attention weights that a model put out, layer by layer.
+
+    Raises:
+        ModelError: there are none.
+    """
+    found = [attention for attention in maps or () if attention is not None]
+    if not found:
+        raise _no_weights(model)
+    return found
+
+
+def _no_weights(model: PreTrainedModel) -> ModelError:
+    return ModelError(
+        f"{type(model).__name__} has no eager attention whose weights can be read; use another "
+        f"model, or a criterion without attention weights, such as norm"
+    )
+
+
+class _Attention:
+    """Sums over the queries of one layer."""
+
+    def __init__(self, heads: int) -> None:
+        self._sums = torch.zeros(3, heads, dtype=torch.float64)
+        self.queries = 0
+
+    def add(
+        self,
+        attention: Float[Tensor, "batch query_heads queries keys"],
+        valid: Bool[Tensor, "batch tokens"],
+        *,
+        causal: bool,
+    ) -> None:
+        keys = visible_keys(valid, causal=causal)
+        counted = valid & (keys > 1)
+        raw = entropy(attention, valid)
+        relative = raw / keys.clamp(min=2).log()[:, None]
+        peak = (attention.float() * valid[:, None, None]).amax(-1)
+        each = torch.stack([raw, relative, peak]).movedim(2, 1)  # [3, query_heads, batch, queries]
+        self._sums += each[..., counted].double().sum(-1).cpu()
+        self.queries += int(counted.sum())
+
+    @property
+    def means(self) -> Float[Tensor, "3 query_heads"]:
+        """Entropy in nats, relative entropy, and largest weight."""
+        return (self._sums / self.queries).float()
+
+
+def entropy(
+    attention: Float[Tensor, "batch query_heads queries keys"], valid: Bool[Tensor, "batch keys"]
+) -> Float[Tensor, "batch query_heads queries"]:
+    """Return the entropy in nats of the attention over keys that are not padding (eq. 3)."""
+    attention = attention.float() * valid[:, None, None]
+    return -torch.xlogy(attention, attention).sum(-1)
+
+
+def visible_keys(valid: Bool[Tensor, "batch tokens"], *, causal: bool) -> Tensor:
+    """Return how many keys each query sees, [batch, queries]: all, or those up to its own."""
+    return valid.cumsum(1) if causal else valid.sum(1, keepdim=True).expand(valid.shape)
+
+
+class _RowMeans:
+    """Mean over tokens of the absolute entries of a projection's output, [rows]."""
+
+    def __init__(self) -> None:
+        self.total: Tensor | float = 0.0
+        self.tokens = 0
+
+    def add(self, output: Tensor, valid: Bool[Tensor, "batch tokens"]) -> None:
+        if output.shape[:-1] == valid.shape:  # not what it projects beside the tokens
+            self.total = self.total + output[valid].abs().double().sum(0).cpu()
+            self.tokens += int(valid.sum())
+
+    @property
+    def mean(self) -> Float[Tensor, "rows"]:
+        return torch.as_tensor(self.total / self.tokens, dtype=torch.float32)

@@ -1,0 +1,169 @@
+"""Settings of word problems and of the solver, and the profiles that need no download."""
+
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from headroom.config.schema import Count, Section, Seed
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class WordProblems(Section):
+    """A dataset of word problems with equations."""
+
+    dataset: Literal["math23k", "asdiv_a", "generated"]
+    """Which dataset; generated ones need no download."""
+    file: str | None = None
+    """Local .jsonl or .jsonl.gz in the dataset's own columns, instead of the hub."""
+    revision: str | None = None
+    """Hub: commit hash. File: its sha256, checked where given."""
+    n: Count | None = None
+    """Problems to generate."""
+    seed: Seed = 0
+    """Seed of generated problems."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "WordProblems":
+        generated = self.dataset == "generated"
+        if generated and (self.file or self.revision or self.n is None):
+            raise ValueError("generated problems take `n`, and no `file` or `revision`")
+        if not generated and self.n is not None:
+            raise ValueError(f"{self.dataset} is read whole: it takes no `n`")
+        if self.dataset == "asdiv_a" and self.file is None:
+            raise ValueError("asdiv_a is on no hub in this form; give `file`")
+        if self.dataset == "math23k" and not (self.file or self.revision):
+            raise ValueError("math23k from the hub: give its `revision`, or a `file`")
+        return self
+
+
+class Partition(Section):
+    """How problems are divided into training, development and test part."""
+
+    protocol: Literal["random", "folds", "official"] = "random"
+    """random: by `ratios`. folds: cross-validation over the dataset's own folds, or over five drawn
+    ones. official: the dataset's own split. Random parts keep the shares of strata and never
+    divide problems with the same masked text."""
+    ratios: tuple[Count, Count, Count] = (7, 1, 2)
+    """Training, development and test part, as shares of their sum."""
+    fold: Annotated[int, Field(ge=0, le=4, strict=True)] = 0
+    """The fold that is tested; a tenth of the others is the development part."""
+    seed: Seed = 0
+    """Seed of every draw."""
+
+
+class Encoder(Section):
+    """The encoder of a solver: a pretrained one, or a small one from scratch."""
+
+    source: str | None = None
+    """Hub id or local folder."""
+    revision: str | None = None
+    """Hub: commit hash, pinned. Folder: its fingerprint."""
+    layers: Count = 3
+    """From scratch: layers."""
+    width: Count = 128
+    """From scratch: width of the residual stream."""
+    heads: Count = 8
+    """From scratch: attention heads a layer; divides `width`."""
+    intermediate: Count = 256
+    """From scratch: width of the feed-forward layers."""
+    dropout: Share = 0.1
+    """From scratch: dropout."""
+    min_count: Count = 2
+    """From scratch: words seen less often in training are unknown."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Encoder":
+        shape = {"layers", "width", "heads", "intermediate", "dropout", "min_count"}
+        given = sorted(shape & self.model_fields_set)
+        if self.source is not None and given:
+            raise ValueError(f"`source` has a shape of its own; remove {', '.join(given)}")
+        if self.source is None and self.revision is not None:
+            raise ValueError("`revision` belongs to `source`; an encoder from scratch has none")
+        if self.width % self.heads:
+            raise ValueError(f"width {self.width} cannot be divided into {self.heads} heads")
+        return self
+
+
+class Training(Section):
+    """How a solver is trained: AdamW with linearly falling rate."""
+
+    epochs: Count = 30
+    """Passes over the training part, at most."""
+    patience: Count | None = 5
+    """Epochs without better strict accuracy on the development part before training ends; null:
+    never, and the last weights are kept."""
+    batch_size: Count = 32
+    """Problems a step."""
+    micro_batches: Count = 1
+    """Pieces that a step's gradient is accumulated over, to save memory."""
+    learning_rate: Positive = 5e-5
+    """At the start; falls linearly to zero at the last step of the last epoch."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    """AdamW weight decay of matrices."""
+    clip: Positive = 1.0
+    """Largest norm of the gradient."""
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Mixed precision: none (float32), bfloat16 or float16."""
+    checkpoint_steps: Count = 200
+    """Steps between checkpoints."""
+
+
+class Solver(Section):
+    """An ATHENA solver."""
+
+    encoder: Encoder = Encoder()
+    """Reads the text."""
+    depth: Count = 10
+    """Last depth that is expanded."""
+    goal: Literal["end", "question"] = "end"
+    """What the answer judge attends to: the question's last token, or all of its tokens."""
+    targets: Literal["tree", "multi"] = "tree"
+    """Right candidates: the steps of the gold equation; multi: sums and products of some of a
+    step's terms too."""
+    dropout: Share = 0.5
+    """Dropout of the thought head."""
+    training: Training = Training()
+    """How it is trained."""
+
+
+class Profile(NamedTuple):
+    """A small solver that starts from random weights."""
+
+    width: int
+    layers: int
+    heads: int
+    epochs: int
+    dropout: float
+
+
+PROFILES = {
+    "fixture": Profile(width=64, layers=2, heads=4, epochs=12, dropout=0.1),
+    "tiny": Profile(width=128, layers=3, heads=8, epochs=50, dropout=0.2),
+    "small": Profile(width=256, layers=4, heads=8, epochs=30, dropout=0.2),
+    "medium": Profile(width=512, layers=6, heads=8, epochs=40, dropout=0.3),
+}
+"""From generated problems within seconds up to what wants an accelerator."""
+
+
+def profile(name: str, dataset: str) -> Solver:
+    """Return the settings of a profile for a dataset.
+
+    Math23k has deeper equations than the others, and enough text for a stricter vocabulary.
+    """
+    shape = PROFILES[name]
+    large = dataset == "math23k"
+    return Solver(
+        encoder=Encoder(
+            width=shape.width,
+            layers=shape.layers,
+            heads=shape.heads,
+            intermediate=2 * shape.width,
+            dropout=shape.dropout,
+            min_count=5 if large else 2,
+        ),
+        depth=10 if large else 4,
+        dropout=shape.dropout,
+        training=Training(epochs=shape.epochs, patience=None, learning_rate=1e-3),
+    )

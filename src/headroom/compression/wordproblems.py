@@ -1,0 +1,188 @@
+"""Generated word problems, for the demo and for tests: one or two operations, distractors.
+
+Problem i depends on (seed, i) alone.
+"""
+
+import re
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from headroom.compression.equations import evaluate, parse
+from headroom.compression.problems import NUMBER, Problem
+
+Values = dict[str, int]
+
+
+class Template(NamedTuple):
+    """A story in which {a}, {b} and {c} are numbers, its question and its equation."""
+
+    story: tuple[str, ...]
+    question: str
+    equation: str
+    draw: Callable[[Random], Values]
+
+
+_NAMES = ("ada", "ben", "carla", "dan", "elif", "femi", "gita", "hugo", "ines", "jonas", "kofi")
+_THINGS = ("apples", "books", "cards", "coins", "eggs", "marbles", "pencils", "shells", "stamps")
+_DISTRACTORS = (
+    "{other} is {d} years old .",
+    "the shop is {d} km away .",
+    "{d} days ago it rained .",
+    "a pen costs {d} cents .",
+)
+_HALF = 0.5
+
+
+def _free(rng: Random) -> Values:
+    return {name: rng.randint(2, 40) for name in "abc"}
+
+
+def _falling(rng: Random) -> Values:
+    """Draw a > b + c."""
+    values = _free(rng)
+    return values | {"a": values["b"] + values["c"] + rng.randint(1, 50)}
+
+
+def _quotient(rng: Random) -> Values:
+    """Draw a that b divides."""
+    values = _free(rng)
+    return values | {"a": values["b"] * rng.randint(2, 12)}
+
+
+def _product_less(rng: Random) -> Values:
+    """Draw a > b * c."""
+    b, c = rng.randint(2, 6), rng.randint(2, 9)
+    return {"a": b * c + rng.randint(1, 30), "b": b, "c": c}
+
+
+def _shared_sum(rng: Random) -> Values:
+    """Draw a + b that c divides."""
+    c, each = rng.randint(2, 9), rng.randint(5, 20)
+    a = rng.randint(1, c * each - 1)
+    return {"a": a, "b": c * each - a, "c": c}
+
+
+def _shared_rest(rng: Random) -> Values:
+    """Draw a − b that c divides."""
+    b, c = rng.randint(1, 30), rng.randint(2, 9)
+    return {"a": b + c * rng.randint(2, 20), "b": b, "c": c}
+
+
+TEMPLATES = (
+    Template(
+        ("{name} has {a} {things} .", "{other} brings {b} more ."),
+        "how many {things} are there now ?",
+        "a + b",
+        _free,
+    ),
+    Template(
+        ("{name} has {a} {things} .", "{name} loses {b} of them ."),
+        "how many {things} are left ?",
+        "a - b",
+        _falling,
+    ),
+    Template(
+        ("there are {a} boxes .", "each box holds {b} {things} ."),
+        "how many {things} are in the boxes ?",
+        "a * b",
+        _free,
+    ),
+    Template(
+        ("{name} packs {a} {things} .", "each bag takes {b} of them ."),
+        "how many bags does {name} fill ?",
+        "a / b",
+        _quotient,
+    ),
+    Template(
+        ("{name} finds {a} {things} .", "{other} finds {b} .", "their sister finds {c} ."),
+        "how many {things} do the three find together ?",
+        "a + b + c",
+        _free,
+    ),
+    Template(
+        ("{name} owns {a} {things} .", "{name} sells {b} on monday .", "then {c} on friday ."),
+        "how many {things} does {name} still own ?",
+        "a - b - c",
+        _falling,
+    ),
+    Template(
+        ("{name} had {a} {things} .", "{name} gave {b} to {other} .", "then {name} bought {c} ."),
+        "how many {things} does {name} have in the end ?",
+        "a - b + c",
+        _falling,
+    ),
+    Template(
+        ("{name} buys {a} packs of {b} {things} .", "{other} adds {c} loose ones ."),
+        "how many {things} do they have altogether ?",
+        "a * b + c",
+        _free,
+    ),
+    Template(
+        ("{name} had {a} {things} .", "{name} wrapped {b} presents with {c} {things} in each ."),
+        "how many {things} remain unwrapped ?",
+        "a - b * c",
+        _product_less,
+    ),
+    Template(
+        ("a ticket costs {a} coins and a snack {b} .", "{c} children buy one of each ."),
+        "how many coins do they pay ?",
+        "( a + b ) * c",
+        _free,
+    ),
+    Template(
+        ("a box of {things} costs {a} coins .", "today it is {b} cheaper .", "{name} takes {c} ."),
+        "how many coins does {name} spend today ?",
+        "( a - b ) * c",
+        _falling,
+    ),
+    Template(
+        ("{name} has {a} {things} and {other} has {b} .", "they share with {c} friends evenly ."),
+        "how many {things} does each friend get ?",
+        "( a + b ) / c",
+        _shared_sum,
+    ),
+    Template(
+        ("of {a} {things} {b} are broken .", "the others go on {c} shelves evenly ."),
+        "how many {things} stand on each shelf ?",
+        "( a - b ) / c",
+        _shared_rest,
+    ),
+    Template(
+        ("{a} {things} are put in rows of {b} .", "{c} rows are added ."),
+        "how many rows are there ?",
+        "a / b + c",
+        _quotient,
+    ),
+)
+
+
+def generate(n: int, seed: int) -> list[Problem]:
+    """Make n problems; their templates take turns."""
+    return [_problem(index, Random(f"wordproblems/{seed}/{index}")) for index in range(n)]
+
+
+def _problem(index: int, rng: Random) -> Problem:
+    template = TEMPLATES[index % len(TEMPLATES)]
+    name, other = rng.sample(_NAMES, 2)
+    words = {"name": name, "other": other, "things": rng.choice(_THINGS)}
+    values = template.draw(rng) | {"d": rng.randint(2, 40)}
+    story = list(template.story)
+    if rng.random() < _HALF:
+        story.insert(rng.randint(0, len(story)), rng.choice(_DISTRACTORS))
+
+    body = " ".join(story)
+    order = re.findall(r"\{([abcd])\}", body)
+    places = {letter: f"n{place}" for place, letter in enumerate(order)}
+    numbers = tuple(float(values[letter]) for letter in order)
+    equation = parse(" ".join(places.get(token, token) for token in template.equation.split()))
+    body = body.format(**words, **dict.fromkeys(values, NUMBER))
+    return Problem(
+        problem_id=f"generated/{index:05d}",
+        text=f"{body} {template.question.format(**words)}",
+        question=len(body) + 1,
+        numbers=numbers,
+        equation=equation,
+        answer=evaluate(equation, numbers),
+        part="train",
+    )

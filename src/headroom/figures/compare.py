@@ -1,0 +1,191 @@
+"""What changed between two runs: settings, right answers, gains over base, Pass@N.
+
+Questions are matched by their ids, within the same split only: right answers are compared question
+by question, with paired intervals and tests.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from headroom import paths
+from headroom.errors import ConfigError
+from headroom.figures.runs import Pair, described
+from headroom.plan import Batch
+from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
+from headroom.statistics.proportion import unpaired_difference
+from headroom.tables import ACCURACY, CURVES, GRADED, read_table
+from headroom.variants import BASE, Variant
+
+RESAMPLES = 2000
+"""Bootstrap resamples of the questions behind each interval of a difference of gains."""
+
+SETTINGS = ["setting", "first", "second"]
+"""Columns of the settings that differ: values as JSON, null for none."""
+
+BATCH = ["model", "decoding", "questions"]
+"""Columns that name a batch."""
+
+VARIANTS = [*BATCH, "variant", "n", "first", "second", "gained", "lost", "difference"]
+VARIANTS += ["low", "high", "p", "q", "changed"]
+"""Columns of the variants: accuracy on the common questions, questions that only one run has right,
+the difference with its paired interval and test, the share of final answers that differ."""
+
+GAINS = [*BATCH, "layer", "heads", "n", "of", "first", "second", "difference", "low", "high"]
+"""Columns of the gains over base of each layer's `BEST` and `MEDIAN` head."""
+
+BEST, MEDIAN = "best head", "median head"
+
+PASS_AT_N = ["selector", "method", "n", "first", "second", "difference", "low", "high"]
+"""Columns of the Pass@N curves."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The four tables, and what of the same name could not be compared."""
+
+    settings: pd.DataFrame
+    variants: pd.DataFrame
+    gains: pd.DataFrame
+    pass_at_n: pd.DataFrame
+    left_out: list[str]
+
+
+def compare(pair: Pair) -> Comparison:
+    """Compare two runs.
+
+    Raises:
+        ConfigError: they have nothing in common.
+        TableError: a table is missing or damaged.
+    """
+    common, left_out = pair.batches()
+    selectors, untested = pair.selectors()
+    left_out += untested
+    variants, gains = [], []
+    for batch, other in common:
+        z = _common_questions(
+            *(
+                read_table(run.table(paths.ACCURACY, own), ACCURACY, exact=False)
+                for run, own in ((pair.first, batch), (pair.second, other))
+            )
+        )
+        label = dict(zip(BATCH, (batch.model, batch.decoding, batch.questions), strict=True))
+        if z[0].empty:
+            left_out.append(f"{', '.join(label.values())}: no question in common")
+            continue
+        names = [
+            str(v) for v in batch.variants if v in other.variants and v.kind in ("base", "head")
+        ]
+        variants.append(_variants(pair, batch, other, z, names).assign(**label))
+        gains.append(_gains(z, names, pair.second.config.seed).assign(**label))
+    if not variants and not selectors:
+        raise ConfigError(
+            f"{pair.first.folder} and {pair.second.folder} have nothing to compare: models, "
+            f"decodings and question sets are matched by name, the first has "
+            f"{described(pair.first)}, the second {described(pair.second)}"
+            + "".join(f"; {text}" for text in left_out[:2])
+        )
+    settings = [*pair.settings(), *(pair.environment(*common[0]) if common else ())]
+    return Comparison(
+        settings=pd.DataFrame(settings, columns=SETTINGS, dtype=object),
+        variants=_joined(variants, VARIANTS),
+        gains=_joined(gains, GAINS),
+        pass_at_n=_joined([_pass_at_n(pair, name) for name in selectors], PASS_AT_N),
+        left_out=left_out,
+    )
+
+
+def _joined(parts: Sequence[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
+    parts = [part for part in parts if len(part)]
+    return pd.concat(parts, ignore_index=True)[columns] if parts else pd.DataFrame(columns=columns)
+
+
+def _common_questions(first: pd.DataFrame, second: pd.DataFrame) -> list[pd.DataFrame]:
+    """Return the rows of the common questions, in one order, indexed by question."""
+    both = [table.set_index("question_id") for table in (first, second)]
+    common = both[0].index[both[0].index.isin(both[1].index)]
+    return [table.loc[common] for table in both]
+
+
+def _variants(
+    pair: Pair, batch: Batch, other: Batch, z: Sequence[pd.DataFrame], names: list[str]
+) -> pd.DataFrame:
+    answers = [
+        _answers(read_table(run.table(paths.GRADED, own), GRADED), z[0].index, names)
+        for run, own in ((pair.first, batch), (pair.second, other))
+    ]
+    differences = z[1][names].to_numpy() - z[0][names].to_numpy()
+    low, high = paired_interval(differences)
+    p = mcnemar(differences)
+    return pd.DataFrame(
+        {
+            "variant": names,
+            "n": len(differences),
+            "first": z[0][names].mean().to_numpy(),
+            "second": z[1][names].mean().to_numpy(),
+            "gained": (differences > 0).sum(axis=0),
+            "lost": (differences < 0).sum(axis=0),
+            "difference": differences.mean(axis=0),
+            "low": low,
+            "high": high,
+            "p": p,
+            "q": false_discovery(p),
+            "changed": (answers[0] != answers[1]).mean(axis=0),
+        }
+    )
+
+
+def _answers(graded: pd.DataFrame, questions: pd.Index, names: list[str]) -> np.ndarray:
+    """Return the final answers, question × variant; an empty text where none was found."""
+    graded = graded.assign(answer=graded["answer"].fillna(""))
+    wide = graded.pivot(index="question_id", columns="variant", values="answer")
+    return wide.loc[questions, names].to_numpy()
+
+
+def _gains(z: Sequence[pd.DataFrame], names: list[str], seed: int) -> pd.DataFrame:
+    """Return the gains of each layer's best and median head, resampled by question as pairs.
+
+    Selection raises the best head's gain in both runs; most of that leaves their difference.
+    """
+    base = names.index(str(BASE))
+    layers = np.array([-1 if (v := Variant.parse(n)).layer is None else v.layer for n in names])
+    bootstrap = Bootstrap(len(z[0]), RESAMPLES, seed)
+    outcomes = [table[names].to_numpy(float) for table in z]
+    drawn = [bootstrap.means(outcome) for outcome in outcomes]
+    rows = []
+    for layer in np.unique(layers[layers >= 0]):
+        chosen = layers == layer
+        for of, summary in ((BEST, np.max), (MEDIAN, np.median)):
+            own = [float(summary(o.mean(axis=0)[chosen]) - o[:, base].mean()) for o in outcomes]
+            gains = [summary(means[:, chosen], axis=1) - means[:, base] for means in drawn]
+            low, high = np.quantile(gains[1] - gains[0], [0.025, 0.975])
+            size = (int(layer), int(chosen.sum()), len(z[0]))
+            rows.append((*size, of, *own, own[1] - own[0], low, high))
+    return pd.DataFrame(rows, columns=GAINS[len(BATCH) :])
+
+
+def _pass_at_n(pair: Pair, selector: str) -> pd.DataFrame:
+    """Return the curves of the methods of both runs; their intervals are not paired."""
+    first, second = (
+        read_table(run.file(paths.CURVES, selector=selector), CURVES)
+        for run in (pair.first, pair.second)
+    )
+    both = first.merge(second, on=["method", "n"], suffixes=("_first", "_second"))
+    values = {name: both[name].to_numpy() for name in both.columns}
+    low, high = unpaired_difference(
+        values["pass_at_n_first"],
+        (values["low_first"], values["high_first"]),
+        values["pass_at_n_second"],
+        (values["low_second"], values["high_second"]),
+    )
+    return both[["method", "n"]].assign(
+        selector=selector,
+        first=values["pass_at_n_first"],
+        second=values["pass_at_n_second"],
+        difference=values["pass_at_n_second"] - values["pass_at_n_first"],
+        low=low,
+        high=high,
+    )

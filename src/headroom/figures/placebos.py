@@ -1,0 +1,135 @@
+"""How much placebos change, beside what pruned heads change."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from headroom.figures.listing import listing, rows_of
+from headroom.figures.text import percent, points
+from headroom.tables import ANSWERS, read_table
+from headroom.variants import BASE, Kind, Variant
+
+PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
+"""Columns of the table. Of each kind of variant (`headroom.variants.Kind`) and layer, null for
+numeric placebos: how many variants, how many answers they gave; shares of these that differ from
+the base model's in any token, in the final answer, and in being right; the mean and the largest
+gain in accuracy over the base model."""
+
+_NAMES: dict[Kind, str] = {"head": "heads", "noise": "noise", "numeric": "numerics"}
+
+CAPTION = (
+    "What changes when a head is pruned, when noise of a head's norm is added in its place, and "
+    "when nothing is changed but the batches in which the base model is decoded. Shares of all "
+    "answers that differ from the base model's: in any token, in the final answer, in being right. "
+    "Mean and best gain in percentage points."
+)
+
+
+def placebo_table(
+    graded: pd.DataFrame, variants: Sequence[Variant], answers: Mapping[str, Path]
+) -> pd.DataFrame:
+    """Count what pruned heads and placebos change.
+
+    Args:
+        graded: graded answers (`headroom.tables.GRADED`), those of the base model among them.
+        variants: heads and placebos, sorted.
+        answers: the store's file of each variant, base included; where one is gone, `changed` is
+            left empty.
+
+    Returns:
+        Columns `PLACEBOS`.
+    """
+    wide = graded.pivot(index="question_id", columns="variant", values=["group", "correct"])
+    group, correct = wide["group"].astype(int), wide["correct"].astype(int)
+    base = str(BASE)
+    tokens = _tokens(answers[base])
+    rows = []
+    for (kind, layer), members in groupby(variants, key=lambda each: (each.kind, each.layer)):
+        names = [str(variant) for variant in members]
+        changed = [_changed(tokens, _tokens(answers[name])) for name in names]
+        gains = correct[names].mean() - correct[base].mean()
+        rows.append(
+            {
+                "kind": kind,
+                "layer": layer,
+                "variants": len(names),
+                "answers": len(names) * len(wide),
+                "changed": float(np.mean(changed)),
+                "final": float(np.mean(group[names].ne(group[base], axis=0))),
+                "outcome": float(np.mean(correct[names].ne(correct[base], axis=0))),
+                "gain": gains.mean(),
+                "best": gains.max(),
+            }
+        )
+    return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
+
+
+def placebo_sentences(table: pd.DataFrame, dtype: str) -> list[str]:
+    """Say what placebos change; nothing where there are none.
+
+    Args:
+        table: columns `PLACEBOS`.
+        dtype: in which the model ran.
+    """
+    said = []
+    heads, noise = (table[table["kind"] == kind] for kind in ("head", "noise"))
+    if len(noise):
+        said.append(
+            f"Noise as strong as a head, added in its place, changes {_share(noise)} of all "
+            f"answers and gains {points(_mean(noise, 'gain'))} points on average; pruning a head "
+            f"changes {_share(heads)} and gains {points(_mean(heads, 'gain'))}."
+        )
+    for row in rows_of(table[table["kind"] == "numeric"]):
+        count = row.answers * (row.final if pd.isna(row.changed) else row.changed)
+        expected = "none is expected to" if dtype == "float32" else "some are expected to"
+        said.append(
+            f"Decoded {row.variants} times more in other batches, the base model changes "
+            f"{round(count) or 'none'} of {row.answers} answers; in {dtype} {expected}."
+        )
+    return said
+
+
+def placebo_text(table: pd.DataFrame, sweep: str, dtype: str) -> dict[str, str]:
+    """Return the table as text, by suffix: md, tex; the sentences stand above the former."""
+    header = ["variants", "layer", "number", "answers", "other tokens (%)", "other answer (%)"]
+    header += ["other outcome (%)", "mean gain", "best gain"]
+    rows = [
+        [
+            _NAMES[row.kind],
+            "all" if pd.isna(row.layer) else str(row.layer),
+            str(row.variants),
+            str(row.answers),
+            *("–" if pd.isna(x) else f"{100 * x:.1f}" for x in (row.changed, row.final)),
+            f"{100 * row.outcome:.1f}",
+            points(row.gain),
+            points(row.best),
+        ]
+        for row in rows_of(table)
+    ]
+    texts = listing(header, rows, f"{sweep}: {CAPTION}", texts=1)
+    return texts | {"md": "\n\n".join([*placebo_sentences(table, dtype), texts["md"]])}
+
+
+def _tokens(file: Path) -> pd.Series | None:
+    if not file.exists():
+        return None
+    return read_table(file, ANSWERS).set_index("question_id")["token_ids"]
+
+
+def _changed(base: pd.Series | None, other: pd.Series | None) -> float:
+    if base is None or other is None:
+        return np.nan
+    pairs = zip(base, other.loc[base.index], strict=True)
+    return float(np.mean([not np.array_equal(before, after) for before, after in pairs]))
+
+
+def _share(table: pd.DataFrame) -> str:
+    column = "final" if table["changed"].isna().any() else "changed"
+    return percent(_mean(table, column))
+
+
+def _mean(table: pd.DataFrame, column: str) -> float:
+    return float(np.average(table[column], weights=table["answers"]))

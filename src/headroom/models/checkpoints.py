@@ -1,0 +1,289 @@
+"""Pruned models on disk: folders in the hub's format, safetensors only, with a model card.
+
+There are three forms. A *zeroed* model has all its shapes and loads everywhere. A *uniform* one
+kept as many heads in every layer; its config says how many, so that it, too, loads with plain
+`from_pretrained`. A *free* one has layers with head counts of their own. Its config notes which
+heads each layer kept; `read_pretrained` builds the whole model, cuts it alike and reads the
+weights, while plain `from_pretrained` refuses it because of the sizes.
+"""
+
+import copy
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from huggingface_hub import ModelCardData
+from safetensors import safe_open
+from torch import Tensor
+from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from headroom import __version__
+from headroom.errors import ModelError
+from headroom.models.geometry import HeadGeometry, find_heads, kept_heads
+from headroom.models.removal import remove_heads
+from headroom.models.source import tokenizer_files, weight_files
+from headroom.tables import write_json, write_text
+from headroom.variants import Variant
+
+Form = Literal["zeroed", "uniform", "free"]
+
+PRUNED_HEADS = "pruned_heads.json"
+"""What was removed, for machines; the model card beside it says the same to people."""
+
+_LOADING = {
+    "zeroed": "Their weights are zero; all shapes are those of the source. Load it as any model:",
+    "uniform": "Every layer kept as many heads. Load it as any model:",
+    "free": "Layers kept different numbers of heads, which only this package can load:",
+}
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """What was done to a model, for its card."""
+
+    source: str
+    """Hub id or folder of the model that was pruned."""
+    revision: str | None
+    """Its commit on the hub, or the fingerprint of the folder."""
+    removed: Sequence[Variant]
+    """Heads, counted as they stand in the source."""
+    criterion: str
+    """How they were chosen."""
+    measured: Mapping[str, float | int | str] = field(default_factory=dict)
+    """Figures by name, with the unit in the name."""
+
+
+def save_pruned(
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
+    folder: Path,
+    form: Form,
+    pruning: Pruning,
+    tokenizer: Path | None = None,
+) -> None:
+    """Save a model that lost heads; no half-written folder is ever seen.
+
+    Args:
+        model: the model as it is to be saved: heads zeroed (`zero_heads`) or cut (`remove_heads`).
+        geometry: its heads as they stand.
+        folder: the folder to make.
+        form: zeroed, uniform or free.
+        pruning: what was done.
+        tokenizer: a folder whose tokenizer goes along.
+
+    Raises:
+        ModelError: the folder exists, or the model cannot be saved in that form.
+    """
+    check_target(folder)
+    config = _uniform_config(model, geometry) if form == "uniform" else model.config
+    with _new_folder(folder) as made:
+        own, model.config = model.config, config
+        try:
+            model.save_pretrained(made)
+        finally:
+            model.config = own
+        for file in tokenizer_files(tokenizer) if tokenizer else []:
+            shutil.copyfile(file, made / file.name)
+        facts = _facts(geometry, form, pruning)
+        write_json(made / PRUNED_HEADS, facts)
+        write_text(made / "README.md", _card(folder.name, type(model).__name__, facts))
+
+
+def check_target(folder: Path) -> None:
+    """Make sure that a folder can be made.
+
+    Raises:
+        ModelError: it exists.
+    """
+    if folder.exists():
+        raise ModelError(f"{folder} exists; remove it, or name another folder")
+
+
+def read_pretrained(
+    kind: Any, folder: Path, **options: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Load a model from a local folder, pruned or not; never any code from there, nor pickles.
+
+    Args:
+        kind: a model class or auto class of transformers.
+        folder: a folder with config.json and safetensors weights.
+        options: further arguments of `from_pretrained`.
+
+    Returns:
+        The model, and the loading info of transformers.
+
+    Raises:
+        ModelError: the weights do not fit the heads that the config notes.
+    """
+    safe = {"local_files_only": True, "trust_remote_code": False}
+    options |= {**safe, "use_safetensors": True, "output_loading_info": True}
+    if not kept_heads(AutoConfig.from_pretrained(folder, **safe)):
+        return kind.from_pretrained(folder, **options)
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        model, info = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
+    cut = [name for name, *_ in info.pop("mismatched_keys")]
+    _cut_as_noted(model)
+    _read_into(model, cut, folder)
+    return model, info
+
+
+def _cut_as_noted(model: PreTrainedModel) -> None:
+    """Remove the heads that a model's config notes as removed; which weights go does not matter."""
+    config = model.config.get_text_config()
+    kept, config.kept_heads = kept_heads(config), {}
+    geometry = find_heads(model)
+    gone = [
+        Variant(layer.index, head)
+        for layer in geometry.layers
+        for head in range(layer.query_heads)
+        if head not in kept.get(layer.index, range(layer.query_heads))
+    ]
+    remove_heads(model, geometry, gone)
+
+
+def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> None:
+    """Read parameters from a folder's weight files into a model."""
+    wanted = set(names)
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as weights:
+            for stored in weights.keys():  # noqa: SIM118
+                for name in {name for name in wanted if _same(name, stored)}:
+                    _copy(model.get_parameter(name), weights.get_tensor(stored), file, stored)
+                    wanted.remove(name)
+    if wanted:
+        raise ModelError(f"{folder} lacks {min(wanted)}; fetch the model again")
+
+
+def _same(name: str, stored: str) -> bool:
+    """Tell whether two names are one, but for the prefix that a task's head puts before them."""
+    return f".{name}".endswith(f".{stored}") or f".{stored}".endswith(f".{name}")
+
+
+def _copy(parameter: Tensor, tensor: Tensor, file: Path, name: str) -> None:
+    if parameter.shape != tensor.shape:
+        raise ModelError(
+            f"{file}: {name} has shape {tuple(tensor.shape)}, not {tuple(parameter.shape)}, as the "
+            f"kept_heads of config.json want it; fetch the model again"
+        )
+    with torch.no_grad():
+        parameter.copy_(tensor)
+
+
+def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
+    """Return a config with which transformers builds a model of a cut model's shapes.
+
+    Raises:
+        ModelError: layers differ, or the architecture has no config for these shapes.
+    """
+    counts = {(layer.query_heads, layer.kv_heads, layer.head_dim) for layer in geometry.layers}
+    if len(counts) > 1:
+        heads = sorted({layer.query_heads for layer in geometry.layers})
+        raise ModelError(
+            f"layers would keep {', '.join(map(str, heads))} heads, but a uniform model has as "
+            f"many in each; remove equal counts, or save it free or zeroed"
+        )
+    ((query_heads, kv_heads, head_dim),) = counts
+    config = copy.deepcopy(model.config)
+    text = config.get_text_config()
+    text.num_attention_heads, text.head_dim = query_heads, head_dim
+    for name in ("num_key_value_heads", "num_kv_heads"):
+        if getattr(text, name, None) is not None:
+            setattr(text, name, kv_heads)
+    text.__dict__.pop("kept_heads", None)
+    shapes = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    try:
+        with torch.device("meta"):
+            built = {n: t.shape for n, t in type(model)(config).state_dict().items()}
+    except (ValueError, RuntimeError, AssertionError):  # heads that do not divide the width
+        built = {}
+    if built != shapes:
+        raise ModelError(
+            f"no config of {type(model).__name__} has {query_heads} heads of width {head_dim} in "
+            f"a model of width {text.hidden_size}; save it free or zeroed"
+        )
+    return config
+
+
+def _facts(geometry: HeadGeometry, form: Form, pruning: Pruning) -> dict[str, Any]:
+    gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
+    kept = {
+        str(layer.index): [
+            number
+            for head, number in enumerate(layer.original_heads)
+            if str(Variant(layer.index, head)) not in gone
+        ]
+        for layer in geometry.layers
+    }
+    return {
+        "form": form,
+        "source": pruning.source,
+        "revision": pruning.revision,
+        "criterion": pruning.criterion,
+        "removed": [str(head) for head in sorted(pruning.removed)],
+        "kept": kept,
+        "measured": dict(pruning.measured),
+        "headroom": __version__,
+    }
+
+
+def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
+    """Return a model card: metadata of the hub, then what was removed and what it changed."""
+    source, form = facts["source"], facts["form"]
+    data = ModelCardData(
+        base_model=None if Path(source).expanduser().is_dir() else source,
+        library_name="headroom" if form == "free" else "transformers",
+        tags=["pruned", "attention-heads", form],
+    )
+    loading = (
+        "import headroom\n\nmodel = headroom.load_model(folder)"
+        if form == "free"
+        else f"from transformers import {kind}\n\nmodel = {kind}.from_pretrained(folder)"
+    )
+    revision = f" (revision {facts['revision']})" if facts["revision"] else ""
+    measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
+    return "\n".join(
+        [
+            f"---\n{data.to_yaml()}\n---\n# {name}\n",
+            f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
+            f"from 0:\n\n{', '.join(facts['removed'])}\n",
+            f"They were chosen by this criterion: {facts['criterion']}. {_LOADING[form]}\n",
+            f"```python\n{loading}\n```\n",
+            f"`{PRUNED_HEADS}` says the same to machines, and by `kept` which heads of the "
+            f"unpruned model each layer still has.\n",
+            *([f"| measured | |\n|---|---|\n{measured}"] if measured else []),
+        ]
+    )
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `folder`; rename it to `folder` when the block ends well."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
+    try:
+        yield made
+        umask = os.umask(0)
+        os.umask(umask)
+        made.chmod(0o777 & ~umask)
+        made.rename(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what transformers reports of weights that do not fit: they are read next."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)

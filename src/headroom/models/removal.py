@@ -1,0 +1,349 @@
+"""Structural removal: attention heads cut out of a model's weights, which really get smaller.
+
+A head owns rows of the projections that attention starts from and columns of the output
+projection; removing it takes these away. Which rows they are is found as the heads themselves are,
+by watching data flow: each projection is made to put out noise, and the gradient of one head's
+output tells which rows that head reads. Queries, keys and values apart or fused, in blocks or head
+by head, gated or with keys and values shared by a group: it makes no difference. Whatever was cut
+must then compute what the same model computes with these heads masked, or nothing is changed.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
+
+from headroom.errors import ModelError
+from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
+from headroom.models.masks import pruned
+from headroom.variants import Variant
+
+Readers = dict[str, Bool[Tensor, "rows query_heads"]]
+"""By name of a projection that a layer's attention starts from: which heads read each row of its
+weight, that is each entry of its output."""
+
+_COUNTS: Mapping[str, Callable[[AttentionLayer], int]] = {
+    **dict.fromkeys(
+        ("num_heads", "num_attention_heads", "n_heads", "n_head"),
+        lambda layer: layer.query_heads,
+    ),
+    **dict.fromkeys(
+        ("num_key_value_heads", "num_kv_heads", "kv_heads"), lambda layer: layer.kv_heads
+    ),
+    "num_key_value_groups": lambda layer: layer.query_heads // layer.kv_heads,
+    **dict.fromkeys(("all_head_size", "split_size", "embed_dim"), lambda layer: layer.width),
+    "kv_dim": lambda layer: layer.kv_heads * layer.head_dim,
+}
+"""The names under which attention modules of transformers keep sizes that shrink with the heads."""
+
+_TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+"""Relative difference that another order of summation may make; half precision has 0.05."""
+
+
+def remove_heads(
+    model: PreTrainedModel, geometry: HeadGeometry, heads: Iterable[Variant]
+) -> HeadGeometry:
+    """Cut heads out of a model, in place, and return its new geometry.
+
+    A key/value head goes when all query heads that read it go. The numbers that the remaining
+    heads had at first are noted in the model's config. Optimizers that hold the old parameters
+    have to be built again.
+
+    Args:
+        model: an encoder or decoder with its weights in place.
+        geometry: its heads.
+        heads: those to remove, counted as they stand in the model.
+
+    Raises:
+        ModelError: a head is unknown, a layer would be left without heads, groups of query heads
+            would become unequal, or the architecture cannot be cut. The model is then unchanged.
+    """
+    smaller = without(geometry, heads)
+    rows = find_readers(model, geometry)
+    with ExitStack() as masks:
+        for head in set(heads := list(heads)):
+            masks.enter_context(pruned(model, geometry, head))
+        masked = _outputs(model)
+    edits = _Edits()
+    try:
+        for old, new in zip(geometry.layers, smaller.layers, strict=True):
+            if new != old:
+                _cut(edits, model, old, new, rows[old.index])
+        cut = _outputs(model)
+    except (RuntimeError, ValueError, IndexError) as error:  # shapes that no longer fit
+        edits.undo()
+        reason = str(error).partition("\n")[0]
+        raise _cannot_cut(model, reason) from error
+    if not _close(cut, masked):
+        edits.undo()
+        raise _cannot_cut(model, "the smaller model computes something else")
+    model.config.get_text_config().kept_heads = {
+        str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
+    }
+    return smaller
+
+
+def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:
+    """Return what a geometry becomes when heads are removed.
+
+    Raises:
+        ModelError: a head is unknown, a layer would be left without heads, or groups of query
+            heads that share a key/value head would become unequal.
+    """
+    removed: dict[int, set[int]] = defaultdict(set)
+    for variant in heads:
+        if variant.layer is None or variant.head is None or str(variant)[0] != "L":
+            raise ModelError(f"{variant} names no head to remove; write layer and head: L05H03")
+        geometry.check(variant)
+        removed[variant.layer].add(variant.head)
+    layers = (
+        _without(layer, removed[layer.index]) if layer.index in removed else layer
+        for layer in geometry.layers
+    )
+    return replace(geometry, layers=tuple(layers))
+
+
+def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
+    group = layer.query_heads // layer.kv_heads
+    left = [head for head in range(layer.query_heads) if head not in removed]
+    sizes = [sum(head // group == kv for head in left) for kv in range(layer.kv_heads)]
+    remaining = {size for size in sizes if size}
+    if not remaining:
+        raise ModelError(
+            f"layer {layer.index} would lose all of its {layer.query_heads} heads; "
+            f"keep one at least, or lower the ratio"
+        )
+    if len(remaining) > 1:
+        raise ModelError(
+            f"layer {layer.index} would keep {', '.join(map(str, sizes))} query heads in its "
+            f"{layer.kv_heads} groups; remove whole groups of {group}, or as many heads in each"
+        )
+    return replace(
+        layer,
+        query_heads=len(left),
+        kv_heads=sum(map(bool, sizes)),
+        kept=tuple(layer.original_heads[head] for head in left),
+    )
+
+
+def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant]) -> None:
+    """Zero the columns of the output projections that read heads, for good; shapes stay.
+
+    Raises:
+        ModelError: a head is unknown.
+    """
+    for variant in heads:
+        geometry.check(variant)
+        if variant.layer is None or variant.head is None:
+            continue
+        projection = geometry.output_projection(model, variant.layer)
+        weight: Tensor = projection.get_parameter("weight").data
+        columns = geometry.layer(variant.layer).columns(variant.head)
+        weight.movedim(_axis(projection, inputs=True), 0)[columns] = 0
+
+
+def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
+    """Find out which rows of which projections each head of each layer reads.
+
+    Args:
+        model: a model with its weights in place; it is left as it was.
+        geometry: its heads.
+
+    Returns:
+        The readers of each row, by layer.
+
+    Raises:
+        ModelError: heads are joined before attention, so that no row belongs to one alone.
+    """
+    outputs = {layer.name: layer for layer in geometry.layers}
+    noise = torch.Generator().manual_seed(0)
+    leaves: list[tuple[str, Tensor]] = []
+    found: dict[int, Readers] = {}
+
+    def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+        # Of unit scale, so that no softmax saturates and hides who reads what.
+        leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
+        leaves.append((name, leaf))
+        return leaf.clone()  # some models write into what they projected
+
+    def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        found[layer.index] = _readers(layer, inputs[0], leaves, noise)
+        leaves.clear()
+        return (inputs[0].detach(), *inputs[1:])
+
+    with ExitStack() as hooks, torch.enable_grad():
+        for name, module in model.named_modules():
+            if name in outputs:
+                handle = module.register_forward_pre_hook(partial(watch, outputs[name]))
+            elif is_linear(module):
+                handle = module.register_forward_hook(partial(put_out_noise, name))
+            else:
+                continue
+            hooks.callback(handle.remove)
+        _run(model)
+    for layer in geometry.layers:
+        _check_readers(model, layer, found[layer.index])
+    return found
+
+
+def _readers(
+    layer: AttentionLayer,
+    joined: Tensor,
+    leaves: Sequence[tuple[str, Tensor]],
+    noise: torch.Generator,
+) -> Readers:
+    """Return which heads' outputs depend on which entries of the leaves."""
+    readers: Readers = {}
+    for head in range(layer.query_heads):
+        output = joined[..., layer.columns(head)]
+        weights = torch.randn(output.shape, generator=noise).to(output)
+        gradients = torch.autograd.grad(
+            (output * weights).sum(),
+            [leaf for _, leaf in leaves],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        for (name, leaf), gradient in zip(leaves, gradients, strict=True):
+            if gradient is None:
+                continue
+            rows = torch.zeros(leaf.shape[-1], layer.query_heads, dtype=torch.bool)
+            readers.setdefault(name, rows)[:, head] |= (gradient != 0).flatten(0, -2).any(0).cpu()
+    return readers
+
+
+def _check_readers(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
+    """Make sure that every row belongs to one head or to the group of one key/value head."""
+    head = torch.eye(layer.query_heads, dtype=torch.bool)
+    group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
+    owners = torch.cat([head, group])
+    for name, rows in readers.items():
+        if not (rows[:, None] == owners).all(-1).any(-1).all():
+            raise _cannot_cut(model, f"{name} mixes heads before attention")
+
+
+def _cut(
+    edits: "_Edits",
+    model: PreTrainedModel,
+    old: AttentionLayer,
+    new: AttentionLayer,
+    readers: Readers,
+) -> None:
+    """Take the removed heads out of one layer."""
+    left = torch.tensor([old.original_heads.index(head) for head in new.kept])
+    for name, rows in readers.items():
+        module = model.get_submodule(name)
+        _take(edits, module, rows[:, left].any(1).nonzero()[:, 0], inputs=False)
+        attention = model.get_submodule(name.rpartition(".")[0])
+        _recount(edits, attention, old, new)
+        for own, parameter in attention.named_parameters(recurse=False):
+            if parameter.shape == (old.query_heads,):  # an attention sink for each head
+                edits.parameter(attention, own, parameter[left.to(parameter.device)])
+    columns = torch.arange(old.width).view(old.query_heads, -1)[left].flatten()
+    _take(edits, model.get_submodule(old.name), columns, inputs=True)
+
+
+def _take(edits: "_Edits", module: nn.Module, index: Tensor, *, inputs: bool) -> None:
+    """Keep some input or output features of a linear layer."""
+    weight: Tensor = module.get_parameter("weight")
+    axis = _axis(module, inputs=inputs)
+    name = _FEATURES[type(module) is Conv1D][inputs]
+    if not weight.is_floating_point() or weight.ndim != 2:
+        raise ValueError(f"{type(module).__name__} holds quantised weights")
+    index = index.to(weight.device)
+    edits.parameter(module, "weight", weight.index_select(axis, index))
+    if not inputs and module.bias is not None:
+        edits.parameter(module, "bias", module.get_parameter("bias")[index])
+    edits.set(module, name, len(index))
+
+
+_FEATURES = {False: ("out_features", "in_features"), True: ("nf", "nx")}
+
+
+def _axis(module: nn.Module, *, inputs: bool) -> int:
+    """Return the axis of a linear layer's weight along which its inputs or its outputs lie."""
+    return int(inputs) if not isinstance(module, Conv1D) else int(not inputs)
+
+
+def _recount(
+    edits: "_Edits", attention: nn.Module, old: AttentionLayer, new: AttentionLayer
+) -> None:
+    """Let an attention module, and the config as it sees it, count the heads that are left."""
+    for name, size in _COUNTS.items():
+        if getattr(attention, name, None) == size(old):
+            edits.set(attention, name, size(new))
+    config = getattr(attention, "config", None)
+    if config is not None:
+        own = {
+            name: size(new)
+            for name, size in _COUNTS.items()
+            if getattr(config, name, None) == size(old)
+        }
+        edits.set(attention, "config", LayerConfig(config, own))
+
+
+class LayerConfig:
+    """A model's config as one layer sees it: sizes of its own, all else the model's."""
+
+    def __init__(self, config: Any, own: Mapping[str, int]) -> None:
+        self._config = config
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_config":  # asked by copy before there is one
+            raise AttributeError(name)
+        return getattr(self._config, name)
+
+
+@dataclass
+class _Edits:
+    """Changes of attributes that can be taken back."""
+
+    before: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
+
+    def set(self, module: nn.Module, name: str, value: Any) -> None:
+        self.before.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+
+    def parameter(self, module: nn.Module, name: str, value: Tensor) -> None:
+        trained = module.get_parameter(name).requires_grad
+        self.set(module, name, nn.Parameter(value.detach().clone(), requires_grad=trained))
+
+    def undo(self) -> None:
+        for module, name, value in reversed(self.before):
+            setattr(module, name, value)
+
+
+def _outputs(model: PreTrainedModel) -> Tensor:
+    with torch.no_grad():
+        return _run(model)[0]
+
+
+def _run(model: PreTrainedModel) -> Any:
+    """Run a model in evaluation mode on two rows of six tokens."""
+    tokens = torch.arange(12, device=model.device).view(2, 6)
+    tokens %= model.get_input_embeddings().num_embeddings
+    training = model.training
+    try:
+        return model.eval()(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+    finally:
+        model.train(training)
+
+
+def _close(found: Tensor, expected: Tensor) -> bool:
+    tolerance = _TOLERANCE.get(expected.dtype, 0.05)
+    difference = (found.float() - expected.float()).norm()
+    return bool(difference <= tolerance * expected.float().norm())
+
+
+def _cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
+    return ModelError(
+        f"{type(model).__name__} cannot lose heads from its weights ({reason}); zero them instead"
+    )

@@ -1,0 +1,89 @@
+import pandas as pd
+import pytest
+
+from headroom.grading.graders import GRADERS, boxed_or_line, chosen_letter, same_number, same_text
+from headroom.grading.matrix import grade_answers
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "equal"),
+    [
+        ("1,234", "1234", True),
+        ("$ 12.50", "12.5", True),
+        ("3/4", "0.75", True),
+        (r"25\%", "25", True),
+        ("007", "7", True),
+        ("1000001", "1000000", False),
+        ("3.1415926", "3.14159265", True),
+        ("3.14", "3.14159265", False),
+        ("-5", "5", False),
+        ("five", "5", False),
+        ("1/0", "1", False),
+        ("nan", "nan", False),
+        ("1e999", "1e999", False),
+        ("9" * 100_000, "9", False),
+    ],
+)
+def test_numbers_are_compared_by_value(answer, gold, equal):
+    assert same_number(answer, gold) == equal
+
+
+@pytest.mark.parametrize(
+    ("text", "letter"),
+    [
+        (r"So it is \boxed{C}.", "C"),
+        (r"\boxed{\text{(b)}}", "B"),
+        ("(A) is tempting, but the answer is (D).", "D"),
+        ("Option B would need more. Answer: e", "E"),
+        ("Neither (A) nor (B), hence (C)", "C"),
+        (" b. ", "B"),
+        ("I do not know", None),
+        (r"\boxed{12}", None),
+    ],
+)
+def test_the_letter_of_a_choice_is_found(text, letter):
+    assert chosen_letter(text) == letter
+
+
+def test_texts_are_compared_without_case_and_space():
+    assert same_text("  New\n York", "new york")
+    assert not same_text("New York City", "new york")
+    assert boxed_or_line("thinking\n\n  Paris \n") == "Paris"
+    assert boxed_or_line(r"\boxed{Rome} or so") == "Rome"
+    assert boxed_or_line(" \n ") is None
+
+
+@pytest.mark.parametrize(
+    ("family", "gold", "texts", "right"),
+    [
+        ("numeric", "1,000", ["it is 1000", "it is 999"], [True, False]),
+        ("choice", "b", ["the answer is B", "(C)"], [True, False]),
+        ("exact", "Ada", ["ada", "Ada L."], [True, False]),
+    ],
+)
+def test_a_question_set_is_graded_by_its_own_grader(family, gold, texts, right):
+    questions = pd.DataFrame({"question_id": ["q"], "answer": [gold]})
+    answers = {
+        name: pd.DataFrame(
+            {
+                "question_id": ["q"],
+                "sample": [0],
+                "text": [text],
+                "token_ids": [[1]],
+                "stop_reason": ["eos"],
+                "margin": [1.0],
+            }
+        )
+        for name, text in zip(["base", "L00H01"], texts, strict=True)
+    }
+    graded = grade_answers(questions, answers, family=family, preset="default")
+    assert graded["correct"].tolist() == right
+    assert graded["group"].tolist() == [0, 1]
+
+
+def test_hostile_text_takes_time_linear_in_its_length():
+    for grader in GRADERS.values():
+        for text in ("(" * 300_000, "answer is " * 30_000, "\\boxed{" * 50_000, "\n" * 300_000):
+            found = grader.extract(text)
+            assert grader.equal is not None
+            grader.equal(found or text, "7")

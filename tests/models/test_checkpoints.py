@@ -1,0 +1,251 @@
+"""Pruned models come back from disk to the bit, in every form, and say what they are."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+import transformers
+from huggingface_hub import ModelCard
+from safetensors.torch import load_file, save_file
+from tiny_models import DECODERS, ENCODERS, VOCABULARY, Architecture
+from torch import Tensor
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    PreTrainedModel,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+from headroom.errors import ModelError
+from headroom.models.checkpoints import Form, Pruning, read_pretrained, save_pruned
+from headroom.models.geometry import find_heads
+from headroom.models.load import load_checkpoint, load_model
+from headroom.models.removal import remove_heads, zero_heads
+from headroom.variants import Variant
+
+GROUP = [Variant(1, head) for head in (0, 1, 2)]
+"""The first group of layer 1 of the tiny models with grouped queries."""
+
+
+def outputs(model: PreTrainedModel) -> Tensor:
+    ids = torch.randint(3, VOCABULARY, (3, 7), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        return model(input_ids=ids, attention_mask=torch.ones_like(ids))[0]
+
+
+def named(name: str) -> Architecture:
+    return next(one for one in DECODERS + ENCODERS if one.name == name)
+
+
+def pruning(removed: list[Variant], **facts: Any) -> Pruning:
+    return Pruning("some/model", "0" * 40, removed, "norm of the weights", **facts)
+
+
+def save(
+    model: PreTrainedModel, folder: Path, form: Form, removed: list[Variant], tokenizer: Path
+) -> Tensor:
+    """Remove heads, save, and return what the model computed at that time."""
+    geometry = find_heads(model)
+    if form == "zeroed":
+        zero_heads(model, geometry, removed)
+    else:
+        geometry = remove_heads(model, geometry, removed)
+    save_pruned(model, geometry, folder, form, pruning(removed), tokenizer)
+    return outputs(model)
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Llama", "GPT2", "Phi3", "GPTNeoX", "GptOss", "Bert"])
+@pytest.mark.parametrize("form", ["zeroed", "free"])
+def test_what_was_saved_is_loaded_to_the_bit(
+    name: str, form: Form, qwen2_original: Path, tmp_path: Path
+):
+    model = tiny_models.build(named(name))
+    removed = [*GROUP, Variant(3, 2), Variant(3, 5)] if form == "free" else [Variant(2, 3)]
+    expected = save(model, tmp_path / "pruned", form, removed, qwen2_original)
+    loaded = load_checkpoint(str(tmp_path / "pruned"), attention=model.config._attn_implementation)
+    assert type(loaded) is type(model)
+    assert torch.equal(outputs(loaded), expected)
+    assert find_heads(loaded) == find_heads(model)
+    state = model.state_dict()
+    assert all(torch.equal(tensor, state[key]) for key, tensor in loaded.state_dict().items())
+
+
+def uniform(query: bool) -> list[Variant]:
+    """The second group of every layer, or the middle query of every group."""
+    lost = (1, 4) if query else (3, 4, 5)
+    return [Variant(layer, head) for layer in range(4) for head in lost]
+
+
+@pytest.mark.parametrize("query", [True, False])
+@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Llama", "Mistral", "Gemma", "Phi3"])
+def test_a_uniform_model_loads_with_plain_from_pretrained(
+    name: str, query: bool, qwen2_original: Path, tmp_path: Path
+):
+    model = tiny_models.build(named(name))
+    folder = tmp_path / "pruned"
+    expected = save(model, folder, "uniform", uniform(query), qwen2_original)
+    plain = AutoModelForCausalLM.from_pretrained(folder)
+    assert torch.equal(outputs(plain), expected)
+    assert torch.equal(outputs(load_checkpoint(str(folder))), expected)
+    assert plain.config.num_attention_heads == (4 if query else 3)
+    assert plain.config.num_key_value_heads == (2 if query else 1)
+    assert not hasattr(plain.config, "kept_heads")
+    assert model.config.num_attention_heads == 6
+
+
+def test_a_zeroed_model_loads_with_plain_from_pretrained(qwen2_original: Path, tmp_path: Path):
+    model = tiny_models.build(named("Qwen2"))
+    expected = save(model, tmp_path / "pruned", "zeroed", [Variant(2, 3)], qwen2_original)
+    assert torch.equal(outputs(AutoModelForCausalLM.from_pretrained(tmp_path / "pruned")), expected)
+
+
+def test_plain_from_pretrained_refuses_a_free_model(qwen2_original: Path, tmp_path: Path):
+    save(tiny_models.build(named("Qwen2")), tmp_path / "pruned", "free", GROUP, qwen2_original)
+    with pytest.raises(RuntimeError, match="mismatched_sizes"):
+        AutoModelForCausalLM.from_pretrained(tmp_path / "pruned")
+
+
+def test_a_free_model_is_loaded_for_generation(qwen2_original: Path, tmp_path: Path):
+    """By the loader of the engine, which brings tokenizer and geometry along."""
+    model = AutoModelForCausalLM.from_pretrained(qwen2_original)
+    expected = save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
+    loaded = load_model(str(tmp_path / "pruned"))
+    assert torch.equal(outputs(loaded.model), expected)
+    assert loaded.geometry.layer(1).original_heads == (3, 4, 5)
+    assert loaded.tokenizer.tokenize("w1 w2") == ["w1", "w2"]
+
+
+def test_a_free_model_can_be_pruned_and_saved_again(qwen2_original: Path, tmp_path: Path):
+    model = tiny_models.build(named("GPT2"))
+    save(model, tmp_path / "once", "free", [Variant(1, 0), Variant(1, 3)], qwen2_original)
+    again = load_checkpoint(str(tmp_path / "once"))
+    lost = [Variant(1, 0), Variant(2, 5)]
+    expected = save(again, tmp_path / "twice", "free", lost, qwen2_original)
+    loaded = load_checkpoint(str(tmp_path / "twice"))
+    assert torch.equal(outputs(loaded), expected)
+    assert find_heads(loaded).layer(1).original_heads == (2, 4, 5)
+
+
+def test_an_encoder_with_a_classifier_comes_back_whole(qwen2_original: Path, tmp_path: Path):
+    config = RobertaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=60,
+        num_attention_heads=5,
+        num_hidden_layers=3,
+        intermediate_size=28,
+        num_labels=7,
+    )
+    model = RobertaForSequenceClassification(config).eval()
+    removed = [Variant(0, 1), Variant(2, 0), Variant(2, 4)]
+    expected = save(model, tmp_path / "pruned", "free", removed, qwen2_original)
+    loaded = load_checkpoint(str(tmp_path / "pruned"))
+    assert isinstance(loaded, RobertaForSequenceClassification)
+    assert torch.equal(outputs(loaded), expected)
+
+
+def test_weights_keep_their_type(qwen2_original: Path, tmp_path: Path):
+    model = tiny_models.build(named("Qwen2"))
+    for parameter in model.parameters():  # but not the buffers of the rotary embedding
+        parameter.data = parameter.data.bfloat16()
+    expected = save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
+    loaded = load_checkpoint(str(tmp_path / "pruned"))
+    assert loaded.dtype == torch.bfloat16
+    assert torch.equal(outputs(loaded), expected)
+    assert load_checkpoint(str(tmp_path / "pruned"), dtype="float32").dtype == torch.float32
+
+
+def test_loading_draws_nothing_from_the_global_generator(qwen2_original: Path, tmp_path: Path):
+    save(tiny_models.build(named("Qwen2")), tmp_path / "pruned", "free", GROUP, qwen2_original)
+    before = torch.get_rng_state()
+    load_checkpoint(str(tmp_path / "pruned"))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_card_says_what_was_removed_from_what(qwen2_original: Path, tmp_path: Path):
+    model = tiny_models.build(named("Qwen2"))
+    folder = tmp_path / "pruned"
+    geometry = remove_heads(model, find_heads(model), GROUP)
+    facts = pruning(GROUP, measured={"parameters": 12345})
+    save_pruned(model, geometry, folder, "free", facts, qwen2_original)
+    card = ModelCard.load(folder / "README.md")
+    assert card.data.base_model == "some/model"
+    assert card.data.tags == ["pruned", "attention-heads", "free"]
+    for part in ("L01H00, L01H01, L01H02", "0" * 40, "headroom.load_model", "| parameters | 12345"):
+        assert part in card.text
+    written = json.loads((folder / "pruned_heads.json").read_text())
+    assert written["removed"] == ["L01H00", "L01H01", "L01H02"]
+    assert written["kept"]["1"] == [3, 4, 5]
+    assert written["kept"]["2"] == [0, 1, 2, 3, 4, 5]
+    assert written["form"] == "free"
+    names = {path.name for path in folder.iterdir()}
+    assert {"tokenizer.json", "model.safetensors", "config.json"} <= names
+    assert not [path for path in tmp_path.iterdir() if path != folder]
+
+
+def test_a_folder_that_exists_is_refused(qwen2_original: Path, tmp_path: Path):
+    (tmp_path / "pruned").mkdir()
+    with pytest.raises(ModelError, match="pruned exists; remove it, or name another"):
+        save(tiny_models.build(named("Qwen2")), tmp_path / "pruned", "free", GROUP, qwen2_original)
+
+
+@pytest.mark.parametrize(
+    ("name", "removed", "message"),
+    [
+        ("Qwen2", GROUP, "layers would keep 3, 6 heads, but a uniform model has as many in each"),
+        # Their configs derive the width of a head from the number of heads.
+        ("Bert", uniform(query=True), "no config of BertModel has 4 heads of width 8 .* width 48"),
+        ("GPT2", uniform(query=False), "no config of GPT2LMHeadModel has 3 heads of width 8"),
+    ],
+)
+def test_what_cannot_be_saved_uniform_is_refused(
+    name: str, removed: list[Variant], message: str, qwen2_original: Path, tmp_path: Path
+):
+    with pytest.raises(ModelError, match=message) as caught:
+        save(
+            tiny_models.build(named(name)), tmp_path / "pruned", "uniform", removed, qwen2_original
+        )
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_leaves_nothing_behind(qwen2_original: Path, tmp_path: Path, monkeypatch):
+    model = tiny_models.build(named("Qwen2"))
+    monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    with pytest.raises(OSError, match="full"):
+        save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_do_not_fit_the_noted_heads_are_refused(qwen2_original: Path, tmp_path: Path):
+    folder = tmp_path / "pruned"
+    save(tiny_models.build(named("Qwen2")), folder, "free", GROUP, qwen2_original)
+    weights = load_file(folder / "model.safetensors")
+    name = "model.layers.1.self_attn.o_proj.weight"
+    weights[name] = weights[name][:, :16].clone()
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"o_proj.weight has shape \(48, 16\), not \(48, 24\)"):
+        load_checkpoint(str(folder))
+
+
+def test_a_class_that_is_no_model_is_refused(qwen2_folder: Path):
+    config = json.loads((qwen2_folder / "config.json").read_text())
+    config["architectures"] = ["PreTrainedTokenizerFast"]
+    (qwen2_folder / "config.json").write_text(json.dumps(config))
+    assert hasattr(transformers, "PreTrainedTokenizerFast")
+    with pytest.raises(ModelError, match="PreTrainedTokenizerFast, which is no model"):
+        load_checkpoint(str(qwen2_folder))
+
+
+def test_a_model_of_another_task_takes_the_weights_under_their_other_names(
+    qwen2_original: Path, tmp_path: Path
+):
+    """The body alone of a model that was saved with its language head."""
+    model = tiny_models.build(named("Qwen2"))
+    save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
+    body, _ = read_pretrained(AutoModel, tmp_path / "pruned")
+    assert torch.equal(outputs(body), outputs(model.model))

@@ -1,0 +1,249 @@
+"""A model with heads cut out computes what the whole model computes with these heads masked."""
+
+import copy
+from contextlib import ExitStack
+
+import pytest
+import tiny_models
+import torch
+from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture
+from torch import Tensor, nn
+from transformers import BertConfig, BertModel, PreTrainedModel
+
+from headroom.errors import ModelError
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.masks import pruned
+from headroom.models.removal import find_readers, remove_heads, without, zero_heads
+from headroom.variants import BASE, Variant
+
+BATCH, TOKENS, NEW_TOKENS = 3, 7, 5
+REFUSED = {
+    "Olmo2": "mixes heads before attention",  # a norm over all queries together
+    "Bloom": "expanded size",  # position biases, made for the first number of heads
+    "Mpt": "size of tensor",
+    "MPNet": "size of tensor",
+    "FalconH1": "mixes heads before attention",
+}
+CUT = [one for one in DECODERS + HYBRIDS + ENCODERS if one.name not in REFUSED]
+
+
+def inputs(tokens: int = TOKENS) -> dict[str, Tensor]:
+    """Rows of different lengths, padded on the left."""
+    ids = torch.randint(3, VOCABULARY, (BATCH, tokens), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(tokens) >= torch.arange(BATCH)[:, None]).long()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def outputs(model: PreTrainedModel) -> Tensor:
+    """Logits or hidden states [batch, tokens, width] of the real tokens."""
+    with torch.no_grad():
+        return model(**inputs())[0] * inputs()["attention_mask"][:, :, None]
+
+
+def masked(model: PreTrainedModel, geometry: HeadGeometry, heads: list[Variant]) -> Tensor:
+    with ExitStack() as masks:
+        for head in heads:
+            masks.enter_context(pruned(model, geometry, head))
+        return outputs(model)
+
+
+def some_heads(architecture: Architecture, strategy: str) -> list[Variant]:
+    """Heads of the first and last layers: whole groups, or as many queries of every group."""
+    first, last = architecture.layers[0], architecture.layers[-1]
+    group = QUERY_HEADS // architecture.kv_heads
+    if strategy == "query":  # the middle query of each group, or the last of a group of all
+        lost = [2, 5] if architecture.kv_heads == 2 else [5]
+        return [Variant(last, head) for head in lost]
+    if group == QUERY_HEADS:
+        return [Variant(first, 0), Variant(first, 4)]
+    kv_heads = [1] if group > 1 else [1, 2, 5]
+    lost = [kv * group + query for kv in kv_heads for query in range(group)]
+    return [Variant(first, head) for head in lost] + [
+        Variant(last, query) for query in range(group) if first != last
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["group", "query"])
+@pytest.mark.parametrize("architecture", CUT, ids=str)
+def test_cut_equals_masked(architecture: Architecture, strategy: str):
+    model = tiny_models.build(architecture)
+    geometry, whole = find_heads(model), outputs(model)
+    heads = some_heads(architecture, strategy)
+    expected = masked(model, geometry, heads)
+    smaller = remove_heads(model, geometry, heads)
+    scale = expected.abs().max().item()
+    torch.testing.assert_close(outputs(model), expected, atol=1e-5 * max(scale, 1), rtol=0)
+    assert (expected - whole).abs().max() > 0.01
+    assert find_heads(model) == smaller == without(geometry, heads)
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "GPT2", "Phi3", "GPTNeoX"])
+def test_cutting_twice_keeps_the_first_numbers(name: str):
+    architecture = next(one for one in DECODERS if one.name == name)
+    model = tiny_models.build(architecture)
+    whole = find_heads(model)
+    group = QUERY_HEADS // architecture.kv_heads
+    once = remove_heads(model, whole, [Variant(1, head) for head in range(group)])
+    last = once.layer(1).query_heads - 1
+    lost = [Variant(1, last)] if group == 1 else [Variant(2, 0), Variant(2, 3)]
+    expected = masked(model, once, lost)
+    twice = remove_heads(model, once, lost)
+    torch.testing.assert_close(outputs(model), expected, atol=1e-5, rtol=1e-5)
+    assert twice.layer(1).original_heads == (
+        (1, 2, 3, 4) if group == 1 else (3, 4, 5)  # the first head or group went, then the last
+    )
+    assert twice.layer(2).original_heads == ((1, 2, 4, 5) if group == 3 else tuple(range(6)))
+    assert twice.layer(0).kept == ()
+
+
+@pytest.mark.parametrize("architecture", [one for one in CUT if one in DECODERS], ids=str)
+def test_cached_decoding_equals_uncached(architecture: Architecture):
+    """With another number of key/value heads in one layer than in the next."""
+    model = tiny_models.build(architecture)
+    remove_heads(model, find_heads(model), some_heads(architecture, "group"))
+    settings = {
+        "do_sample": False,
+        "min_new_tokens": NEW_TOKENS,
+        "max_new_tokens": NEW_TOKENS,
+        "pad_token_id": 0,
+        "output_logits": True,
+        "return_dict_in_generate": True,
+    }
+    cached = model.generate(**inputs(), use_cache=True, **settings)
+    uncached = model.generate(**inputs(), use_cache=False, **settings)
+    assert torch.equal(cached.sequences, uncached.sequences)
+    torch.testing.assert_close(
+        torch.stack(cached.logits), torch.stack(uncached.logits), atol=1e-4, rtol=1e-4
+    )
+
+
+def test_a_cut_encoder_loses_the_parameters_of_its_heads():
+    """k heads of width d_h in a model of width d own k (4 d d_h + 3 d_h) parameters."""
+    config = BertConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=60,
+        num_attention_heads=5,
+        num_hidden_layers=3,
+        intermediate_size=28,
+    )
+    model = BertModel(config).eval()
+    before = model.num_parameters()
+    heads = [Variant(0, 1), Variant(0, 4), Variant(2, 0), Variant(1, 3)]
+    remove_heads(model, find_heads(model), heads)
+    assert before - model.num_parameters() == len(heads) * (4 * 60 * 12 + 3 * 12)
+
+
+def test_cut_models_still_train():
+    model = tiny_models.build(DECODERS[0]).train()
+    remove_heads(model, find_heads(model), some_heads(DECODERS[0], "group"))
+    assert model.training
+    model(**inputs(), labels=inputs()["input_ids"]).loss.backward()
+    assert all(one.grad is not None and one.grad.shape == one.shape for one in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Phi3"])
+def test_a_copy_is_on_its_own(name: str):
+    model = tiny_models.build(next(one for one in DECODERS if one.name == name))
+    once = remove_heads(model, find_heads(model), [Variant(0, head) for head in (0, 1, 2)])
+    teacher, expected = copy.deepcopy(model), outputs(model)
+    remove_heads(model, once, [Variant(1, head) for head in (3, 4, 5)])
+    assert torch.equal(outputs(teacher), expected)
+    assert find_heads(teacher) == once
+
+
+def test_the_attention_of_a_cut_model_can_be_exchanged():
+    model = tiny_models.build(next(one for one in DECODERS if one.name == "Phi3"))
+    remove_heads(model, find_heads(model), [Variant(0, head) for head in (0, 1, 2)])
+    expected = outputs(model)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        result = model(**inputs(), output_attentions=True)
+    assert [one.shape[1] for one in result.attentions] == [3, 6, 6, 6]
+    torch.testing.assert_close(outputs(model), expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_an_architecture_that_cannot_be_cut_is_refused_and_left_alone(name: str):
+    architecture = next(one for one in DECODERS + HYBRIDS + ENCODERS if one.name == name)
+    model = tiny_models.build(architecture)
+    geometry, expected = find_heads(model), outputs(model)
+    with pytest.raises(ModelError, match=REFUSED[name]) as caught:
+        remove_heads(model, geometry, some_heads(architecture, "group"))
+    assert "\n" not in str(caught.value)
+    assert torch.equal(outputs(model), expected)
+    assert find_heads(model) == geometry
+
+
+def test_what_a_cut_computes_is_checked():
+    """A model whose attention counts its heads by a name of its own is not cut wrongly."""
+    model = tiny_models.build(next(one for one in ENCODERS if one.name == "Bert"))
+
+    class Shifted(nn.Linear):
+        def forward(self, joined: Tensor) -> Tensor:
+            # Reads the last head where the first was: no shape tells.
+            return super().forward(joined.roll(8 if joined.shape[-1] == 48 else 0, dims=-1))
+
+    geometry = find_heads(model)
+    model.get_submodule(geometry.layers[2].name).__class__ = Shifted
+    expected = outputs(model)
+    with pytest.raises(ModelError, match="computes something else"):
+        remove_heads(model, geometry, [Variant(2, 1)])
+    assert torch.equal(outputs(model), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "message"),
+    [
+        ("Bert", [Variant(1, head) for head in range(6)], "layer 1 would lose all of its 6 heads"),
+        ("Qwen2", [Variant(1, 0)], "layer 1 would keep 2, 3 query heads in its 2 groups"),
+        ("Qwen2", [Variant(1, h) for h in (0, 1, 3)], "keep 1, 2 .* whole groups of 3"),
+        ("Qwen2", [Variant(4, 0)], "layer 4 has no heads to prune"),
+        ("Qwen2", [Variant(1, 6)], "head 6 is out of range in layer 1"),
+        ("Qwen2", [BASE], "base names no head to remove"),
+    ],
+)
+def test_what_cannot_be_removed_is_refused_in_one_line(
+    name: str, heads: list[Variant], message: str
+):
+    architecture = next(one for one in DECODERS + ENCODERS if one.name == name)
+    model = tiny_models.build(architecture)
+    with pytest.raises(ModelError, match=message) as caught:
+        remove_heads(model, find_heads(model), heads)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Bert", "GPT2", "Qwen2"])
+def test_zeroed_heads_equal_masked_heads(name: str):
+    architecture = next(one for one in DECODERS + ENCODERS if one.name == name)
+    model = tiny_models.build(architecture)
+    geometry, shapes = find_heads(model), {n: p.shape for n, p in model.named_parameters()}
+    heads = [Variant(0, 1), Variant(0, 4), Variant(3, 5)]
+    expected = masked(model, geometry, heads)
+    zero_heads(model, geometry, heads)
+    torch.testing.assert_close(outputs(model), expected, atol=1e-5, rtol=1e-5)
+    assert shapes == {n: p.shape for n, p in model.named_parameters()}
+
+
+def test_readers_of_fused_projections_are_found_in_blocks_and_head_by_head():
+    """GPT-2 lays out all queries, all keys, all values; GPT-NeoX one head after another."""
+    width = QUERY_HEADS * 8
+    for name, reader in {
+        "GPT2": lambda row: row % width // 8,
+        "GPTNeoX": lambda row: row // (3 * 8),
+    }.items():
+        model = tiny_models.build(next(one for one in DECODERS if one.name == name))
+        (rows,) = find_readers(model, find_heads(model))[2].values()
+        expected = torch.zeros(3 * width, QUERY_HEADS, dtype=torch.bool)
+        for row in range(3 * width):
+            expected[row, reader(row)] = True
+        assert torch.equal(rows, expected)
+
+
+def test_searching_readers_leaves_the_model_as_it_was():
+    model = tiny_models.build(DECODERS[0]).train()
+    before = copy.deepcopy(model.state_dict())
+    find_readers(model, find_heads(model))
+    assert model.training
+    assert all(not one._forward_hooks and not one._forward_pre_hooks for one in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())

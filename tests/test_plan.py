@@ -1,0 +1,48 @@
+import copy
+
+import pytest
+
+from example_config import VALUES
+from headroom.config import Config, parse
+from headroom.plan import batches, placebos, pool
+
+
+def config(**sweep: object) -> Config:
+    values = copy.deepcopy(VALUES)
+    values["sweeps"]["table"] |= {"layers": [27, 0], "heads": [11, 4, 4], **sweep}
+    return parse(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (None, []),
+        ("none", []),
+        ("numeric", ["placebo01", "placebo02"]),
+        ("noise", ["L00N04", "L00N11", "L27N04", "L27N11"]),
+        ("both", ["L00N04", "L00N11", "L27N04", "L27N11", "placebo01", "placebo02"]),
+    ],
+)
+def test_a_sweep_asks_for_as_many_placebos_of_a_kind_as_a_layer_has_heads(kind, expected):
+    planned = config() if kind is None else config(placebos=kind)
+    assert list(map(str, placebos(planned, planned.sweeps["table"]))) == expected
+
+
+def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():
+    planned = config(placebos="both")
+    heads = ["L00H04", "L00H11", "L27H04", "L27H11"]
+    assert list(map(str, pool(planned, planned.sweeps["table"]))) == heads
+    test = next(batch for batch in batches(planned) if batch.questions == "test")
+    names = list(map(str, test.variants))  # the selector's heads among them
+    assert names[0] == "base"
+    assert names[-6:] == ["L00N04", "L00N11", "L27N04", "L27N11", "placebo01", "placebo02"]
+    assert len(names) == 1 + 28 * 12 + 6
+    other = next(batch for batch in batches(planned) if batch.questions == "train")
+    assert {variant.kind for variant in other.variants} == {"base", "head"}
+
+
+def test_placebos_change_no_file_of_the_heads():
+    with_placebos, without = (
+        batches(planned)[0].answers(planned) for planned in (config(placebos="both"), config())
+    )
+    assert set(without) < set(with_placebos)
