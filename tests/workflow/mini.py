@@ -107,12 +107,16 @@ class Snakemake:
         return done
 
     def start(
-        self, values: dict[str, Any], *arguments: str, log: Path = Path(os.devnull)
+        self,
+        values: dict[str, Any],
+        *arguments: str,
+        log: Path = Path(os.devnull),
+        before: tuple[str, ...] = (),
     ) -> subprocess.Popen[bytes]:
         """Start a run, in a process group of its own, that an interrupt can reach."""
         with log.open("ab") as stream:
             return subprocess.Popen(
-                ["env", "--default-signal=INT", *self._command(values, arguments)],
+                ["env", "--default-signal=INT", *before, *self._command(values, arguments)],
                 env=self._environment,
                 start_new_session=True,
                 stdout=stream,

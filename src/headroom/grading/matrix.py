@@ -137,6 +137,7 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
 
 
 def judge_distinct(pairs: set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
+    """Judge pairs in canonical form, those in processes that need it."""
     known = {pair: verdict for pair in pairs if (verdict := shortcut(*pair)) is not None}
     # By gold answer, so that a worker reads each gold answer once.
     hard = sorted(pairs - known.keys(), key=lambda pair: (pair[1], pair[0]))
