@@ -67,6 +67,12 @@ _RULES = (
         ("model", "decoding", "questions", "variant", "cores"),
     ),
     _Rule(
+        "activations",
+        "Measure the heads of a model on its own answers.",
+        "generation.activations:run",
+        ("model", "decoding", "questions"),
+    ),
+    _Rule(
         "grade",
         "Judge all answers to a question set; gather Z.",
         "stages:grade",

@@ -14,6 +14,7 @@ QUESTIONS = "results/store/questions/{questions}.parquet"
 EMBEDDER = "results/store/embedders/{embedder}.json"
 EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
 ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
+ACTIVATIONS = "results/store/activations/{model}/{decoding}/{questions}.parquet"
 
 # Beside the store: answers of tables that are not complete, second names of tables of a run that
 # is not, and the engines that run now.

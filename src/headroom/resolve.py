@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from headroom import paths
@@ -90,17 +91,26 @@ def preflight(config: Config) -> None:
 
 
 def check_devices(config: Config) -> None:
-    """Refuse models that need a GPU where there is none; for a start, not for planning elsewhere.
+    """Refuse models that need a GPU, or vLLM, where there is none.
 
-    Where SLURM is, the jobs' machines may have what this one lacks: nothing is refused.
+    For a start, not for planning elsewhere. Where SLURM is, the jobs' machines may have what this
+    one lacks: nothing is refused.
 
     Raises:
         ModelError: one line that names key, value, and what to do.
     """
-    if any(Path("/dev").glob("nvidia[0-9]*")) or shutil.which("sbatch"):
+    if shutil.which("sbatch"):
         return
+    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
     for name in _models_needed(config, _embedders_needed(config, _draws_needed(config))):
-        _check_without_gpu(f"models.{name}", config.models[name])
+        model = config.models[name]
+        if model.backend == "vllm" and find_spec("vllm") is None:
+            raise ModelError(
+                f"models.{name}.backend: vllm is not installed here; pip install headroom[vllm], "
+                f"or write backend: headroom"
+            )
+        if not gpu:
+            _check_without_gpu(f"models.{name}", model)
 
 
 def _revision(

@@ -50,6 +50,16 @@ ANSWERS = pa.schema(
 )
 """Answers of one variant to one question set under one decoding."""
 
+ACTIVATIONS = pa.schema(
+    [
+        pa.field("layer", pa.int16(), nullable=False),
+        pa.field("head", pa.int16(), nullable=False),
+        pa.field("share", pa.float64(), nullable=False),  # of the squared norm of all heads
+        pa.field("norm", pa.float64(), nullable=False),
+    ]
+)
+"""Each head's slice of what enters the output projection, means over tokens."""
+
 GRADED = pa.schema(
     [
         pa.field("question_id", pa.string(), nullable=False),

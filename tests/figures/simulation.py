@@ -14,6 +14,7 @@ from headroom.plan import Batch, batches
 from headroom.record import Stopwatch, write_record
 from headroom.tables import (
     ACCURACY,
+    ACTIVATIONS,
     ANSWERS,
     CURVES,
     GRADED,
@@ -215,6 +216,11 @@ def _fill_batch(
         sample=samples - 1, answer="7", group=0, tokens=90, stop_reason="eos", margin=0.25
     )
     graded["verdict"] = np.where(graded.index % 211 == 5, "timeout", "judged")
+    section = config.models[batch.model]
+    places = pd.MultiIndex.from_product([range(section.layers), range(section.heads)])
+    measured = places.to_frame(index=False, name=["layer", "head"])
+    measured = measured.assign(share=1 / section.heads, norm=2.5)
+    write_table(Path(paths.ACTIVATIONS.format(**keys)), measured, ACTIVATIONS)
     path = Path(paths.GRADED.format(run=config.run, **keys))
     write_table(path, graded, GRADED)
     write_record(path, Stopwatch(), {"verdicts": graded["verdict"].value_counts().to_dict()})

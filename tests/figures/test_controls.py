@@ -17,8 +17,10 @@ NAMES = [str(variant) for variant in [*VARIANTS, *PLACEBOS]]
 
 def graded(z):
     table = z.melt(id_vars=["question_id"], value_vars=NAMES, var_name="variant")
-    table = table.rename(columns={"value": "correct"}).assign(
-        answer="7", tokens=90, stop_reason="eos", margin=0.25
+    table = (
+        table.rename(columns={"value": "correct"})
+        .astype({"correct": bool})
+        .assign(answer="7", tokens=90, stop_reason="eos", margin=0.25)
     )
     ruined = table["variant"] == "L04H02"
     table.loc[ruined, "answer"] = None
@@ -68,19 +70,40 @@ def test_heads_are_tested_as_scipy_tests_them(found, z):
     assert row["p"] == pytest.approx(stats.binomtest(int(gained), int(gained + lost)).pvalue)
 
 
-def test_failures_say_how_a_head_fails(found, tmp_path):
+def test_failures_say_how_a_head_fails(found, z, tmp_path):
     file = tmp_path / "answers.parquet"
-    answers = pd.DataFrame({"question_id": ["a", "b"], "sample": 0, "text": "x"})
-    answers = answers.assign(stop_reason="length", margin=0.1)
-    answers["token_ids"] = [[1, 2] * 30, list(range(60))]
+    looping = np.arange(len(z)) % 2 == 0
+    answers = z[["question_id"]].assign(sample=0, text="x", stop_reason="length", margin=0.1)
+    answers["token_ids"] = [[1, 2] * 30 if loop else list(range(60)) for loop in looping]
     write_table(file, answers, ANSWERS)
     files = dict.fromkeys(NAMES, tmp_path / "gone.parquet") | {"L04H02": file}
-    table = failures(found.heads, files).set_index("variant")
+    places = [(variant.layer, variant.head) for variant in VARIANTS[1:]]
+    measured = pd.DataFrame(places, columns=["layer", "head"]).assign(norm=1.0, share=0.1)
+    measured.loc[measured["head"] == 2, "share"] = 0.6
+    measured.loc[measured["head"] == 4, "share"] = 0.15
+    table = failures(found.heads, graded(z), files, measured).set_index("variant")
     assert table.index[:2].tolist() == ["base", "L04H02"]
-    assert table.loc["L04H02", "no_answer"] == 1
-    assert table.loc["L04H02", "truncated"] == pytest.approx(0.25, abs=0.01)
-    assert table.loc["L04H02", "loops"] == 0.5
-    assert pd.isna(table.loc["base", "loops"])
+    ruined = table.loc["L04H02"]
+    assert ruined["no_answer"] == 1
+    assert ruined["truncated"] == pytest.approx(0.25, abs=0.01)
+    assert ruined["loops"] == pytest.approx(0.5, abs=0.01)
+    assert ruined["mode"] == "loop"
+    assert ruined["mode_share"] == pytest.approx(looping[z["base"] == 1].mean())
+    assert (ruined["norm_share"], ruined["norm_rank"]) == (0.6, 1)
+    assert (
+        table.loc["base", ["loops", "mode", "mode_share", "norm_share", "norm_rank"]].isna().all()
+    )
+
+
+def test_without_tokens_the_mode_of_failure_comes_from_what_was_graded(found, z, tmp_path):
+    gone = dict.fromkeys(NAMES, tmp_path / "gone.parquet")
+    nothing = pd.DataFrame({"layer": [9], "head": [0], "share": [1.0], "norm": [1.0]})
+    answers = graded(z)
+    answers.loc[answers["variant"] == "L04H02", "stop_reason"] = "eos"
+    table = failures(found.heads, answers, gone, nothing).set_index("variant")
+    assert table.loc["L04H02", ["mode", "mode_share"]].tolist() == ["no answer", 1]
+    assert pd.isna(table.loc["L04H02", "loops"])
+    assert pd.isna(table.loc["L04H02", "norm_share"])
 
 
 def test_fragile_outcomes_are_counted(found):
@@ -146,7 +169,7 @@ def write_tokens(folder, changed):
 
 
 def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
-    answers = graded(z).assign(group=lambda table: 1 - table["correct"])
+    answers = graded(z).assign(group=lambda table: 1 - table["correct"].astype(int))
     answers = answers[answers["question_id"].isin(z["question_id"][:40])]
     files = write_tokens(tmp_path, {"L01N00", "L01N03", "L03H02", "placebo02"})
     table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], files)

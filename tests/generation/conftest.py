@@ -20,16 +20,23 @@ from headroom.tables import QUESTIONS, write_json, write_table
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("qwen2")
-    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
+def tokenizer() -> PreTrainedTokenizerFast:
     words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
     inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[PAD]"))
     inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w93"
-    PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=inner, eos_token="[EOS]", pad_token="[PAD]", chat_template=template
-    ).save_pretrained(folder)
+    )
+
+
+@pytest.fixture(scope="session")
+def model_folder(
+    tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast
+) -> Path:
+    folder = tmp_path_factory.mktemp("qwen2")
+    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
     return folder
 
 

@@ -1,6 +1,6 @@
 """vLLM as a backend, in an environment of its own: the engine's answers and margins.
 
-HEADROOM_VLLM names the Python of an environment made from envs/vllm.txt.
+HEADROOM_VLLM names the Python of an environment with vLLM and what the jobs import.
 """
 
 import json
@@ -8,56 +8,101 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-import headroom
-from headroom.config import Decoding
+from headroom import paths
+from headroom.config import Config, Decoding, parse
+from headroom.errors import ConfigError, ModelError
+from headroom.generation import job
 from headroom.generation.engine import Engine, Request
-from headroom.models.geometry import find_heads
-from headroom.models.load import LoadedModel
-from headroom.variants import BASE, heads
+from headroom.generation.work import Work
+from headroom.identity import key
+from headroom.models.load import load_model
+from headroom.record import record_path
+from headroom.resolve import check_devices
+from headroom.tables import ANSWERS, read_table, write_json
+from headroom.variants import BASE, Variant, heads
 
 VARIANTS = (BASE, *heads([0, 2], [0, 3, 5]))
 NEW_TOKENS = 12
-ENDS = (2, 40, 41, 42)
-SCRIPT = """
+ENDS = [2, 40, 41, 42]
+
+ENGINE = """
 import json, sys
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.requests import Request
-from headroom.generation.vllm import VllmEngine
+from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.variants import Variant
 
 folder, job = sys.argv[1], json.loads(sys.argv[2])
-decoding = Decoding(max_new_tokens=job["new_tokens"])
-engine = VllmEngine(folder, decoding, job["ends"])
-requests = [
+model = VllmModel(folder)
+def run(requests, **decoding):
+    engine = VllmEngine(model, Decoding(max_new_tokens=job["new_tokens"], **decoding))
+    return [
+        [a.request.question_id, str(a.request.variant), a.token_ids, a.stop_reason, a.margin]
+        for a in engine.run(requests)
+    ]
+def refused(variant):
+    try:
+        run([Request("q", (5, 6), variant)])
+    except ModelError as error:
+        return str(error)
+greedy = [
     Request(q, tuple(p), Variant.parse(v)) for v in job["variants"] for q, p in job["prompts"]
 ]
-found = [
-    [a.request.question_id, str(a.request.variant), a.token_ids, a.stop_reason, a.margin]
-    for a in engine.run(requests)
-]
-try:
-    list(engine.run([Request("q", (5, 6), Variant(0, 6))]))
-except ModelError as error:
-    found.append(str(error))
-print("\\n" + json.dumps(found))
+drawn = [Request(q, tuple(p), sample=n) for q, p in job["prompts"] for n in range(8)]
+hot = {"temperature": 1.5, "samples": 8}
+print("\\n" + json.dumps({
+    "greedy": run(greedy),
+    "samples": run(drawn, **hot),
+    "backwards": run(drawn[::-1], **hot)[::-1],
+    "refused": [refused(Variant(0, 6)), refused(Variant(0, 5, noise=True))],
+}))
+"""
+
+JOBS = """
+import json, sys
+from headroom.config import parse
+from headroom.generation import client, job
+from headroom.variants import Variant
+
+config = parse(json.loads(sys.argv[1]))
+for variant in json.loads(sys.argv[2]):
+    job.run(config, "tiny", "greedy", "small", Variant.parse(variant), 2)
+print("\\n" + json.dumps(client.stop()))
 """
 
 
-@pytest.fixture(scope="module")
-def vllm_python() -> str:
+def in_vllm(script: str, *arguments: str) -> Any:
+    """Run a script in the environment that has vLLM; return the last line it prints."""
     python = os.environ.get("HEADROOM_VLLM")
     if not python:
         pytest.skip("vLLM: set HEADROOM_VLLM to the Python of an environment that has it")
-    return python
+    source = str(Path(paths.__file__).parents[1])
+    done = subprocess.run(
+        [python, "-c", script, *arguments],
+        env={
+            **os.environ,
+            "PYTHONPATH": source,
+            "VLLM_CPU_KVCACHE_SPACE": "1",
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_vllm_gives_the_answers_and_margins_of_the_engine(vllm_python: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+    """A folder with a Llama of random weights; vLLM's CPU attention wants heads 32 wide."""
     config = LlamaConfig(
         vocab_size=97,
         hidden_size=48,
@@ -68,6 +113,7 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(vllm_python: str, tmp_
         head_dim=32,
         max_position_embeddings=64,
         bos_token_id=1,
+        eos_token_id=ENDS,
     )
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(0)
@@ -75,63 +121,98 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(vllm_python: str, tmp_
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.normal_(std=0.2)
-    model.save_pretrained(tmp_path)
+    folder = tmp_path_factory.mktemp("llama")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_vllm_gives_the_answers_and_margins_of_the_engine(llama: Path) -> None:
     generator = torch.Generator().manual_seed(3)
     prompts = {
         f"q{length}": tuple(torch.randint(3, 97, (length,), generator=generator).tolist())
         for length in (2, 5, 11, 23)
     }
-    job = {
+    asked = {
         "prompts": list(prompts.items()),
         "variants": [str(variant) for variant in VARIANTS],
         "new_tokens": NEW_TOKENS,
-        "ends": ENDS,
     }
-    done = subprocess.run(
-        [vllm_python, "-c", SCRIPT, str(tmp_path), json.dumps(job)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(Path(headroom.__file__).parents[1]),
-            "VLLM_CPU_KVCACHE_SPACE": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    *found, refusal = json.loads(done.stdout.splitlines()[-1])
-    loaded = LoadedModel(
-        model=model,
-        tokenizer=None,
-        geometry=find_heads(model),
-        folder=tmp_path,
-        device=model.device,
-        dtype=model.dtype,
-        pad_token_id=0,
-        eos_token_ids=ENDS,
-    )
+    found = in_vllm(ENGINE, str(llama), json.dumps(asked))
     requests = [Request(q, prompt, v) for v in VARIANTS for q, prompt in prompts.items()]
+    engine = Engine(load_model(str(llama), device="cpu"), Decoding(max_new_tokens=NEW_TOKENS), 8)
     expected = {
         (answer.request.question_id, str(answer.request.variant)): answer
-        for answer in Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 8).run(requests)
+        for answer in engine.run(requests)
     }
-    assert len(found) == len(expected) == len(VARIANTS) * 4
+    assert len(found["greedy"]) == len(expected) == len(VARIANTS) * 4
     assert len({answer.token_ids for answer in expected.values()}) > 4, "heads matter"
     assert {answer.stop_reason for answer in expected.values()} == {"eos", "length"}
-    for question, variant, tokens, reason, margin in found:
+    for question, variant, tokens, reason, margin in found["greedy"]:
         answer = expected[question, variant]
         assert (tuple(tokens), reason) == (answer.token_ids, answer.stop_reason)
         assert margin == pytest.approx(answer.margin, abs=1e-3)
-    assert refusal.startswith("L00H06 is not in the model")
+    tokens = [answer[2] for answer in found["samples"]]
+    assert tokens == [answer[2] for answer in found["backwards"]]
+    assert len({tuple(answer) for answer in tokens}) > 24, "samples differ"
+    assert found["refused"][0].startswith("L00H06 is not in the model")
+    assert found["refused"][1].startswith("L00N05: vLLM answers no placebos")
 
 
-def test_sampling_and_a_missing_vllm_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from headroom.errors import ModelError
-    from headroom.generation.vllm import VllmEngine
+@pytest.mark.parametrize("engine", ["server", "inline"])
+def test_jobs_of_a_model_with_backend_vllm_answer_through_it_into_a_store_of_its_own(
+    run_config: Config, llama: Path, engine: str
+) -> None:
+    values = run_config.model_dump(mode="json")
+    values["models"]["tiny"] |= {"source": str(llama), "layers": 4, "heads": 6, "kv_heads": 2}
+    ours = parse(values)
+    values["models"]["tiny"]["backend"] = "vllm"
+    values["engine"] = engine
+    theirs = parse(values)
+    for config in (ours, theirs):
+        file = paths_of_model(config)
+        write_json(file, {"folder": str(llama)})
+    variants = [BASE, Variant(1, 0), Variant(1, 4)]
+    stopped = in_vllm(JOBS, json.dumps(values), json.dumps([str(v) for v in variants]))
+    assert stopped == (1 if engine == "server" else 0)
+    for variant in variants:
+        job.run(ours, "tiny", "greedy", "small", variant)
+        files = [Work(c, "tiny", "greedy", "small").output(variant) for c in (ours, theirs)]
+        assert files[0] != files[1]
+        left, right = (read_table(file, ANSWERS) for file in files)
+        assert (left.pop("margin") - right.pop("margin")).abs().max() < 1e-3
+        assert left.map(str).equals(right.map(str))
+        records = [json.loads(record_path(file).read_text()) for file in files]
+        assert records[0]["backend"] == "headroom"
+        assert records[1]["backend"].startswith("vllm 0.")
+        assert records[1]["settings"]["model"]["backend"] == "vllm"
 
-    with pytest.raises(ModelError, match=r"temperature 0\.6 is refused"):
-        VllmEngine("folder", Decoding(temperature=0.6), [2])
+
+def paths_of_model(config: Config) -> Path:
+    return Path(paths.MODEL.format(model=key(config, "models", "tiny")))
+
+
+def test_what_vllm_cannot_do_is_refused_before_the_first_job(
+    run_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = run_config.model_dump(mode="json")
+    values["models"]["tiny"]["backend"] = "vllm"
+    monkeypatch.setattr("headroom.resolve.find_spec", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(ModelError, match=r"models\.tiny\.backend: vllm is not installed here"):
+        check_devices(parse(values))
+    values["sweeps"]["some"]["placebos"] = "noise"
+    with pytest.raises(ConfigError, match=r"some\.placebos: 'noise', but .* has backend vllm"):
+        parse(values)
+    values["models"]["tiny"]["device"] = "balanced"
+    with pytest.raises(ConfigError, match="not `balanced`"):
+        parse(values)
+
+
+def test_a_missing_vllm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from headroom.generation.vllm import VllmModel
+
     monkeypatch.setitem(sys.modules, "vllm", None)
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
     with pytest.raises(ModelError, match=r"install headroom\[vllm\]"):
-        VllmEngine("folder", Decoding(), [2])
+        VllmModel("folder")

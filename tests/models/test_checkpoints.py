@@ -249,3 +249,15 @@ def test_a_model_of_another_task_takes_the_weights_under_their_other_names(
     save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
     body, _ = read_pretrained(AutoModel, tmp_path / "pruned")
     assert torch.equal(outputs(body), outputs(model.model))
+
+
+def test_an_encoder_saved_without_a_pooler_is_loaded_without_one(
+    qwen2_original: Path, tmp_path: Path
+):
+    model = tiny_models.build(named("Roberta"))
+    model.pooler = None
+    removed = [Variant(0, 1), Variant(3, 0), Variant(3, 4)]
+    expected = save(model, tmp_path / "pruned", "free", removed, qwen2_original)
+    loaded = load_checkpoint(str(tmp_path / "pruned"))
+    assert loaded.pooler is None
+    assert torch.equal(outputs(loaded), expected)

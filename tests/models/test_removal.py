@@ -151,6 +151,21 @@ def test_a_copy_is_on_its_own(name: str):
     assert find_heads(teacher) == once
 
 
+def test_a_model_built_from_the_same_config_is_on_its_own():
+    config = BertConfig(vocab_size=VOCABULARY, hidden_size=60, num_attention_heads=5)
+    first, second = BertModel(config).eval(), BertModel(config).eval()
+    geometry = find_heads(first)
+    remove_heads(first, geometry, [Variant(1, 2)])
+    assert find_heads(second) == geometry
+    first.set_attn_implementation("eager")
+    assert (first.config._attn_implementation, second.config._attn_implementation) == (
+        "eager",
+        "sdpa",
+    )
+    layers = [one.attention.self.config._attn_implementation for one in first.encoder.layer]
+    assert set(layers) == {"eager"}
+
+
 def test_the_attention_of_a_cut_model_can_be_exchanged():
     model = tiny_models.build(next(one for one in DECODERS if one.name == "Phi3"))
     remove_heads(model, find_heads(model), [Variant(0, head) for head in (0, 1, 2)])

@@ -43,3 +43,15 @@ def test_the_seed_decides_the_resamples() -> None:
     same = [Bootstrap(30, resamples=70, seed=seed).interval(values)[0] for seed in (9, 9, 10)]
     np.testing.assert_array_equal(same[0], same[1])
     assert (same[0] != same[2]).any()
+
+
+def test_the_interval_of_a_paired_difference_covers_what_is_true():
+    simulations, questions = 2000, 400
+    draw = np.random.default_rng(5)
+    chance = draw.beta(2, 1, (questions, simulations))  # two methods answer the same questions
+    one, other = (draw.random(chance.shape) < 0.9 * chance + share for share in (0.1, 0.04))
+    low, high = Bootstrap(questions, 1000, 0).interval(one.astype(float) - other)
+    covered = np.mean((low <= 0.06) & (high >= 0.06))
+    assert 0.935 <= covered <= 0.965
+    unpaired = 1.96 * np.sqrt(2 * 0.7 * 0.3 / questions)
+    assert (high - low).mean() < 2 * unpaired  # pairing makes it narrower

@@ -120,6 +120,7 @@ rule controls:
     input:
         sweep_table,
         sweep_graded,
+        sweep_activations,
     output:
         [
             of_run(paths.CONTROLS).format(sweep="{sweep}", table=table, suffix=suffix)

@@ -152,6 +152,12 @@ def sweep_graded(wildcards):
     return graded(sweep.model, sweep.decoding, sweep.questions)
 
 
+def sweep_activations(wildcards):
+    sweep = CONFIG.sweeps[wildcards.sweep]
+    batch = find_batch(CONFIG, sweep.model, sweep.decoding, sweep.questions)
+    return paths.ACTIVATIONS.format(**batch.wildcards(CONFIG))
+
+
 def reported(wildcards):
     """Return everything that the report of this run shows."""
     files = beside(paths.AUDIT, "png", "json")

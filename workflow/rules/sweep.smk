@@ -23,6 +23,21 @@ rule generate:
         + " --cores {resources.engine_cores}"
 
 
+rule activations:
+    input:
+        model=paths.MODEL,
+        questions=paths.QUESTIONS,
+        base=paths.ANSWERS.replace("{variant}", "base"),
+    output:
+        paths.ACTIVATIONS,
+    log:
+        log_of("activations/{model}/{decoding}/{questions}"),
+    resources:
+        mem_mb=lambda wildcards: int(4000 + 2500 * gigabytes(wildcards)),
+    shell:
+        command("activations", "model", "decoding", "questions")
+
+
 rule grade:
     input:
         answers=answers,

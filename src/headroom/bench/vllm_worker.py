@@ -13,12 +13,13 @@ def start(setup: Job) -> Callable[[Job], Job]:
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
     from headroom.config import Decoding
     from headroom.generation.requests import Request
-    from headroom.generation.vllm import VllmEngine
+    from headroom.generation.vllm import VllmEngine, VllmModel
     from headroom.variants import Variant
 
     decoding = Decoding(max_new_tokens=setup["max_new_tokens"])
     ends = setup["eos_token_ids"]
-    engine = VllmEngine(setup["folder"], decoding, ends, setup["dtype"], margins=False)
+    model = VllmModel(setup["folder"], setup["dtype"], eos_token_ids=ends)
+    engine = VllmEngine(model, decoding, margins=False)
 
     def answer(job: Job) -> Job:
         requests = [

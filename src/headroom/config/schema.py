@@ -82,6 +82,15 @@ class Model(Section):
     """Attention implementation of transformers."""
     batch_size: Count = 64
     """Sequences decoded together; changes speed and memory, not answers (in fp32)."""
+    backend: Literal["headroom", "vllm"] = "headroom"
+    """What answers. headroom: the engine, made for sweeps. vllm: vLLM, where headroom[vllm] is
+    installed; no placebos, one process, a GPU each. Their answers lie apart in the store."""
+
+    @model_validator(mode="after")
+    def _for_vllm(self) -> "Model":
+        if self.backend == "vllm" and self.device == "balanced":
+            raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
+        return self
 
     @model_validator(mode="after")
     def _one_origin(self) -> "Model":
@@ -367,6 +376,11 @@ class Config(Section):
                 _known(f"embedders.{name}.model", embedder.model, self.models)
         for name, sweep in self.sweeps.items():
             self._check_heads(f"sweeps.{name}", sweep)
+            if sweep.placebos != "none" and self.models[sweep.model].backend == "vllm":
+                raise ValueError(
+                    f"sweeps.{name}.placebos: {sweep.placebos!r}, but models.{sweep.model} has "
+                    f"backend vllm, which answers none; write `placebos: none`, or backend headroom"
+                )
             _known(f"sweeps.{name}.questions", sweep.questions, self.questions)
             self._check_greedy(f"sweeps.{name}.decoding", sweep.decoding)
         for name, selector in self.selectors.items():

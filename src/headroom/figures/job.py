@@ -36,7 +36,7 @@ from headroom.figures.verdict import failures, gains_table, read_heads
 from headroom.figures.violins import violins
 from headroom.plan import find_batch, placebos
 from headroom.record import Stopwatch, write_record
-from headroom.tables import CURVES, GRADED, read_metadata, read_table, write_text
+from headroom.tables import ACTIVATIONS, CURVES, GRADED, read_metadata, read_table, write_text
 
 _LOG = logging.getLogger(__name__)
 
@@ -140,6 +140,8 @@ def write_controls(config: Config, sweep: str) -> None:
     graded, others = read_table(source, GRADED), placebos(config, section)
     found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, batch.answers(config)), strict=True))
+    measured = Path(paths.ACTIVATIONS.format(**batch.wildcards(config)))
+    activations = read_table(measured, ACTIVATIONS)
     changes = placebo_table(graded, [*variants[1:], *others], answers)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
     made = []
@@ -148,7 +150,7 @@ def write_controls(config: Config, sweep: str) -> None:
         ("heads", found.heads),
         ("spread", found.spread),
         ("placebos", changes),
-        ("failures", failures(found.heads, answers)),
+        ("failures", failures(found.heads, graded, answers, activations)),
     ):
         made.append(Path(template.format(table=table, suffix="csv")))
         write_csv(made[-1], data)
@@ -159,7 +161,7 @@ def write_controls(config: Config, sweep: str) -> None:
         for suffix, text in texts.items():
             made.append(Path(template.format(table=table, suffix=suffix)))
             write_text(made[-1], text)
-    _record(made, stopwatch, [accuracy_path(config, sweep), source])
+    _record(made, stopwatch, [accuracy_path(config, sweep), source, measured])
 
 
 def draw_forest(config: Config, sweep: str) -> None:

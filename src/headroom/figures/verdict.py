@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from headroom.figures.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
@@ -23,8 +24,18 @@ FAILURES = {
     "truncated": "truncated",
     "loops": "ends in a loop",
     "tokens": "tokens",
+    "mode": "fails by",
+    "mode_share": "of what it loses",
+    "norm_share": "share of the norm",
+    "norm_rank": "rank",
 }
-"""Columns of the table of heads that hurt, and how they are shown; base comes first."""
+"""Columns of the table of heads that hurt, and how they are shown; base comes first. The mode is
+how most answers fail that base had right (`MODES`); the share of the squared norm is the head's at
+the input of the output projection, its rank that among the layer's heads, 1 for the largest."""
+
+MODES = ("loop", "truncated", "no answer", "wrong answer")
+"""How an answer fails, the first that applies: it ends in a loop, is cut at the token limit, has
+nothing to grade, or is wrong."""
 
 GAINS_CAPTION = (
     "The best head of each layer on each group of questions, in percentage points. By chance: its "
@@ -130,20 +141,54 @@ def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> l
     return sentences
 
 
-def failures(heads: pd.DataFrame, answers: Mapping[str, Path]) -> pd.DataFrame:
+def failures(
+    heads: pd.DataFrame,
+    graded: pd.DataFrame,
+    answers: Mapping[str, Path],
+    activations: pd.DataFrame,
+) -> pd.DataFrame:
     """Say how the heads that hurt fail, beside the base model.
 
     Args:
         heads: see `headroom.figures.controls.HEADS`.
+        graded: graded answers (`headroom.tables.GRADED`).
         answers: the store's file of each variant; what the store no longer holds is left empty.
+        activations: of the model's heads (`headroom.tables.ACTIVATIONS`).
 
     Returns:
         Columns `FAILURES`, base first, then at most 20 heads, the worst first.
     """
     base = heads[heads["variant"] == str(BASE)]
     chosen = pd.concat([base, hurting(heads).head(_SHOWN)], ignore_index=True)
-    looping = pd.Series([_looping(answers[name]) for name in chosen["variant"]], dtype=float)
-    return chosen.assign(loops=looping)[list(FAILURES)]
+    measured = activations.assign(
+        norm_rank=activations.groupby("layer")["share"].rank(ascending=False).astype("Int64")
+    ).rename(columns={"share": "norm_share"})
+    chosen = chosen.merge(
+        measured[["layer", "head", "norm_share", "norm_rank"]], on=["layer", "head"], how="left"
+    )
+    right = graded[graded["variant"] == str(BASE)].set_index("question_id")["correct"]
+    found = []
+    for name in chosen["variant"]:
+        looping = _looping(answers[name])
+        own = graded[graded["variant"] == name].set_index("question_id")
+        lost = own[~own["correct"] & right.loc[own.index]]
+        modes = _modes(lost, looping).value_counts(normalize=True, sort=True)
+        found.append(
+            {
+                "loops": None if looping is None else float(looping.mean()),
+                "mode": modes.index[0] if len(modes) else None,
+                "mode_share": float(modes.iloc[0]) if len(modes) else None,
+            }
+        )
+    told = pd.DataFrame(found).astype({"loops": float, "mode_share": float})
+    return pd.concat([chosen, told], axis=1)[list(FAILURES)]
+
+
+def _modes(lost: pd.DataFrame, looping: pd.Series | None) -> pd.Series:
+    """Return how each answer fails, one of `MODES`; without its tokens, a loop is not seen."""
+    loop = np.zeros(len(lost), bool) if looping is None else looping.loc[lost.index].to_numpy()
+    tests = [loop, lost["stop_reason"].eq("length").to_numpy(), lost["answer"].isna().to_numpy()]
+    return pd.Series(np.select(tests, MODES[:-1], MODES[-1]))
 
 
 def gains_table(gains: pd.DataFrame, sweep: str) -> dict[str, str]:
@@ -171,11 +216,11 @@ def gains_table(gains: pd.DataFrame, sweep: str) -> dict[str, str]:
     return listing(header, rows, f"{sweep}: {GAINS_CAPTION}", texts=1)
 
 
-def _looping(file: Path) -> float | None:
-    """Return the share of a variant's answers that end in a loop; None without its answers."""
+def _looping(file: Path) -> pd.Series | None:
+    """Return which of a variant's answers end in a loop, by question; None without them."""
     if not file.exists():
         return None
-    return float(read_table(file, ANSWERS)["token_ids"].map(loops).mean())
+    return read_table(file, ANSWERS).set_index("question_id")["token_ids"].map(loops)
 
 
 def _or_dash(fraction: float) -> str:

@@ -206,6 +206,8 @@ def _start(place: Place, lock: int, idle: float) -> None:
     """Start an engine, which inherits the lock, in a session of its own."""
     _LOG.info("starting an engine for %s; its log: %s", place.work.model, place.log)
     place.log.parent.mkdir(parents=True, exist_ok=True)
+    # A worker for each core needs no more; vLLM is one worker.
+    threads = place.cores if place.work.config.models[place.work.model].backend == "vllm" else 1
     order = {
         "config": place.work.config.model_dump(mode="json"),
         "model": place.work.model,
@@ -225,10 +227,10 @@ def _start(place: Place, lock: int, idle: float) -> None:
             check=True,
             env={
                 **os.environ,
-                # A worker for each core needs no more; and threads do not survive a fork. Snakemake
-                # sets all of these to the threads of the job.
+                # Snakemake sets all of these to the threads of the job; threads in a process that
+                # forks would hang what it forks.
                 **dict.fromkeys(
-                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
+                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
                 ),
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
                 "TOKENIZERS_PARALLELISM": "false",

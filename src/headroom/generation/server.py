@@ -34,6 +34,7 @@ from headroom.tables import write_json
 from headroom.variants import Variant
 
 if TYPE_CHECKING:
+    from headroom.generation.vllm import VllmModel
     from headroom.models.load import LoadedModel
 
 _LOG = logging.getLogger(__name__)
@@ -329,12 +330,15 @@ def _serve(listener: socket.socket, config: Config, name: str, cores: int, idle:
 
 
 def _start_workers(server: Server, section: Model, model: str, cores: int) -> None:
-    """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own."""
+    """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own.
+
+    vLLM is loaded by its worker, and uses all cores itself.
+    """
     from headroom.generation.worker import load, serve
 
     devices = _devices(section.device)
-    makers: list[Callable[[], LoadedModel]]
-    if devices == ["cpu"]:
+    makers: list[Callable[[], LoadedModel | VllmModel]]
+    if devices == ["cpu"] and section.backend == "headroom":
         loaded = load(section, model, "cpu")
         makers = [lambda: loaded] * cores
     else:

@@ -1,101 +1,116 @@
 """vLLM as a second backend: the interface of the engine, for clusters that have it.
 
-Greedy decoding only; one load serves all heads. vLLM packs the tokens of all rows into one axis, so
-a head mask holds for a whole pass: variants are answered one after the other. The mask is a
-pre-hook on the output projection, because vLLM repacks weights, and editing them afterwards has no
-effect on a CPU; hooks need `enforce_eager`. Prefixes are cached within a variant, never across:
-keys and values above the pruned layer differ.
+One load serves all heads. vLLM packs the tokens of all rows into one axis, so a head mask holds for
+a whole pass: variants are answered one after the other. The mask is a pre-hook on the output
+projection, because vLLM repacks weights, and editing them afterwards has no effect on a CPU; hooks
+need `enforce_eager`. Prefixes are cached within a variant, never across: keys and values above the
+pruned layer differ. Samples are drawn by vLLM, each from a seed of its own: they are other samples
+than the engine's, of the same distribution.
 """
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.requests import Answer, Request, StopReason
-from headroom.variants import Variant
+from headroom.identity import digest
+from headroom.variants import BASE, Variant
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 _PROJECTION = "model.layers.{layer}.self_attn.o_proj"
 
 
-class VllmEngine:
-    """Answers requests to one model, any number of variants, under one greedy decoding.
+class VllmModel:
+    """A model in vLLM, any of whose heads can be masked.
 
     Args:
         folder: the model in the hub's format, of a layout that names its output projections as
             Llama and Qwen2 do.
-        decoding: greedy; how many tokens at most.
-        eos_token_ids: the ids that end an answer (see `LoadedModel`).
         dtype: float32, bfloat16 or float16.
-        margins: find the margin of every answer; without, it is NaN, and decoding a little faster.
+        device: ``cuda:N`` for one GPU among several; else vLLM's own choice.
+        eos_token_ids: the ids that end an answer; those that the folder names by default.
 
     Raises:
-        ModelError: vLLM is not installed or cannot serve the model, or decoding is not greedy.
+        ModelError: vLLM is not installed or cannot serve the model.
     """
 
     def __init__(
         self,
-        folder: str,
-        decoding: Decoding,
-        eos_token_ids: Sequence[int],
+        folder: str | Path,
         dtype: str = "float32",
-        *,
-        margins: bool = True,
+        device: str = "auto",
+        eos_token_ids: Sequence[int] = (),
     ) -> None:
-        if not decoding.greedy:
-            raise ModelError(
-                f"vLLM draws other samples than the engine, so temperature {decoding.temperature} "
-                f"is refused; use the engine, or temperature 0"
-            )
         # In this process, so that the hook's mask can be set here.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        if device.startswith("cuda:"):
+            os.environ["CUDA_VISIBLE_DEVICES"] = _visible(int(device.removeprefix("cuda:")))
         try:
-            from vllm import LLM, SamplingParams
+            from vllm import LLM, __version__
+            from vllm.platforms import current_platform
         except ImportError as error:
             raise ModelError(
                 f"vLLM cannot be imported ({error}); install headroom[vllm]"
             ) from error
+        self.folder = Path(folder)
+        self.version = str(__version__)
+        self.device = device if device.startswith("cuda:") else str(current_platform.device_type)
         try:
             self._llm = LLM(
-                folder, dtype=dtype, enforce_eager=True, skip_tokenizer_init=True, seed=0
+                str(folder), dtype=dtype, enforce_eager=True, skip_tokenizer_init=True, seed=0
             )
-        except (ValueError, RuntimeError) as error:
+        except Exception as error:  # of many kinds, from vLLM and what it calls
             reason = " ".join(str(error).split())[:200]
-            raise ModelError(f"vLLM cannot serve {folder} ({reason}); use the engine") from error
-        self._params = SamplingParams(
-            temperature=0,
-            max_tokens=decoding.max_new_tokens,
-            detokenize=False,
-            ignore_eos=True,  # vLLM's own idea of it
-            stop_token_ids=list(eos_token_ids),
-            logprobs=2 if margins else None,
-        )
-        self._pruned: Variant = Variant()
+            raise ModelError(
+                f"vLLM cannot serve {folder} ({reason}); use backend headroom"
+            ) from error
+        self._pruned: Variant = BASE
         self._heads: int = self._llm.model_config.hf_text_config.num_attention_heads
         self._llm.apply_model(self._hook)
+        self.eos_token_ids = tuple(eos_token_ids) or self._own_ends()
 
-    def run(self, requests: Iterable[Request]) -> Iterator[Answer]:
-        """Answer requests, variant after variant; answers come in no particular order.
+    @cached_property
+    def tokenizer(self) -> "PreTrainedTokenizerBase":
+        """The tokenizer that stands beside the model."""
+        from headroom.models.load import load_tokenizer
+
+        return load_tokenizer(self.folder)
+
+    def generate(
+        self, variant: Variant, prompts: Sequence[Sequence[int]], params: Sequence[Any]
+    ) -> Iterator[Any]:
+        """Yield vLLM's output for each prompt, decoded as its parameters say.
 
         Raises:
-            ModelError: a head that the model does not have.
+            ModelError: a head that the model does not have, or a placebo.
         """
-        variants: dict[Variant, list[Request]] = defaultdict(list)
-        for request in requests:
-            self._check(request.variant)
-            variants[request.variant].append(request)
-        for variant, members in variants.items():
-            self._pruned = variant
-            self._llm.reset_prefix_cache()
-            prompts = [{"prompt_token_ids": list(request.prompt)} for request in members]
-            outputs = self._llm.generate(prompts, self._params, use_tqdm=False)
-            for request, output in zip(members, outputs, strict=True):
-                yield _answer(request, output.outputs[0])
+        self._check(variant)
+        self._pruned = variant
+        self._llm.reset_prefix_cache()
+        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
+        for output in self._llm.generate(asked, list(params), use_tqdm=False):
+            yield output.outputs[0]
+
+    def _own_ends(self) -> tuple[int, ...]:
+        """Return the ids that end an answer, as `transformers.generate` knows them."""
+        ids = self._llm.model_config.try_get_generation_config().get("eos_token_id")
+        if ids is None:
+            ids = self.tokenizer.eos_token_id
+        if ids is None:
+            return ()
+        return (ids,) if isinstance(ids, int) else tuple(ids)
 
     def _check(self, variant: Variant) -> None:
+        if variant.kind in ("noise", "numeric"):
+            raise ModelError(f"{variant}: vLLM answers no placebos; use backend headroom")
         if variant.layer is None or variant.head is None:
             return
         if variant.noise:
@@ -115,7 +130,7 @@ class VllmEngine:
         if not self._layers:
             raise ModelError(
                 f"{type(model).__name__} has no {_PROJECTION.format(layer=0)} to hang a mask on; "
-                f"use the engine"
+                f"use backend headroom"
             )
         for layer in self._layers:
             projection = modules[_PROJECTION.format(layer=layer)]
@@ -128,6 +143,71 @@ class VllmEngine:
         joined = joined.clone()
         joined.view(len(joined), self._heads, -1)[:, self._pruned.head] = 0
         return (joined, *rest)
+
+
+class VllmEngine:
+    """Answers requests to one model, any number of variants, under one decoding.
+
+    Args:
+        model: the model.
+        decoding: how tokens are chosen, and how many at most.
+        margins: find the margin of every answer; without, it is NaN, and decoding a little faster.
+
+    Raises:
+        ModelError: vLLM is not installed.
+    """
+
+    def __init__(self, model: VllmModel, decoding: Decoding, *, margins: bool = True) -> None:
+        self._model = model
+        self._decoding = decoding
+        self._margins = margins
+
+    def run(
+        self,
+        requests: Iterable[Request],
+        base_answers: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    ) -> Iterator[Answer]:
+        """Answer requests, variant after variant; answers come in no particular order.
+
+        Args:
+            requests: each is answered once.
+            base_answers: what the engine would use as drafts; of no use here.
+
+        Raises:
+            ModelError: a head that the model does not have, or a placebo.
+        """
+        variants: dict[Variant, list[Request]] = defaultdict(list)
+        for request in requests:
+            variants[request.variant].append(request)
+        for variant, members in variants.items():
+            prompts = [request.prompt for request in members]
+            params = [self._params(request) for request in members]
+            outputs = self._model.generate(variant, prompts, params)
+            for request, output in zip(members, outputs, strict=True):
+                yield _answer(request, output)
+
+    def _params(self, request: Request) -> Any:
+        from vllm import SamplingParams
+
+        decoding = self._decoding
+        drawn = [decoding.seed, request.question_id, request.sample]
+        return SamplingParams(
+            temperature=decoding.temperature,
+            top_k=decoding.top_k or 0,  # 0: all tokens
+            top_p=decoding.top_p,
+            seed=None if decoding.greedy else int(digest(drawn), 16),
+            max_tokens=decoding.max_new_tokens,
+            detokenize=False,
+            ignore_eos=True,  # vLLM's own idea of it
+            stop_token_ids=list(self._model.eos_token_ids),
+            logprobs=2 if self._margins else None,
+        )
+
+
+def _visible(number: int) -> str:
+    """Return the GPU that this process knows by a number, as CUDA_VISIBLE_DEVICES names it."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return names.split(",")[number] if names else str(number)
 
 
 def _answer(request: Request, output: Any) -> Answer:

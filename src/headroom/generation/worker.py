@@ -17,6 +17,7 @@ from headroom.config import Decoding, Model
 from headroom.errors import HeadroomError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
+from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.work import Unit
 from headroom.models.load import LoadedModel, load_model
 from headroom.variants import Variant
@@ -29,9 +30,9 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 class Worker:
     """Answers units with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel) -> None:
+    def __init__(self, loaded: LoadedModel | VllmModel) -> None:
         self._loaded = loaded
-        self._engines: dict[tuple[Decoding, int], Engine] = {}
+        self._engines: dict[tuple[Decoding, int], Engine | VllmEngine] = {}
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -65,20 +66,27 @@ class Worker:
 
     def facts(self, unit: Unit) -> dict[str, Any]:
         """Return what a record says of the engine that answered."""
+        backend = "headroom"
+        if isinstance(self._loaded, VllmModel):
+            backend = f"vllm {self._loaded.version}"
         return {
+            "backend": backend,
             "device": str(self._loaded.device),
             "threads": torch.get_num_threads(),
             "prompt": prompt_facts(self._loaded.tokenizer, unit.decoding, unit.family),
         }
 
-    def _engine(self, unit: Unit) -> Engine:
+    def _engine(self, unit: Unit) -> Engine | VllmEngine:
         asked = (unit.decoding, unit.batch_size)
         if asked not in self._engines:
-            self._engines[asked] = Engine(self._loaded, *asked)
+            if isinstance(self._loaded, VllmModel):
+                self._engines[asked] = VllmEngine(self._loaded, unit.decoding)
+            else:
+                self._engines[asked] = Engine(self._loaded, *asked)
         return self._engines[asked]
 
 
-def load(section: Model, model: str, device: str) -> LoadedModel:
+def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     """Load a model that the store names.
 
     Args:
@@ -87,14 +95,16 @@ def load(section: Model, model: str, device: str) -> LoadedModel:
         device: where to load it; takes the place of the config's.
 
     Raises:
-        ModelError: see `load_model`.
+        ModelError: see `load_model` and `VllmModel`.
     """
     file = Path(paths.MODEL.format(model=model))
     folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    if section.backend == "vllm":
+        return VllmModel(folder, section.dtype, device)
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
 
 
-def serve(connection: Connection, load: Callable[[], LoadedModel], parent: int) -> None:
+def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], parent: int) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
     Each unit is answered by pairs of a word and a value: ``facts`` first, ``answer`` for each

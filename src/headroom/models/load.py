@@ -224,8 +224,10 @@ def _load_weights(
             f"the model in {folder} cannot be loaded as {kind.__name__} ({_first_line(error)}); "
             f"use a model of that kind that transformers knows"
         ) from error
-    if info["missing_keys"]:
-        missing = sorted(info["missing_keys"])
+    missing = sorted(info["missing_keys"])
+    if missing and all(name.startswith("pooler.") for name in missing):
+        model.pooler = None  # saved without this layer, which only some tasks have
+    elif missing:
         raise ModelError(
             f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}; "
             f"fetch them again, or use a model of the kind {kind.__name__}"

@@ -8,6 +8,7 @@ by head, gated or with keys and values shared by a group: it makes no difference
 must then compute what the same model computes with these heads masked, or nothing is changed.
 """
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,7 +31,8 @@ Readers = dict[str, Bool[Tensor, "rows query_heads"]]
 """By name of a projection that a layer's attention starts from: which heads read each row of its
 weight, that is each entry of its output."""
 
-_COUNTS: Mapping[str, Callable[[AttentionLayer], int]] = {
+_Sizes = Mapping[str, Callable[[AttentionLayer], int]]
+_COUNTS: _Sizes = {
     **dict.fromkeys(
         ("num_heads", "num_attention_heads", "n_heads", "n_head"),
         lambda layer: layer.query_heads,
@@ -38,11 +40,14 @@ _COUNTS: Mapping[str, Callable[[AttentionLayer], int]] = {
     **dict.fromkeys(
         ("num_key_value_heads", "num_kv_heads", "kv_heads"), lambda layer: layer.kv_heads
     ),
+}
+_WIDTHS: _Sizes = {
     "num_key_value_groups": lambda layer: layer.query_heads // layer.kv_heads,
     **dict.fromkeys(("all_head_size", "split_size", "embed_dim"), lambda layer: layer.width),
     "kv_dim": lambda layer: layer.kv_heads * layer.head_dim,
 }
-"""The names under which attention modules of transformers keep sizes that shrink with the heads."""
+"""The names under which attention modules of transformers keep what shrinks with the heads; the
+counts also stand in the config."""
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 """Relative difference that another order of summation may make; half precision has 0.05."""
@@ -85,7 +90,7 @@ def remove_heads(
     if not _close(cut, masked):
         edits.undo()
         raise _cannot_cut(model, "the smaller model computes something else")
-    model.config.get_text_config().kept_heads = {
+    _own_config(model).kept_heads = {
         str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
     }
     return smaller
@@ -241,7 +246,8 @@ def _cut(
     for name, rows in readers.items():
         module = model.get_submodule(name)
         _take(edits, module, rows[:, left].any(1).nonzero()[:, 0], inputs=False)
-        attention = model.get_submodule(name.rpartition(".")[0])
+    for name in {name.rpartition(".")[0] for name in readers}:
+        attention = model.get_submodule(name)
         _recount(edits, attention, old, new)
         for own, parameter in attention.named_parameters(recurse=False):
             if parameter.shape == (old.query_heads,):  # an attention sink for each head
@@ -276,30 +282,46 @@ def _recount(
     edits: "_Edits", attention: nn.Module, old: AttentionLayer, new: AttentionLayer
 ) -> None:
     """Let an attention module, and the config as it sees it, count the heads that are left."""
-    for name, size in _COUNTS.items():
-        if getattr(attention, name, None) == size(old):
-            edits.set(attention, name, size(new))
+
+    def changed(owner: Any, sizes: _Sizes) -> dict[str, int]:
+        return {
+            name: size(new)
+            for name, size in sizes.items()
+            if getattr(owner, name, None) == size(old)
+        }
+
+    for name, count in changed(attention, {**_COUNTS, **_WIDTHS}).items():
+        edits.set(attention, name, count)
     config = getattr(attention, "config", None)
     if config is not None:
-        own = {
-            name: size(new)
-            for name, size in _COUNTS.items()
-            if getattr(config, name, None) == size(old)
-        }
-        edits.set(attention, "config", LayerConfig(config, own))
+        edits.set(attention, "config", LayerConfig(config, changed(config, _COUNTS)))
 
 
 class LayerConfig:
-    """A model's config as one layer sees it: sizes of its own, all else the model's."""
+    """A model's config as one layer sees it: counts of its own, all else the model's."""
 
     def __init__(self, config: Any, own: Mapping[str, int]) -> None:
-        self._config = config
-        self.__dict__.update(own)
+        nested = isinstance(config, LayerConfig)
+        self.shared = config.shared if nested else config
+        self.own = {**config.own, **own} if nested else dict(own)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_config":  # asked by copy before there is one
+        if name.startswith("__") or name in ("shared", "own"):  # asked by copy before they are set
             raise AttributeError(name)
-        return getattr(self._config, name)
+        return self.own[name] if name in self.own else getattr(self.shared, name)
+
+
+def _own_config(model: PreTrainedModel) -> Any:
+    """Give a model a copy of its config, which other models may share; return its part on text."""
+    shared, own = model.config, copy.deepcopy(model.config)
+    copies = {id(shared): own, id(shared.get_text_config()): own.get_text_config()}
+    for module in model.modules():
+        config = getattr(module, "config", None)
+        if id(config) in copies:
+            module.config = copies[id(config)]
+        elif isinstance(config, LayerConfig) and id(config.shared) in copies:
+            config.shared = copies[id(config.shared)]
+    return own.get_text_config()
 
 
 @dataclass

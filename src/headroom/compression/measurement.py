@@ -1,0 +1,249 @@
+"""What compression gains: parameters, arithmetic, time and memory.
+
+Removing heads takes little from a transformer: attention is a third of a layer's weights. So the
+arithmetic that is removed bounds the speed-up that can be had, and both are reported.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
+
+from headroom.errors import ModelError
+from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a model is."""
+
+    parameters: int
+    layer_parameters: int
+    """Without embeddings and whatever stands on the layers."""
+    flops: int
+    """Of one pass over the tokens of one text: what the shapes say."""
+    flops_counted: int
+    """The same, counted while it runs."""
+    weight_bytes: int
+
+
+def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
+    """Return how large a model is.
+
+    Args:
+        model: an encoder or decoder.
+        geometry: its heads.
+        tokens: length of the text that arithmetic is counted for.
+    """
+    layers = [_layer_module(model, layer) for layer in geometry.layers]
+    return Size(
+        parameters=parameters(model),
+        layer_parameters=sum(parameters(layer) for layer in layers),
+        flops=closed_form_flops(model, geometry, tokens),
+        flops_counted=counted_flops(model, tokens),
+        weight_bytes=weight_bytes(model),
+    )
+
+
+def parameters(module: nn.Module) -> int:
+    """Return how many parameters a module has; shared ones count once."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+def layer_flops(tokens: int, width: int, heads: int, head_dim: int, intermediate: int) -> int:
+    """Return the floating-point operations of one encoder layer.
+
+    They are 2 L (4 d h d_h + 2 L h d_h + 2 d f): a token takes 4 d h d_h multiplications for
+    queries, keys, values and output, 2 L h d_h for the products of attention, 2 d f for the
+    feed-forward layer; each comes with an addition.
+    """
+    joined = heads * head_dim
+    multiplications = 4 * width * joined + 2 * tokens * joined + 2 * width * intermediate
+    return 2 * tokens * multiplications
+
+
+def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> int:
+    """Return the floating-point operations of a pass over one text, from the shapes of a model.
+
+    `layer_flops` for any architecture: two for each weight of a linear layer and token, and four
+    for each entry of a head's output and key that it sees. Language heads count, embeddings,
+    norms, poolers and classifiers do not; of experts all count.
+    """
+    weights = sum(
+        module.get_parameter("weight").numel()
+        for layer in geometry.layers
+        for module in _layer_module(model, layer).modules()
+        if is_linear(module)
+    )
+    head = model.get_output_embeddings()
+    weights += head.weight.numel() if head is not None else 0
+    products = sum(2 * tokens * layer.width for layer in geometry.layers)
+    return 2 * tokens * (weights + products)
+
+
+def counted_flops(model: PreTrainedModel, tokens: int) -> int:
+    """Count the floating-point operations of the matrix products in a pass over one text."""
+    # Fused attention is counted on some devices only; taken apart, it is on all.
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
+        model(**dummy_texts(model, 1, tokens))
+    return counter.get_total_flops()
+
+
+def dummy_texts(model: PreTrainedModel, batch: int, tokens: int) -> dict[str, Int[Tensor, "b t"]]:
+    """Return texts without padding, for measurements that do not depend on what they say."""
+    rows = model.get_input_embeddings().num_embeddings
+    draw = torch.Generator().manual_seed(0)
+    ids = torch.randint(rows, (batch, tokens), generator=draw).to(model.device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Return the bytes of a model's weights and stored buffers, quantised ones included."""
+    tensors = {tensor.data_ptr(): tensor for tensor in _tensors(model.state_dict().values())}
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """Yield the tensors among values, also those that quantised layers pack into tuples."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """Two ways to state one gain; published figures seldom say which they are."""
+
+    faster: float
+    """t0 / t1 - 1: how much more is done in the same time."""
+    saved: float
+    """1 - t1 / t0: how much less time the same takes."""
+
+    @classmethod
+    def of(cls, before: float, after: float) -> "SpeedUp":
+        """Compare times, or floating-point operations, which predict times at best."""
+        return cls(before / after - 1, 1 - after / before)
+
+
+def latencies(
+    calls: Mapping[str, Callable[[], Any]],
+    *,
+    threads: int,
+    repeats: int = 50,
+    warm_ups: int = 10,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Return the median time of each call, in seconds.
+
+    The calls take turns, so that whatever else the machine does falls on all of them alike.
+
+    Args:
+        calls: what to time, by name.
+        threads: CPU threads, fixed.
+        repeats: how often each is timed.
+        warm_ups: how often each is called before.
+        clock: what to read; `time.process_time` with one thread is blind to other processes.
+    """
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    with _fixed_threads(threads), torch.inference_mode():
+        for turn in range(warm_ups + repeats):
+            for name, call in calls.items():
+                _wait_for_device()
+                started = clock()
+                call()
+                _wait_for_device()
+                if turn >= warm_ups:
+                    times[name].append(clock() - started)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+@contextmanager
+def _fixed_threads(threads: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _wait_for_device() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def model_latencies(
+    models: Mapping[str, PreTrainedModel],
+    tokens: int,
+    *,
+    threads: int,
+    batches: tuple[int, ...] = (1, 32),
+    **options: Any,
+) -> dict[int, dict[str, float]]:
+    """Return the median seconds of a pass of each model over texts, by batch size and name.
+
+    Args:
+        models: in evaluation mode, by name.
+        tokens: length of the texts.
+        threads: CPU threads.
+        batches: batch sizes.
+        options: further arguments of `latencies`.
+    """
+    measured = {}
+    for batch in batches:
+        texts = dummy_texts(next(iter(models.values())), batch, tokens)
+        calls = {name: _call(model, texts) for name, model in models.items()}
+        measured[batch] = latencies(calls, threads=threads, **options)
+    return measured
+
+
+def _call(model: PreTrainedModel, texts: Mapping[str, Tensor]) -> Callable[[], Any]:
+    return lambda: model(**texts)
+
+
+def peak_bytes(folder: Path, batch: int, tokens: int, device: str = "cpu") -> int:
+    """Return by how much a fresh process grows, at its peak, to load a model and run one pass.
+
+    On a GPU it is the peak of what is allocated there.
+
+    Args:
+        folder: a model folder, pruned or not.
+        batch: texts a pass.
+        tokens: their length.
+        device: cpu or cuda.
+
+    Raises:
+        ModelError: the model cannot be loaded or run.
+    """
+    command = [sys.executable, "-m", "headroom.compression.peak"]
+    run = subprocess.run(
+        [*command, str(folder), str(batch), str(tokens), device], capture_output=True, text=True
+    )
+    if run.returncode:
+        reason = run.stderr.strip().rpartition("\n")[2]
+        raise ModelError(f"the peak memory of {folder} cannot be measured ({reason})")
+    return int(run.stdout.strip().rpartition("\n")[2])
+
+
+def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
+    """Return the module of the list of layers that an attention layer lies in."""
+    parts = layer.name.split(".")
+    for end in range(1, len(parts)):
+        holder = model.get_submodule(".".join(parts[:end]))
+        if isinstance(holder, nn.ModuleList) and parts[end] == str(layer.index):
+            return holder[layer.index]
+    raise AssertionError(f"{layer.name} lies in no list of layers")

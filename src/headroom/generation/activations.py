@@ -1,0 +1,123 @@
+"""What each head contributes: its share of what enters the output projection.
+
+The base model reads its own answers once more, and for each head of each layer the length of its
+slice is held against that of all heads together. A head whose removal ruins the model may be one
+that carries most of its layer, or one that carries little.
+"""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+from headroom import paths
+from headroom.config import Config
+from headroom.errors import ModelError, TableError
+from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.generation.work import Work
+from headroom.models.geometry import AttentionLayer
+from headroom.models.load import LoadedModel, load_model
+from headroom.record import Stopwatch, write_record
+from headroom.tables import ACTIVATIONS, write_table
+from headroom.variants import BASE
+
+_LOG = logging.getLogger(__name__)
+
+QUESTIONS = 32
+"""Texts that are read: thousands of tokens, enough for a share to two digits."""
+
+
+def run(config: Config, model: str, decoding: str, questions: str) -> None:
+    """Measure the heads of a model on its own answers to the first questions of a set.
+
+    Writes `paths.ACTIVATIONS` and its record.
+
+    Args:
+        config: the run's config.
+        model: config name.
+        decoding: config name; greedy.
+        questions: config name.
+
+    Raises:
+        ModelError: the model cannot be loaded, or one text alone does not fit into memory.
+        TableError: the question set or the base answers are missing or damaged.
+    """
+    stopwatch = Stopwatch()
+    work = Work(config, model, decoding, questions)
+    answers = work.base()
+    if not answers:
+        raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
+    section = config.models[model]
+    file = Path(paths.MODEL.format(model=work.keys["model"]))
+    folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    loaded = load_model(
+        folder, dtype=section.dtype, device=section.device, attention=section.attention
+    )
+    texts = list(_texts(work, loaded, answers))
+    try:
+        table = measure(loaded, texts)
+    except torch.OutOfMemoryError:
+        raise ModelError(
+            "a single text does not fit in the GPU's memory beside what else is there; "
+            "run `headroom engine stop`, and run again"
+        ) from None
+    output = Path(paths.ACTIVATIONS.format(**work.keys))
+    facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
+    write_table(output, table, ACTIVATIONS, facts)
+    write_record(output, stopwatch, facts | {"device": str(loaded.device)})
+    _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
+
+
+@torch.inference_mode()
+def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFrame:
+    """Return columns of `tables.ACTIVATIONS`: a row for each layer and head.
+
+    Args:
+        loaded: the model.
+        texts: token ids; each is read by itself.
+    """
+    sums: dict[int, Tensor] = {}
+    with ExitStack() as hooks:
+        for layer in loaded.geometry.layers:
+            projection = loaded.geometry.output_projection(loaded.model, layer.index)
+            handle = projection.register_forward_pre_hook(partial(_add, sums, layer))
+            hooks.callback(handle.remove)
+        for text in texts:
+            ids = torch.tensor([text], device=loaded.device)
+            loaded.model.base_model(input_ids=ids, use_cache=False)
+    tokens = sum(map(len, texts))
+    return pd.DataFrame(
+        {"layer": layer, "head": head, "share": share, "norm": norm}
+        for layer, found in sorted(sums.items())
+        for head, (share, norm) in enumerate((found / tokens).tolist())
+    )
+
+
+def _add(
+    sums: dict[int, Tensor], layer: AttentionLayer, _: nn.Module, inputs: tuple[Any, ...]
+) -> None:
+    """Add each head's share of the squared length, and its length, over all tokens."""
+    heads = inputs[0].double().unflatten(-1, (layer.query_heads, layer.head_dim))
+    norms = heads.norm(dim=-1).flatten(0, -2)
+    squares = norms**2
+    shares = squares / squares.sum(dim=-1, keepdim=True).clamp_min(1e-300)
+    found = torch.stack([shares.sum(dim=0), norms.sum(dim=0)], dim=-1).cpu()
+    sums[layer.index] = sums[layer.index] + found if layer.index in sums else found
+
+
+def _texts(
+    work: Work, loaded: LoadedModel, answers: Mapping[str, Sequence[int]]
+) -> Iterator[tuple[int, ...]]:
+    """Yield prompts with the base model's answers."""
+    decoding = work.config.decodings[work.decoding]
+    family = work.config.questions[work.questions].family
+    for question, text in list(work.texts.items())[:QUESTIONS]:
+        prompt = prompt_text(loaded.tokenizer, text, decoding, family)
+        yield (*encode_prompt(loaded.tokenizer, prompt), *answers[question])
