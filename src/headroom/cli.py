@@ -188,6 +188,11 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_text, description=help_text)
         command.add_argument("config", type=Path, help="for example config/sprint.yaml")
         command.set_defaults(handler=handler)
+    command = commands.add_parser(
+        "doctor", help="Say what a bug report needs, and what is missing."
+    )
+    command.add_argument("config", type=Path, nargs="?", help="what a config lacks, too")
+    command.set_defaults(handler=_doctor)
     bench.add_to(commands)
     for rule in _RULES:
         command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
@@ -300,6 +305,12 @@ def _compare(first: str, second: str, out: Path | None) -> None:
     if out is not None:
         for file in write(found, pair, out):
             print(f"written: {file}")
+
+
+def _doctor(config: Path | None) -> None:
+    from headroom.doctor import report
+
+    print(report(config))
 
 
 def _engine(action: str) -> None:

@@ -72,15 +72,20 @@ def test_no_fault_loses_or_spoils_anything(
         if not (os.geteuid() == 0 and shutil.which(NEEDED.get(fault, "env"))):
             continue
         run = Run(folder, sweep, target, random.Random(f"{SEED} {number}"), seconds)
+        outcome = f"round {number}, {fault}: "
         try:
             FAULTS[fault](run)
             removed = run.finish()
             assert_undisturbed(run, quiet, removed)
+            outcome += (
+                f"as undisturbed; named as damaged: {removed}" if removed else "as undisturbed"
+            )
         except (AssertionError, HungError) as error:
-            failed.append(f"round {number}, {fault}: {error}")
+            outcome += str(error)
+            failed.append(outcome)
         befallen[fault] += 1
         with capsys.disabled():
-            print(f"round {number}: {fault}", "FAILED" if failed else "", flush=True)
+            print(outcome, flush=True)
         for process in run.processes():
             process.kill()
         shutil.rmtree(folder)

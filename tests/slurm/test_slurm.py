@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import cluster
-import psutil
 import pytest
 import yaml
 from cluster import Cluster, MissingError, output, processes_of, wait_until
@@ -138,15 +137,15 @@ class Breakages:
         return not self._waiting
 
     def _late(self) -> bool:
-        if not self._late_job and engines(job_of("None")):
+        if not self._late_job and job_of("None"):
             self._late_job = job_of("None")
-            for engine in engines(self._late_job):
-                engine.send_signal(signal.SIGSTOP)
+            for process in processes_of(SLURM_JOB_ID=self._late_job):
+                process.send_signal(signal.SIGSTOP)
             scontrol(f"JobId={self._late_job}", "TimeLimit=1")
         if not self._late_job or state(self._late_job) != "TIMEOUT":
             return False
-        for engine in engines(self._late_job):  # on a cluster with cgroups they end with their job
-            engine.kill()
+        for process in processes_of(SLURM_JOB_ID=self._late_job):
+            process.kill()  # on a cluster with cgroups none is left
         return True
 
     def _cancelled(self) -> bool:
@@ -175,15 +174,6 @@ class Breakages:
 def scontrol(*update: str) -> None:
     """Change a node or job."""
     subprocess.run(["scontrol", "update", *update], check=True)
-
-
-def engines(job: str) -> list[psutil.Process]:
-    """Return the processes of the engine in a job's allocation."""
-    return [
-        process
-        for process in processes_of(SLURM_JOB_ID=job)
-        if "headroom.generation.server" in process.cmdline()
-    ]
 
 
 def state(job: str) -> str:

@@ -65,14 +65,14 @@ def run(
             for index, verdict in zip(sample, verdicts, strict=True)
         )
         print(
-            f"{name}: {seconds:.1f} s on {workers} cores, {1e3 * seconds / len(pairs):.3f} ms a pair, "
-            f"{each * len(pairs) / seconds:.1f} times faster; {differing} of {len(sample):,} verdicts "
-            f"differ"
+            f"{name}: {seconds:.1f} s on {workers} cores, {1e3 * seconds / len(pairs):.3f} ms a "
+            f"pair, {each * len(pairs) / seconds:.1f} times faster; "
+            f"{differing} of {len(sample):,} verdicts differ"
         )
 
 
 def answers(golds: Sequence[str], variants: int, seed: int) -> list[Pair]:
-    """Return pairs of answer and gold answer, `variants` for each gold answer, variant by variant."""
+    """Return pairs of answer and gold answer: `variants` answers to each question."""
     draw = random.Random(seed)
     return [(_answer(gold, draw, golds), gold) for _ in range(variants) for gold in golds]
 
