@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 
 LEVELS = [
     {"cli"},
-    {"stages", "bench", "doctor"},
+    {"stages", "bench", "library", "doctor"},
     {"figures", "sprint", "reasoner", "compression"},
     {"grading", "generation", "statistics"},
     {"resolve"},

@@ -1,3 +1,18 @@
 """What does a reasoning model gain by losing an attention head?"""
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headroom.library import Pruned, load_model, prune, pruned
+
 __version__ = "0.1.0"
+__all__ = ["Pruned", "load_model", "prune", "pruned"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the library when it is first asked for: torch alone takes seconds."""
+    if name in __all__:
+        from headroom import library
+
+        return getattr(library, name)
+    raise AttributeError(f"module 'headroom' has no attribute {name!r}")

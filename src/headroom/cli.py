@@ -17,6 +17,7 @@ from typing import Any
 
 from headroom import __version__
 from headroom.bench import command as bench
+from headroom.compression import command as compression
 from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.identity import name_of
@@ -194,6 +195,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("config", type=Path, nargs="?", help="what a config lacks, too")
     command.set_defaults(handler=_doctor)
     bench.add_to(commands)
+    compression.add_to(commands)
     for rule in _RULES:
         command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
         command.add_argument(

@@ -97,6 +97,13 @@ def test_queries_go_by_their_rank_in_each_group():
     assert names(lowest_heads(scores, heads, 2, unit="query")) == ["L00H01", "L00H03"]
 
 
+def test_heads_go_one_by_one_if_they_are_only_zeroed():
+    heads = geometry((6, 2))
+    scores = {0: torch.tensor([0.5, 0.1, 0.3, 0.2, 0.9, 0.4])}
+    assert names(lowest_heads(scores, heads, 2, unit="head")) == ["L00H01", "L00H03"]
+    assert len(lowest_heads(scores, heads, 5, unit="head")) == 5
+
+
 def test_layers_without_scores_lose_nothing():
     heads = geometry((3, 3), (3, 3))
     scores = {1: torch.tensor([0.3, 0.2, 0.1])}

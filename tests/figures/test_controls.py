@@ -80,7 +80,6 @@ def test_failures_say_how_a_head_fails(found, z, tmp_path):
     places = [(variant.layer, variant.head) for variant in VARIANTS[1:]]
     measured = pd.DataFrame(places, columns=["layer", "head"]).assign(norm=1.0, share=0.1)
     measured.loc[measured["head"] == 2, "share"] = 0.6
-    measured.loc[measured["head"] == 4, "share"] = 0.15
     table = failures(found.heads, graded(z), files, measured).set_index("variant")
     assert table.index[:2].tolist() == ["base", "L04H02"]
     ruined = table.loc["L04H02"]

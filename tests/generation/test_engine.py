@@ -27,6 +27,8 @@ DECODERS = {
     ),
 }
 QWEN2 = DECODERS["Qwen2"]
+OWN_MODULES = DECODERS["Qwen3"]
+"""Runs by its own modules, which tests can watch and disturb."""
 
 
 def loaded_model(model: PreTrainedModel, eos: tuple[int, ...] = ()) -> LoadedModel:
@@ -173,7 +175,7 @@ def test_margin_is_the_smallest_gap_along_the_answer() -> None:
 
 
 def test_rows_leave_when_they_end_and_others_enter() -> None:
-    model = tiny_models.build(QWEN2)
+    model = tiny_models.build(OWN_MODULES)
     loaded = loaded_model(model, eos=(2, 40, 41, 42, 43))
     wanted = [
         # Prompts of their own: nothing is known of an answer before it is decoded.
@@ -190,7 +192,7 @@ def test_rows_leave_when_they_end_and_others_enter() -> None:
 
 
 def test_samples_of_a_question_share_one_prefill() -> None:
-    model = tiny_models.build(QWEN2)
+    model = tiny_models.build(OWN_MODULES)
     prompts = random_prompts((4, 9, 6))
     wanted = [Request(f"q{n}", p, BASE, k) for n, p in enumerate(prompts) for k in range(16)]
     loaded = loaded_model(model)
@@ -218,7 +220,7 @@ def test_samples_do_not_depend_on_batch_or_order() -> None:
 def test_out_of_memory_halves_the_batch_and_loses_no_answer(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = tiny_models.build(QWEN2)
+    model = tiny_models.build(OWN_MODULES)
     loaded = loaded_model(model, eos=(2, 40))
     expected = answer_all(loaded, requests(), batch_size=9)
 
@@ -236,7 +238,7 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(
 
 
 def test_one_row_too_many_is_an_error_that_says_what_would_help() -> None:
-    loaded = loaded_model(tiny_models.build(QWEN2))
+    loaded = loaded_model(tiny_models.build(OWN_MODULES))
 
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError

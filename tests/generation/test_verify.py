@@ -112,7 +112,7 @@ def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
 
 
 def test_base_answers_handed_in_replace_those_generated() -> None:
-    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    loaded = loaded_model(build("Qwen3"), eos=(2, 40))
     prompts = random_prompts((5, 8))
     expected, statistics = sweep(loaded, plan(prompts, VARIANTS))
     known = {r.question_id: a.token_ids for r, a in expected.items() if r.variant.is_base}
@@ -127,6 +127,22 @@ def test_base_answers_handed_in_replace_those_generated() -> None:
     }
     assert from_store.accepted == statistics.accepted
     assert steps[0] >= 5 + len(known["q0"]) - 1
+
+
+@pytest.mark.parametrize("first_chunk", [1, 6, 64])
+@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Qwen3"])
+def test_questions_verified_together_give_the_tokens_of_generate(
+    name: str, first_chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "FIRST_CHUNK", first_chunk)
+    loaded = loaded_model(build(name), eos=(2, 40))
+    prompts = random_prompts()
+    base, _ = sweep(loaded, plan(prompts, [BASE]))
+    known = {request.question_id: answer.token_ids for request, answer in base.items()}
+    for variants in (VARIANTS[5:6], VARIANTS[2:7:2]):
+        answers, statistics = sweep(loaded, plan(prompts, variants), 16, **known)
+        assert_exact(loaded, answers, NEW_TOKENS)
+        assert 0 < statistics.accepted < statistics.kept
 
 
 @pytest.mark.parametrize("name", ["Bloom", "Qwen2"])
@@ -194,7 +210,7 @@ def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> No
 
 
 def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() -> None:
-    model = build("Qwen2")
+    model = build("Qwen3")
     loaded = loaded_model(model, eos=(2, 40))
     wanted = plan(random_prompts(), VARIANTS)
     expected, _ = sweep(loaded, wanted)
@@ -212,7 +228,7 @@ def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() ->
 
 def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:
     logits = torch.tensor([[[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]]).expand(2, -1, -1)
-    agreed, gaps = verify._agreement(logits, torch.tensor([1, 1, 1]))
+    agreed, gaps = verify._agreement(logits, [[1, 1, 1]] * 2, [0, 0])
     assert agreed == [2, 2]  # of equal logits the first wins
     assert gaps[0] == [0.0, 1.0, 0.0]
 

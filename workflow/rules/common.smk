@@ -13,7 +13,7 @@ from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.figures import published
 from headroom.identity import digest, key, source_key
-from headroom.plan import batches, pool
+from headroom.plan import batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve
 from headroom.tables import write_json
 from headroom.variants import PATTERN, Variant

@@ -12,9 +12,10 @@ RIVALS = (
     "engine",
     "one variant at a time",
     "no drafts",
+    "one chunk",
+    "own modules",
     "whole passes",
     "no oneDNN",
-    "one chunk",
 )
 
 

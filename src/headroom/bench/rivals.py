@@ -1,7 +1,7 @@
 """The ways to answer a sweep that run on this environment's torch and transformers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -12,7 +12,8 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from headroom.bench.work import Key, Work
 from headroom.config import Decoding
 from headroom.generation import engine as engine_module
-from headroom.generation import verify
+from headroom.generation import passes, verify
+from headroom.generation.direct import Direct
 from headroom.generation.engine import Engine, Request
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
@@ -168,6 +169,15 @@ def _without(**options: Any) -> Callable[[LoadedModel, Work], Outcome]:
     return lambda loaded, work: engine(loaded, work, **options)
 
 
+def _own_modules(*others: AbstractContextManager[Any]) -> ExitStack:
+    """Let models run by their own modules only, perhaps with another step switched off too."""
+    stack = ExitStack()
+    stack.enter_context(patch.object(Direct, "of", lambda _: None))
+    for other in others:
+        stack.enter_context(other)
+    return stack
+
+
 RIVALS = {
     "published": Rival("generate, batch 16 (published way)", published, "variants"),
     "sorted": Rival("generate, one large sorted batch", large_sorted, "variants"),
@@ -175,17 +185,21 @@ RIVALS = {
     "engine": Rival("engine", engine),
     "one variant at a time": Rival("engine, one variant at a time", _without(mixed=False)),
     "no drafts": Rival("engine, nothing verified", _without(drafts=False)),
-    "whole passes": Rival(
-        "engine, lower layers recomputed",
-        _without(without=lambda: patch.object(verify, "can_enter", lambda *_: False)),
-    ),
-    "no oneDNN": Rival(
-        "engine, linear layers as PyTorch has them",
-        _without(without=lambda: patch.object(engine_module, "onednn_linear", nullcontext)),
-    ),
     "one chunk": Rival(
         "engine, verified in one chunk",
         _without(without=lambda: patch.object(verify, "FIRST_CHUNK", 1 << 30)),
     ),
+    "own modules": Rival("engine, the model's own modules", _without(without=_own_modules)),
+    "whole passes": Rival(
+        "same, lower layers recomputed",
+        _without(without=lambda: _own_modules(patch.object(passes, "can_enter", lambda *_: False))),
+    ),
+    "no oneDNN": Rival(
+        "same, linear layers as PyTorch has them",
+        _without(
+            without=lambda: _own_modules(patch.object(engine_module, "onednn_linear", nullcontext))
+        ),
+    ),
 }
-"""By the name that the command line knows. All but the first four: a step of the engine off."""
+"""By the name that the command line knows. All but the first four: a step of the engine off. "Same"
+is the engine with the model's own modules."""

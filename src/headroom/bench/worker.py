@@ -52,6 +52,7 @@ def _sweep(loaded: LoadedModel, job: Job) -> Job:
         outcome = RIVALS[job["rival"]].answer(loaded, work)
     finally:
         hook.remove()
+    fed = int(outcome.statistics.get("fed", fed))
     choices = [[*key, row] for key, row in outcome.choices.items()]
     return {"choices": choices, "fed": fed, "statistics": outcome.statistics}
 

@@ -15,9 +15,9 @@ Scores = Mapping[int, Tensor]
 """A score for each head, [query_heads] by layer: what is low goes first."""
 Scope = Literal["all", "layer"]
 """What is ranked together: all heads, or the heads of each layer, which then lose equal numbers."""
-Unit = Literal["group", "query"]
+Unit = Literal["group", "query", "head"]
 """What goes together if query heads share key/value heads: a key/value head with all of its query
-heads, or one query head of every group of a layer."""
+heads; one query head of every group of a layer; any head alone, which can be zeroed, not cut."""
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ def lowest_heads(
 
 def _candidates(layer: AttentionLayer, scores: Sequence[float], unit: Unit) -> list[_Candidate]:
     """Return what may go from a layer, from its lowest score up."""
-    size = layer.query_heads // layer.kv_heads
-    groups = [list(range(kv * size, (kv + 1) * size)) for kv in range(layer.kv_heads)]
+    size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
+    groups = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
     if unit == "query":
         ordered = (sorted(group, key=lambda head: (scores[head], head)) for group in groups)
         groups = [list(heads) for heads in zip(*ordered, strict=True)]

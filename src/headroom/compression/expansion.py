@@ -113,8 +113,8 @@ class Schedule:
     right: Int[np.ndarray, "candidates"]
     target: Bool[np.ndarray, "candidates"]
     """Whether the candidate is right; right ones are kept."""
-    depth_ends: tuple[int, ...]
-    """Depth t's candidates end here, for each depth."""
+    depth: Int[np.ndarray, "candidates"]
+    """Ascending."""
     answer: int | None
     """Place of the whole equation among the kept thoughts; None if it is not reached."""
 
@@ -140,8 +140,8 @@ def schedule(
     gold, steps = expander.expressions.gold(equation)
     found: list[Candidate] = []
     targets: list[bool] = []
-    ends = []
-    for _ in range(depth + 1):
+    depths: list[int] = []
+    for reached in range(depth + 1):
         candidates = expander.candidates()
         offered = [candidate[3] for candidate in candidates]
         right = [expression for expression in offered if expression in steps]
@@ -151,13 +151,13 @@ def schedule(
         right = right[: expander.room]
         expander.accept(right)
         found += candidates
-        targets += [expression in set(right) for expression in offered]
-        ends.append(len(found))
+        targets += [expression in right for expression in offered]
+        depths += [reached] * len(candidates)
         if expander.exhausted or gold in expander.thoughts:
             break
     op, left, right_side, _ = np.array(found, dtype=np.int32).reshape(-1, 4).T
     answer = expander.thoughts.index(gold) if gold in expander.thoughts else None
-    return Schedule(op, left, right_side, np.array(targets), tuple(ends), answer)
+    return Schedule(op, left, right_side, np.array(targets), np.array(depths), answer)
 
 
 def _is_part(nodes: Expressions, expression: int, steps: Collection[int]) -> bool:

@@ -161,7 +161,9 @@ def failures(
     base = heads[heads["variant"] == str(BASE)]
     chosen = pd.concat([base, hurting(heads).head(_SHOWN)], ignore_index=True)
     measured = activations.assign(
-        norm_rank=activations.groupby("layer")["share"].rank(ascending=False).astype("Int64")
+        norm_rank=activations.groupby("layer")["share"]
+        .rank(ascending=False, method="min")
+        .astype("Int64")
     ).rename(columns={"share": "norm_share"})
     chosen = chosen.merge(
         measured[["layer", "head", "norm_share", "norm_rank"]], on=["layer", "head"], how="left"

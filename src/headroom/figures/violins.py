@@ -44,7 +44,7 @@ def violins(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
         for place, (column, color, _) in enumerate(here):
             values = 100 * table[column].to_numpy(dtype=float)
             x = position + step * (place - (len(here) - 1) / 2)
-            _violin(axes, values, x, 0.9 * step, getattr(colors, color), colors)
+            _violin(axes, values, x, 0.62 * step, getattr(colors, color), colors)
     _label_series(image, axes, [(label, getattr(colors, color)) for _, color, label in series])
     margin = 0.5 if len(chosen) > 1 else 0.9  # a single pair of violins stays slim
     axes.set_xlim(-margin, len(chosen) - 1 + margin + 0.1)
@@ -83,16 +83,25 @@ def _violin(
     if len(values) >= _FEWEST and np.ptp(values) > 0:
         bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
-    axes.scatter(x + spread_out(values, 0.1), values, s=6, color=color, alpha=0.8, linewidths=0)
-    mark_median(axes, x, float(np.median(values)), colors)
+    shifts = spread_out(values, 0.28 * width)
+    axes.scatter(x + shifts, values, s=6, color=color, alpha=0.8, linewidths=0)
+    mark_median(axes, x, float(np.median(values)), colors, 0.5 * width)
 
 
-def mark_median(axes: Axes, x: float, value: float, colors: Theme) -> None:
-    """Draw a violin's median as a bar with its value, in percentage points."""
-    axes.hlines(value, x - 0.15, x + 0.15, color=colors.ink, linewidth=1.6, zorder=4)
+def mark_median(axes: Axes, x: float, value: float, colors: Theme, half: float = 0.15) -> None:
+    """Draw a violin's median as a bar with its value, in percentage points.
+
+    Args:
+        axes: where the violin is.
+        x: its place.
+        value: the median.
+        colors: the theme to draw in.
+        half: half of the bar's length.
+    """
+    axes.hlines(value, x - half, x + half, color=colors.ink, linewidth=1.6, zorder=4)
     axes.annotate(
         signed(value),
-        (x + 0.15, value),
+        (x + half, value),
         xytext=(1.5, 0),
         textcoords="offset points",
         va="center",

@@ -9,6 +9,7 @@ from transformers import DynamicCache
 
 from headroom.config import Decoding
 from headroom.generation.cache import RowStates, SlotCache
+from headroom.generation.direct import Direct
 from headroom.generation.forward import Forward
 from headroom.generation.requests import Answer, Row
 from headroom.generation.sampling import greedy, margins, sample
@@ -23,7 +24,7 @@ class Batch:
         size: most rows.
     """
 
-    def __init__(self, forward: Forward, decoding: Decoding, size: int) -> None:
+    def __init__(self, forward: Forward | Direct, decoding: Decoding, size: int) -> None:
         self._forward = forward
         self._decoding = decoding
         self._size = size

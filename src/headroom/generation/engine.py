@@ -45,12 +45,13 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.batch import Batch
+from headroom.generation.direct import Direct
 from headroom.generation.forward import Forward
 from headroom.generation.linear import onednn_linear
 from headroom.generation.numerics import reordered, rows_together
-from headroom.generation.requests import Answer, Request, Row
+from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
-from headroom.generation.verify import Drafted, Verified, Verifier
+from headroom.generation.verify import Verified, Verifier
 from headroom.models.load import LoadedModel
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
@@ -78,6 +79,8 @@ class Statistics:
     """Of these, tokens that verification took over from a draft."""
     whole: int = 0
     """Answers whose verification ran through the whole model: it cannot be entered in between."""
+    fed: int = 0
+    """Tokens that the model was fed, padding and prompts included."""
     verify_seconds: float = 0.0
     decode_seconds: float = 0.0
 
@@ -120,6 +123,7 @@ class Engine:
         self._batch_size = batch_size
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self.statistics = Statistics()
+        self._direct = Direct.of(loaded)
 
     def run(
         self,
@@ -159,12 +163,12 @@ class Engine:
             self._check(request)
             if self._decoding.greedy and request.question_id in base_answers:
                 drafts[request.prompt] = base_answers[request.question_id]
-        while pending:
+        while pending.total():
             try:
                 plan = self._plan(pending.elements(), drafts, placebo)
                 for answer in self._answer(plan, drafts):
-                    if answer.request in pending:
-                        pending -= Counter([answer.request])
+                    if pending[answer.request]:
+                        pending[answer.request] -= 1
                         self.statistics.answers += 1
                         self.statistics.kept += len(answer.token_ids)
                         yield answer
@@ -228,7 +232,7 @@ class Engine:
         """Work a plan off; `drafts` takes the base answers found."""
         model = self._loaded.model
         with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
-            forward = Forward(self._loaded, masks)
+            forward = self._direct or Forward(self._loaded, masks)
             batch = Batch(forward, self._decoding, plan.batch_size)
             verifier = Verifier(forward, self._batch_size)
             verified = Verified()
@@ -250,6 +254,8 @@ class Engine:
                 else:
                     return
                 seconds = time.perf_counter() - begin
+                self.statistics.fed += forward.fed
+                forward.fed = 0
                 if verifying:
                     self.statistics.verify_seconds += seconds
                 else:

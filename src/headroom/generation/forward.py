@@ -25,6 +25,8 @@ class Forward:
         self.loaded = loaded
         self._masks = masks
         self._variants: list[Variant] = []
+        self.fed = 0
+        """Tokens fed so far, those of all rows."""
         accepted = inspect.signature(loaded.model.forward).parameters
         self._takes_positions = "position_ids" in accepted
         self._takes_keep = "logits_to_keep" in accepted
@@ -67,6 +69,7 @@ class Forward:
             use_cache=True,
             **options,
         )
+        self.fed += len(output.logits) * tokens.shape[1]
         return output.logits[:, -keep:].float()
 
     def _mask(self, variants: list[Variant]) -> None:

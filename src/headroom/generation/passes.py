@@ -8,7 +8,8 @@ head's row runs through the whole model.
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +23,13 @@ from transformers.cache_utils import DynamicLayer
 from headroom.generation.cache import RowStates
 from headroom.generation.forward import Forward
 from headroom.generation.reentry import Reentry, part
+from headroom.generation.requests import Drafted, Row
 from headroom.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
+
+BASE_TOKENS = 512
+"""Tokens of several questions that the base model is run over at once; one always is."""
 
 
 @dataclass(frozen=True)
@@ -101,14 +106,14 @@ class HeadsPass:
         self._reentry = reentry
         self._base = base
         self._variants = list(variants)
-        self._whole = whole
+        self.whole = whole
         self._entrance = 0 if whole else variants[0].layer or 0
         self._cache = DynamicCache()
 
     def feed(self, begin: int, end: int, keep: int) -> Float[Tensor, "rows keep vocabulary"]:
         """Feed tokens `begin` to `end` of the text; return the last `keep` positions' logits."""
         tokens = torch.tensor([self._base.tokens[begin:end]])
-        if self._whole:
+        if self.whole:
             tokens = tokens.expand(len(self._variants), -1)
         positions = torch.arange(begin, end)[None]
         with ExitStack() as stack:
@@ -142,6 +147,56 @@ class HeadsPass:
         """Take keys and values of skipped layers from the base model: the model reads lengths."""
         states = self._base.states[: self._entrance]
         self._cache.layers[: self._entrance] = [_layer(*layer, length) for layer in states]
+
+
+class HeadsPasses:
+    """Makes passes over drafts, layer by layer of the pruned heads.
+
+    Args:
+        forward: runs the model.
+        most_rows: most rows in a pass.
+    """
+
+    def __init__(self, forward: Forward, most_rows: int) -> None:
+        self._forward = forward
+        self._most_rows = most_rows
+        self._reentry = Reentry(forward.loaded.model, forward.loaded.geometry)
+        self._enterable: dict[int, bool] = {}
+        self._bases: dict[Drafted, BasePass] = {}
+
+    def over(self, queue: deque[Drafted]) -> Iterator[tuple[HeadsPass, list[tuple[Row, Drafted]]]]:
+        """Take the first question from a queue; return passes over its draft, with their rows."""
+        if queue[0] not in self._bases:
+            self._run_base(queue)
+        drafted = queue.popleft()
+        base = self._bases.pop(drafted)
+        for layer, heads in _by_layer(drafted).items():
+            for start in range(0, len(heads), self._most_rows):
+                rows = heads[start : start + self._most_rows]
+                variants = [row.request.variant for row in rows]
+                if layer not in self._enterable:
+                    cut = len(rows[0].request.prompt)
+                    self._enterable[layer] = can_enter(
+                        self._forward, self._reentry, base, variants[0], cut
+                    )
+                whole = not self._enterable[layer]
+                run = HeadsPass(self._forward, self._reentry, base, variants, whole=whole)
+                yield run, [(row, drafted) for row in rows]
+
+    def _run_base(self, queue: Iterable[Drafted]) -> None:
+        """Run the base model over the next questions of a queue."""
+        taken: list[Drafted] = []
+        texts: list[tuple[int, ...]] = []
+        for drafted in queue:
+            width = max(map(len, [*texts, drafted.text]))
+            full = len(texts) == self._most_rows or (len(texts) + 1) * width > BASE_TOKENS
+            if texts and full:
+                break
+            taken.append(drafted)
+            texts.append(drafted.text)
+        entrances = {layer for drafted in taken for layer in _by_layer(drafted)}
+        passes = BasePass.over(texts, entrances, self._forward, self._reentry)
+        self._bases = dict(zip(taken, passes, strict=True))
 
 
 def can_enter(
@@ -188,3 +243,12 @@ def _layer(keys: Tensor, values: Tensor, length: int) -> DynamicLayer:
     layer.lazy_initialization(keys, values)
     layer.keys, layer.values = keys[None, :, :length], values[None, :, :length]
     return layer
+
+
+def _by_layer(drafted: Drafted) -> dict[int, list[Row]]:
+    """Return a question's rows by the layer that they prune."""
+    layers: dict[int, list[Row]] = defaultdict(list)
+    for row in drafted.rows:
+        assert row.request.variant.layer is not None
+        layers[row.request.variant.layer].append(row)
+    return layers

@@ -1,7 +1,9 @@
 """What the engine is asked, what it answers, and a request that is being answered."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -64,3 +66,19 @@ class Row:
             return None
         reason: StopReason = "eos" if ended else "length"
         return Answer(self.request, tuple(self.tokens), reason, self.margin)
+
+
+@dataclass(eq=False)
+class Drafted:
+    """A question with a draft of its answer."""
+
+    draft: Sequence[int]
+    """Token ids without the end of sequence."""
+    rows: list[Row]
+    """Of pruned variants, all with the same prompt and limit, no tokens yet."""
+
+    @cached_property
+    def text(self) -> tuple[int, ...]:
+        """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
+        first = self.rows[0]
+        return (*first.request.prompt, *self.draft[: first.limit - 1])

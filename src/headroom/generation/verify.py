@@ -6,23 +6,24 @@ Leviathan et al., arXiv 2211.17192, with the base answer as the draft). Up to th
 the answers agree; there the row takes its own token, and goes on in the batch with the keys and
 values of the pass. A draft is only a guess: a wrong one costs time, never a token.
 
-The draft is fed in growing chunks, so that a row that differs early leaves early. Rows of a pass
-are equally long: no padding, plain causal attention.
+The draft is fed in growing chunks, so that a row that differs early leaves early. Rows
+that a pass has in common with others are computed once (`growing`, `passes`).
 """
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from headroom.generation.cache import RowStates
+from headroom.generation.direct import Direct
 from headroom.generation.forward import Forward
-from headroom.generation.passes import BasePass, HeadsPass, can_enter
-from headroom.generation.reentry import Reentry
-from headroom.generation.requests import Answer, Row
+from headroom.generation.growing import GrowingPass
+from headroom.generation.passes import HeadsPass, HeadsPasses
+from headroom.generation.requests import Answer, Drafted, Row
 from headroom.generation.sampling import greedy, margins
 
 FIRST_CHUNK = 64
@@ -31,32 +32,8 @@ FIRST_CHUNK = 64
 LARGEST_CHUNK = 256
 """Most tokens in a later chunk: bounds the memory that logits take."""
 
-BASE_TOKENS = 512
-"""Tokens of several questions that the base model is run over at once; one always is."""
-
-
-@dataclass(eq=False)
-class Drafted:
-    """A question with a draft of its answer."""
-
-    draft: Sequence[int]
-    """Token ids without the end of sequence."""
-    rows: list[Row]
-    """Of pruned variants, all with the same prompt and limit, no tokens yet."""
-
-    @property
-    def text(self) -> tuple[int, ...]:
-        """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
-        first = self.rows[0]
-        return (*first.request.prompt, *self.draft[: first.limit - 1])
-
-    def layers(self) -> dict[int, list[Row]]:
-        """Return the rows by the layer that they prune."""
-        layers: dict[int, list[Row]] = defaultdict(list)
-        for row in self.rows:
-            assert row.request.variant.layer is not None
-            layers[row.request.variant.layer].append(row)
-        return layers
+_NONE = -1
+"""In the place of a drafted token: the draft is over."""
 
 
 @dataclass
@@ -91,81 +68,63 @@ class Verifier:
         most_rows: most rows in a pass.
     """
 
-    def __init__(self, forward: Forward, most_rows: int) -> None:
-        self._forward = forward
+    def __init__(self, forward: Forward | Direct, most_rows: int) -> None:
         self._most_rows = most_rows
-        self._reentry = Reentry(forward.loaded.model, forward.loaded.geometry)
-        self._enterable: dict[int, bool] = {}
-        self._bases: dict[Drafted, BasePass] = {}
+        self._forward = forward if isinstance(forward, Direct) else HeadsPasses(forward, most_rows)
 
     @torch.inference_mode()
     def verify(self, queue: deque[Drafted]) -> Verified:
-        """Take the first question from a queue and verify its draft."""
-        if queue[0] not in self._bases:
-            self._run_base(queue)
-        drafted = queue.popleft()
-        base = self._bases.pop(drafted)
+        """Take the first questions from a queue and verify their drafts."""
         verified = Verified()
-        for layer, heads in drafted.layers().items():
-            for start in range(0, len(heads), self._most_rows):
-                self._verify_heads(base, layer, heads[start : start + self._most_rows], verified)
-        draft = tuple(drafted.draft)
-        verified.unchanged = sum(answer.token_ids == draft for answer in verified.answers)
+        for run, rows in self._passes(queue):
+            verified.whole += run.whole * len(rows)
+            _verify(run, rows, verified)
         return verified
 
-    def _run_base(self, queue: Iterable[Drafted]) -> None:
-        """Run the base model over the next questions of a queue."""
-        taken: list[Drafted] = []
-        texts: list[tuple[int, ...]] = []
-        for drafted in queue:
-            width = max(map(len, [*texts, drafted.text]))
-            full = len(texts) == self._most_rows or (len(texts) + 1) * width > BASE_TOKENS
-            if texts and full:
-                break
-            taken.append(drafted)
-            texts.append(drafted.text)
-        entrances = {layer for drafted in taken for layer in drafted.layers()}
-        passes = BasePass.over(texts, entrances, self._forward, self._reentry)
-        self._bases = dict(zip(taken, passes, strict=True))
+    def _passes(
+        self, queue: deque[Drafted]
+    ) -> Iterator[tuple[GrowingPass | HeadsPass, list[tuple[Row, Drafted]]]]:
+        if isinstance(self._forward, Direct):
+            yield from GrowingPass.over(self._forward, queue, self._most_rows)
+        else:
+            yield from self._forward.over(queue)
 
-    def _verify_heads(
-        self, base: BasePass, layer: int, rows: Sequence[Row], verified: Verified
-    ) -> None:
-        prompt = len(rows[0].request.prompt)
-        variants = [row.request.variant for row in rows]
-        if layer not in self._enterable:
-            self._enterable[layer] = can_enter(
-                self._forward, self._reentry, base, variants[0], prompt
-            )
-        whole = not self._enterable[layer]
-        verified.whole += whole * len(rows)
-        run = HeadsPass(self._forward, self._reentry, base, variants, whole=whole)
-        for begin, end in _chunks(prompt, len(base.tokens)):
-            first = max(begin, prompt - 1)  # the position whose logits choose the first token here
-            logits = run.feed(begin, end, end - first)
-            # After the last token there is no draft any more: there every row chooses for itself.
-            ahead = torch.tensor(base.tokens[first + 1 : end + 1], device=logits.device)
-            agreed, gaps = _agreement(logits, ahead)
-            own = logits[range(len(rows)), [min(n, end - first - 1) for n in agreed]]
-            tokens, own_gaps = greedy(own).tolist(), margins(own).tolist()
-            staying = []
-            for place, row in enumerate(rows):
-                row.tokens += base.tokens[first + 1 : first + 1 + agreed[place]]
-                row.margin = min([row.margin, *gaps[place][: agreed[place]]])
-                if agreed[place] == end - first:
-                    staying.append(place)
-                    continue
-                verified.accepted += len(row.tokens)
-                answer = row.append(tokens[place], own_gaps[place])
-                if answer:
-                    verified.answers.append(answer)
-                else:
-                    verified.rows.append(row)
-                    verified.states.append(run.states(place, first + 1 + agreed[place]))
-            rows = [rows[place] for place in staying]
-            if not rows:
-                return
-            run.keep(staying)
+
+def _verify(
+    run: GrowingPass | HeadsPass, rows: Sequence[tuple[Row, Drafted]], verified: Verified
+) -> None:
+    """Compare the rows of a pass with their drafts."""
+    prompts = [len(row.request.prompt) for row, _ in rows]
+    for begin, end in _chunks(max(prompts), max(len(drafted.text) for _, drafted in rows)):
+        prompts = [len(row.request.prompt) for row, _ in rows]
+        # The position whose logits choose the first token here; later where a prompt is longer.
+        first = max(begin, min(prompts) - 1)
+        logits = run.feed(begin, end, end - first)
+        starts = [max(prompt - 1 - first, 0) for prompt in prompts]
+        ahead = [drafted.text[first + 1 : end + 1] for _, drafted in rows]
+        agreed, gaps = _agreement(logits, ahead, starts)
+        own = logits[range(len(rows)), [min(n, end - first - 1) for n in agreed]]
+        tokens, own_gaps = greedy(own).tolist(), margins(own).tolist()
+        staying = []
+        for place, (row, drafted) in enumerate(rows):
+            same = slice(starts[place], agreed[place])
+            row.tokens += ahead[place][same]
+            row.margin = min([row.margin, *gaps[place][same]])
+            if agreed[place] == end - first:
+                staying.append(place)
+                continue
+            verified.accepted += len(row.tokens)
+            answer = row.append(tokens[place], own_gaps[place])
+            if answer:
+                verified.answers.append(answer)
+                verified.unchanged += answer.token_ids == tuple(drafted.draft)
+            else:
+                verified.rows.append(row)
+                verified.states.append(run.states(place, first + 1 + agreed[place]))
+        rows = [rows[place] for place in staying]
+        if not rows:
+            return
+        run.keep(staying)
 
 
 def _chunks(prompt: int, length: int) -> Iterator[tuple[int, int]]:
@@ -177,17 +136,29 @@ def _chunks(prompt: int, length: int) -> Iterator[tuple[int, int]]:
 
 
 def _agreement(
-    logits: Float[Tensor, "rows tokens vocabulary"], draft: Int[Tensor, " drafted"]
+    logits: Float[Tensor, "rows tokens vocabulary"],
+    drafts: Sequence[Sequence[int]],
+    starts: Sequence[int],
 ) -> tuple[list[int], list[list[float]]]:
-    """Return how many first tokens of a draft each row chooses itself, and its gaps.
+    """Return how many first tokens of its draft each row chooses itself, and its gaps.
 
     A gap is how far the drafted token's logit lies above all others: an agreed token's margin.
+
+    Args:
+        logits: the rows' own.
+        drafts: a token for each position, from the first on. After the last one a row has no
+            draft any more: there it chooses for itself.
+        starts: the position of each row before which no token is compared.
     """
-    logits = logits[:, : len(draft)]
-    index = draft.expand(len(logits), -1)[..., None]
+    count = logits.shape[1]
+    padded = [(*draft, *(_NONE,) * (count - len(draft))) for draft in drafts]
+    draft = torch.tensor(padded, device=logits.device)
+    index = draft.clamp(min=0)[..., None]
     gaps = logits.gather(-1, index)[..., 0] - logits.scatter(-1, index, -torch.inf).amax(-1)
     agree = gaps > 0
     ties = gaps == 0
     if bool(ties.any()):
         agree |= ties & (greedy(logits) == draft)
+    begins = torch.tensor(starts, device=logits.device)[:, None]
+    agree = (agree & (draft != _NONE)) | (torch.arange(count, device=logits.device) < begins)
     return agree.cumprod(-1).sum(-1).tolist(), gaps.tolist()

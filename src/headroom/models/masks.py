@@ -62,6 +62,12 @@ class RowMasks:
             noise = Noise(noise.directions.to(like), noise.heads.to(like.device))
         return RowMasks(self.kept.to(like), noise)
 
+    def applied_to(self, joined: Float[Tensor, "#batch tokens width"]) -> Tensor:
+        """Return the joined outputs of all heads, changed; one row becomes as many as these."""
+        heads = joined.unflatten(2, (self.kept.shape[1], -1))
+        changed = (heads * self.kept[:, None, :, None]).flatten(2)
+        return changed if self.noise is None else self.noise.added_to(changed, heads.shape[3])
+
 
 def variant_masks(
     geometry: HeadGeometry,
@@ -91,19 +97,19 @@ def variant_masks(
 
 def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
     kept = torch.ones(len(variants), layer.query_heads)
+    changed = [(row, each) for row, each in enumerate(variants) if each.layer == layer.index]
+    pruned = [(row, each.head) for row, each in changed if not each.noise]
+    if pruned:
+        kept[tuple(zip(*pruned, strict=True))] = 0
+    if len(pruned) == len(changed):
+        return RowMasks(kept)
     directions = torch.zeros(len(variants), layer.width)
     heads = torch.zeros(len(variants), dtype=torch.long)
-    noisy = False
-    for row, variant in enumerate(variants):
-        if variant.layer != layer.index or variant.head is None:
-            continue
-        if variant.noise:
-            noisy = True
-            directions[row] = noise_direction(variant, layer.width)
-            heads[row] = variant.head
-        else:
-            kept[row, variant.head] = 0
-    return RowMasks(kept, Noise(directions, heads) if noisy else None)
+    for row, each in changed:
+        if each.noise and each.head is not None:
+            directions[row] = noise_direction(each, layer.width)
+            heads[row] = each.head
+    return RowMasks(kept, Noise(directions, heads))
 
 
 @lru_cache(maxsize=4096)
@@ -177,11 +183,7 @@ class HeadMasks:
         batch, rows = len(joined), len(mask.kept)
         if batch != 1 and rows not in (1, batch):
             raise ValueError(f"mask of layer {layer.index} has {rows} rows, not {batch}")
-        heads = joined.unflatten(2, (layer.query_heads, layer.head_dim))
-        masked = (heads * mask.kept[:, None, :, None]).flatten(2)
-        if mask.noise is not None:
-            masked = mask.noise.added_to(masked, layer.head_dim)
-        return (masked, *rest)
+        return (mask.applied_to(joined), *rest)
 
 
 @contextmanager

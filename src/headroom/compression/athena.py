@@ -1,0 +1,306 @@
+"""ATHENA: an encoder reads the problem, a thought head builds its equation step by step.
+
+Source: Kim et al., ATHENA, arXiv 2311.01036. Embeddings are vectors of the encoder's width; every
+operation has a network of its own, and two judges say which candidates are steps of the solution
+(reason) and which thought is the solution (answer). Networks are pre-norm.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
+
+from headroom.compression.batches import Accepted, Batch, Level, Texts
+from headroom.compression.expressions import MERGES, UNARY, Op
+from headroom.compression.importance import attention_maps
+
+
+class FeedForward(nn.Module):
+    """x + W₂ GELU(W₁ LN x)."""
+
+    def __init__(self, width: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.inner = nn.Linear(width, inner)
+        self.outer = nn.Linear(inner, width)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+        """Return as many vectors."""
+        inner = nn.functional.gelu(self.inner(self.norm(x)))
+        return x + self.dropout(self.outer(inner))
+
+
+class Attention(nn.Module):
+    """Multi-head attention. The width of a head is fixed, their number is that of the weights."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.head_dim = width // heads
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.output = nn.Linear(width, width)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch queries width"],
+        memory: Float[Tensor, "batch keys width"],
+        mask: Bool[Tensor, "batch keys"] | None = None,
+    ) -> Float[Tensor, "batch queries width"]:
+        """Return what each query attends to; `mask` says which keys there are."""
+        query, key, value = (
+            projection(source).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+            for projection, source in ((self.query, x), (self.key, memory), (self.value, memory))
+        )
+        seen = None if mask is None else mask[:, None, None]
+        mixed = scaled_dot_product_attention(query, key, value, attn_mask=seen)
+        return self.output(mixed.transpose(1, 2).flatten(2))
+
+
+class Merge(nn.Module):
+    """A sum or product: attention of the two thoughts to each other, summed. Knows no order."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.forward_layer = FeedForward(width, inner, dropout)
+
+    def forward(
+        self, left: Float[Tensor, "pairs width"], right: Float[Tensor, "pairs width"]
+    ) -> Float[Tensor, "pairs width"]:
+        """Return the embeddings of pairs."""
+        both = self.norm(torch.stack([left, right], dim=1))
+        mixed = self.attention(both, both).sum(dim=1)
+        return self.forward_layer(mixed + left + right)
+
+
+class Rows(NamedTuple):
+    """Where items that lie flat over a batch stand in rows, one row a problem."""
+
+    owner: Int[Tensor, "items"]
+    slot: Int[Tensor, "items"]
+    length: int
+    """Of the longest row."""
+
+    def pad(
+        self, items: Float[Tensor, "items width"], batch: int
+    ) -> Float[Tensor, "batch length width"]:
+        """Return items in rows, with zeros after the last."""
+        rows = items.new_zeros(batch, self.length, items.shape[-1])
+        return rows.index_put((self.owner, self.slot), items)
+
+    def filled(self, batch: int) -> Bool[Tensor, "batch length"]:
+        """Return which places of the rows hold an item."""
+        places = self.owner.new_zeros(batch, self.length, dtype=torch.bool)
+        places[self.owner, self.slot] = True
+        return places
+
+    def flat(self, rows: Float[Tensor, "batch length width"]) -> Float[Tensor, "items width"]:
+        """Return items in rows as they were before `pad`."""
+        return rows[self.owner, self.slot]
+
+
+class Judge(nn.Module):
+    """Says whether an expression is right, from a memory of its problem."""
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
+        super().__init__()
+        self.before = FeedForward(width, inner, dropout)
+        self.norm = nn.LayerNorm(width)
+        self.memory_norm = nn.LayerNorm(width)
+        self.attention = Attention(width, heads)
+        self.dropout = nn.Dropout(dropout)
+        self.after = FeedForward(width, inner, dropout)
+        self.verdict = nn.Linear(width, 1)
+
+    def forward(
+        self,
+        embeddings: Float[Tensor, "items width"],
+        rows: Rows,
+        memory: Float[Tensor, "batch memories width"],
+        mask: Bool[Tensor, "batch memories"],
+    ) -> tuple[Float[Tensor, "items width"], Float[Tensor, "items"]]:
+        """Return vectors x and logits."""
+        x = self.before(embeddings)
+        queries = rows.pad(self.norm(x), len(memory))
+        heard = self.attention(queries, self.memory_norm(memory), mask)
+        x = self.after(x + self.dropout(rows.flat(heard)))
+        return x, self.verdict(x).squeeze(-1)
+
+
+class Reading(NamedTuple):
+    """What the encoder makes of a batch of texts."""
+
+    numbers: Float[Tensor, "numbers width"]
+    constants: Float[Tensor, "constants width"]
+    first: Float[Tensor, "batch width"]
+    """State of the first token, with which the premises start."""
+    goal: Float[Tensor, "batch goal_tokens width"]
+    goal_mask: Bool[Tensor, "batch goal_tokens"]
+    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
+    """Attention weights of each encoder layer, if asked for."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Logits of a batch under teacher forcing, in the order of its vectors."""
+
+    reason: Float[Tensor, "candidates"]
+    answer: Float[Tensor, "thoughts"]
+    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
+    """Attention weights of each encoder layer, if asked for."""
+
+
+class ThoughtHead(nn.Module):
+    """Embeds constants and expressions, and judges them.
+
+    Args:
+        width: of the encoder.
+        heads: attention heads; divides `width`.
+        inner: width of the feed-forward layers.
+        dropout: of all outputs.
+        constants: how many there are.
+    """
+
+    def __init__(self, width: int, heads: int, inner: int, dropout: float, constants: int) -> None:
+        super().__init__()
+        self.constants = nn.Parameter(torch.randn(constants, width))
+        self.constant_norm = nn.LayerNorm(width)
+        self.constant_inner = nn.Linear(width, inner)
+        self.constant_outer = nn.Linear(inner, width)
+        self.unary = nn.ModuleDict({op.name: FeedForward(width, inner, dropout) for op in UNARY})
+        self.merges = nn.ModuleDict({op.name: Merge(width, heads, inner, dropout) for op in MERGES})
+        self.reason = Judge(width, heads, inner, dropout)
+        self.answer = Judge(width, heads, inner, dropout)
+
+    def embed_constants(self) -> Float[Tensor, "constants width"]:
+        """Return the constants' embeddings."""
+        inner = nn.functional.gelu(self.constant_inner(self.constant_norm(self.constants)))
+        return self.constant_outer(inner)
+
+    def embed(
+        self, level: Level, reading: Reading, thoughts: Float[Tensor, "thoughts width"]
+    ) -> Float[Tensor, "candidates width"]:
+        """Return the embeddings of a level's candidates."""
+        parts = []
+        sides = zip(level.left.split(level.counts), level.right.split(level.counts), strict=True)
+        for op, (left, right) in zip(Op, sides, strict=True):
+            if not len(left):
+                continue
+            if op == Op.NUMBER:
+                parts.append(reading.numbers[left])
+            elif op == Op.CONSTANT:
+                parts.append(reading.constants[left])
+            elif op in UNARY:
+                parts.append(self.unary[op.name](thoughts[left]))
+            else:
+                parts.append(self.merges[op.name](thoughts[left], thoughts[right]))
+        return torch.cat(parts)
+
+
+class Athena(nn.Module):
+    """Encoder and thought head.
+
+    Args:
+        encoder: a transformer of the hub that encodes text.
+        head: of the encoder's width.
+    """
+
+    def __init__(self, encoder: PreTrainedModel, head: ThoughtHead) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head
+
+    def read(self, texts: Texts, *, attentions: bool = False) -> Reading:
+        """Encode texts.
+
+        Raises:
+            ModelError: attention weights are asked for, but the encoder returns none; see
+                `headroom.compression.importance.eager_attention`.
+        """
+        wanted = {"output_attentions": True} if attentions else {}
+        encoded = self.encoder(
+            input_ids=texts.input_ids, attention_mask=texts.attention_mask, **wanted
+        )
+        states = encoded.last_hidden_state
+        rows = torch.arange(len(states), device=states.device)
+        return Reading(
+            numbers=states[texts.number_owner, texts.number_place],
+            constants=self.head.embed_constants(),
+            first=states[:, 0],
+            goal=states[rows[:, None], texts.goal],
+            goal_mask=texts.goal_mask,
+            attentions=tuple(attention_maps(self.encoder, encoded.attentions))
+            if attentions
+            else (),
+        )
+
+    def forward(self, batch: Batch, *, attentions: bool = False) -> Output:
+        """Judge every candidate and every thought of a batch under teacher forcing."""
+        reading = self.read(batch.texts, attentions=attentions)
+        progress = Progress(self.head, reading)
+        reason = []
+        for level, accepted in zip(batch.levels, batch.accepted, strict=True):
+            reason.append(progress.judge(level))
+            progress.accept(accepted)
+        return Output(torch.cat(reason), progress.answers(), reading.attentions)
+
+
+class Progress:
+    """Thoughts and premises of a batch while its problems are worked on.
+
+    Level by level: `judge` the candidates, then `accept` some. `answers` judges all thoughts.
+    """
+
+    def __init__(self, head: ThoughtHead, reading: Reading) -> None:
+        self._head = head
+        self._reading = reading
+        self._level: Level
+        self._embeddings: Tensor
+        self._vectors: Tensor
+        first = reading.first
+        nobody = torch.zeros(0, dtype=torch.long, device=first.device)
+        self._thoughts = first[:0]
+        self._rows = Rows(nobody, nobody, 0)
+        everybody = torch.arange(len(first), device=first.device)
+        self._premises = first
+        self._premise_rows = Rows(everybody, torch.zeros_like(everybody), 1)
+
+    def judge(self, level: Level) -> Float[Tensor, "candidates"]:
+        """Return the reason logits of a level's candidates."""
+        batch = len(self._reading.first)
+        self._level = level
+        self._embeddings = self._head.embed(level, self._reading, self._thoughts)
+        self._vectors, logits = self._head.reason(
+            self._embeddings,
+            Rows(level.owner, level.slot, level.most),
+            self._premise_rows.pad(self._premises, batch),
+            self._premise_rows.filled(batch),
+        )
+        return logits
+
+    def accept(self, accepted: Accepted) -> None:
+        """Make some of the candidates judged last thoughts and premises."""
+        index, slot, most = accepted.index, accepted.slot, accepted.most
+        owner = self._level.owner[index]
+        self._thoughts = torch.cat([self._thoughts, self._embeddings[index]])
+        self._premises = torch.cat([self._premises, self._vectors[index]])
+        rows, premise_rows = self._rows, self._premise_rows
+        self._rows = Rows(torch.cat([rows.owner, owner]), torch.cat([rows.slot, slot]), most)
+        self._premise_rows = Rows(
+            torch.cat([premise_rows.owner, owner]),
+            torch.cat([premise_rows.slot, slot + 1]),
+            most + 1,
+        )
+
+    def answers(self) -> Float[Tensor, "thoughts"]:
+        """Return the answer logits of all thoughts, in order of acceptance."""
+        goal, mask = self._reading.goal, self._reading.goal_mask
+        _, logits = self._head.answer(self._thoughts, self._rows, goal, mask)
+        return logits

@@ -1,0 +1,181 @@
+"""Solving problems: the expansion is driven by the solver's own judgement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from headroom.compression import scoring
+from headroom.compression.athena import Athena, Progress
+from headroom.compression.batches import (
+    Accepted,
+    Example,
+    collate_texts,
+    level,
+    move,
+    starts,
+    tensor,
+)
+from headroom.compression.expansion import Candidate, Expander
+from headroom.compression.expressions import Op
+
+ACCEPTED_FROM = 0.5
+"""Reason probability from which a candidate is accepted."""
+ANSWERED_FROM = 0.95
+"""Answer probability from which no further depth is expanded."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What the solver answers to a problem."""
+
+    problem_id: str
+    expression: str
+    value: float
+    """nan where the expression has none."""
+    probability: float
+    """That the answer judge gives."""
+    depth: int
+    """Last depth that was expanded."""
+    strict: bool
+    lenient: bool
+
+
+@torch.inference_mode()
+def solve(
+    athena: Athena,
+    examples: Sequence[Example],
+    constants: Sequence[float],
+    depth: int,
+    pad_token_id: int,
+    batch_size: int = 64,
+) -> list[Solution]:
+    """Solve problems, in evaluation mode.
+
+    After each depth all thoughts are judged as answers. A problem is done when one of them
+    reaches `ANSWERED_FROM`, when no thought is new, or at the last depth; its answer is the
+    thought with the highest probability.
+
+    Args:
+        athena: the solver; its mode is put back.
+        examples: the problems. Their schedules are not looked at.
+        constants: the values that the solver was built with.
+        depth: the last depth that is expanded.
+        pad_token_id: of the encoder's tokenizer.
+        batch_size: problems at a time; changes speed only, but for rounding.
+
+    Returns:
+        The solutions, in the order of `examples`.
+    """
+    training = athena.training
+    athena.eval()
+    # Texts of like length together: less padding.
+    order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
+    solutions: dict[int, Solution] = {}
+    for start in range(0, len(order), batch_size):
+        indices = order[start : start + batch_size]
+        batch = [examples[index] for index in indices]
+        found = _Search(athena, batch, constants, pad_token_id).run(depth)
+        solutions.update(zip(indices, found, strict=True))
+    athena.train(training)
+    return [solutions[index] for index in range(len(examples))]
+
+
+class _Search:
+    """The expansion of a batch of problems."""
+
+    def __init__(
+        self,
+        athena: Athena,
+        examples: Sequence[Example],
+        constants: Sequence[float],
+        pad_token_id: int,
+    ) -> None:
+        self._examples = examples
+        self._device = next(athena.parameters()).device
+        texts = move(collate_texts(examples, pad_token_id), self._device)
+        self._progress = Progress(athena.head, athena.read(texts))
+        self._expanders = [Expander(len(example.places), constants) for example in examples]
+        self._first_number = starts([len(example.places) for example in examples])
+        self._thoughts: list[list[int]] = [[] for _ in examples]  # places among the batch's
+        self._depth = [0] * len(examples)
+
+    def run(self, depth: int) -> list[Solution]:
+        active = list(range(len(self._examples)))
+        probabilities = np.empty(0)
+        for reached in range(depth + 1):
+            offered = {owner: self._expanders[owner].candidates() for owner in active}
+            if any(offered.values()):
+                self._accept(offered)
+                probabilities = _sigmoid(self._progress.answers())
+            for owner in active:
+                self._depth[owner] = reached
+            active = [owner for owner in active if not self._done(owner, probabilities)]
+            if not active:
+                break
+        return [self._solution(owner, probabilities) for owner in range(len(self._examples))]
+
+    def _accept(self, offered: dict[int, list[Candidate]]) -> None:
+        """Judge candidates and accept those that are probable enough."""
+        rows = [
+            (op, *self._places(op, owner, left, right), owner, slot, expression)
+            for owner, candidates in offered.items()
+            for slot, (op, left, right, expression) in enumerate(candidates)
+        ]
+        rows.sort(key=lambda row: row[0])
+        op, left, right, owner, slot, expression = np.array(rows, dtype=np.int64).T
+        candidates = move(level(op, left, right, owner, slot), self._device)
+        probability = _sigmoid(self._progress.judge(candidates))
+
+        accepted = []
+        for problem in offered:
+            own = np.flatnonzero(owner == problem)
+            kept = own[probability[own] >= ACCEPTED_FROM]
+            if not len(kept) and not self._thoughts[problem]:
+                kept = own
+            room = self._expanders[problem].room
+            kept = np.sort(kept[np.argsort(-probability[kept], kind="stable")[:room]])
+            self._expanders[problem].accept(expression[kept].tolist())
+            accepted.append(kept)
+        index = np.concatenate(accepted)
+        total = sum(map(len, self._thoughts))
+        new_slots = []
+        for place, problem in enumerate(owner[index], start=total):
+            new_slots.append(len(self._thoughts[problem]))
+            self._thoughts[problem].append(place)
+        most = max(map(len, self._thoughts))
+        slots = np.array(new_slots, dtype=np.int64)
+        self._progress.accept(move(Accepted(tensor(index), tensor(slots), most), self._device))
+
+    def _places(self, op: Op, owner: int, left: int, right: int) -> tuple[int, int]:
+        """Return what a candidate takes, numbered over the batch."""
+        if op == Op.CONSTANT:
+            return left, right
+        if op == Op.NUMBER:
+            return left + self._first_number[owner], right + self._first_number[owner]
+        return self._thoughts[owner][left], self._thoughts[owner][right]
+
+    def _done(self, owner: int, probabilities: Float[np.ndarray, "thoughts"]) -> bool:
+        best = probabilities[self._thoughts[owner]].max()
+        return bool(best >= ANSWERED_FROM) or self._expanders[owner].exhausted
+
+    def _solution(self, owner: int, probabilities: Float[np.ndarray, "thoughts"]) -> Solution:
+        expander, problem = self._expanders[owner], self._examples[owner].problem
+        own = probabilities[self._thoughts[owner]]
+        best = int(own.argmax())
+        value = expander.expressions.value(expander.thoughts[best], problem.numbers)
+        return Solution(
+            problem_id=problem.problem_id,
+            expression=expander.expressions.text(expander.thoughts[best]),
+            value=value,
+            probability=float(own[best]),
+            depth=self._depth[owner],
+            strict=scoring.strict(value, problem.answer),
+            lenient=scoring.lenient(value, problem.answer),
+        )
+
+
+def _sigmoid(logits: Float[torch.Tensor, "items"]) -> Float[np.ndarray, "items"]:
+    return logits.float().sigmoid().cpu().numpy().astype(np.float64)

@@ -1,0 +1,276 @@
+"""Training of a solver under teacher forcing.
+
+One process, on the GPU if there is one; accelerate brings mixed precision. Every step draws its
+dropout from a seed of its own, so that a training that was killed goes on as if nothing had been.
+"""
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from headroom.compression import resume
+from headroom.compression.batches import Example, collate, move
+from headroom.compression.objective import Objective, task
+from headroom.compression.settings import Training
+from headroom.compression.solver import MathSolver
+from headroom.errors import ModelError
+
+_LOG = logging.getLogger(__name__)
+_SECONDS_BETWEEN_REPORTS = 30
+_BUCKETS = 16  # batches sorted by length together: less padding
+
+Hook = Callable[[int], bool]
+"""Called after each optimiser step with its number, from 1; returns whether it exchanged
+parameters of the model, so that the optimiser has to be built again."""
+
+
+@dataclass
+class Epoch:
+    """What an epoch brought."""
+
+    epoch: int
+    """From 1."""
+    steps: int
+    """Optimiser steps since the start of the training."""
+    losses: dict[str, float]
+    """Means over the epoch's steps, by part of the objective."""
+    dev_strict: float | None
+    """Share of the development part that is solved; None without one."""
+
+
+@dataclass
+class Fit:
+    """How a training went."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    best: int | None = None
+    """The epoch whose weights were taken; None: the last one's, whatever it was worth."""
+
+
+def train(
+    solver: MathSolver,
+    examples: Sequence[Example],
+    dev: Sequence[Example],
+    settings: Training,
+    seed: int,
+    *,
+    objective: Objective = task,
+    after_step: Hook | None = None,
+    checkpoint: Path | None = None,
+    device: str = "auto",
+) -> Fit:
+    """Train a solver, in place.
+
+    With `patience`, the solver ends with the weights of the epoch that solved most of the
+    development part (the first of equals).
+
+    Args:
+        solver: what to train.
+        examples: the training part.
+        dev: the development part; may be empty if there is no `patience`.
+        settings: the recipe.
+        seed: decides the order of problems and dropout.
+        objective: what is minimised.
+        after_step: may prune the solver between steps. Earlier epochs then no longer count as best.
+        checkpoint: where the state of the training is kept; what is found there is gone on with.
+        device: auto (the GPU if there is one) or cpu.
+
+    Raises:
+        ModelError: the checkpoint is damaged or of another training, `patience` has no
+            development part to look at, or the loss is no longer a number.
+    """
+    if settings.patience is not None and not dev:
+        raise ModelError("patience needs a development part; give one, or set patience: null")
+    with torch.random.fork_rng():
+        run = _Run(solver, examples, dev, settings, seed, objective, after_step, checkpoint, device)
+        return run.to_the_end()
+
+
+class _Run:
+    """A training under way."""
+
+    def __init__(
+        self,
+        solver: MathSolver,
+        examples: Sequence[Example],
+        dev: Sequence[Example],
+        settings: Training,
+        seed: int,
+        objective: Objective,
+        after_step: Hook | None,
+        checkpoint: Path | None,
+        device: str,
+    ) -> None:
+        self._solver, self._examples, self._dev = solver, examples, dev
+        self._settings, self._seed, self._objective = settings, seed, objective
+        self._after_step, self._checkpoint = after_step, checkpoint
+        self._accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
+        self._model = solver.athena.to(self._accelerator.device)
+        self._steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
+        self._steps = 0
+        self._sums: dict[str, float] = {}
+        self._fit = Fit()
+        self._best: dict[str, Tensor] = {}
+        if checkpoint is not None and checkpoint.exists():
+            self._go_on(checkpoint)
+        else:
+            self._optimizer = self._new_optimizer()
+
+    def to_the_end(self) -> Fit:
+        self._model.train()
+        reported = time.monotonic()
+        while not self._over():
+            epoch, done = divmod(self._steps, self._steps_per_epoch)
+            for indices in epoch_batches(
+                self._examples, self._settings.batch_size, self._seed, epoch
+            )[done:]:
+                self._step(indices)
+                inside = self._steps % self._steps_per_epoch
+                if inside and self._steps % self._settings.checkpoint_steps == 0:
+                    self._save()
+                if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                    reported = time.monotonic()
+                    means = {name: total / inside for name, total in self._sums.items() if inside}
+                    _LOG.info("epoch %d, step %d, %s", epoch + 1, self._steps, means)
+            self._end_epoch(epoch + 1)
+            self._save()
+        if self._best:
+            self._model.load_state_dict(self._best)
+        self._model.eval()
+        return self._fit
+
+    def _over(self) -> bool:
+        done, patience = len(self._fit.epochs), self._settings.patience
+        tired = patience is not None and done - (self._fit.best or done) >= patience
+        return tired or done == self._settings.epochs
+
+    def _step(self, indices: Sequence[int]) -> None:
+        settings = self._settings
+        total_steps = settings.epochs * self._steps_per_epoch
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.learning_rate * (1 - self._steps / total_steps)
+        torch.manual_seed(self._seed * 1_000_003 + self._steps)
+        padding = self._solver.tokenizer.pad_token_id
+        pieces = [
+            collate([self._examples[index] for index in piece], padding)
+            for piece in np.array_split(indices, settings.micro_batches)
+            if len(piece)
+        ]
+        judged = sum(piece.judged for piece in pieces)
+        for piece in pieces:
+            with self._accelerator.autocast():
+                parts = self._objective(self._model, move(piece, self._accelerator.device))
+                loss = torch.stack(list(parts.values())).sum() * (piece.judged / judged)
+            self._accelerator.backward(loss)
+            for name, part in parts.items():
+                value = float(part.detach()) * piece.judged / judged
+                if not math.isfinite(value):
+                    raise ModelError(
+                        f"the {name} part of the loss is {value} at step {self._steps + 1}; lower "
+                        f"learning_rate, now {settings.learning_rate}"
+                    )
+                self._sums[name] = self._sums.get(name, 0.0) + value
+        self._accelerator.clip_grad_norm_(self._model.parameters(), settings.clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        self._steps += 1
+        if self._after_step is not None and self._after_step(self._steps):
+            self._accelerator.free_memory()
+            self._optimizer = self._new_optimizer()
+            self._best, self._fit.best = {}, None
+
+    def _end_epoch(self, epoch: int) -> None:
+        losses = {name: total / self._steps_per_epoch for name, total in self._sums.items()}
+        self._sums = {}
+        solved = None
+        if self._dev:
+            solutions = self._solver.solve(self._dev)
+            solved = sum(solution.strict for solution in solutions) / len(solutions)
+        best = self._fit.epochs[self._fit.best - 1].dev_strict if self._fit.best else None
+        self._fit.epochs.append(Epoch(epoch, self._steps, losses, solved))
+        if self._settings.patience is not None and (best is None or (solved or 0.0) > best):
+            self._fit.best = epoch
+            self._best = {
+                name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()
+            }
+        _LOG.info("epoch %d: losses %s, dev %s", epoch, losses, solved)
+
+    def _new_optimizer(self) -> torch.optim.Optimizer:
+        trained = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        groups = [
+            {
+                "params": [parameter for parameter in trained if parameter.ndim > 1],
+                "weight_decay": self._settings.weight_decay,
+            },
+            {
+                "params": [parameter for parameter in trained if parameter.ndim <= 1],
+                "weight_decay": 0.0,
+            },
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=self._settings.learning_rate)
+        return self._accelerator.prepare_optimizer(optimizer)
+
+    def _save(self) -> None:
+        if self._checkpoint is None:
+            return
+        facts = {
+            **self._identity(),
+            "shape": resume.shape_of(self._model.encoder),
+            "steps": self._steps,
+            "sums": self._sums,
+            "fit": asdict(self._fit),
+        }
+        resume.write(self._checkpoint, self._model, self._optimizer, self._best, facts)
+
+    def _go_on(self, checkpoint: Path) -> None:
+        facts = resume.read_facts(checkpoint)
+        own = self._identity()
+        differing = [name for name in own if facts.get(name) != own[name]]
+        if differing:
+            raise ModelError(
+                f"{checkpoint} is of a training with another {' and '.join(differing)}; remove it "
+                f"and run again"
+            )
+        resume.restore_shape(self._model.encoder, facts["shape"])
+        self._optimizer = self._new_optimizer()
+        self._best = resume.read(checkpoint, self._model, self._optimizer)
+        self._steps, self._sums = facts["steps"], facts["sums"]
+        epochs = [Epoch(**epoch) for epoch in facts["fit"]["epochs"]]
+        self._fit = Fit(epochs, facts["fit"]["best"])
+        _LOG.info("going on after step %d", self._steps)
+
+    def _identity(self) -> dict[str, Any]:
+        """Return what a checkpoint must share with the training that goes on with it."""
+        parts = [
+            [example.problem.problem_id for example in part] for part in (self._examples, self._dev)
+        ]
+        return {
+            "seed": self._seed,
+            "settings": self._settings.model_dump(mode="json"),
+            "problems": hashlib.sha256(repr(parts).encode()).hexdigest()[:16],
+        }
+
+
+def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:
+    """Return the batches of an epoch, as places among the examples.
+
+    Texts of like length share a batch.
+    """
+    draw = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    order = torch.randperm(len(examples), generator=draw).tolist()
+    batches = []
+    for start in range(0, len(order), size * _BUCKETS):
+        bucket = order[start : start + size * _BUCKETS]
+        bucket.sort(key=lambda index: len(examples[index].input_ids))
+        batches += [bucket[first : first + size] for first in range(0, len(bucket), size)]
+    return [batches[place] for place in torch.randperm(len(batches), generator=draw).tolist()]

@@ -1,0 +1,228 @@
+"""Pruning a model on disk: choose heads, zero or cut them, save what is left."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headroom.compression.choice import Scope, Scores, Unit, lowest_heads
+from headroom.compression.effects import accuracy_drops, random_scores, taylor
+from headroom.compression.importance import Texts, calibrate, mixed, weight_norms
+from headroom.compression.measurement import Size, size
+from headroom.compression.schedule import heads_at
+from headroom.errors import ModelError
+from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.load import load_checkpoint, load_tokenizer
+from headroom.models.removal import remove_heads, zero_heads
+from headroom.models.source import fetch_model, fingerprint
+from headroom.tables import ACCURACY, read_table
+from headroom.variants import Variant
+
+Criterion = Literal["norm", "entropy", "mixed", "attention", "taylor", "causal", "random"]
+
+_ABOUT: dict[Criterion, str] = {
+    "norm": "smallest mean absolute weights",
+    "entropy": "lowest entropy of attention",
+    "mixed": "lowest mixture of weight norm and attention entropy, alpha {alpha}",
+    "attention": "lowest largest attention weight, mean over queries",
+    "taylor": "smallest |gradient x mask| of the language modelling loss",
+    "causal": "smallest loss of accuracy on training questions",
+    "random": "random draw with seed {seed}",
+}
+_NEEDS_TEXTS = ("entropy", "mixed", "attention", "taylor")
+_MEASURED_TOKENS = 128
+_TEXT_TOKENS = 512
+_BATCH = 16
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A model that was pruned and saved."""
+
+    folder: Path
+    form: Form
+    removed: tuple[Variant, ...]
+    """Heads, counted as they stand in the source."""
+    before: Size
+    after: Size
+
+    def __str__(self) -> str:
+        less = 1 - self.after.parameters / self.before.parameters
+        work = 1 - self.after.flops / self.before.flops
+        gain = (
+            "zeroed, sizes unchanged"
+            if self.form == "zeroed"
+            else (f"{less:.1%} fewer parameters, {work:.1%} less arithmetic")
+        )
+        return f"{self.folder}: {len(self.removed)} heads removed, {gain}"
+
+
+def prune(
+    source: str,
+    out: str | Path,
+    *,
+    heads: Sequence[str] | None = None,
+    ratio: float | None = None,
+    form: Form = "free",
+    criterion: Criterion = "norm",
+    texts: Sequence[str] | None = None,
+    accuracy: str | Path | None = None,
+    alpha: float = 0.5,
+    seed: int = 0,
+    scope: Scope = "all",
+    unit: Unit = "group",
+    revision: str | None = None,
+    device: str = "auto",
+) -> Pruned:
+    """Remove attention heads from a model and save it with its tokenizer and a model card.
+
+    Args:
+        source: hub id or local folder.
+        out: folder to make.
+        heads: names of the heads to remove, such as ``L05H03``; or else `ratio`.
+        ratio: share of all heads to remove, those of lowest score.
+        form: `zeroed` and `uniform` load with plain `from_pretrained`, `free` with
+            `headroom.load_model`.
+        criterion: the score.
+        texts: what entropy, mixed, attention and taylor look at.
+        accuracy: what causal reads: the accuracy matrix (Parquet) of a sweep over all heads of
+            some layers, on training questions.
+        alpha: weight of the norm in mixed.
+        seed: of random.
+        scope: whether all heads are ranked together or those of each layer; uniform: of each layer.
+        unit: what goes together in grouped-query attention; zeroed heads go one by one.
+        revision: hub: a commit hash. Folder: its expected fingerprint.
+        device: auto, cpu, cuda or cuda:N.
+
+    Raises:
+        ConfigError: a name of a head cannot be read.
+        ModelError: the model, the heads, the ratio or the folder do not allow it.
+    """
+    out = Path(out)
+    check_target(out)
+    if (heads is None) == (ratio is None):
+        raise ModelError("say which heads are to go, by `heads` or by `ratio`, not by both")
+    if ratio is not None and not 0 < ratio < 1:
+        raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
+    if not 0 <= alpha <= 1:
+        raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
+    if heads is None and criterion in _NEEDS_TEXTS and not texts:
+        raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
+    if heads is None and criterion == "causal" and accuracy is None:
+        raise ModelError("criterion causal reads the accuracy matrix of a sweep; name its file")
+    named = [Variant.parse(name) for name in heads or ()]
+
+    folder = fetch_model(source, revision)
+    model = load_checkpoint(str(folder), device=device)
+    geometry = find_heads(model)
+    if ratio is None:
+        chosen = sorted(set(named))
+        about = "named by hand"
+    else:
+        scores = _scores(model, geometry, folder, criterion, texts or (), accuracy, alpha, seed)
+        about = _ABOUT[criterion].format(alpha=alpha, seed=seed)
+        unit, scope = "head" if form == "zeroed" else unit, "layer" if form == "uniform" else scope
+        count = _count(geometry, ratio, form, unit)
+        chosen = lowest_heads(scores, geometry, count, scope=scope, unit=unit)
+    if not chosen:
+        raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
+
+    before = size(model, geometry, _MEASURED_TOKENS)
+    if form == "zeroed":
+        zero_heads(model, geometry, chosen)
+        after = before
+    else:
+        geometry = remove_heads(model, geometry, chosen)
+        after = size(model, geometry, _MEASURED_TOKENS)
+    facts = Pruning(source, _revision(folder), chosen, about, _measured(before, after))
+    save_pruned(model, geometry, out, form, facts, folder)
+    return Pruned(out, form, tuple(chosen), before, after)
+
+
+def _scores(
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
+    folder: Path,
+    criterion: Criterion,
+    texts: Sequence[str],
+    accuracy: str | Path | None,
+    alpha: float,
+    seed: int,
+) -> Scores:
+    match criterion:
+        case "norm":
+            return weight_norms(model, geometry)
+        case "random":
+            return random_scores(geometry, seed)
+        case "causal":
+            return accuracy_drops(read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry)
+    tokenizer = load_tokenizer(folder)
+    tokenizer.padding_side = "left" if geometry.keeps_cache else "right"
+    if criterion == "taylor":
+        if model.get_output_embeddings() is None or not geometry.keeps_cache:
+            raise ModelError(
+                f"criterion taylor needs the loss of a language model, and {type(model).__name__} "
+                f"is none; use norm, entropy or mixed"
+            )
+        one_by_one = _batches(tokenizer, texts, 1, model.device)
+        return taylor(model, geometry, one_by_one, lambda batch: _language_loss(model, batch))
+    found = calibrate(model, geometry, _batches(tokenizer, texts, _BATCH, model.device))
+    if criterion == "attention":
+        return found.peak
+    if criterion == "entropy":
+        return found.entropy
+    return mixed(weight_norms(model, geometry), found.entropy, alpha)
+
+
+def _batches(
+    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], rows: int, device: torch.device
+) -> Iterator[Texts]:
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    for start in range(0, len(texts), rows):
+        encoded = tokenizer(
+            list(texts[start : start + rows]),
+            padding=True,
+            truncation=True,
+            max_length=min(_TEXT_TOKENS, tokenizer.model_max_length),
+            return_tensors="pt",
+        )
+        yield {name: encoded[name].to(device) for name in ("input_ids", "attention_mask")}
+
+
+def _language_loss(model: PreTrainedModel, batch: Texts) -> Tensor:
+    return model(**batch, labels=batch["input_ids"]).loss
+
+
+def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
+    """Return how many heads a ratio is; for a uniform model, as many in every layer."""
+    layers = geometry.layers
+    if form != "uniform":
+        return heads_at(ratio, sum(layer.query_heads for layer in layers))
+    step = layers[0].kv_heads
+    if unit == "group":
+        step = layers[0].query_heads // layers[0].kv_heads
+    return heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
+
+
+def _revision(folder: Path) -> str:
+    """Return the commit of a model from the hub, or the fingerprint of a local folder."""
+    hub = folder.parent.name == "snapshots" and _COMMIT.fullmatch(folder.name)
+    return folder.name if hub else fingerprint(folder)
+
+
+def _measured(before: Size, after: Size) -> dict[str, str]:
+    rows = {
+        "parameters": (before.parameters, after.parameters),
+        "parameters of the layers": (before.layer_parameters, after.layer_parameters),
+        f"operations, {_MEASURED_TOKENS} tokens": (before.flops, after.flops),
+        "bytes of weights": (before.weight_bytes, after.weight_bytes),
+    }
+    return {name: f"{new:,} of {old:,}" for name, (old, new) in rows.items()}

@@ -1,0 +1,73 @@
+"""Direct passes: whom they serve, and that they are the model's own but for rounding."""
+
+import pytest
+import tiny_models
+import torch
+from test_engine import NEW_TOKENS, answer_all, loaded_model, random_prompts, reference, requests
+from transformers import DynamicCache
+
+from headroom.generation.direct import Direct
+from headroom.models.masks import pruned
+from headroom.variants import BASE, Variant
+
+SERVED = {
+    "Qwen2": tiny_models.wide("Qwen2", head_dim=8),
+    "Llama, biased attention": tiny_models.wide("Llama", attention_bias=True),
+    "Llama 3 frequencies": tiny_models.wide(
+        "Llama",
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    ),
+}
+OTHERS = {
+    "another activation": tiny_models.wide("Llama", hidden_act="gelu"),
+    "biased MLP": tiny_models.wide("Llama", mlp_bias=True),
+    "another class": tiny_models.wide("Mistral"),
+}
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_logits_are_those_of_the_models_own_modules(name: str) -> None:
+    loaded = loaded_model(tiny_models.build(SERVED[name]))
+    direct = Direct.of(loaded)
+    assert direct is not None
+    variants = [BASE, Variant(0, 5), Variant(2, 1), Variant(2, 3, noise=True), Variant(3, 0)]
+    tokens = torch.tensor([random_prompts((17,))[0]]).expand(5, -1).clone()
+    tokens[1:] = tokens[1:].roll(3, 1)
+    visible = torch.ones_like(tokens)
+    visible[3, :6] = 0
+    positions = (visible.cumsum(1) - 1).clamp(min=0)
+    with torch.inference_mode(), pruned(loaded.model, loaded.geometry, variants):
+        own = loaded.model(tokens, attention_mask=visible, position_ids=positions).logits
+    with torch.inference_mode():
+        cache = DynamicCache()
+        direct(tokens[:, :11], positions[:, :11], variants, cache, visible=visible[:, :11])
+        found = direct(tokens[:, 11:], positions[:, 11:], variants, cache, visible=visible, keep=4)
+    assert torch.allclose(found, own[:, -4:], atol=1e-5)
+    assert direct.fed == 5 * 17
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_of_another_function_runs_by_its_own_modules(name: str) -> None:
+    model = tiny_models.build(OTHERS[name])
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if parameter_name.endswith("bias"):
+                parameter += 0.3
+    loaded = loaded_model(model)
+    assert Direct.of(loaded) is None
+    wanted = requests()[:3]
+    answers = answer_all(loaded, wanted, batch_size=2)
+    for request in wanted:
+        assert answers[request].token_ids == reference(loaded, request, NEW_TOKENS)[0]
+
+
+def test_half_precision_runs_by_its_own_modules() -> None:
+    model = tiny_models.build(SERVED["Qwen2"]).to(torch.bfloat16)
+    assert Direct.of(loaded_model(model)) is None

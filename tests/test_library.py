@@ -1,0 +1,158 @@
+"""The library: heads taken out of models in memory, whatever calls these models."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertModel,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    pipeline,
+)
+
+import headroom
+from headroom.errors import ModelError
+from headroom.models.geometry import find_heads
+from headroom.models.masks import zero_head_weights
+from headroom.variants import Variant
+
+VOCABULARY, LAYERS, HEADS, KV_HEADS = 53, 3, 6, 2
+PROMPT = torch.arange(3, 17).view(2, 7)
+
+
+@pytest.fixture
+def model() -> Qwen2ForCausalLM:
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=48,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KV_HEADS,
+        head_dim=10,
+        intermediate_size=28,
+        pad_token_id=0,
+        eos_token_id=None,
+    )
+    return randomised(Qwen2ForCausalLM, config)
+
+
+def randomised(kind: type[PreTrainedModel], config) -> PreTrainedModel:
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = kind(config)
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.normal_(std=0.3)
+    return model.eval()
+
+
+def logits(model: nn.Module) -> Tensor:
+    with torch.no_grad():
+        return model(input_ids=PROMPT)[0]
+
+
+def answers(model: PreTrainedModel) -> Tensor:
+    return model.generate(PROMPT, do_sample=False, max_new_tokens=9, attention_mask=PROMPT > 0)
+
+
+def test_generate_equals_that_of_zeroed_weights(model):
+    with zero_head_weights(model, find_heads(model), Variant(1, 4)):
+        expected = answers(model)
+    base = answers(model)
+    with headroom.pruned(model, layer=1, head=4) as same:
+        assert same is model
+        assert torch.equal(answers(model), expected)
+    assert not torch.equal(base, expected)
+    assert torch.equal(answers(model), base)
+
+
+def test_blocks_within_one_another_take_out_several_heads(model):
+    geometry = find_heads(model)
+    with (
+        zero_head_weights(model, geometry, Variant(1, 4)),
+        zero_head_weights(model, geometry, Variant(2, 0)),
+    ):
+        expected = logits(model)
+    with headroom.pruned(model, layer=1, head=4), headroom.pruned(model, layer=2, head=0):
+        torch.testing.assert_close(logits(model), expected)
+
+
+def test_pipelines_are_pruned_too(model):
+    words = {"[PAD]": 0, **{f"w{number}": number for number in range(1, VOCABULARY)}}
+    backend = Tokenizer(models.WordLevel(words, unk_token="[PAD]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
+    generate = pipeline("text-generation", model=model, tokenizer=tokenizer)
+
+    def text() -> str:
+        return generate("w5 w6 w7", max_new_tokens=9, do_sample=False)[0]["generated_text"]
+
+    with zero_head_weights(model, find_heads(model), Variant(0, 2)):
+        expected = text()
+    base = text()
+    with headroom.pruned(model, layer=0, head=2):
+        assert text() == expected
+    assert text() == base != expected
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_compiled_model_is_pruned_inside_the_block_and_compiled_after_it(model, in_place):
+    del model.model.layers[2:]  # compiling takes time
+    model.config.num_hidden_layers = 2
+    runs = []
+
+    def backend(graph: torch.fx.GraphModule, _: list[Tensor]):
+        return lambda *inputs: runs.append("compiled") or graph.forward(*inputs)
+
+    with zero_head_weights(model, find_heads(model), Variant(1, 4)):
+        expected = logits(model)
+    if in_place:
+        model.compile(backend=backend)
+        compiled = model
+    else:
+        compiled = torch.compile(model, backend=backend)
+    base = logits(compiled)
+    assert runs
+    runs.clear()
+    with headroom.pruned(compiled, layer=1, head=4):
+        torch.testing.assert_close(logits(compiled), expected)
+    assert not runs
+    torch.testing.assert_close(logits(compiled), base)
+    assert runs
+    assert (base - expected).abs().max() > 0.01
+
+
+def test_encoders_are_pruned_too():
+    config = BertConfig(
+        vocab_size=VOCABULARY, hidden_size=48, num_attention_heads=HEADS, num_hidden_layers=LAYERS
+    )
+    bert = randomised(BertModel, config)
+    with zero_head_weights(bert, find_heads(bert), Variant(2, 5)):
+        expected = logits(bert)
+    with headroom.pruned(bert, layer=2, head=5):
+        torch.testing.assert_close(logits(bert), expected)
+
+
+@pytest.mark.parametrize(("layer", "head", "message"), [(3, 0, "layer 3"), (1, 6, "head 6")])
+def test_a_head_that_is_none_is_refused(model, layer: int, head: int, message: str):
+    with pytest.raises(ModelError, match=message), headroom.pruned(model, layer=layer, head=head):
+        raise AssertionError("the block must not be entered")
+
+
+def test_importing_headroom_imports_nothing_heavy():
+    code = "import sys, headroom; print(headroom.__version__, *sorted(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not set(run.stdout.split()) & {"torch", "transformers", "numpy", "pandas"}
+
+
+def test_everything_that_is_offered_is_there():
+    assert all(getattr(headroom, name).__doc__ for name in headroom.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = headroom.nonsense
