@@ -129,6 +129,7 @@ _RULES = (
     ),
     _Rule("forest", "Draw every head of a sweep.", "figures.job:draw_forest", ("sweep",)),
     _Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
+    _Rule("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
     _Rule("report", "Write the report of a run.", "figures.job:write_report"),
 )
 

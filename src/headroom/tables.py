@@ -195,8 +195,11 @@ def write_table(
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
             raise TableError(f"{path}: column {field.name!r} has empty cells; it must not")
-    facts = {key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()}
-    table = table.replace_schema_metadata({**facts, _CHECKSUM: _NO_CHECKSUM})
+    facts = {
+        key.encode(): json.dumps(value, sort_keys=True).encode()
+        for key, value in (metadata or {}).items()
+    }
+    table = table.replace_schema_metadata(facts | {_CHECKSUM: _NO_CHECKSUM})
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
     with atomic(path) as temporary:

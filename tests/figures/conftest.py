@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config
         job.write_controls(config, "demo")
         job.draw_forest(config, "demo")
         job.draw_audit(config, PUBLISHED)
+        job.write_claims(config, PUBLISHED)
         job.write_report(config)
     finally:
         os.chdir(before)

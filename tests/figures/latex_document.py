@@ -26,7 +26,7 @@ def typeset(folder: Path, *tables: str) -> str:
         pytest.skip("pdflatex is not installed")
     document = (
         r"\documentclass[a4paper]{article}\usepackage[margin=2cm]{geometry}"
-        r"\usepackage{booktabs,longtable,lscape,rotating}\begin{document}"
+        r"\usepackage{array,booktabs,longtable,lscape,rotating}\begin{document}"
         + "\n".join(tables)
         + r"\end{document}"
     )

@@ -23,7 +23,7 @@ from headroom.errors import EngineError
 from headroom.generation import client, job, journal
 from headroom.generation.work import Work
 from headroom.identity import key
-from headroom.tables import ANSWERS, read_table
+from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant
 
 HEADS = [Variant(1, 0), Variant(1, 4)]
@@ -195,6 +195,7 @@ def test_a_killed_engine_loses_nothing_that_it_has_answered(served: Config) -> N
     assert engines() == []
     table = read_table(work.output(HEADS[0]), ANSWERS)
     assert sorted(table["text"]) == sorted(row["text"] for row in kept if "text" in row)
+    assert client.Place(work, 2).socket.exists()  # it is stale, and replaced
     run(served, HEADS[1])
     assert len(read_table(work.output(HEADS[1]), ANSWERS)) == 4
 
@@ -256,6 +257,26 @@ def test_other_settings_and_other_folders_have_engines_of_their_own(
     assert len(set(names)) == 5
     assert client.Place(work_on(served, "large"), 2).name == names[-1]
     monkeypatch.chdir(tmp_path)
+
+
+def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served: Config) -> None:
+    model = served.models["tiny"]
+    other = served.model_copy(
+        update={"models": {"tiny": model.model_copy(update={"attention": "eager"})}}
+    )
+    write_json(
+        Path(paths.MODEL.format(model=key(other, "models", "tiny"))), {"folder": model.source}
+    )
+    run(served, BASE)
+    (first, *_) = engines()
+    wait_until(lambda: not any(work_on(served).missing(variant) for variant in HEADS))
+    run(other, BASE, "large")  # not all that is planned for `other`
+    assert not first.is_running()
+    second = engines()
+    assert len(second) == 3
+    run(served, OTHER, "large")
+    assert engines()[0] == second[0]
+    assert len(engines()) == 6
 
 
 def test_a_folder_that_others_may_enter_is_refused(served: Config, runtime: Path) -> None:

@@ -195,6 +195,29 @@ rule audit:
         f"{command('audit')} --published {{params.folder:q}}"
 
 
+rule claims:
+    input:
+        judged,
+        published_heads,
+        published_claims,
+    output:
+        csv=of_run(paths.CLAIMS).replace("{suffix}", "csv"),
+        tex=of_run(paths.CLAIMS).replace("{suffix}", "tex"),
+        markdown=report(
+            of_run(paths.CLAIMS).replace("{suffix}", "md"),
+            caption="../report/claims.rst",
+            category="Tables",
+            labels={"table": "claims of the papers"},
+        ),
+    log:
+        log_of("claims"),
+    params:
+        settings=digest(CONFIG.model_dump(mode="json")),
+        folder=str(PUBLISHED),
+    shell:
+        f"{command('claims')} --published {{params.folder:q}}"
+
+
 rule comparison_table:
     input:
         of_run(paths.COMPARISON).replace("{suffix}", "csv"),

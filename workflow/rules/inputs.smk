@@ -116,6 +116,32 @@ published_heads = [
     for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
 ]
 
+published_claims = [
+    str(PUBLISHED / name)
+    for name in (
+        published.SPRINT_CLAIMS,
+        published.COMPRESSION_CLAIMS,
+        published.COMPRESSION,
+        published.COMPRESSION_SIZES,
+        published.COMPRESSION_FACTORS,
+        published.COMPRESSION_STRATEGIES,
+    )
+]
+
+
+def judged(wildcards):
+    """Return the files of this run that claims are judged from."""
+    files = []
+    for name, sweep in CONFIG.sweeps.items():
+        files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
+        files.append(
+            of_run(paths.CONTROLS).format(sweep=name, table="gains", suffix="csv")
+        )
+    for name in CONFIG.selectors:
+        files.append(of_run(paths.CURVES).format(selector=name))
+        files.append(of_run(paths.PAIRED).format(selector=name))
+    return files
+
 
 def sweep_table(wildcards):
     sweep = CONFIG.sweeps[wildcards.sweep]
@@ -165,6 +191,7 @@ def reported(wildcards):
         of_run(paths.AUDIT_TABLE).format(paper=paper, suffix="csv")
         for paper in ("sprint", "compression")
     ]
+    files += beside(paths.CLAIMS, "csv", "md")
     if CONFIG.sweeps:
         files += beside(paths.VIOLINS, "png", "json") + beside(
             paths.LEVELS, "png", "json"

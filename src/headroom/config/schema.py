@@ -20,6 +20,7 @@ Preset = Literal["default", "authors"]
 Family = Literal["math", "gsm8k", "numeric", "choice", "exact"]
 
 _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
+_CLAIMS = "claims"  # file of a run's tables that is no sweep's
 
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
@@ -374,6 +375,10 @@ class Config(Section):
         for name, embedder in self.embedders.items():
             if embedder.model:
                 _known(f"embedders.{name}.model", embedder.model, self.models)
+        if _CLAIMS in self.sweeps:
+            raise ValueError(
+                f"sweeps.{_CLAIMS}: tables/{_CLAIMS}.md is the table of claims; rename the sweep"
+            )
         for name, sweep in self.sweeps.items():
             self._check_heads(f"sweeps.{name}", sweep)
             if sweep.placebos != "none" and self.models[sweep.model].backend == "vllm":

@@ -16,7 +16,8 @@ from headroom.figures.tables import read_csv
 
 _COLUMNS = ["model", "dataset", "pruning_ratio_pct", "param_reduction_pct"]
 _POSITIONS = 514
-_LONGEST = 512  # tokens: the longest input, on which attention weighs most
+LONGEST = 512
+"""Tokens of the longest input, on which attention weighs most."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ def arithmetic(folder: Path) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for row in rows_of(table[table["pruning_ratio_pct"] > 0]):
         encoder, ratio = ENCODERS[row.model], row.pruning_ratio_pct / 100
-        flops = encoder.flops_cut(ratio, _LONGEST)
+        flops = encoder.flops_cut(ratio, LONGEST)
         rows.append(
             {
                 "model": row.model,
@@ -126,7 +127,7 @@ def arithmetic_tables(table: pd.DataFrame) -> dict[str, str]:
 CAPTION = (
     "Published cuts of the second paper (arXiv 2511.17577) against the most that arithmetic "
     "allows when heads are removed from an encoder of RoBERTa's shape: the pruned heads' slices of "
-    f"four projections, over all parameters; their share of the layers' FLOPs at {_LONGEST} "
+    f"four projections, over all parameters; their share of the layers' FLOPs at {LONGEST} "
     "tokens, the longest input (less on shorter ones); the speed-up of an encoder whose time is "
     "that of these FLOPs, 1 / (1 − cut) − 1. The task head is not counted: with it all shares are "
     "smaller still. Not published: Table 2 of the paper has no FLOPs."

@@ -14,6 +14,8 @@ from headroom.errors import ConfigError
 from headroom.figures.arithmetic import arithmetic, arithmetic_tables
 from headroom.figures.audit import audit, audit_figure, audit_tables
 from headroom.figures.beside import beside
+from headroom.figures.claims import claims
+from headroom.figures.claims_text import claims_tables
 from headroom.figures.controls import NOISE, controls
 from headroom.figures.curves import PAIRED_COLUMNS, curves
 from headroom.figures.drawing import save, write_csv
@@ -22,7 +24,7 @@ from headroom.figures.gains import accuracy_path, gains, read_cells, read_gained
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
 from headroom.figures.placebos import placebo_table, placebo_text
-from headroom.figures.published import FIGURE_5, HEAD_PRUNING, head_pruning
+from headroom.figures.published import FIGURE_5, HEAD_PRUNING, SPRINT_CLAIMS, head_pruning
 from headroom.figures.report import render
 from headroom.figures.selectors import (
     diversity_text,
@@ -186,6 +188,16 @@ def draw_audit(config: Config, published: Path) -> None:
             made.append(Path(paths.AUDIT_TABLE.format(run=config.run, paper=paper, suffix=suffix)))
             write_text(made[-1], text)
     _record(made, stopwatch, sources)
+
+
+def write_claims(config: Config, published: Path) -> None:
+    """Write which of the papers' claims hold, in the published tables and in this run."""
+    stopwatch = Stopwatch()
+    made = []
+    for suffix, text in claims_tables(claims(config, published), config.run).items():
+        made.append(Path(paths.CLAIMS.format(run=config.run, suffix=suffix)))
+        write_text(made[-1], text)
+    _record(made, stopwatch, [Path(published.name) / SPRINT_CLAIMS, *_sources(config)])
 
 
 def write_report(config: Config) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-NEEDS = r"% needs \usepackage{booktabs,longtable,lscape,rotating}"
+NEEDS = r"% needs \usepackage{array,booktabs,longtable,lscape,rotating}"
 """First line of a file of tables."""
 
 _ROWS = 40  # of a float

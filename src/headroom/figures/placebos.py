@@ -42,8 +42,10 @@ def placebo_table(
     Returns:
         Columns `PLACEBOS`.
     """
-    wide = graded.pivot(index="question_id", columns="variant", values=["group", "correct"])
-    group, correct = wide["group"].astype(int), wide["correct"].astype(int)
+    group, correct = (
+        graded.pivot(index="question_id", columns="variant", values=values).astype(int)
+        for values in ("group", "correct")
+    )
     base = str(BASE)
     tokens = _tokens(answers[base])
     rows = []
@@ -56,7 +58,7 @@ def placebo_table(
                 "kind": kind,
                 "layer": layer,
                 "variants": len(names),
-                "answers": len(names) * len(wide),
+                "answers": len(names) * len(group),
                 "changed": float(np.mean(changed)),
                 "final": float(np.mean(group[names].ne(group[base], axis=0))),
                 "outcome": float(np.mean(correct[names].ne(correct[base], axis=0))),

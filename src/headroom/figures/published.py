@@ -14,6 +14,9 @@ FIGURE_5 = "sprint_figure5.csv"
 SPRINT_CLAIMS = "sprint_claims.csv"
 COMPRESSION = "compression_table1.csv"
 COMPRESSION_SIZES = "compression_table2.csv"
+COMPRESSION_FACTORS = "compression_table3.csv"
+COMPRESSION_STRATEGIES = "compression_table4.csv"
+COMPRESSION_CLAIMS = "compression_claims.csv"
 
 NO_PRUNE = "none"
 """The head of a row of the base model."""
@@ -48,8 +51,9 @@ def head_pruning(folder: Path) -> pd.DataFrame:
 
     Returns:
         One row a legible cell: ``exhibit`` (as in "Table 2"), ``model``, ``layer``, ``head`` (null
-        for No Prune), ``subject``, ``n``, ``correct`` and ``accuracy``, the count that was printed
-        with two decimals. Above 100 questions two counts may print alike: the nearest is taken.
+        for No Prune), ``subject``, ``n``, ``correct``, ``accuracy`` = correct / n, and what was
+        ``printed`` of it: two decimals. Above 100 questions two counts may print alike: the nearest
+        is taken.
 
     Raises:
         TableError: a file is missing, damaged, or has a subject or model that the paper has not.
@@ -61,8 +65,8 @@ def head_pruning(folder: Path) -> pd.DataFrame:
     table = pd.concat([tables, figure.dropna(subset="accuracy").assign(exhibit="Figure 5")])
     n = table["subject"].map(SIZES)
     correct = (table["accuracy"] * n).round().astype(int)
-    table = table.assign(n=n, correct=correct, accuracy=correct / n)
-    return table[["exhibit", *_CELL, "n", "correct", "accuracy"]].reset_index(drop=True)
+    table = table.assign(n=n, correct=correct, printed=table["accuracy"], accuracy=correct / n)
+    return table[["exhibit", *_CELL, "n", "correct", "accuracy", "printed"]].reset_index(drop=True)
 
 
 def illegible(folder: Path) -> pd.DataFrame:

@@ -182,10 +182,20 @@ def _connect(place: Place, idle: float) -> socket.socket:
                 time.sleep(_SECONDS_BETWEEN_TRIES)
             elif started < _TRIES:
                 started += 1
+                _make_room()
                 _start(place, lock, idle)
             else:
                 raise EngineError(f"the engine dies as it starts; {place.log} says why")
     return connection
+
+
+def _make_room() -> None:
+    """Have the engines of other models leave whose plan is done: memory may be short."""
+    for connection in _running():
+        with connection, contextlib.suppress(OSError):
+            connection.settimeout(_SECONDS_TO_STOP)
+            connection.sendall(b'{"make_room":true}\n')
+            _drain(connection)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,9 @@
 
 On a CPU one worker process a core, forked with the model in memory; on GPUs one worker each. The
 workers share the questions. This process hands out units, journals answers as they come, and tells
-jobs when their variant is complete. It leaves when no job has been connected for a while, and ends
-when a worker dies: what is journaled is kept, the next job starts another.
+jobs when their variant is complete. It leaves when no job has been connected for a while, or when
+its plan is done and another model needs room, and ends when a worker dies: what is journaled is
+kept, the next job starts another.
 """
 
 import contextlib
@@ -30,6 +31,7 @@ from headroom.generation.client import LINE_LIMIT, check_peer
 from headroom.generation.schedule import Schedule
 from headroom.generation.work import Work, part
 from headroom.identity import key
+from headroom.plan import batches
 from headroom.tables import write_json
 from headroom.variants import Variant
 
@@ -84,6 +86,8 @@ class Server:
         self._schedules: dict[tuple[str, ...], Schedule] = {}
         self._begun: dict[Schedule, float] = {}
         self._unsynced: set[Path] = set()
+        self._planned: set[tuple[str, ...]] = set()  # batches that jobs will ask for
+        self._leaving = False
         self._selector = selectors.DefaultSelector()
         self._listen(listener, self._accept)
 
@@ -94,13 +98,13 @@ class Server:
         self._listen(connection, lambda: self._hear(worker))
 
     def run(self) -> None:
-        """Serve until no job has come for a while.
+        """Serve until no job has come for a while, or room is asked for when all is done.
 
         Raises:
             EngineError: a worker could not load the model, or has died.
         """
         last_job = last_word = time.monotonic()
-        while time.monotonic() - last_job < self._idle:
+        while time.monotonic() - last_job < self._idle and not self._leaving:
             for ready, _ in self._selector.select(_SECONDS_BETWEEN_WORDS):
                 ready.data()
             self._feed()
@@ -166,13 +170,15 @@ class Server:
             message = json.loads(line)
             if message.keys() == {"status"}:
                 job.tell(**self._status())
+            elif message.keys() == {"make_room"}:
+                self._leaving = self._is_done()
             elif not self._wait_for(job, message):
                 job.tell(complete=True)
         except HeadroomError as error:
             job.tell(error=str(error))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             job.tell(error=f"not a message that this engine knows: {error!r}")
-        if job.schedule is None:
+        if job.schedule is None and not self._leaving:
             self._leave(job)
 
     def _wait_for(self, job: _Job, message: dict[str, Any]) -> bool:
@@ -186,12 +192,29 @@ class Server:
         if batch not in self._schedules:
             ahead = work.planned(variant)
             self._schedules[batch] = Schedule(work, ahead, len(self._workers))
+            self._planned |= self._plan(config)
         schedule = self._schedules[batch]
         if not schedule.want(variant):
             return False
         job.schedule, job.variant = schedule, variant
         self._tell_progress(job)
         return True
+
+    def _plan(self, config: Config) -> set[tuple[str, ...]]:
+        """Return this model's batches that lack a table."""
+        works = (Work(config, b.model, b.decoding, b.questions) for b in batches(config))
+        return {
+            tuple(work.keys.values())
+            for work in works
+            if work.keys["model"] == self._model and work.lacking
+        }
+
+    def _is_done(self) -> bool:
+        return (
+            bool(self._schedules)
+            and self._planned <= {batch[:-1] for batch in self._schedules}  # of any part
+            and all(schedule.done == schedule.total for schedule in self._schedules.values())
+        )
 
     def _status(self) -> dict[str, Any]:
         return {
@@ -316,7 +339,7 @@ def _serve(listener: socket.socket, config: Config, name: str, cores: int, idle:
     try:
         _start_workers(server, config.models[name], model, cores)
         server.run()
-        _LOG.info("no job for %.0f s: the engine leaves", idle)
+        _LOG.info("all is done and room asked for, or no job for %.0f s: the engine leaves", idle)
     except HeadroomError as error:
         _LOG.error("%s", error)
         server.refuse(str(error))

@@ -81,20 +81,17 @@ class Work:
         ids, texts = (table.column(name).to_pylist() for name in ("question_id", "question"))
         return dict(zip(ids, texts, strict=True))
 
-    def planned(self, beside: Variant) -> list[Variant]:
-        """Return the variants to answer ahead, with one that is asked for.
-
-        They are those that the config has answer these questions and whose table is missing, of
-        the same part.
-        """
+    @property
+    def lacking(self) -> list[Variant]:
+        """The variants that the config has answer these questions and whose table is missing."""
         names = (self.model, self.decoding, self.questions)
         found = [b for b in batches(self.config) if (b.model, b.decoding, b.questions) == names]
         variants = found[0].variants if found else ()
-        return [
-            variant
-            for variant in variants
-            if part(variant) == part(beside) and not self.output(variant).exists()
-        ]
+        return [variant for variant in variants if not self.output(variant).exists()]
+
+    def planned(self, beside: Variant) -> list[Variant]:
+        """Return the variants to answer ahead with one that is asked for: those of its part."""
+        return [variant for variant in self.lacking if part(variant) == part(beside)]
 
     def output(self, variant: Variant) -> Path:
         """Return where a variant's table belongs."""
