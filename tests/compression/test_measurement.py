@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from headroom.compression.encoders import word_tokenizer
 from torch import nn
 from transformers import (
     BertConfig,
@@ -18,6 +17,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from headroom.compression.encoders import word_tokenizer
 from headroom.compression.measurement import (
     SpeedUp,
     closed_form_flops,

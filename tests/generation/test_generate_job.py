@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -160,3 +161,20 @@ def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config: Conf
     job.run(config, *names)
     forget_finished(config)
     assert not second.parent.exists()
+
+
+def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
+    alone, _ = run(run_config, "large")
+    file = answers_file(run_config, "large", "greedy", PRUNED)
+    file.unlink()
+    twins = [
+        threading.Thread(target=job.run, args=(run_config, "tiny", "greedy", "large", PRUNED))
+        for _ in range(2)
+    ]
+    for twin in twins:
+        twin.start()
+    for twin in twins:
+        twin.join()
+    assert as_lists(read_table(file, ANSWERS)) == as_lists(alone)
+    assert [each.name for each in file.parent.iterdir() if each.suffix != ".json"] == [file.name]
+    assert not list(Path(paths.RESULTS).rglob("*.jsonl"))

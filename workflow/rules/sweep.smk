@@ -33,7 +33,9 @@ rule activations:
     log:
         log_of("activations/{model}/{decoding}/{questions}"),
     resources:
-        mem_mb=lambda wildcards: int(4000 + 2500 * gigabytes(wildcards)),
+        gpu=gpus,
+        mem_mb=megabytes,
+        runtime=minutes,
     shell:
         command("activations", "model", "decoding", "questions")
 

@@ -153,7 +153,12 @@ class Work:
         """
         kept, engine = self._kept(variant)
         samples = range(self.config.decodings[self.decoding].samples)
-        rows = [kept[question, sample] for question in self.texts for sample in samples]
+        keys = [(question, sample) for question in self.texts for sample in samples]
+        if not kept.keys() >= set(keys) and self.restore(variant):
+            # The job was started twice, and the other has finished while this one answered.
+            self.journal(variant).unlink(missing_ok=True)
+            return len(keys)
+        rows = [kept[key] for key in keys]
         output = self.output(variant)
         facts = {**self.keys, "variant": str(variant), "split": self.split}
         write_table(output, _table(rows), ANSWERS, facts)
