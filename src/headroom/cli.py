@@ -112,22 +112,21 @@ _RULES = (
         "figures.job:write_tables",
         ("sweep", "published"),
     ),
-    _Rule("violins", "Draw the gains of all sweeps.", "figures.job:draw_violins"),
-    _Rule("levels", "Draw the gains by MATH level.", "figures.job:draw_levels"),
+    _Rule("violins", "Draw the gains of all sweeps.", "figures.draw:draw_violins"),
+    _Rule("levels", "Draw the gains by MATH level.", "figures.draw:draw_levels"),
+    _Rule("draw-sweep", "Draw the figures of a sweep.", "figures.draw:draw_sweep", ("sweep",)),
     _Rule(
-        "heatmap",
-        "Draw head × subject of one layer.",
-        "figures.job:draw_heatmap",
-        ("sweep", "layer"),
+        "draw-selector",
+        "Draw the figures of a selector.",
+        "figures.draw:draw_selector",
+        ("selector",),
     ),
-    _Rule("curves", "Draw Pass@N of a selector.", "figures.job:draw_curves", ("selector",)),
     _Rule(
         "controls",
         "Hold the gains of a sweep against chance.",
         "figures.job:write_controls",
         ("sweep",),
     ),
-    _Rule("forest", "Draw every head of a sweep.", "figures.job:draw_forest", ("sweep",)),
     _Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
     _Rule("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
     _Rule("report", "Write the report of a run.", "figures.job:write_report"),
@@ -143,7 +142,6 @@ _HELP = {
     "comparison": "name of a comparison",
     "selector": "name of a selector",
     "sweep": "name of a sweep",
-    "layer": "layer, counted from 0",
     "cores": "how many CPU cores an engine may use (default: all that this process may)",
     "published": "folder of the published tables",
 }
@@ -261,8 +259,6 @@ def _name(config: Config, wildcard: str, value: Any) -> Any:
             return name_of(config, "embedders", value)
         case "variant":
             return Variant.parse(value)
-        case "layer":
-            return int(value)
         case "cores":
             usable = len(os.sched_getaffinity(0))
             if value is None:

@@ -17,10 +17,9 @@ ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
 ACTIVATIONS = "results/store/activations/{model}/{decoding}/{questions}.parquet"
 
 # Beside the store: answers of tables that are not complete, second names of tables of a run that
-# is not, and the engines that run now.
+# is not.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
 FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
-ENGINE = "results/store/.engine/{engine}.json"
 
 # A run: everything from grading on. It can be remade from the store without model or GPU.
 CONFIG = "results/{run}/config.json"
@@ -30,6 +29,7 @@ COMPARISON = "results/{run}/comparisons/{comparison}.{suffix}"
 SELECTOR = "results/{run}/sprint/{selector}/selector.safetensors"
 CHOICE = "results/{run}/sprint/{selector}/choice.csv"
 RANKING = "results/{run}/sprint/{selector}/ranking.parquet"
+POINTS = "results/{run}/sprint/{selector}/points.parquet"
 CURVES = "results/{run}/sprint/{selector}/pass_at_n.parquet"
 PAIRED = "results/{run}/sprint/{selector}/paired.csv"
 SENSITIVITY = "results/{run}/sprint/{selector}/sensitivity.csv"
@@ -41,7 +41,11 @@ VIOLINS = "results/{run}/figures/violins.{suffix}"
 LEVELS = "results/{run}/figures/levels.{suffix}"
 HEATMAP = "results/{run}/figures/heatmap_{sweep}_L{layer}.{suffix}"
 PASS_AT_N = "results/{run}/figures/pass_at_n_{selector}.{suffix}"
+SPACE = "results/{run}/figures/space_{selector}.{suffix}"
 FOREST = "results/{run}/figures/forest_{sweep}.{suffix}"
+AGREEMENT = "results/{run}/figures/agreement_{sweep}.{suffix}"
+COMPONENTS = "results/{run}/figures/components_{sweep}.{suffix}"
+COST = "results/{run}/figures/cost_{sweep}.{suffix}"
 CONTROLS = "results/{run}/controls/{sweep}/{table}.{suffix}"
 AUDIT = "results/{run}/figures/audit.{suffix}"
 AUDIT_TABLE = "results/{run}/audit/{paper}.{suffix}"

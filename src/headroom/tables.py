@@ -9,6 +9,7 @@ carry no time and no host: equal content gives equal bytes.
 import io
 import json
 import os
+import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -107,6 +108,15 @@ RANKING = pa.schema(
 )
 """Heads ranked for each question by a trained selector."""
 
+POINTS = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),  # "head" or "question"
+        pa.field("name", pa.string(), nullable=False),  # variant or question_id
+        pa.field("vector", pa.list_(pa.float32()), nullable=False),
+    ]
+)
+"""Heads and questions in the space that a trained selector puts both in."""
+
 CURVES = pa.schema(
     [
         pa.field("method", pa.string(), nullable=False),
@@ -140,14 +150,34 @@ def atomic(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes files private; a result has the mode that the user's umask gives.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        temporary.replace(path)
+        _publish(temporary, path, 0o666)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; rename it to `path` when the block ends well.
+
+    An exception removes the temporary folder. `path` must not hold anything.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
+    try:
+        yield temporary
+        _publish(temporary, path, 0o777)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _publish(temporary: Path, path: Path, mode: int) -> None:
+    """Rename what `tempfile` made private, with the mode that the user's umask gives."""
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(mode & ~umask)
+    temporary.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -51,7 +51,11 @@ def test_every_row_is_measured_and_no_answer_differs(
     assert 0 < found["unchanged"] < 1, "some answers diverge, some do not"
     assert 0 < found["idle"] < 1
     assert "vLLM is not measured" in printed
-    assert set(found["growth"]["curves"]) == {"heads", "questions", "tokens an answer at most"}
+    assert rows["engine"]["near_ties_differing"] == 0
+    assert "near ties" in printed
+    assert set(found["added_head"]) == {"published", "engine"}
+    assert found["ratio_to_one_process"] > 0
+    assert set(found["growth"]) == {"heads", "questions", "tokens an answer at most"}
     assert "one head more costs" in printed
     assert "<svg" in plot.read_text()
 
@@ -100,6 +104,12 @@ def test_shares_make_up_the_whole(by: str) -> None:
     parts = work.split(by, 3)
     pairs = [(q, v) for part in parts for q in part.prompts for v in part.variants]
     assert sorted(pairs) == sorted((q, v) for q in work.prompts for v in variants)
+
+
+def test_a_part_of_the_heads_is_spread_over_all_layers() -> None:
+    work = Work({"q0": (1,)}, (BASE, *heads(range(6), range(8))), 5)
+    assert work.first(variants=7).variants == (BASE, *(Variant(layer, 0) for layer in range(6)))
+    assert work.first().variants == work.variants
 
 
 def test_swept_heads_are_spread_over_all_layers() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headroom.compression.schedule import Literal, heads_at, ratio_at, removed_by_round
+from headroom.compression.schedule import LiteralSchedule, heads_at, ratio_at, removed_by_round
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 3.0])
@@ -37,7 +37,7 @@ def test_rounding_in_floating_point_loses_no_head():
 
 
 def test_the_literal_schedule_takes_one_head_at_a_time():
-    schedule = Literal(heads=18, steps=40, target=0.25, exponent=2)
+    schedule = LiteralSchedule(heads=18, steps=40, target=0.25, exponent=2)
     removed, when = 0, []
     for step in range(41):
         while schedule.due(step, removed):
@@ -54,9 +54,9 @@ def test_the_literal_schedule_takes_one_head_at_a_time():
     [(1001, 0.02, False), (1000, 0.0, True), (1001, 0.021, True)],
 )
 def test_size_and_lost_accuracy_stop_too(parameters: int, loss: float, stopped: bool):
-    schedule = Literal(heads=18, steps=40, target=0.25, smallest=1000, largest_loss=0.02)
+    schedule = LiteralSchedule(heads=18, steps=40, target=0.25, smallest=1000, largest_loss=0.02)
     assert schedule.stopped(1, parameters, loss) is stopped
-    assert not Literal(heads=18, steps=40, target=0.25).stopped(1, parameters, loss)
+    assert not LiteralSchedule(heads=18, steps=40, target=0.25).stopped(1, parameters, loss)
 
 
 @pytest.mark.parametrize(("start", "target"), [(0.3, 0.2), (0.0, 1.0), (-0.1, 0.2)])
@@ -64,7 +64,7 @@ def test_impossible_ratios_are_errors(start: float, target: float):
     with pytest.raises(ValueError, match="not in order between 0 and 1"):
         removed_by_round(10, target, start=start)
     with pytest.raises(ValueError, match="not in order"):
-        Literal(heads=10, steps=4, target=target, start=start)
+        LiteralSchedule(heads=10, steps=4, target=target, start=start)
 
 
 def test_no_rounds_are_an_error():

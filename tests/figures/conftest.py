@@ -6,7 +6,7 @@ import pytest
 import simulation
 
 from headroom.config import Config
-from headroom.figures import job
+from headroom.figures import draw, job
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 
@@ -20,14 +20,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config
     os.chdir(folder)
     try:
         simulation.fill(config)
-        job.draw_violins(config)
-        job.draw_levels(config)
-        job.draw_heatmap(config, "demo", 5)
-        job.draw_curves(config, "math")
+        draw.draw_violins(config)
+        draw.draw_levels(config)
         job.write_tables(config, "demo", PUBLISHED)
         job.write_comparison(config, "prompts")
         job.write_controls(config, "demo")
-        job.draw_forest(config, "demo")
+        draw.draw_sweep(config, "demo")
+        draw.draw_selector(config, "math")
         job.draw_audit(config, PUBLISHED)
         job.write_claims(config, PUBLISHED)
         job.write_report(config)

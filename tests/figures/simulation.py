@@ -10,7 +10,7 @@ import pyarrow as pa
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.identity import key
-from headroom.plan import Batch, batches
+from headroom.plan import Batch, batches, pool
 from headroom.record import Stopwatch, write_record
 from headroom.tables import (
     ACCURACY,
@@ -18,6 +18,7 @@ from headroom.tables import (
     ANSWERS,
     CURVES,
     GRADED,
+    POINTS,
     QUESTIONS,
     write_json,
     write_table,
@@ -92,9 +93,9 @@ def demo() -> Config:
 
 
 def paper_scale() -> Config:
-    """Return a config of four models: 4 layers with 12 to 32 heads, 500 questions."""
-    shapes = {"Qwen2.5-7B-Instruct": (28, 28), "Qwen2.5-Math-7B-Instruct": (28, 28)}
-    shapes |= {"Qwen2.5-Math-1.5B-Instruct": (28, 12), "Llama-3-8B-Instruct": (32, 32)}
+    """Return a config of four models, 7 layers of each, one with 504 heads; 500 questions."""
+    shapes = {"Qwen2.5-7B-Instruct": (28, 28), "Qwen2.5-Math-1.5B-Instruct": (28, 12)}
+    shapes |= {"Llama-3-8B-Instruct": (32, 32), "Wide-72B": (28, 72)}
     sizes = {"kv_heads": 4, "billions": 7}
     values = DEMO | {
         "run": "paper",
@@ -107,7 +108,7 @@ def paper_scale() -> Config:
         "selectors": {},
         "comparisons": {},
         "sweeps": {
-            name: {"model": name, "questions": "math500", "layers": [0, 5, 15, 27]}
+            name: {"model": name, "questions": "math500", "layers": list(range(0, 28, 4))}
             for name in shapes
         },
     }
@@ -131,6 +132,11 @@ def fill(
         write_record(path, Stopwatch(), {})
         paired.to_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), index=False)
         trials = pd.DataFrame({"geometry": ["sphere", "ball"], "pass_at_4": [0.71234, 0.7]})
+        write_table(
+            Path(paths.POINTS.format(run=config.run, selector=name)),
+            _points(config, name, np.random.default_rng(5)),
+            POINTS,
+        )
         for template in (paths.CHOICE, paths.SENSITIVITY):
             trials.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
     for name in config.comparisons:
@@ -229,13 +235,31 @@ def _fill_batch(
     )
     rows["source_row"] = range(n)
     write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
+    plain = [f"Three and four: {text}"] * n
+    tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
     for variant, file in zip(batch.variants, batch.answers(config), strict=True):
-        answers = z[["question_id"]].assign(
-            sample=0, text=f"Three and four, {variant}: {text}", stop_reason="eos", margin=0.25
-        )
-        answers["token_ids"] = [[1, 2]] * n
+        turned = (z[str(variant)] != z["base"]).to_numpy() | (rng.random(n) < 0.05)
+        turned &= not variant.is_base
+        answers = z[["question_id"]].assign(sample=0, stop_reason="eos", margin=0.25)
+        answers["text"] = [
+            f"{base[:6]}and {variant} {base[6:]}" if other else base
+            for base, other in zip(plain, turned, strict=True)
+        ]
+        answers["token_ids"] = [
+            [*own[:2], 2, *own[3:]] if other else own
+            for own, other in zip(tokens, turned, strict=True)
+        ]
         write_table(Path(file), answers, ANSWERS)
-        write_record(Path(file), Stopwatch(), {})
+        write_record(Path(file), Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
+
+
+def _points(config: Config, name: str, rng: np.random.Generator) -> pd.DataFrame:
+    section = config.selectors[name]
+    heads = [str(variant) for variant in pool(config, section)]
+    asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
+    kinds = ["head"] * len(heads) + ["question"] * len(asked)
+    vectors = list(rng.normal(size=(len(kinds), 5)))
+    return pd.DataFrame({"kind": kinds, "name": heads + asked, "vector": vectors})
 
 
 def _comparison() -> pd.DataFrame:

@@ -148,6 +148,7 @@ def test_runs_are_found_wherever_they_lie(pair, tmp_path, capsys):
         (["one", "two", "--out", "one.txt/x"], "one.txt/x cannot be written"),
         (["one", "other"], "have nothing to compare: .*, the second toy, greedy, math_test"),
         (["one", "reseeded"], "math_test: questions of different splits"),
+        (["other", "other"], "toy, greedy, math_test: graded in neither run"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(pair, arguments, message, capsys):

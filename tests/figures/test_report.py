@@ -1,6 +1,4 @@
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.figures.browser import shared_start
 from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.findings import findings, sentence
 from headroom.figures.gains import cells
@@ -55,7 +52,7 @@ def test_report_is_one_small_file_that_fetches_nothing(html):
 def test_every_image_has_alternative_text_and_every_section_a_title(html):
     found = elements(html)
     images = [attributes for tag, attributes in found if tag == "img"]
-    assert len(images) == 6
+    assert len(images) == 12
     assert all(len(attributes["alt"] or "") > 40 for attributes in images)
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     links = [attributes["href"] for tag, attributes in found if tag == "a"]
@@ -79,36 +76,12 @@ def test_hostile_text_stays_text(tmp_path, monkeypatch):
     write_report(config)
     html = (tmp_path / "results/simulated/report.html").read_text(encoding="utf-8")
     found = elements(html)
-    assert [tag for tag, _ in found].count("script") == 1
+    scripts = [attributes.get("type") for tag, attributes in found if tag == "script"]
+    assert scripts == ["application/json", None]  # data, and the page's own
     assert not [attributes for _, attributes in found if "onerror" in attributes]
     assert "{{ 7*7 }}" in html
-    assert "&lt;script&gt;alert(1)" in html
-
-
-def test_page_runs_in_a_browser_without_console_messages(run, tmp_path):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if not browser:
-        pytest.skip("no Chromium is installed")
-    page = run[0] / "results/simulated/report.html"
-    done = subprocess.run(
-        [
-            browser,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-background-networking",
-            "--enable-logging=stderr",
-            f"--user-data-dir={tmp_path}",
-            "--dump-dom",
-            page.as_uri(),
-        ],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert "CONSOLE" not in done.stderr
-    assert "24 heads" in done.stdout  # written by the filter's script
-    assert done.stdout.count('<button type="button">') > 30
+    assert r"\u003cscript\u003ealert(1)" in html  # in the answers
+    assert "&lt;script&gt;alert(1)" in html  # in the subjects
 
 
 @pytest.mark.parametrize(
@@ -147,9 +120,3 @@ def test_headline_numbers_are_those_of_z():
     )
     assert str(accuracy.idxmax()) in best.note
     assert "a maximum over 5 heads" in best.note
-
-
-def test_shared_start_is_where_texts_part():
-    assert shared_start("abcd", "abXd") == 2
-    assert shared_start("ab", "abc") == 2
-    assert shared_start("", "abc") == 0

@@ -2,10 +2,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from latex_document import HOSTILE, typeset
 
 from headroom.errors import TableError
+from headroom.figures.listing import listing
 from headroom.figures.tables import comparison_tables, read_comparison
-from headroom.figures.text import latex, markdown, plain, signed, wrapped
+from headroom.figures.text import latex, markdown, plain, short, signed, wrapped
 
 
 def test_text_is_put_on_one_line_and_shortened_by_words():
@@ -41,3 +43,11 @@ def test_a_comparison_without_its_columns_is_refused(tmp_path: Path):
     path.write_text("decoding,n\ngreedy,3\n", encoding="utf-8")
     with pytest.raises(TableError, match=r"columns .*'grading'.* are missing"):
         read_comparison(path)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(6, 9), (10, 52), (14, 78)])
+def test_a_listing_of_any_shape_compiles_with_hostile_text(tmp_path, columns, rows):
+    names = [short(name, 20) for name in HOSTILE[:4]]
+    cells = [[names[row % 4], *["+12.3"] * (columns - 1)] for row in range(rows)]
+    header = ["questions", *(f"c_{column}" for column in range(1, columns))]
+    typeset(tmp_path, listing(header, cells, " ".join(HOSTILE), texts=1)["tex"])

@@ -14,12 +14,15 @@ from headroom.generation import verify
 from headroom.generation.engine import Answer, Engine, Request, Statistics
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
+from headroom.models.masks import zero_head_weights
 from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 11
 THRESHOLD = 1e-4
 """A tenth of the margin that is promised: some of these models have small logits."""
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
+BF16_BOUND = 0.25
+"""How far below the best a chosen token's logit may lie in bfloat16, at logits of 10 to 20."""
 ENTERED_NOWHERE = {"Bloom", "Falcon", "GPTBigCode"}
 """Their layers add or view in place: one row cannot become several in their midst."""
 
@@ -243,3 +246,24 @@ def test_closing_a_sweep_early_leaves_the_model_as_it_was() -> None:
     next(run)
     run.close()
     assert torch.equal(model(ids).logits, before)
+
+
+@pytest.mark.parametrize("name", ["Llama", "Qwen2"])
+def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str) -> None:
+    model = build(name)
+    with torch.no_grad():
+        model.lm_head.weight *= 3  # to the size of a trained model's
+    loaded = loaded_model(model.to(torch.bfloat16), eos=(2, 40))
+    answers, statistics = sweep(loaded, plan(random_prompts(), VARIANTS))
+    assert 0 < statistics.accepted < statistics.kept
+    below, spread = [], []
+    for request, answer in answers.items():
+        text = torch.tensor([request.prompt + answer.token_ids])
+        with zero_head_weights(model, loaded.geometry, request.variant), torch.no_grad():
+            logits = model(text).logits[0, len(request.prompt) - 1 :].float()
+        chosen = torch.tensor(answer.token_ids, dtype=torch.long)
+        best = logits[: len(chosen)].amax(-1)
+        below += (best - logits[range(len(chosen)), chosen]).tolist()
+        spread += (best - logits[: len(chosen)].median(-1).values).tolist()
+    assert max(below) <= BF16_BOUND
+    assert min(spread) > 4 * BF16_BOUND

@@ -261,3 +261,13 @@ def test_an_encoder_saved_without_a_pooler_is_loaded_without_one(
     loaded = load_checkpoint(str(tmp_path / "pruned"))
     assert loaded.pooler is None
     assert torch.equal(outputs(loaded), expected)
+
+
+def test_weights_in_several_files_are_read(qwen2_original: Path, tmp_path: Path):
+    folder = tmp_path / "pruned"
+    model = tiny_models.build(named("Qwen2"))
+    expected = save(model, folder, "free", GROUP, qwen2_original)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="20kB")
+    assert len(list(folder.glob("*.safetensors"))) > 3
+    assert torch.equal(outputs(load_checkpoint(str(folder))), expected)

@@ -6,14 +6,20 @@ from contextlib import ExitStack
 import pytest
 import tiny_models
 import torch
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture
+from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture, encoder
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedModel
 
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.masks import pruned
-from headroom.models.removal import find_readers, remove_heads, without, zero_heads
+from headroom.models.removal import (
+    find_readers,
+    remove_heads,
+    surviving_heads,
+    without,
+    zero_heads,
+)
 from headroom.variants import BASE, Variant
 
 BATCH, TOKENS, NEW_TOKENS = 3, 7, 5
@@ -24,7 +30,10 @@ REFUSED = {
     "MPNet": "size of tensor",
     "FalconH1": "mixes heads before attention",
 }
-CUT = [one for one in DECODERS + HYBRIDS + ENCODERS if one.name not in REFUSED]
+CUT = [
+    *(one for one in DECODERS + HYBRIDS + ENCODERS if one.name not in REFUSED),
+    encoder("RobertaPreLayerNorm"),  # what solvers of word problems start from
+]
 
 
 def inputs(tokens: int = TOKENS) -> dict[str, Tensor]:
@@ -94,6 +103,13 @@ def test_cutting_twice_keeps_the_first_numbers(name: str):
     )
     assert twice.layer(2).original_heads == ((1, 2, 4, 5) if group == 3 else tuple(range(6)))
     assert twice.layer(0).kept == ()
+    assert surviving_heads(whole, twice)[1] == list(twice.layer(1).original_heads)
+    assert surviving_heads(once, twice) == {
+        0: list(range(6)),
+        1: [0, 1, 2, 3] if group == 1 else [0, 1, 2],
+        2: [1, 2, 4, 5] if group == 3 else list(range(6)),
+        3: list(range(6)),
+    }
 
 
 @pytest.mark.parametrize("architecture", [one for one in CUT if one in DECODERS], ids=str)

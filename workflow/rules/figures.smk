@@ -4,7 +4,7 @@
 rule table:
     input:
         sweep_table,
-        published_heads,
+        published=published_heads,
     output:
         csv=of_run(paths.TABLE).replace("{suffix}", "csv"),
         tex=of_run(paths.TABLE).replace("{suffix}", "tex"),
@@ -18,7 +18,7 @@ rule table:
         log_of("table/{sweep}"),
     params:
         settings=sweep_settings,
-        folder=str(PUBLISHED),
+        folder=published_folder,
     shell:
         f"{command('table', 'sweep')} --published {{params.folder:q}}"
 
@@ -61,41 +61,57 @@ rule levels:
         command("levels")
 
 
-rule heatmap:
-    input:
-        sweep_table,
-    output:
-        beside(paths.HEATMAP),
-        png=report(
-            png(paths.HEATMAP),
-            caption="../report/heatmap.rst",
-            category="Figures",
-            labels={"figure": "heads by subject, {sweep}, layer {layer}"},
-        ),
-    log:
-        log_of("heatmap/{sweep}_L{layer}"),
-    params:
-        settings=sweep_settings,
-    shell:
-        command("heatmap", "sweep", "layer")
+# Drawing is quick, starting up is not: one job draws all figures of a sweep. Its heatmaps are as
+# many as the sweep has layers, so that every sweep has a rule of its own.
+for SWEEP in CONFIG.sweeps:
+
+    rule:
+        name:
+            f"draw_sweep_{SWEEP}"
+        input:
+            drawn_for_sweep(SWEEP),
+        output:
+            [beside(figure) for figure in sweep_figures(SWEEP)],
+            [
+                report(
+                    png(figure),
+                    caption=f"../report/{Path(figure).name.partition('_')[0]}.rst",
+                    category="Figures",
+                    labels={"figure": Path(figure).name.partition(".")[0]},
+                )
+                for figure in sweep_figures(SWEEP)
+            ],
+        log:
+            log_of(f"draw_sweep/{SWEEP}"),
+        params:
+            settings=digest(CONFIG.sweeps[SWEEP].model_dump(mode="json")),
+            sweep=SWEEP,
+        shell:
+            "headroom draw-sweep --log {log} --sweep {params.sweep:q}"
 
 
-rule curves:
+rule draw_selector:
     input:
-        curves=of_run(paths.CURVES),
-        paired=of_run(paths.PAIRED),
+        unpack(drawn_for_selector),
     output:
         beside(paths.PASS_AT_N),
-        png=report(
+        beside(paths.SPACE),
+        pass_at_n=report(
             png(paths.PASS_AT_N),
             caption="../report/pass_at_n.rst",
             category="Figures",
             labels={"figure": "Pass@N, {selector}"},
         ),
+        space=report(
+            png(paths.SPACE),
+            caption="../report/space.rst",
+            category="Figures",
+            labels={"figure": "heads and questions, {selector}"},
+        ),
     log:
-        log_of("curves/{selector}"),
+        log_of("draw_selector/{selector}"),
     shell:
-        command("curves", "selector")
+        command("draw-selector", "selector")
 
 
 rule selector_tables:
@@ -149,30 +165,9 @@ rule controls:
         command("controls", "sweep")
 
 
-rule forest:
-    input:
-        of_run(paths.CONTROLS).format(sweep="{sweep}", table="heads", suffix="csv"),
-    output:
-        beside(paths.FOREST),
-        png=report(
-            png(paths.FOREST),
-            caption="../report/forest.rst",
-            category="Figures",
-            labels={"figure": "every head against base, {sweep}"},
-        ),
-    log:
-        log_of("forest/{sweep}"),
-    shell:
-        command("forest", "sweep")
-
-
 rule audit:
     input:
-        published_heads,
-        [
-            str(PUBLISHED / name)
-            for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
-        ],
+        published=published_heads + published_cuts,
     output:
         beside(paths.AUDIT),
         [
@@ -189,7 +184,7 @@ rule audit:
     log:
         log_of("audit"),
     params:
-        folder=str(PUBLISHED),
+        folder=published_folder,
         seed=CONFIG.seed,
     shell:
         f"{command('audit')} --published {{params.folder:q}}"
@@ -198,8 +193,7 @@ rule audit:
 rule claims:
     input:
         judged,
-        published_heads,
-        published_claims,
+        published=published_heads + published_claims,
     output:
         csv=of_run(paths.CLAIMS).replace("{suffix}", "csv"),
         tex=of_run(paths.CLAIMS).replace("{suffix}", "tex"),
@@ -213,7 +207,7 @@ rule claims:
         log_of("claims"),
     params:
         settings=digest(CONFIG.model_dump(mode="json")),
-        folder=str(PUBLISHED),
+        folder=published_folder,
     shell:
         f"{command('claims')} --published {{params.folder:q}}"
 

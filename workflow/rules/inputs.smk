@@ -116,17 +116,24 @@ published_heads = [
     for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
 ]
 
-published_claims = [
+published_cuts = [
+    str(PUBLISHED / name)
+    for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
+]
+
+published_claims = published_cuts + [
     str(PUBLISHED / name)
     for name in (
         published.SPRINT_CLAIMS,
         published.COMPRESSION_CLAIMS,
-        published.COMPRESSION,
-        published.COMPRESSION_SIZES,
         published.COMPRESSION_FACTORS,
         published.COMPRESSION_STRATEGIES,
     )
 ]
+
+
+def published_folder(wildcards, input):
+    return Path(input.published[0]).parent
 
 
 def judged(wildcards):
@@ -160,6 +167,38 @@ def all_sweep_settings(wildcards):
     return digest(
         {name: s.model_dump(mode="json") for name, s in CONFIG.sweeps.items()}
     )
+
+
+def sweep_figures(name):
+    """Return the templates of a sweep's figures; only the suffix is left open."""
+    layers = sorted({variant.layer for variant in pool(CONFIG, CONFIG.sweeps[name])})
+    heatmaps = [paths.HEATMAP.replace("{layer}", f"{layer:02d}") for layer in layers]
+    templates = (paths.FOREST, paths.AGREEMENT, paths.COMPONENTS, paths.COST, *heatmaps)
+    return [of_run(template).replace("{sweep}", name) for template in templates]
+
+
+def drawn_for_sweep(name):
+    """Return what the figures of a sweep are drawn from."""
+    sweep = CONFIG.sweeps[name]
+    controls = of_run(paths.CONTROLS).replace("{sweep}", name)
+    return [
+        accuracy(sweep.model, sweep.decoding, sweep.questions),
+        *(controls.format(table=table, suffix="csv") for table in ("heads", "spread")),
+        *find_batch(CONFIG, sweep.model, sweep.decoding, sweep.questions).answers(
+            CONFIG
+        ),
+    ]
+
+
+def drawn_for_selector(wildcards):
+    """Return what the figures of a selector are drawn from."""
+    chosen = selector(wildcards)
+    return {
+        "curves": of_run(paths.CURVES),
+        "paired": of_run(paths.PAIRED),
+        "points": of_run(paths.POINTS),
+        "accuracy": accuracy(chosen.model, chosen.decoding, chosen.test),
+    }
 
 
 def png(template):
@@ -200,19 +239,16 @@ def reported(wildcards):
         files.append(accuracy(sweep.model, sweep.decoding, sweep.questions))
         files.append(of_run(paths.TABLE).format(sweep=name, suffix="md"))
         files += [
-            file.format(sweep=name) for file in beside(paths.FOREST, "png", "json")
-        ]
-        files += [
             of_run(paths.CONTROLS).format(sweep=name, table=table, suffix="csv")
             for table in ("gains", "heads", "spread", "failures")
         ]
-        for layer in sorted({variant.layer for variant in pool(CONFIG, sweep)}):
-            files += [
-                file.format(sweep=name, layer=f"{layer:02d}")
-                for file in beside(paths.HEATMAP, "png", "json")
-            ]
+        for template in sweep_figures(name):
+            files += beside(template, "png", "json")
     for name in CONFIG.selectors:
-        figures = beside(paths.PASS_AT_N, "png", "json")
+        figures = [
+            *beside(paths.PASS_AT_N, "png", "json"),
+            *beside(paths.SPACE, "png", "json"),
+        ]
         results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
         files += [file.format(selector=name) for file in figures]
         files += [of_run(template).format(selector=name) for template in results]

@@ -28,7 +28,8 @@ rule rank_heads:
         selector=of_run(paths.SELECTOR),
         embeddings=lambda w: embeddings(selector(w).embedder, selector(w).test),
     output:
-        of_run(paths.RANKING),
+        ranking=of_run(paths.RANKING),
+        points=of_run(paths.POINTS),
     log:
         log_of("rank_heads/{selector}"),
     shell:

@@ -28,6 +28,7 @@ class Run:
     choices: dict[Key, list[int]] = field(repr=False)
     fed: int | None
     statistics: dict[str, float]
+    near_ties: set[Key] = field(default_factory=set, repr=False)
 
 
 class Crew:
@@ -131,6 +132,7 @@ class Crew:
                 name: sum(reply["statistics"][name] for reply in replies)
                 for name in replies[0]["statistics"]
             },
+            near_ties={(q, v) for reply in replies for q, v in reply.get("near_ties", ())},
         )
 
 

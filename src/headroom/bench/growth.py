@@ -1,6 +1,5 @@
 """How the time of a sweep grows with heads, questions and the length of answers."""
 
-import statistics
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,32 +42,6 @@ def _parts(work: Work) -> dict[str, list[tuple[int, Work]]]:
             (n, replace(work, max_new_tokens=n)) for n in sizes(work.max_new_tokens)
         ],
     }
-
-
-def per_head(curves: Curves) -> dict[str, float]:
-    """Return the seconds that one head more costs, by rival: the slope of a straight line."""
-    return {
-        name: statistics.linear_regression(*zip(*points, strict=True)).slope
-        for name, points in curves["heads"].items()
-        if len(points) > 1
-    }
-
-
-def as_text(curves: Curves) -> str:
-    """Say what one head more costs."""
-    slopes = per_head(curves)
-    if set(slopes) != set(_COMPARED):
-        return "one head more: not measured"
-    published, engine = (slopes[name] for name in _COMPARED)
-    return (
-        f"one head more costs the published way {published:.3f} s, "
-        f"the engine {engine:.3f} s ({engine / published:.1%})"
-    )
-
-
-def as_json(curves: Curves) -> dict[str, object]:
-    """Return the curves and the cost of one head more."""
-    return {"curves": curves, "seconds_per_head": per_head(curves)}
 
 
 def draw(curves: Curves, output: Path) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -77,13 +77,31 @@ class Measurements:
         """Return a rival's row, if it was measured."""
         return next((row for row in self.rows if row.key == key and row.runs), None)
 
-    def differing(self, row: Row) -> int | None:
-        """Return how many of a rival's answers differ from the published way's."""
+    def differing(self, row: Row, *, near_ties: bool = False) -> int | None:
+        """Return how many of a rival's answers differ from the published way's.
+
+        Args:
+            row: of the rival.
+            near_ties: count among its near ties only.
+        """
         reference = self.row(REFERENCE)
         if reference is None:
             return None
-        expected = reference.choices
-        return sum(expected[key] != found for key, found in row.choices.items())
+        expected, found = reference.choices, row.choices
+        compared = row.runs[row.best][0].near_ties if near_ties else found
+        return sum(expected[key] != found[key] for key in compared)
+
+    @property
+    def alone(self) -> float | None:
+        """Return how many times the engine is faster than one process of the published way.
+
+        That is how it is published; a process for each half of the heads is faster on two cores.
+        """
+        reference, engine = self.row(REFERENCE), self.row("engine")
+        if reference is None or engine is None:
+            return None
+        single = min(reference.seconds(each) for each in reference.runs if each[0] == 1)
+        return single / engine.seconds(engine.best)
 
     def floor_seconds(self, row: Row) -> float | None:
         """Return the least time for a rival's answers at the machine's measured peak."""
@@ -96,11 +114,14 @@ class Measurements:
     def unchanged(self) -> float | None:
         """Share of pruned models' answers that equal the base model's."""
         row = next((row for row in self.rows if row.runs), None)
-        if row is None:
-            return None
-        pruned = [(q, v) for q, v in row.choices if v != str(BASE)]
-        same = sum(row.choices[q, v] == row.choices[q, str(BASE)] for q, v in pruned)
-        return same / len(pruned) if pruned else None
+        return None if row is None else unchanged(row.choices)
+
+
+def unchanged(choices: Mapping[Key, Sequence[int]]) -> float | None:
+    """Return the share of pruned models' answers that equal the base model's."""
+    pruned = [(q, v) for q, v in choices if v != str(BASE)]
+    same = sum(choices[q, v] == choices[q, str(BASE)] for q, v in pruned)
+    return same / len(pruned) if pruned else None
 
 
 def settings_of(threads: Sequence[int], *, processes: bool) -> list[Setting]:
@@ -195,6 +216,26 @@ class Bench:
             return
         row.runs.setdefault(setting, []).append(run)
         _LOG.info("%s, %d × %d threads: %.2f s", row.name, *setting, run.seconds)
+
+    def added_head(self, found: Measurements, work: Work) -> dict[str, float] | None:
+        """Return the seconds that one head more costs the published way and the engine.
+
+        The published way's is its time over the number of variants; the engine's is how much
+        longer all heads take than half of them.
+        """
+        reference, engine = found.row(REFERENCE), found.row("engine")
+        half = len(work.variants) // 2
+        if reference is None or engine is None or not half:
+            return None
+        part = work.first(variants=len(work.variants) - half)
+        crew, split = self.crew(TORCH, engine.best), RIVALS["engine"].split
+        seconds = statistics.median(
+            crew.measure("engine", part, split).seconds for _ in engine.runs[engine.best]
+        )
+        return {
+            REFERENCE: reference.seconds(reference.best) / len(work.variants),
+            "engine": (engine.seconds(engine.best) - seconds) / half,
+        }
 
     def idle(self, work: Work) -> float:
         """Return the share of the engine's time, on one thread, with no operator running."""

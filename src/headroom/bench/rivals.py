@@ -21,6 +21,8 @@ from headroom.models.masks import zero_head_weights
 PUBLISHED_BATCH = 16
 SORTED_BATCH = 256
 ENGINE_BATCH = 128
+NEAR_TIE = 1e-3
+"""Margin, in logits, below which rounding may decide a token in float32."""
 
 
 @dataclass
@@ -29,6 +31,8 @@ class Outcome:
 
     choices: dict[Key, list[int]] = field(default_factory=dict)
     """Tokens chosen for each question and variant, the end of sequence included."""
+    near_ties: list[Key] = field(default_factory=list)
+    """Answers whose tokens rounding may decide: their margin is at most `NEAR_TIE`."""
     statistics: dict[str, float] = field(default_factory=dict)
 
 
@@ -126,7 +130,10 @@ def engine(
                 if answer.stop_reason == "eos":
                     row.append(loaded.eos_token_ids[0])
                 request = answer.request
-                outcome.choices[request.question_id, str(request.variant)] = row
+                key = request.question_id, str(request.variant)
+                outcome.choices[key] = row
+                if answer.margin <= NEAR_TIE:
+                    outcome.near_ties.append(key)
     outcome.statistics = asdict(runner.statistics)
     return outcome
 

@@ -4,7 +4,9 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -12,13 +14,9 @@ from transformers.utils.logging import disable_progress_bar
 from headroom import __version__, paths
 from headroom.bench import growth, shapes
 from headroom.bench.channel import Job
-from headroom.bench.measure import (
-    REFERENCE,
-    Bench,
-    Measurements,
-    settings_of,
-)
-from headroom.bench.table import as_json, as_table, percent
+from headroom.bench.measure import REFERENCE, Bench, Measurements, settings_of, unchanged
+from headroom.bench.rivals import engine
+from headroom.bench.table import as_json, report
 from headroom.bench.work import Work, spread
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding, load
@@ -77,6 +75,10 @@ def run(
         dtype = torch.bfloat16 if on_gpu else torch.float32
         folder, carrying = shapes.make(shape, source, Path(scratch) / "model", dtype)
         work = _work(source, [BASE, *spread(carrying, heads)], questions, max_new_tokens)
+        small = None
+        if shape == "46m":
+            same = replace(work, variants=(BASE, *spread(shapes.heads_of(source), heads)))
+            small = unchanged(engine(source, same).choices)
         setup: Job = {
             "folder": str(folder),
             "dtype": str(dtype).removeprefix("torch."),
@@ -96,12 +98,14 @@ def run(
         with Bench(setup, settings, vllm) as bench:
             found = bench.measure(keys, work, repeat)
             facts = _facts(found, work, shape)
+            facts["settings"] = [f"{processes} × {threads}" for processes, threads in settings]
+            facts["unchanged_small"] = small
+            facts["added_head"] = bench.added_head(found, work)
             facts["idle"] = bench.idle(work.first(questions=_PROFILED_QUESTIONS))
-            print(_report(found, facts, vllm is not None))
+            print(report(found, facts))
             if plot:
                 curves = growth.measure(bench, found, work)
-                facts["growth"] = growth.as_json(curves)
-                print(growth.as_text(curves))
+                facts["growth"] = curves
                 growth.draw(curves, plot)
         if json:
             write_json(json, facts)
@@ -140,7 +144,7 @@ def _fits(folder: Path, copies: int) -> bool:
     return copies * weights * _PROCESS_MEMORY < pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _facts(found: Measurements, work: Work, shape: str) -> dict[str, object]:
+def _facts(found: Measurements, work: Work, shape: str) -> dict[str, Any]:
     reference = found.row(REFERENCE)
     return {
         "headroom": __version__,
@@ -150,25 +154,10 @@ def _facts(found: Measurements, work: Work, shape: str) -> dict[str, object]:
         "variants": [str(variant) for variant in work.variants],
         "max_new_tokens": work.max_new_tokens,
         "unchanged": found.unchanged,
+        "ratio_to_one_process": found.alone,
         "peaks": found.peaks,
         "rows": {
             row.key: as_json(found, row, reference) if row.runs else {"failure": row.failure}
             for row in found.rows
         },
     }
-
-
-def _report(found: Measurements, facts: dict[str, object], vllm: bool) -> str:
-    peaks = ", ".join(
-        f"{threads}: {rate / 1e9:.0f} GFLOP/s" for threads, rate in sorted(found.peaks.items())
-    )
-    lines = [
-        f"{len(facts['variants'])} variants × {facts['questions']} questions, "  # type: ignore[arg-type]
-        f"shape {facts['shape']}; peak by threads: {peaks}",
-        as_table(found),
-        f"unchanged answers {percent(found.unchanged).strip()}; engine with no operator running "
-        f"{percent(facts['idle']).strip()} of the time",
-    ]
-    if not vllm:
-        lines.append("vLLM is not measured: name a Python that has it with --vllm-python")
-    return "\n".join(lines)

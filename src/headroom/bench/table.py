@@ -1,6 +1,53 @@
 """The figures of a benchmark, for a terminal and for JSON."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from headroom.bench.measure import REFERENCE, Measurements, Row
+from headroom.bench.rivals import NEAR_TIE
+
+
+def report(found: Measurements, facts: Mapping[str, Any]) -> str:
+    """Lay out the table, and what is to be said of the work, the rivals and the engine."""
+    peaks = ", ".join(
+        f"{threads}: {rate / 1e9:.0f} GFLOP/s" for threads, rate in sorted(found.peaks.items())
+    )
+    lines = [
+        f"{len(facts['variants'])} variants × {facts['questions']} questions, "
+        f"shape {facts['shape']}; peak by threads: {peaks}",
+        f"processes × threads tried: {', '.join(facts['settings'])}; the fastest counts, for each "
+        f"rival on its own",
+        as_table(found),
+        f"unchanged answers {_share(found.unchanged)}",
+    ]
+    if facts["unchanged_small"] is not None:
+        lines[-1] += (
+            f"; of the small model's, same heads and questions, {_share(facts['unchanged_small'])}"
+        )
+    if found.alone is not None:
+        lines.append(f"engine {found.alone:.1f} times as fast as one process of the published way")
+    added = facts["added_head"]
+    if added is not None:
+        published, engine = added[REFERENCE], added["engine"]
+        lines.append(
+            f"one head more costs the published way {published:.3f} s, "
+            f"the engine {engine:.3f} s ({engine / published:.1%})"
+        )
+    row = facts["rows"].get("engine", {})
+    if "near_ties" in row:
+        of_them = row["near_ties_differing"]
+        lines.append(
+            f"engine: {row['near_ties']} near ties (margin at most {NEAR_TIE:g})"
+            + ("" if of_them is None else f", {of_them} of them differ")
+        )
+    lines.append(f"engine: no operator running {_share(facts['idle'])} of the time")
+    if not any(row.key == "vllm" for row in found.rows):
+        lines.append("vLLM is not measured: name a Python that has it with --vllm-python")
+    return "\n".join(lines)
+
+
+def _share(value: object) -> str:
+    return percent(value).strip()
 
 
 def as_table(found: Measurements) -> str:
@@ -56,6 +103,8 @@ def as_json(found: Measurements, row: Row, reference: Row | None) -> dict[str, o
         "of_floor": None if floor_seconds is None else floor_seconds / seconds,
         "answers": len(row.choices),
         "differing": found.differing(row),
+        "near_ties": len(best[0].near_ties),
+        "near_ties_differing": found.differing(row, near_ties=True),
         "statistics": spent,
         "all_seconds": {
             f"{processes}x{threads}": [run.seconds for run in runs]

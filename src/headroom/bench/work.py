@@ -30,11 +30,13 @@ class Work:
         return [replace(self, prompts=dict(ordered[part::parts])) for part in range(parts)]
 
     def first(self, *, questions: int | None = None, variants: int | None = None) -> "Work":
-        """Return a part of the work."""
+        """Return a part: the first questions, the base model and heads of all layers."""
+        base, *pruned = self.variants
+        count = len(self.variants) if variants is None else variants
         return replace(
             self,
             prompts=dict(list(self.prompts.items())[:questions]),
-            variants=self.variants[:variants],
+            variants=(base, *spread(pruned, count - 1)),
         )
 
 

@@ -54,7 +54,12 @@ def _sweep(loaded: LoadedModel, job: Job) -> Job:
         hook.remove()
     fed = int(outcome.statistics.get("fed", fed))
     choices = [[*key, row] for key, row in outcome.choices.items()]
-    return {"choices": choices, "fed": fed, "statistics": outcome.statistics}
+    return {
+        "choices": choices,
+        "near_ties": outcome.near_ties,
+        "fed": fed,
+        "statistics": outcome.statistics,
+    }
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def removed_by_round(
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralSchedule:
     """The schedule as it is written: t is an optimizer step, and heads go one at a time.
 
     It ends at the target ratio, or before it at a size or at a loss of accuracy. Nothing here

@@ -137,10 +137,13 @@ class Profile(NamedTuple):
     epochs: int
     dropout: float
     rate: float
+    batch_size: int = 32
 
 
 PROFILES = {
-    "fixture": Profile(width=64, layers=2, heads=4, epochs=10, dropout=0.0, rate=3e-3),
+    "fixture": Profile(
+        width=64, layers=2, heads=4, epochs=7, dropout=0.0, rate=2e-3, batch_size=16
+    ),
     "tiny": Profile(width=128, layers=3, heads=8, epochs=50, dropout=0.2, rate=1e-3),
     "small": Profile(width=256, layers=4, heads=8, epochs=30, dropout=0.2, rate=1e-3),
     "medium": Profile(width=512, layers=6, heads=8, epochs=40, dropout=0.3, rate=5e-4),
@@ -166,5 +169,10 @@ def profile(name: str, dataset: str) -> Solver:
         ),
         depth=10 if large else 4,
         dropout=shape.dropout,
-        training=Training(epochs=shape.epochs, patience=None, learning_rate=shape.rate),
+        training=Training(
+            epochs=shape.epochs,
+            patience=None,
+            batch_size=shape.batch_size,
+            learning_rate=shape.rate,
+        ),
     )

@@ -30,6 +30,7 @@ METHOD = (
 """How chance is computed, and its limits."""
 
 _RESAMPLES = 4000
+_APART = 0.24  # of a violin from its tick
 _LEGIBLE = 0.5  # share of a pair's heads that must be legible
 
 
@@ -200,17 +201,17 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
     for position, row in enumerate(rows_of(found.summary)):
         read = found.pairs[found.pairs["exhibit"] == row.exhibit]
         values = 100 * read["gain"].to_numpy(float)
-        _violin(axes, values, position - 0.2, colors.blue)
+        _violin(axes, values, position - _APART, colors.blue)
         chance = 100 * found.chance[row.exhibit].ravel()
         inner = chance[
             (chance >= np.quantile(chance, 0.01)) & (chance <= np.quantile(chance, 0.99))
         ]
-        _violin(axes, inner, position + 0.2, colors.muted)
+        _violin(axes, inner, position + _APART, colors.muted)
         shifts = spread_out(values, 0.12)
         for beyond, look in ((False, "none"), (True, colors.blue)):
             chosen = read["beyond"].to_numpy() == beyond
             axes.scatter(
-                position - 0.2 + shifts[chosen],
+                position - _APART + shifts[chosen],
                 values[chosen],
                 s=11,
                 facecolors=look,
@@ -219,8 +220,8 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
                 zorder=3,
             )
         low, high = 100 * row.chance_low, 100 * row.chance_high
-        axes.vlines(position + 0.2, low, high, color=colors.ink, linewidth=1, zorder=3)
-        for x, value in ((position - 0.2, row.gain), (position + 0.2, row.by_chance)):
+        axes.vlines(position + _APART, low, high, color=colors.ink, linewidth=1, zorder=3)
+        for x, value in ((position - _APART, row.gain), (position + _APART, row.by_chance)):
             mark_median(axes, x, 100 * value, colors)
     axes.set_xticks(
         range(len(found.summary)),
@@ -257,7 +258,7 @@ def sentences(summary: pd.DataFrame) -> list[str]:
 
 
 def _violin(axes: Axes, values: np.ndarray, x: float, color: str) -> None:
-    bodies: Any = axes.violinplot(values, [x], widths=0.36, showextrema=False, bw_method=0.35)[
+    bodies: Any = axes.violinplot(values, [x], widths=0.3, showextrema=False, bw_method=0.35)[
         "bodies"
     ]
     bodies[0].set(facecolor=color, edgecolor=color, alpha=0.25, linewidth=0.6)

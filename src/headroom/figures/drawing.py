@@ -5,6 +5,7 @@ with its numbers as CSV and its title, caption and alternative text as JSON. No 
 date: equal data give equal bytes.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,13 @@ import pandas as pd
 from matplotlib.figure import Figure as Image
 
 from headroom.figures.style import Theme, theme
+from headroom.record import Stopwatch, write_record
 from headroom.tables import atomic, write_json
 
 SUFFIXES = ("pdf", "png", "svg", "dark.svg", "csv", "json")
 """What each figure is saved as."""
+
+_LOG = logging.getLogger(__name__)
 
 _NO_DATES: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None},
@@ -56,6 +60,7 @@ def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]
         figure = draw(colors)
         for kind in ("pdf", "png", "svg"):
             _write(figure.image, Path(template.format(suffix=kind)), kind)
+            figure.image.set_layout_engine("none")  # places found once hold for every format
     with theme("dark") as colors:
         _write(draw(colors).image, Path(template.format(suffix="dark.svg")), "svg")
     write_csv(Path(template.format(suffix="csv")), figure.data)
@@ -68,6 +73,18 @@ def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]
     }
     write_json(Path(template.format(suffix="json")), words)
     return [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
+
+
+def filled(template: str, **names: object) -> str:
+    """Fill a path template but for its suffix."""
+    return template.format(suffix="{suffix}", **names)
+
+
+def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path]) -> None:
+    """Write one record for files made together, beside the last of them."""
+    facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
+    write_record(made[-1], stopwatch, facts)
+    _LOG.info("%s", ", ".join(path.name for path in made))
 
 
 def write_csv(path: Path, data: pd.DataFrame) -> None:

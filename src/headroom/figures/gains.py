@@ -28,6 +28,11 @@ def accuracy_path(config: Config, sweep: str) -> Path:
     return Path(paths.ACCURACY.format(run=config.run, **batch.wildcards(config)))
 
 
+def accuracy_paths(config: Config) -> list[Path]:
+    """Return where the accuracy matrices of all sweeps lie, each once."""
+    return list(dict.fromkeys(accuracy_path(config, sweep) for sweep in config.sweeps))
+
+
 def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
     """Return the accuracy matrix of a sweep, and its variants, base first, without placebos.
 

@@ -8,19 +8,21 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Image
 
+from headroom.figures.controls import LEVEL
 from headroom.figures.drawing import Figure
-from headroom.figures.style import TWO_COLUMNS, Theme, diverging, legible
+from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme, diverging, legible
 from headroom.figures.text import short, wrapped
 
 _ROW = 0.185  # inches
 _LEAST = 5  # percentage points at the ends of the colour bar
+_NARROW = 3  # groups that one column has room for
 
 
 def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figure:
     """Draw head × subject of one layer, the base model in the first row.
 
     Args:
-        table: cells of a sweep, as `headroom.figures.gains.cells` returns them.
+        table: cells of a sweep, as `headroom.figures.significance.against_base` returns them.
         sweep: its name.
         layer: the layer to draw.
         colors: the theme to draw in.
@@ -33,10 +35,12 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     grid = rows.pivot(index="variant", columns="group", values="accuracy")
     accuracy = 100 * grid.loc[heads["variant"], list(sizes)].to_numpy(float)
     difference = accuracy - accuracy[0]
+    q = rows.pivot(index="variant", columns="group", values="q")
+    marked = q.loc[heads["variant"], list(sizes)].to_numpy(float) < LEVEL
     limit = max(_LEAST, 5 * math.ceil(np.abs(difference).max() / 5))
 
     height = _ROW * len(heads) + 1.15
-    image = Image(figsize=(min(TWO_COLUMNS, 1.9 + 0.66 * len(sizes)), height))
+    image = Image(figsize=(TWO_COLUMNS if len(sizes) > _NARROW else ONE_COLUMN, height))
     axes = image.add_subplot()
     scale = Normalize(-limit, limit)
     colormap = diverging(colors)
@@ -44,6 +48,10 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     for (row, column), value in np.ndenumerate(accuracy):
         background = colormap(scale(difference[row, column]))
         weight = "bold" if row and accuracy[1:, column].max() == value else "normal"
+        ink = legible(background[:3])
+        if marked[row, column]:
+            sign = "^" if difference[row, column] > 0 else "v"
+            axes.scatter(column + 0.37, row, s=11, marker=sign, color=ink, linewidths=0)
         axes.text(
             column,
             row,
@@ -52,7 +60,7 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
             va="center",
             fontsize=6.5,
             fontweight=weight,
-            color=legible(background[:3]),
+            color=ink,
         )
     axes.set_xticks(
         range(len(sizes)), [f"{wrapped(group, 13)}\nn = {n}" for group, n in sizes.items()]
@@ -72,27 +80,32 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     bar.set_label("accuracy − No Prune (points)")
     bar.ax.tick_params(labelsize=7)
     title = f"{short(sweep)}, layer {layer}: accuracy (%) without one head"
-    data = rows.drop(columns="by")
-    return Figure(image, title, _caption(sweep, layer, sizes), _alt(sweep, layer, rows), data)
+    tests = {by: int(table.loc[table["by"] == by, "q"].count()) for by in ("overall", "subject")}
+    caption = _caption(sweep, layer, sizes, tests)
+    return Figure(image, title, caption, _alt(sweep, layer, rows), rows.drop(columns="by"))
 
 
-def _caption(sweep: str, layer: int, sizes: Mapping[str, int]) -> str:
+def _caption(sweep: str, layer: int, sizes: Mapping[str, int], tests: Mapping[str, int]) -> str:
     listed = ", ".join(f"{short(group)} {n}" for group, n in sizes.items())
     return (
         f"{short(sweep)}, layer {layer}: accuracy in percent with one query head pruned (rows) on "
         "the questions of a subject (columns). Colour is the difference to the base model (No "
-        "Prune) in the same column; bold is the best head of a column, ties included. Differences "
-        "of a few points are within sampling noise at these n; no interval and no test is shown. "
-        f"n: {listed}."
+        "Prune) in the same column; bold is the best head of a column, ties included. Triangles "
+        f"mark heads that differ from base: exact McNemar test, q < {LEVEL} after Benjamini and "
+        f"Hochberg over the {tests['overall']} heads of the sweep (Overall) and over its "
+        f"{tests['subject']} pairs of head and subject. No interval is shown. n: {listed}."
     )
 
 
 def _alt(sweep: str, layer: int, rows: pd.DataFrame) -> str:
     overall = rows[rows["by"] == "overall"].iloc[1:].sort_values("accuracy")
     worst, best = overall.iloc[0], overall.iloc[-1]
+    subjects = rows[(rows["by"] == "subject") & (rows["q"] < LEVEL)]
     return (
         f"Heatmap of accuracy for {len(overall)} heads of layer {layer} of {short(sweep)}. Over "
         f"all questions the base model has {100 * best['base']:.1f}%; pruning head {best['head']} "
         f"gives {100 * best['accuracy']:.1f}%, the highest, and pruning head {worst['head']} "
-        f"{100 * worst['accuracy']:.1f}%, the lowest."
+        f"{100 * worst['accuracy']:.1f}%, the lowest. Different from base by test: "
+        f"{(overall['q'] < LEVEL).sum()} of these heads over all questions, {len(subjects)} pairs "
+        "of head and subject."
     )

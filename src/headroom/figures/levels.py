@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
@@ -32,7 +33,7 @@ def levels(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
     chosen = {sweep: table for sweep, table in chosen.items() if len(table)}
     columns = min(2, max(1, len(chosen)))
     rows = max(1, math.ceil(len(chosen) / columns))
-    width = TWO_COLUMNS if columns > 1 else ONE_COLUMN + 1
+    width = TWO_COLUMNS if columns > 1 else ONE_COLUMN
     image = Image(figsize=(width, 2.3 * rows + 0.4))
     limits = _limits(chosen.values())
     panels = image.subplots(rows, columns, sharey=True, squeeze=False).ravel()
@@ -76,9 +77,9 @@ def _panel(axes: Axes, table: pd.DataFrame, limits: tuple[float, float], colors:
         for x, points in enumerate(values):
             jitter = spread_out(points, 0.08)
             axes.scatter(x + shift + jitter, points, s=7, color=hue, alpha=0.55, linewidths=0)
-        means = [points.mean() for points in values]
+        middle = [np.median(points) for points in values]
         at = [x + shift for x in range(len(groups))]
-        axes.plot(at, means, marker=marker, color=hue, label=label, zorder=3)
+        axes.plot(at, middle, marker=marker, color=hue, label=label, zorder=3)
     first = table.drop_duplicates("group").set_index("group")
     for x, group in enumerate(groups):
         ceiling = 100 * (1 - first.loc[group, "base"])
@@ -102,7 +103,7 @@ def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
         parts.append(f"{short(sweep)}: {sizes.sum()} questions, {table['layer'].nunique()} layers")
     return (
         "Accuracy with one head pruned minus accuracy of the base model, by MATH level. Small dots "
-        "are layers, lines join their means. The best head is a maximum over the layer's heads and "
+        "are layers, lines join their medians. The best head is a maximum over a layer's heads and "
         "raised by selection; the fewer the questions, the more so. The median head is free of "
         "that. No gain can pass the dotted ceiling (drawn where it is in view), the base model's "
         f"errors at that level. No interval and no test is shown. {'; '.join(parts)}."
@@ -112,10 +113,10 @@ def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
 def _alt(chosen: Mapping[str, pd.DataFrame]) -> str:
     parts = []
     for sweep, table in chosen.items():
-        means = table.groupby("group", sort=False)[["best_gain", "median_gain"]].mean() * 100
+        medians = table.groupby("group", sort=False)[["best_gain", "median_gain"]].median() * 100
         parts += [
             f"{short(sweep)}, {group}: best head {signed(row.best_gain)}, "
             f"median head {signed(row.median_gain)} points"
-            for group, row in means.iterrows()
+            for group, row in medians.iterrows()
         ]
-    return f"Line plot of mean gains by level. {'. '.join(parts)}."
+    return f"Line plot of gains by level, medians over layers. {'. '.join(parts)}."

@@ -30,6 +30,7 @@ class Provenance:
     """What the report says about the making of a run."""
 
     verdicts: list[dict[str, Any]]  # one row a batch
+    costs: list[dict[str, Any]]  # one row a batch, from the records of its answers
     stages: list[Stage]
     versions: dict[str, str]  # all that were used, where records differ
     commits: list[str]
@@ -52,6 +53,7 @@ def provenance(config: Config) -> Provenance:
         commits.add(facts["git_commit"] or "no git")
     return Provenance(
         verdicts=_verdicts(config),
+        costs=_costs(config),
         stages=[Stage(name, len(times), sum(times)) for name, times in stages.items()],
         versions={name: ", ".join(sorted(found)) for name, found in versions.items()},
         commits=sorted(commits),
@@ -94,6 +96,28 @@ def _verdicts(config: Config) -> list[dict[str, Any]]:
                 **{
                     verdict: int(counts.get(verdict, 0))
                     for verdict in ("judged", "no_answer", "timeout", "memory", "error")
+                },
+            }
+        )
+    return rows
+
+
+def _costs(config: Config) -> list[dict[str, Any]]:
+    """Add up what the records say of each batch's jobs; what has no record is not counted."""
+    rows = []
+    for batch in batches(config):
+        files = (record_path(Path(file)) for file in batch.answers(config))
+        records = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
+        rows.append(
+            {
+                "model": batch.model,
+                "decoding": batch.decoding,
+                "questions": batch.questions,
+                "jobs": len(records),
+                "of": len(batch.variants),
+                **{
+                    fact: sum(record.get(fact, 0) for record in records)
+                    for fact in ("answers", "reused", "new_tokens", "seconds")
                 },
             }
         )

@@ -1,13 +1,14 @@
 """The report: one self-contained page with what a run found and how.
 
-The page is `report.html`, a Jinja2 template with autoescape; styles and script are inlined, images
-are data URIs, and a content security policy forbids everything else, so that hostile text from
-questions and answers stays text and nothing is fetched.
+The page is made of Jinja2 templates in `page/`, with autoescape; styles and script are inlined,
+images are data URIs, and a content security policy forbids everything else, so that hostile text
+from questions and answers stays text and nothing is fetched.
 """
 
 import base64
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ from headroom import __version__, paths
 from headroom.config import Config
 from headroom.figures.arithmetic import CAPTION as CUTS_CAPTION
 from headroom.figures.audit import sentences
-from headroom.figures.browser import Browser, browse
+from headroom.figures.browser import browse
 from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
-from headroom.figures.gains import read_cells
+from headroom.figures.gains import OVERALL, read_cells
+from headroom.figures.pictures import Picture, read_picture
 from headroom.figures.provenance import Provenance, provenance
+from headroom.figures.sheets import Sheet, read_sheets
 from headroom.figures.tables import COMPARISON_COLUMNS, read_comparison, read_csv
-from headroom.figures.text import percent, points
+from headroom.figures.text import percent, plain, points
 from headroom.figures.verdict import (
     FAILURES,
     GAINS_CAPTION,
@@ -38,20 +41,7 @@ from headroom.figures.verdict import (
 from headroom.plan import pool
 from headroom.tables import CURVES, read_table
 
-_HERE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A figure as the page shows it: data URIs for light and dark, and its words."""
-
-    title: str
-    caption: str
-    alt: str
-    sources: list[str]
-    inches: float
-    light: str
-    dark: str
+_PAGE = Path(__file__).with_name("page")
 
 
 @dataclass(frozen=True)
@@ -64,8 +54,9 @@ class SweepPart:
     findings: list[Finding]
     columns: list[tuple[str, int]]  # group and its n
     rows: list[dict[str, Any]]
-    heatmaps: list[tuple[int, Picture]]
-    browser: Browser | None
+    pictures: list[Picture]  # of all heads
+    heatmaps: list[tuple[int, Picture]]  # by layer
+    cost: Picture | None
 
 
 @dataclass(frozen=True)
@@ -73,11 +64,14 @@ class ControlsPart:
     """What the page shows of a sweep's controls."""
 
     name: str
+    model: str
     verdict: list[str]
     gains: list[dict[str, Any]]
     spread: list[dict[str, Any]]
     failures: list[dict[str, Any]]
-    picture: Picture | None
+    placebos: list[Sheet]
+    forest: Picture | None
+    components: Picture | None
 
 
 @dataclass(frozen=True)
@@ -87,6 +81,7 @@ class AuditPart:
     sentences: list[str]
     cuts: list[dict[str, Any]]
     cuts_caption: str
+    claims: list[Sheet]
     picture: Picture | None
 
 
@@ -95,10 +90,14 @@ class SelectorPart:
     """What the page shows of one selector."""
 
     name: str
+    model: str
     train: str
     test: str
     pass_at_n: PassAtN
     picture: Picture | None
+    space: Picture | None
+    embedding: list[Sheet]
+    diversity: list[Sheet]
     trials: list[tuple[str, dict[str, list[Any]]]]  # title, table
 
 
@@ -109,35 +108,62 @@ def render(config: Config) -> str:
         TableError: a table that it shows is missing or damaged.
     """
     environment = Environment(
-        loader=FileSystemLoader(_HERE),
+        loader=FileSystemLoader(_PAGE),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "points": points, "duration": _duration}
-    script = (_HERE / "report.js").read_text(encoding="utf-8")
+    environment.filters |= {
+        "percent": percent,
+        "points": points,
+        "duration": _duration,
+        "plain": plain,
+    }
+    script = (_PAGE / "report.js").read_text(encoding="utf-8")
     made: Provenance = provenance(config)
+    sweeps = [_sweep(config, name) for name in config.sweeps]
+    groups = [group for sweep in sweeps for group, _ in sweep.columns if group != OVERALL]
+    layers = {row["layer"] for sweep in sweeps for row in sweep.rows if row["layer"] is not None}
     return environment.get_template("report.html").render(
         run=config.run,
         version=__version__,
-        style=Markup((_HERE / "report.css").read_text(encoding="utf-8")),
+        style=Markup((_PAGE / "report.css").read_text(encoding="utf-8")),
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        pictures=[
-            picture
-            for template in (paths.VIOLINS, paths.LEVELS)
-            if (picture := _picture(template, run=config.run))
-        ],
-        sweeps=[_sweep(config, name) for name in config.sweeps],
+        models=list(config.models),
+        pictures=_drawn((paths.VIOLINS, paths.LEVELS), run=config.run),
+        browsers=[(name, browse(config, name)) for name in config.sweeps],
+        sections=_sections(config),
+        groups=list(dict.fromkeys(groups)),
+        layers=sorted(layers),
+        sweeps=sweeps,
         controls=[_controls(config, name) for name in config.sweeps],
         gains_caption=GAINS_CAPTION,
+        failure_columns=FAILURES,
         audit=_audit(config),
         selectors=[_selector(config, name) for name in config.selectors],
         comparisons=[_comparison(config, name) for name in config.comparisons],
         made=made,
         settings=json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False),
     )
+
+
+def _sections(config: Config) -> list[str]:
+    """Return the templates of the sections that the run has something for."""
+    wanted = {
+        "findings": True,
+        "controls": config.sweeps,
+        "embedding": config.selectors,
+        "cost": config.sweeps or config.selectors,
+        "published": True,
+        "figures": config.sweeps or config.selectors,
+        "tables": config.sweeps or config.selectors,
+        "prompts": config.comparisons,
+        "answers": config.sweeps,
+        "making": True,
+    }
+    return [section for section, content in wanted.items() if content]
 
 
 def _sweep(config: Config, name: str) -> SweepPart:
@@ -160,7 +186,9 @@ def _sweep(config: Config, name: str) -> SweepPart:
     heatmaps = [
         (layer, picture)
         for layer in layers
-        if (picture := _picture(paths.HEATMAP, run=config.run, sweep=name, layer=f"{layer:02d}"))
+        if (
+            picture := read_picture(paths.HEATMAP, run=config.run, sweep=name, layer=f"{layer:02d}")
+        )
     ]
     return SweepPart(
         name=name,
@@ -169,8 +197,9 @@ def _sweep(config: Config, name: str) -> SweepPart:
         findings=findings(cells),
         columns=columns,
         rows=rows,
+        pictures=_drawn((paths.AGREEMENT,), run=config.run, sweep=name),
         heatmaps=heatmaps,
-        browser=browse(config, name, cells),
+        cost=read_picture(paths.COST, run=config.run, sweep=name),
     )
 
 
@@ -185,11 +214,16 @@ def _controls(config: Config, name: str) -> ControlsPart:
     failures = read_csv(files["failures"], list(FAILURES))
     return ControlsPart(
         name=name,
+        model=config.sweeps[name].model,
         verdict=verdict(gains, heads, spread),
         gains=_rows(gains),
         spread=_rows(spread),
         failures=_rows(failures),
-        picture=_picture(paths.FOREST, run=config.run, sweep=name),
+        placebos=read_sheets(
+            Path(paths.CONTROLS.format(run=config.run, sweep=name, table="placebos", suffix="md"))
+        ),
+        forest=read_picture(paths.FOREST, run=config.run, sweep=name),
+        components=read_picture(paths.COMPONENTS, run=config.run, sweep=name),
     )
 
 
@@ -201,7 +235,8 @@ def _audit(config: Config) -> AuditPart:
         sentences=sentences(summary),
         cuts=_rows(cuts),
         cuts_caption=CUTS_CAPTION,
-        picture=_picture(paths.AUDIT, run=config.run),
+        claims=read_sheets(Path(paths.TABLE.format(run=config.run, sweep="claims", suffix="md"))),
+        picture=read_picture(paths.AUDIT, run=config.run),
     )
 
 
@@ -222,10 +257,14 @@ def _selector(config: Config, name: str) -> SelectorPart:
     section = config.selectors[name]
     return SelectorPart(
         name=name,
+        model=section.model,
         train=section.train,
         test=section.test,
         pass_at_n=pass_at_n(table, paired),
-        picture=_picture(paths.PASS_AT_N, **names),
+        picture=read_picture(paths.PASS_AT_N, **names),
+        space=read_picture(paths.SPACE, **names),
+        embedding=read_sheets(Path(paths.EMBEDDING_VALUE.format(**names, suffix="md"))),
+        diversity=read_sheets(Path(paths.DIVERSITY.format(**names, suffix="md"))),
         trials=[(title, dict(read_csv(file, []).to_dict("split"))) for title, file in files],
     )
 
@@ -244,20 +283,10 @@ def _comparison(config: Config, name: str) -> dict[str, Any]:
     }
 
 
-def _picture(template: str, **names: Any) -> Picture | None:
-    """Return a figure that was drawn, or None: not every layer has its heatmap."""
-    words = Path(template.format(suffix="json", **names))
-    if not words.exists():
-        return None
-    light, dark = (
-        base64.b64encode(Path(template.format(suffix=suffix, **names)).read_bytes()).decode()
-        for suffix in ("svg", "dark.svg")
-    )
-    return Picture(
-        **json.loads(words.read_text(encoding="utf-8")),
-        light=f"data:image/svg+xml;base64,{light}",
-        dark=f"data:image/svg+xml;base64,{dark}",
-    )
+def _drawn(templates: Sequence[str], **names: Any) -> list[Picture]:
+    """Return those of some figures that were drawn."""
+    found = (read_picture(template, **names) for template in templates)
+    return [picture for picture in found if picture]
 
 
 def _shade(gain: float) -> str:

@@ -64,10 +64,10 @@ class Pair:
         """Return the greedy batches of both runs, and why others of the same name are left out.
 
         Samples have no fellow in the other run: they are left to Pass@N. Batches that neither run
-        has graded as a whole, as those of prompt comparisons, are passed over.
+        has graded, as those of prompt comparisons, are passed over if there are others.
         """
         others = {_names(batch): batch for batch in batches(self.second.config)}
-        common, left_out = [], []
+        common, left_out, ungraded = [], [], []
         for batch in batches(self.first.config):
             other = others.get(_names(batch))
             if other is None or not self._both_greedy(batch.decoding):
@@ -81,9 +81,11 @@ class Pair:
                 left_out.append(f"{_names(batch)}: questions of different splits")
             elif len(missing) == 1:
                 left_out.append(f"{_names(batch)}: not graded in {missing[0]}")
-            elif not missing:
+            elif missing:
+                ungraded.append(f"{_names(batch)}: graded in neither run")
+            else:
                 common.append((batch, other))
-        return common, left_out
+        return common, left_out if common else left_out + ungraded
 
     def selectors(self) -> tuple[list[str], list[str]]:
         """Return the selectors of both runs whose Pass@N is there, and why others are left out."""

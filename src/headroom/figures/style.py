@@ -33,6 +33,7 @@ class Theme:
     grid: str
     surface: str
     neutral: str  # middle of the diverging map: no difference
+    deep: str  # end of the sequential map: most
     blue: str
     vermillion: str
     green: str
@@ -47,6 +48,7 @@ THEMES: dict[ThemeName, Theme] = {
         grid="#e3e6ea",
         surface="#ffffff",
         neutral="#f7f7f5",
+        deep="#00284a",
         blue="#0072b2",
         vermillion="#d55e00",
         green="#00845f",
@@ -59,6 +61,7 @@ THEMES: dict[ThemeName, Theme] = {
         grid="#343941",
         surface="#1b1e23",
         neutral="#26292f",
+        deep="#e6f4ff",
         blue="#56b4e9",
         vermillion="#ff8a3d",
         green="#2fc59a",
@@ -102,6 +105,12 @@ def diverging(colors: Theme) -> LinearSegmentedColormap:
     """Return the map for differences: vermillion is worse, blue is better."""
     stops = [colors.vermillion, colors.neutral, colors.blue]
     return LinearSegmentedColormap.from_list("headroom", stops)
+
+
+def sequential(colors: Theme) -> LinearSegmentedColormap:
+    """Return the map for amounts: from hardly any colour to the deepest."""
+    stops = [colors.neutral, colors.blue, colors.deep]
+    return LinearSegmentedColormap.from_list("headroom amounts", stops)
 
 
 def legible(background: tuple[float, float, float]) -> str:

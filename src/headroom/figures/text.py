@@ -7,6 +7,11 @@ import re
 import textwrap
 import unicodedata
 
+_UNSEEN = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+"""Control characters but for line break and tab; marks of direction; halves of surrogate pairs."""
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "{": r"\{",
@@ -37,6 +42,14 @@ def plain(text: str) -> str:
     """Put text on one line, without control characters."""
     kept = (" " if unicodedata.category(c)[0] in "CZ" else c for c in text)
     return " ".join("".join(kept).split())
+
+
+def visible(text: str) -> str:
+    """Show control and direction characters as what they are; line breaks and tabs stay.
+
+    Nothing in the result can reorder or hide the text around it.
+    """
+    return _UNSEEN.sub(lambda match: f"[U+{ord(match[0]):04X}]", text)
 
 
 def short(text: str, width: int = 40) -> str:

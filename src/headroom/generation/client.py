@@ -4,7 +4,8 @@ One engine process serves one model under the same settings from one folder on o
 number of jobs. Its lock is a file that the engine keeps locked while it lives: the kernel frees it
 at its death, however it dies, and no process id is trusted. A job that gets the lock starts an
 engine and leaves it the lock; one that does not finds the engine at its Unix socket. Both lie in a
-folder of the user's own. Messages are lines of JSON.
+folder of the user's own, and their names begin with a digest of the folder that is worked in.
+Messages are lines of JSON.
 """
 
 import contextlib
@@ -28,7 +29,7 @@ from typing import Any
 
 from headroom import paths
 from headroom.errors import EngineError
-from headroom.generation.work import Work
+from headroom.generation.work import Work, progress
 from headroom.identity import digest
 from headroom.variants import Variant
 
@@ -60,17 +61,12 @@ class Place:
         model = self.work.config.models[self.work.model]
         told = (self.work.keys["model"], model.device, model.batch_size, self.cores)
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        return digest([str(Path(paths.RESULTS).absolute()), *told, allocation])
+        return f"{_folder_digest()}-{digest([*told, allocation])}"
 
     @cached_property
     def socket(self) -> Path:
         """The Unix socket, with the lock beside it."""
         return _private_folder() / f"{self.name}.sock"
-
-    @property
-    def record(self) -> Path:
-        """Says where the socket is; there while an engine runs."""
-        return Path(paths.ENGINE.format(engine=f"{socket.gethostname()}-{self.name}"))
 
     @property
     def log(self) -> Path:
@@ -157,6 +153,10 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
     return process, user
 
 
+def _folder_digest() -> str:
+    return digest(str(Path(paths.RESULTS).absolute()))
+
+
 def _private_folder() -> Path:
     """Return a folder for sockets that no one else may enter."""
     choices = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")
@@ -223,7 +223,6 @@ def _start(place: Place, lock: int, idle: float) -> None:
         "model": place.work.model,
         "cores": place.cores,
         "socket": str(place.socket),
-        "record": str(place.record),
         "idle": idle,
     }
     with place.log.open("ab") as log:
@@ -264,14 +263,9 @@ def _try(path: Path) -> socket.socket | None:
 
 def _running() -> Iterator[socket.socket]:
     """Connect to each engine that runs in this folder and on this machine."""
-    for record in sorted(Path(paths.ENGINE.format(engine="_")).parent.glob("*.json")):
-        with contextlib.suppress(FileNotFoundError):
-            said = json.loads(record.read_text(encoding="utf-8"))
-            connection = (
-                _try(Path(said["socket"])) if said["host"] == socket.gethostname() else None
-            )
-            if connection is not None:
-                yield connection
+    for path in sorted(_private_folder().glob(f"{_folder_digest()}-*.sock")):
+        if (connection := _try(path)) is not None:
+            yield connection
 
 
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
@@ -300,17 +294,10 @@ def _wait(connection: socket.socket, variant: Variant, place: Place) -> bool:
             now = time.monotonic()
             if now - reported >= _SECONDS_BETWEEN_REPORTS:
                 reported = now
-                _LOG.info("%s: %s", variant, _progress(**said))
+                _LOG.info("%s: %s", variant, progress(**said))
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {place.log} may say why; run again: "
             f"what it has answered is kept"
         )
     return False
-
-
-def _progress(done: int, total: int, seconds: float) -> str:
-    if not done:
-        return f"waiting for the first of {total} answers"
-    rate = done / seconds
-    return f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left"

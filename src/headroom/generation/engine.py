@@ -222,6 +222,8 @@ class Engine:
                 plan.waiting[prompt] = pruned
             else:
                 groups += variants.values()
+        # Drafts of like length are verified together.
+        plan.drafted = deque(sorted(plan.drafted, key=lambda drafted: -len(drafted.text)))
         if placebo:
             groups = reordered(groups, placebo)
         size = plan.batch_size

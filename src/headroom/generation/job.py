@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from headroom.config import Config
 from headroom.generation import journal
-from headroom.generation.work import Key, Work
+from headroom.generation.work import Key, Work, progress
 from headroom.record import Stopwatch
 from headroom.variants import Variant
 
@@ -69,9 +69,4 @@ def _answer(work: Work, variant: Variant, missing: Iterable[Key]) -> None:
         now = time.monotonic()
         if done == len(requests) or now - reported >= _SECONDS_BETWEEN_REPORTS:
             reported = now
-            rate = done / (now - begin)
-            left = (len(requests) - done) / rate
-            _LOG.info(
-                "%s: %d of %d answers, %.1f/s, %.0f s left",
-                *(variant, done, len(requests), rate, left),
-            )
+            _LOG.info("%s: %s", variant, progress(done, len(requests), now - begin))

@@ -32,7 +32,6 @@ from headroom.generation.schedule import Schedule
 from headroom.generation.work import Work, part
 from headroom.identity import key
 from headroom.plan import batches
-from headroom.tables import write_json
 from headroom.variants import Variant
 
 if TYPE_CHECKING:
@@ -309,14 +308,12 @@ def main() -> None:
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     config = parse(order["config"])
-    path, record = Path(order["socket"]), Path(order["record"])
+    path = Path(order["socket"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     try:
         with _listening(path) as listener:
-            write_json(record, {"host": socket.gethostname(), "socket": str(path)})
             _serve(listener, config, order["model"], order["cores"], order["idle"])
     finally:
-        record.unlink(missing_ok=True)
         path.unlink(missing_ok=True)
 
 

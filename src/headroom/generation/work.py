@@ -243,6 +243,14 @@ def _link(file: Path, name: Path) -> None:
     temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
 
 
+def progress(done: int, total: int, seconds: float) -> str:
+    """Return words for so many answers in so many seconds."""
+    if not done:
+        return f"waiting for the first of {total} answers"
+    rate = done / seconds
+    return f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left"
+
+
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     """Make a table of answers; Arrow's reader of JSON does not import pandas, `from_pylist` does.
 

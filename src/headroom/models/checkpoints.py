@@ -8,9 +8,7 @@ weights, while plain `from_pretrained` refuses it because of the sizes.
 """
 
 import copy
-import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +27,7 @@ from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads, kept_heads
 from headroom.models.removal import remove_heads
 from headroom.models.source import tokenizer_files, weight_files
-from headroom.tables import write_json, write_text
+from headroom.tables import atomic_folder, write_json, write_text
 from headroom.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]
@@ -83,7 +81,7 @@ def save_pruned(
     """
     check_target(folder)
     config = _uniform_config(model, geometry) if form == "uniform" else model.config
-    with _new_folder(folder) as made:
+    with atomic_folder(folder) as made:
         own, model.config = model.config, config
         try:
             model.save_pretrained(made)
@@ -260,22 +258,6 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
             *([f"| measured | |\n|---|---|\n{measured}"] if measured else []),
         ]
     )
-
-
-@contextmanager
-def _new_folder(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `folder`; rename it to `folder` when the block ends well."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
-    try:
-        yield made
-        umask = os.umask(0)
-        os.umask(umask)
-        made.chmod(0o777 & ~umask)
-        made.rename(folder)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
 
 
 @contextmanager

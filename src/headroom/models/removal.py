@@ -139,6 +139,22 @@ def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
     )
 
 
+def surviving_heads(before: HeadGeometry, after: HeadGeometry) -> dict[int, list[int]]:
+    """Return where the heads of a cut model stood in an earlier stage of it, by layer.
+
+    So `attention[:, surviving_heads(teacher, student)[layer]]` of a teacher's attention has the
+    heads of its student's, in their order.
+    """
+    return {
+        old.index: _positions(old, new)
+        for old, new in zip(before.layers, after.layers, strict=True)
+    }
+
+
+def _positions(old: AttentionLayer, new: AttentionLayer) -> list[int]:
+    return [old.original_heads.index(head) for head in new.original_heads]
+
+
 def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant]) -> None:
     """Zero the columns of the output projections that read heads, for good; shapes stay.
 
@@ -242,7 +258,7 @@ def _cut(
     readers: Readers,
 ) -> None:
     """Take the removed heads out of one layer."""
-    left = torch.tensor([old.original_heads.index(head) for head in new.kept])
+    left = torch.tensor(_positions(old, new))
     for name, rows in readers.items():
         module = model.get_submodule(name)
         _take(edits, module, rows[:, left].any(1).nonzero()[:, 0], inputs=False)

@@ -31,7 +31,7 @@ from headroom.sprint import (
 from headroom.sprint.evaluation import Scores, drawn, ordered
 from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.tables import CURVES, RANKING, read_metadata, write_table, write_text
+from headroom.tables import CURVES, POINTS, RANKING, read_metadata, write_table, write_text
 from headroom.variants import BASE
 
 
@@ -72,7 +72,9 @@ def train(config: Config, name: str) -> None:
 
 
 def rank(config: Config, name: str) -> None:
-    """Rank the heads of the pool for each test question. Writes `paths.RANKING`.
+    """Rank the heads of the pool for each test question.
+
+    Writes `paths.RANKING`, and where heads and questions lie as `paths.POINTS`.
 
     Raises:
         TableError: the selector was trained for another pool.
@@ -96,6 +98,10 @@ def rank(config: Config, name: str) -> None:
     facts = {**facts, "test": key(config, "questions", options.test)}
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
+    path = _of_run(paths.POINTS, config, name)
+    placed = selection.points(selector, facts["heads"], questions, torch.from_numpy(vectors))
+    write_table(path, placed, POINTS)
+    write_record(path, stopwatch, facts)
 
 
 def evaluate(config: Config, name: str) -> None:

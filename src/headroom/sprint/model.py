@@ -72,8 +72,14 @@ class HeadSelector(nn.Module):
         self, embeddings: Float[Tensor, "questions embedding_dim"]
     ) -> Float[Tensor, "questions pool"]:
         """Return ‖q_i − v_j‖², within the geometry."""
+        return squared_distances(self.placed_questions(embeddings), self.placed_heads())
+
+    def placed_questions(
+        self, embeddings: Float[Tensor, "questions embedding_dim"]
+    ) -> Float[Tensor, "questions dimension"]:
+        """Return q_i, within the geometry."""
         queries = nn.functional.linear(embeddings, self.theta_weight, self.theta_bias)
-        return squared_distances(self._place(queries), self.placed_heads())
+        return self._place(queries)
 
     def _place(
         self, points: Float[Tensor, "points dimension"]

@@ -1,0 +1,296 @@
+"""The solver's networks and its batches, against one problem at a time."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from headroom.compression import athena_inference
+from headroom.compression.athena import Athena, Judge, Merge
+from headroom.compression.batches import Batch, Example, collate
+from headroom.compression.equations import parse
+from headroom.compression.expansion import Expander
+from headroom.compression.expressions import UNARY, Op
+from headroom.compression.importance import eager_attention
+from headroom.compression.objective import task_loss
+from headroom.compression.problems import NUMBER, Problem
+from headroom.compression.settings import Encoder, Solver
+from headroom.compression.solver import MathSolver, load_solver, new_solver
+from headroom.compression.wordproblems import generate
+from headroom.errors import BenchmarkError, ModelError
+
+SETTINGS = Solver(
+    encoder=Encoder(layers=2, width=12, heads=3, intermediate=20, min_count=1), depth=6
+)
+MIXED = [
+    ("one [NUM] two [NUM] three ?", "(n0-1)*2/n1"),
+    ("first [NUM] ?", "n0"),
+    ("three [NUM] [NUM] two [NUM] words one first ?", "n0+n1*n2-n0/2"),
+    ("[NUM] one two three first words [NUM] and [NUM] [NUM] ?", "(n0+n1)*(n2-n3)"),
+    ("two [NUM] ?", "n0*3.14*n0"),
+]
+
+
+def problem(text: str, equation: str) -> Problem:
+    numbers = tuple(2.5 + place for place in range(text.count(NUMBER)))
+    return Problem(text[:12], text, text.rindex("]") + 2, numbers, parse(equation), 1.0, "train")
+
+
+@pytest.fixture(scope="module")
+def solver() -> MathSolver:
+    problems = [problem(*row) for row in MIXED] * 5
+    solver = new_solver(SETTINGS, problems, seed=3)
+    assert solver.constants == (1.0, 2.0, 3.14)
+    with torch.no_grad():  # networks that tell candidates apart
+        for parameter in solver.athena.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(1)))
+    solver.athena.eval()
+    return solver
+
+
+@pytest.fixture(scope="module")
+def examples(solver: MathSolver) -> list[Example]:
+    return solver.prepare([problem(*row) for row in MIXED])
+
+
+def joined(solver: MathSolver, examples: list[Example]) -> Batch:
+    return collate(examples, solver.tokenizer.pad_token_id)
+
+
+class OneByOne:
+    """The solver of the specification, for one problem, without padding, masks or batches."""
+
+    def __init__(self, athena: Athena, example: Example) -> None:
+        self.head = athena.head
+        ids = torch.from_numpy(example.input_ids)[None]
+        states = athena.encoder(input_ids=ids).last_hidden_state[0]
+        self.numbers = [states[place] for place in example.places]
+        self.goal = states[example.goal]
+        self.premises = [states[0]]
+
+    def feed_forward(self, layer: nn.Module, x: Tensor) -> Tensor:
+        return x + layer.outer(nn.functional.gelu(layer.inner(layer.norm(x))))
+
+    def attend(self, layer: nn.Module, queries: Tensor, memory: Tensor) -> Tensor:
+        heads = []
+        for first in range(0, queries.shape[1], layer.head_dim):
+            part = slice(first, first + layer.head_dim)
+            query, key, value = (
+                projection(source)[:, part]
+                for projection, source in (
+                    (layer.query, queries),
+                    (layer.key, memory),
+                    (layer.value, memory),
+                )
+            )
+            scores = query @ key.T / math.sqrt(layer.head_dim)
+            heads.append(scores.softmax(dim=1) @ value)
+        return layer.output(torch.cat(heads, dim=1))
+
+    def constant(self, index: int) -> Tensor:
+        head = self.head
+        inner = head.constant_inner(head.constant_norm(head.constants[index]))
+        return head.constant_outer(nn.functional.gelu(inner))
+
+    def embed(self, op: Op, left: int, right: int, thoughts: list[Tensor]) -> Tensor:
+        if op == Op.NUMBER:
+            return self.numbers[left]
+        if op == Op.CONSTANT:
+            return self.constant(left)
+        if op in UNARY:
+            return self.feed_forward(self.head.unary[op.name], thoughts[left])
+        merge = self.head.merges[op.name]
+        pair = merge.norm(torch.stack([thoughts[left], thoughts[right]]))
+        mixed = self.attend(merge.attention, pair, pair).sum(dim=0)
+        return self.feed_forward(merge.forward_layer, mixed + thoughts[left] + thoughts[right])
+
+    def judge(self, judge: Judge, embedding: Tensor, memory: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.feed_forward(judge.before, embedding)
+        heard = self.attend(judge.attention, judge.norm(x)[None], judge.memory_norm(memory))
+        x = self.feed_forward(judge.after, x + heard[0])
+        return x, judge.verdict(x)[0]
+
+    def run(self, example: Example) -> tuple[list[float], list[float]]:
+        plan, thoughts, reason = example.schedule, [], []
+        for depth in range(plan.depth.max() + 1):
+            new, vectors = [], []
+            for index in np.flatnonzero(plan.depth == depth):
+                op, left, right = (getattr(plan, n)[index] for n in ("op", "left", "right"))
+                embedding = self.embed(Op(op), left, right, thoughts)
+                x, logit = self.judge(self.head.reason, embedding, torch.stack(self.premises))
+                reason.append(logit.item())
+                if plan.target[index]:
+                    new.append(embedding)
+                    vectors.append(x)
+            thoughts += new
+            self.premises += vectors
+        answer = [self.judge(self.head.answer, one, self.goal)[1].item() for one in thoughts]
+        return reason, answer
+
+
+@pytest.mark.parametrize("goal", ["end", "question"])
+def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver: MathSolver, goal: str) -> None:
+    settings = SETTINGS.model_copy(update={"goal": goal})
+    examples = replace(solver, settings=settings).prepare([problem(*row) for row in MIXED])
+    batch = joined(solver, examples)
+    with torch.no_grad():
+        output = solver.athena(batch)
+        for owner, example in enumerate(examples):
+            reason, answer = OneByOne(solver.athena, example).run(example)
+            own = output.reason[batch.owners == owner]
+            # Within a level a batch stands by operation, as each problem does.
+            torch.testing.assert_close(own, torch.tensor(reason), rtol=1e-4, atol=1e-5)
+            own = output.answer[batch.thought_owners == owner]
+            torch.testing.assert_close(own, torch.tensor(answer), rtol=1e-4, atol=1e-5)
+    assert output.reason.std() > 0.1
+
+
+def test_targets_and_answers_stand_where_their_logits_do(
+    solver: MathSolver, examples: list[Example]
+) -> None:
+    batch = joined(solver, examples)
+    for owner, example in enumerate(examples):
+        own = batch.targets[batch.owners == owner]
+        assert own.bool().tolist() == example.schedule.target.tolist()
+        answers = batch.answers[batch.thought_owners == owner]
+        assert answers.nonzero().flatten().tolist() == [example.schedule.answer]
+    assert batch.judged == len(batch.targets) + len(batch.answers)
+
+
+def test_neither_company_nor_its_order_matters(solver: MathSolver, examples: list[Example]) -> None:
+    forward, backward = joined(solver, examples), joined(solver, examples[::-1])
+    with torch.no_grad():
+        first, second = solver.athena(forward), solver.athena(backward)
+    for owner in range(len(examples)):
+        torch.testing.assert_close(
+            first.reason[forward.owners == owner],
+            second.reason[backward.owners == len(examples) - 1 - owner],
+            rtol=1e-4,
+            atol=1e-5,
+        )
+
+
+def test_merging_knows_no_order() -> None:
+    torch.manual_seed(0)
+    merge = Merge(width=15, heads=5, inner=7, dropout=0.0)
+    left, right = torch.randn(2, 11, 15)
+    torch.testing.assert_close(merge(left, right), merge(right, left))
+    assert not torch.allclose(merge(left, right), merge(left, left), atol=1e-2)
+
+
+def test_the_loss_is_the_mean_over_all_verdicts(
+    solver: MathSolver, examples: list[Example]
+) -> None:
+    batch = joined(solver, examples)
+    with torch.no_grad():
+        output = solver.athena(batch)
+    logits = torch.cat([output.reason, output.answer]).double()
+    right = torch.cat([batch.targets, batch.answers]).bool()
+    probability = torch.where(right, logits.sigmoid(), 1 - logits.sigmoid())
+    expected = -probability.log().mean()
+    assert task_loss(output, batch).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_attention_weights_can_be_had(solver: MathSolver, examples: list[Example]) -> None:
+    batch = joined(solver, examples)
+    with torch.no_grad():
+        plain = solver.athena(batch)
+        with eager_attention(solver.athena.encoder):
+            output = solver.athena(batch, attentions=True)
+    tokens = batch.texts.input_ids.shape[1]
+    assert [tuple(layer.shape) for layer in output.attentions] == 2 * [(5, 3, tokens, tokens)]
+    torch.testing.assert_close(output.reason, plain.reason, rtol=1e-4, atol=1e-5)
+    assert plain.attentions == ()
+
+
+def test_an_encoder_that_returns_no_attention_weights_is_one_clear_line(
+    solver: MathSolver, examples: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = solver.athena.encoder
+    plain = encoder.forward
+    monkeypatch.setattr(encoder, "forward", lambda output_attentions, **texts: plain(**texts))
+    with pytest.raises(ModelError, match=r"^RobertaPreLayerNormModel has no eager attention .*$"):
+        solver.athena(joined(solver, examples), attentions=True)
+
+
+def test_solving_follows_the_rules_step_by_step(
+    solver: MathSolver, examples: list[Example], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same search, over one problem at a time with the plain networks."""
+    monkeypatch.setattr(athena_inference, "ACCEPTED_FROM", 0.6)
+    monkeypatch.setattr(athena_inference, "ANSWERED_FROM", 0.97)
+    found = solver.solve(examples, batch_size=3)
+    assert any(len(solution.expression) > 2 for solution in found)
+    for solution, example in zip(found, examples, strict=True):
+        expression, probability, depth = search(solver, example, accepted=0.6, answered=0.97)
+        assert solution.expression == expression
+        assert solution.probability == pytest.approx(probability, abs=1e-4)
+        assert solution.depth == depth
+
+
+@torch.no_grad()
+def search(
+    solver: MathSolver, example: Example, accepted: float, answered: float
+) -> tuple[str, float, int]:
+    plain = OneByOne(solver.athena, example)
+    expander = Expander(len(example.places), solver.constants)
+    thoughts: list[Tensor] = []
+    best = (0.0, "")
+    for depth in range(SETTINGS.depth + 1):
+        rows = []
+        memory = torch.stack(plain.premises)
+        for op, left, right, expression in expander.candidates():
+            embedding = plain.embed(op, left, right, thoughts)
+            x, logit = plain.judge(plain.head.reason, embedding, memory)
+            rows.append((logit.sigmoid().item(), expression, embedding, x))
+        kept = [row for row in rows if row[0] >= accepted]
+        if depth == 0 and not kept:
+            kept = rows
+        best_first = sorted(kept, key=lambda row: -row[0])[: expander.room]
+        kept = [row for row in kept if any(row is one for one in best_first)]
+        expander.accept([row[1] for row in kept])
+        thoughts += [row[2] for row in kept]
+        plain.premises += [row[3] for row in kept]
+        scores = [plain.judge(plain.head.answer, one, plain.goal)[1].sigmoid() for one in thoughts]
+        texts = [expander.expressions.text(thought) for thought in expander.thoughts]
+        best = max(zip(map(float, scores), texts, strict=True), key=lambda pair: pair[0])
+        if best[0] >= answered or expander.exhausted:
+            break
+    return best[1], best[0], depth
+
+
+def test_a_text_longer_than_the_encoder_reads_is_refused(solver: MathSolver) -> None:
+    long = problem(" ".join(["one"] * 600) + f" {NUMBER} ?", "n0")
+    with pytest.raises(BenchmarkError, match=r"604 tokens .* reads at most 512 tokens: shorten"):
+        solver.prepare([long])
+
+
+def test_the_goal_is_where_the_question_is(solver: MathSolver) -> None:
+    problems = generate(9, seed=1)
+    whole = replace(solver, settings=SETTINGS.model_copy(update={"goal": "question"}))
+    for one, end, question in zip(
+        problems, solver.prepare(problems), whole.prepare(problems), strict=True
+    ):
+        words = one.text.split()
+        asked = len(one.text[one.question :].split())
+        assert end.goal.tolist() == [len(words)]  # one more than its place: the first is [CLS]
+        assert question.goal.tolist() == list(range(len(words) - asked + 1, len(words) + 1))
+
+
+def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(
+    solver: MathSolver, examples: list[Example], tmp_path
+) -> None:
+    solver.save(tmp_path / "solver")
+    loaded = load_solver(tmp_path / "solver")
+    assert loaded.settings == SETTINGS and loaded.constants == solver.constants
+    assert loaded.solve(examples) == solver.solve(examples)
+    again = loaded.prepare([example.problem for example in examples])
+    for one, other in zip(again, examples, strict=True):
+        assert one.input_ids.tolist() == other.input_ids.tolist()
+    (tmp_path / "solver" / "thought_head.safetensors").write_bytes(b"no weights")
+    with pytest.raises(ModelError, match="is not a solver") as error:
+        load_solver(tmp_path / "solver")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,244 @@
+"""Training a solver: it learns, goes on after a kill to the bit, and takes other objectives."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from accelerate.state import AcceleratorState
+
+from headroom.compression.athena_training import Fit, epoch_batches, train
+from headroom.compression.batches import Example
+from headroom.compression.objective import task
+from headroom.compression.resume import restore_shape, shape_of
+from headroom.compression.settings import Encoder, Partition, Solver, Training, profile
+from headroom.compression.solver import MathSolver, new_solver
+from headroom.compression.splits import divide
+from headroom.compression.wordproblems import generate
+from headroom.errors import ModelError
+from headroom.models.geometry import find_heads
+from headroom.models.removal import remove_heads
+from headroom.variants import Variant
+
+SMALL = Solver(
+    encoder=Encoder(layers=2, width=24, heads=3, intermediate=32, min_count=1),
+    depth=4,
+    dropout=0.2,
+)
+RECIPE = Training(epochs=3, patience=None, batch_size=7, learning_rate=2e-3, checkpoint_steps=2)
+N = 31  # 5 steps an epoch, the last one of 3 problems
+
+
+def setup(n: int = N, seed: int = 2) -> tuple[MathSolver, list[Example]]:
+    problems = generate(n, seed=5)
+    solver = new_solver(SMALL, problems, seed)
+    return solver, solver.prepare(problems)
+
+
+def weights(solver: MathSolver) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in solver.athena.state_dict().items()}
+
+
+def fit(recipe: Training = RECIPE, **more) -> tuple[dict[str, torch.Tensor], Fit]:
+    solver, examples = setup()
+    result = train(solver, examples, more.pop("dev", []), recipe, seed=9, device="cpu", **more)
+    return weights(solver), result
+
+
+def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+def recipe(**changes) -> Training:
+    return RECIPE.model_copy(update=changes)
+
+
+def test_the_fixture_profile_solves_generated_problems_within_seconds() -> None:
+    parts = divide(generate(1500, seed=0), Partition(ratios=(8, 1, 1)))
+    settings = profile("fixture", "generated")
+    solver = new_solver(settings, parts.train, seed=0)
+    examples, _, test = map(solver.prepare, parts)
+    assert sum(parameter.numel() for parameter in solver.athena.parameters()) < 400_000
+    train(solver, examples, [], settings.training, seed=0, device="cpu")
+    solved = sum(solution.strict for solution in solver.solve(test))
+    assert solved >= 0.95 * len(test)
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
+    torch.manual_seed(77)  # no part of training may draw from the global generator
+    state = torch.get_rng_state()
+    first, _ = fit()
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(78)
+    assert_same(first, fit()[0])
+    solver, examples = setup()
+    train(solver, examples, [], RECIPE, seed=10, device="cpu")
+    assert any(not torch.equal(tensor, first[name]) for name, tensor in weights(solver).items())
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import test_athena_training as t
+def hook(step):
+    if step == 8:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return False
+solver, examples = t.setup()
+t.train(solver, examples, examples[:9], t.recipe(patience=3), seed=9, after_step=hook,
+        checkpoint=Path({checkpoint!r}), device="cpu")
+"""
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    """It dies at step 8, in the middle of the second epoch, after the checkpoint of step 6."""
+    _, examples = setup()
+    whole, undisturbed = fit(recipe(patience=3), dev=examples[:9])
+    checkpoint = tmp_path / "state.safetensors"
+    code = KILLED.format(tests=str(Path(__file__).parent), checkpoint=str(checkpoint))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == -9, run.stderr
+    steps: list[int] = []
+
+    def count(step: int) -> bool:
+        steps.append(step)
+        return False
+
+    resumed, result = fit(
+        recipe(patience=3), dev=examples[:9], checkpoint=checkpoint, after_step=count
+    )
+    assert steps == list(range(7, 16))
+    assert_same(whole, resumed)
+    assert result == undisturbed
+    again, result = fit(recipe(patience=3), dev=examples[:9], checkpoint=checkpoint)
+    assert_same(whole, again)  # a finished training is not trained again
+    assert result == undisturbed
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.safetensors"]
+
+
+def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "state.safetensors"
+    fit(recipe(epochs=1), checkpoint=checkpoint)
+    with pytest.raises(ModelError, match="training with another settings; remove it"):
+        fit(recipe(epochs=2), checkpoint=checkpoint)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
+    with pytest.raises(ModelError, match=r"is no checkpoint \(.*\); remove it and run again"):
+        fit(recipe(epochs=1), checkpoint=checkpoint)
+
+
+def test_accumulated_gradients_are_those_of_the_whole_batch() -> None:
+    """Without dropout, three pieces of 7 problems make the step that all of them make."""
+    results = []
+    for pieces in (1, 3):
+        solver, examples = setup()
+        for module in solver.athena.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        solver.athena.encoder.config._attn_implementation = "eager"  # reads its dropout module
+        train(solver, examples, [], recipe(epochs=1, micro_batches=pieces), seed=9, device="cpu")
+        results.append(weights(solver))
+    for name, tensor in results[0].items():
+        torch.testing.assert_close(results[1][name], tensor, rtol=1e-3, atol=1e-4)
+
+
+def test_every_problem_is_seen_once_an_epoch() -> None:
+    _, examples = setup()
+    batches = epoch_batches(examples, 7, seed=1, epoch=0)
+    assert sorted(index for batch in batches for index in batch) == list(range(N))
+    assert sorted(map(len, batches)) == [3, 7, 7, 7, 7]
+    assert batches != epoch_batches(examples, 7, seed=1, epoch=1)
+
+
+def test_an_objective_may_have_more_parts_and_all_are_logged() -> None:
+    def objective(athena, batch):
+        size = sum(parameter.square().sum() for parameter in athena.head.parameters())
+        return task(athena, batch) | {"size": 1e-3 * size}
+
+    _, plain = fit()
+    _, result = fit(objective=objective)
+    assert set(result.epochs[0].losses) == {"task", "size"}
+    assert result.epochs[-1].losses["size"] < result.epochs[0].losses["size"]
+    assert [epoch.steps for epoch in plain.epochs] == [5, 10, 15]
+    assert plain.epochs[-1].losses["task"] < plain.epochs[0].losses["task"]
+
+
+def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "state.safetensors"
+
+    def training(stop: int) -> dict[str, torch.Tensor]:
+        solver, examples = setup()
+
+        def cut(step: int) -> bool:
+            if step == 3:
+                encoder = solver.athena.encoder
+                remove_heads(encoder, find_heads(encoder), [Variant(1, 2)])
+            if step == stop:
+                raise KeyboardInterrupt
+            return step == 3
+
+        path = checkpoint if stop else None
+        train(solver, examples, [], RECIPE, seed=9, after_step=cut, checkpoint=path, device="cpu")
+        return weights(solver)
+
+    whole = training(0)
+    with pytest.raises(KeyboardInterrupt):
+        training(7)
+    resumed = training(99)
+    assert whole["encoder.encoder.layer.1.attention.self.query.weight"].shape == (16, 24)
+    assert_same(whole, resumed)
+
+
+def test_a_shape_is_restored_from_what_is_noted() -> None:
+    encoder, other = (setup()[0].athena.encoder for _ in range(2))
+    remove_heads(encoder, find_heads(encoder), [Variant(0, 1)])
+    remove_heads(encoder, find_heads(encoder), [Variant(0, 1), Variant(1, 0)])
+    assert shape_of(encoder) == {"0": [0], "1": [1, 2]}
+    restore_shape(other, shape_of(encoder))
+    assert shape_of(other) == shape_of(encoder)
+    assert other.encoder.layer[0].attention.self.query.weight.shape == (8, 24)
+
+
+def test_patience_ends_training_and_takes_the_best_epoch() -> None:
+    solver, examples = setup()
+    accuracies = iter([3, 5, 5, 4, 5, 9])
+    kept = {}
+
+    class Scripted(MathSolver):
+        def solve(self, examples, batch_size=64):
+            right = next(accuracies)
+            kept[right] = kept.get(right) or weights(self)
+            return [type("Solution", (), {"strict": place < right}) for place in range(10)]
+
+    scripted = Scripted(solver.athena, solver.tokenizer, solver.constants, solver.settings)
+    result = train(
+        scripted, examples, examples[:4], recipe(epochs=9, patience=3), seed=9, device="cpu"
+    )
+    assert (result.best, len(result.epochs)) == (2, 5)
+    assert [epoch.dev_strict for epoch in result.epochs] == [0.3, 0.5, 0.5, 0.4, 0.5]
+    assert_same(weights(solver), kept[5])
+
+
+def test_patience_without_a_development_part_is_refused() -> None:
+    with pytest.raises(ModelError, match="patience needs a development part"):
+        fit(recipe(patience=2))
+
+
+def test_a_loss_that_is_no_number_is_one_clear_line() -> None:
+    with pytest.raises(ModelError, match=r"^the task part of the loss is nan at step 1; lower "):
+        fit(objective=lambda athena, batch: {"task": task(athena, batch)["task"] * float("nan")})
+
+
+def test_mixed_precision_trains_too() -> None:
+    AcceleratorState._reset_state(reset_partial_state=True)
+    try:
+        trained, result = fit(recipe(precision="bf16"))
+    finally:
+        AcceleratorState._reset_state(reset_partial_state=True)
+    assert result.epochs[-1].losses["task"] < result.epochs[0].losses["task"]
+    assert {tensor.dtype for tensor in trained.values() if tensor.is_floating_point()} == {
+        torch.float32
+    }

@@ -1,0 +1,150 @@
+"""Equations: read, evaluated, written."""
+
+import math
+from random import Random
+
+import pytest
+
+from headroom.compression.equations import (
+    Constant,
+    Equation,
+    Negation,
+    Number,
+    Operation,
+    evaluate,
+    infix,
+    literal,
+    parse,
+    parse_prefix,
+)
+from headroom.errors import BenchmarkError
+
+
+def random_text(rng: Random, depth: int) -> str:
+    if depth == 0 or rng.random() < 0.2:
+        return str(rng.randint(2, 9)) if rng.random() < 0.5 else f"{rng.randint(11, 99) / 10}"
+    body = rng.choice("+-*/").join(random_text(rng, depth - 1) for _ in range(2))
+    return f"({body})" if rng.random() < 0.6 else body
+
+
+def value_of(equation: Equation) -> float:
+    try:
+        return evaluate(equation)
+    except BenchmarkError:
+        return math.nan
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values_are_those_of_python(seed: int) -> None:
+    text = random_text(Random(seed), 4)
+    try:
+        expected = eval(text)
+    except ZeroDivisionError:
+        pytest.skip("no value")
+    assert evaluate(parse(text)) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_writing_keeps_the_value_and_every_bracket_is_needed(seed: int) -> None:
+    equation = parse(random_text(Random(seed), 4))
+    text, value = infix(equation), value_of(equation)
+    assert value_of(parse(text)) == pytest.approx(value, nan_ok=True)
+    if math.isnan(value):
+        return
+    for place in (place for place, letter in enumerate(text) if letter == "("):
+        depth = 0
+        for end in range(place, len(text)):
+            depth += {"(": 1, ")": -1}.get(text[end], 0)
+            if depth == 0:
+                break
+        without = text[:place] + text[place + 1 : end] + text[end + 1 :]
+        assert value_of(parse(without)) != pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("x=(24+24*150%)/(1-(1/6)-(1/6)*150%-(1/4))", 180),
+        ("x=3.14*[(3+2)^2-3^2]", 50.24),
+        ("x=1-(-(1/2))", 1.5),
+        ("{2+3}*[4-(1+1)]", 10),
+        ("2^3^2", 512),
+        ("8/4/2", 1),
+        ("2*PI", 6.28),
+        ("007+1.50", 8.5),
+    ],
+)
+def test_notations_of_the_datasets(text: str, value: float) -> None:
+    assert evaluate(parse(text)) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("10%", 0.1),
+        ("0.5%", 0.005),
+        ("(3/8)", 0.375),
+        ("( 3 / 8 )", 0.375),
+        ("1(5/6)", 11 / 6),
+    ],
+)
+def test_numbers_of_texts(text: str, value: float) -> None:
+    assert literal(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("((4)/(7))", 4 / 7), ("7((2)/(3))", 7 + 2 / 3), ("-410.0", -410)]
+)
+def test_answers_as_math23k_prints_them(text: str, value: float) -> None:
+    assert evaluate(parse(text)) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "same"),
+    [("- n0 * n1 n2", "n0 - n1 * n2"), ("/ + n0 n1 n2", "( n0 + n1 ) / n2"), ("n1", "n1")],
+)
+def test_prefix_and_infix_say_the_same(prefix: str, same: str) -> None:
+    assert parse_prefix(prefix) == parse(same)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x=80千米/小时",
+        "(1/6)0",
+        "2+",
+        "",
+        "n0 n1",
+        "__import__('os')",
+        "1" * 2000,
+        "(" * 300,
+        "2(3)",
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_line(text: str) -> None:
+    with pytest.raises(BenchmarkError, match=r"^equation .* cannot be parsed; correct the row$"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["+ n0", "+ n0 n1 n2", "n0 + n1"])
+def test_broken_prefix_is_refused(text: str) -> None:
+    with pytest.raises(BenchmarkError, match="cannot be parsed"):
+        parse_prefix(text)
+
+
+@pytest.mark.parametrize("text", ["1/(2-2)", "(1-2)^0.5", "9^9^9^9", "1/0*3"])
+def test_what_has_no_value_is_refused(text: str) -> None:
+    with pytest.raises(BenchmarkError, match="has no finite value"):
+        evaluate(parse(text))
+
+
+def test_a_number_without_a_slot_is_named() -> None:
+    with pytest.raises(BenchmarkError, match=r"n0\+n3 uses n3, but the text has 2 numbers"):
+        evaluate(parse("n0 + n3"), (1.0, 2.0))
+
+
+def test_the_tree_is_the_usual_one() -> None:
+    tree: Equation = Operation("-", Number(0), Operation("*", Constant(2.0), Negation(Number(1))))
+    assert parse("n0 - 2 * (-n1)") == tree
+    assert math.isclose(evaluate(tree, (1.0, 4.0)), 9.0)

@@ -1,0 +1,254 @@
+"""Reading word problems: rows of the datasets, what is left out, what is refused."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from headroom.compression import math23k, reading
+from headroom.compression.equations import evaluate, infix, parse
+from headroom.compression.expansion import schedule
+from headroom.compression.expressions import Expressions, harvest
+from headroom.compression.problems import NUMBER, Problem
+from headroom.compression.scoring import lenient, strict
+from headroom.compression.settings import Partition, WordProblems
+from headroom.compression.splits import complexity, divide, operator_count
+from headroom.compression.wordproblems import TEMPLATES, generate
+from headroom.errors import BenchmarkError
+
+CHINESE = {
+    "id": "7",
+    "segmented_text": "看 了 (1/6) ， 二 天 看 24 页 ， 是 第 3 天 的 150% ， 一共 多少 页 ．",
+    "equation": "x=24*150%/(1-(1/6))",
+    "ans": "43.2",
+    "split": "valid",
+}
+ENGLISH = {
+    "asdiv_id": "nluds-0064",
+    "fold": 1,
+    "Problem": "gino has [NUM] sticks . i have $[NUM] . what is the sum ?",
+    "Question": "what is the sum ?",
+    "Numbers": "63 50",
+    "Equation": "n0 + n1",
+    "Answer": "113",
+}
+
+
+def read(folder: Path, dataset: str, rows: list[dict]) -> reading.Reading:
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return reading.read(WordProblems(dataset=dataset, file=str(file)))
+
+
+def test_a_row_of_math23k(tmp_path: Path) -> None:
+    (problem,) = read(tmp_path, "math23k", [CHINESE]).problems
+    assert problem.text.split().count(NUMBER) == 4
+    assert problem.numbers == (1 / 6, 24.0, 3.0, 1.5)
+    assert infix(problem.equation) == "n1*n3/(1-n0)"
+    assert (problem.answer, problem.part) == (43.2, "valid")
+    assert problem.text[problem.question :] == "一共 多少 页 ．"
+
+
+def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path: Path) -> None:
+    prefixed = ENGLISH | {"asdiv_id": "nluds-0065", "Equation": "+ n0 n1"}
+    first, second = read(tmp_path, "asdiv_a", [ENGLISH, prefixed]).problems
+    assert first.text == f"gino has {NUMBER} sticks . i have $ {NUMBER} . what is the sum ?"
+    assert first.text[first.question :] == "what is the sum ?"
+    assert first.equation == second.equation == parse("n0+n1")
+    assert (first.numbers, first.answer, first.part) == ((63.0, 50.0), 113.0, "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "printed"),
+    [
+        ("A1 和 B23 距 3.5cm", ["3.5"]),
+        ("( 3 / 8 ) 与 (5/6)km", ["( 3 / 8 )", "(5/6)"]),
+        ("1(5/6) 吨 的 40%", ["1(5/6)", "40%"]),
+        ("12\ue003 个", ["12"]),
+    ],
+)
+def test_what_counts_as_a_number(text: str, printed: list[str]) -> None:
+    masked, found = math23k.mask(text)
+    assert found == printed
+    assert masked.count(NUMBER) == len(printed)
+    assert "\ue003" not in masked and "  " not in masked
+
+
+@pytest.mark.parametrize(
+    ("equation", "printed", "expected"),
+    [
+        ("3*3", ["3", "5", "3"], "n0*n0"),
+        ("(3/4)*2", ["75%", "(3/4)"], "n1*2"),
+        ("(3/4)*2", ["3", "4"], "n0/n1*2"),
+        ("3.14*2^2", ["2"], "3.14*n0^2"),
+        ("0.33333*6", ["(1/3)", "6"], "n0*n1"),
+    ],
+)
+def test_numbers_find_their_slots_by_value(
+    equation: str, printed: list[str], expected: str
+) -> None:
+    assert infix(math23k.over_numbers(parse(equation), printed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"equation": "x=80千米/小时"}, "cannot be parsed"),
+        ({"equation": "x=24/(3-3)"}, "has no finite value"),
+        ({"equation": "x=24^5"}, "power other than 2 or 3"),
+        ({"ans": "about 43"}, "cannot be parsed"),
+        ({"segmented_text": "多少 页"}, "0 places for 0 numbers"),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict, reason: str
+) -> None:
+    rows = [CHINESE | {"id": str(number)} for number in range(30)]
+    found = read(tmp_path, "math23k", [*rows, CHINESE | {"id": "bad"} | change])
+    assert len(found.problems) == 30
+    ((row, why),) = found.dropped
+    assert row == "bad" and reason in why and "\n" not in why
+    assert "left out 1 of 31 rows: bad: " in caplog.text
+
+
+def test_numbers_without_places_are_left_out_with_their_reason(tmp_path: Path) -> None:
+    rows = [ENGLISH | {"asdiv_id": str(number)} for number in range(40)]
+    bad = [{"Numbers": "63"}, {"Equation": "n0 + n2"}]
+    rows += [ENGLISH | {"asdiv_id": f"bad{n}"} | change for n, change in enumerate(bad)]
+    reasons = [reason for _, reason in read(tmp_path, "asdiv_a", rows).dropped]
+    assert reasons == [
+        "the text has 2 places for 1 numbers; correct the row",
+        "equation n0+n2 uses n2, but the text has 2 numbers; correct the row",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([CHINESE, CHINESE], "line 2: id '7' stands twice"),
+        ([{"id": "1"}], "column 'segmented_text' is None, not text; the columns are id, "),
+        ([CHINESE | {"ans": 43.2}], "column 'ans' is 43.2, not text"),
+        ([CHINESE | {"equation": "?"}], "1 of 1 rows cannot be used, such as 7: equation"),
+        ([], "0 of 0 rows"),
+    ],
+)
+def test_a_file_that_is_no_such_dataset_is_one_clear_line(
+    tmp_path: Path, rows: list[dict], message: str
+) -> None:
+    with pytest.raises(BenchmarkError) as error:
+        read(tmp_path, "math23k", rows)
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dataset": "asdiv_a"}, "give `file`"),
+        ({"dataset": "math23k"}, "give its `revision`, or a `file`"),
+        ({"dataset": "generated"}, "take `n`"),
+        ({"dataset": "math23k", "file": "a.jsonl", "n": 5}, "takes no `n`"),
+    ],
+)
+def test_settings_that_name_no_source_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        WordProblems(**settings)
+
+
+def test_the_hub_is_asked_for_all_three_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def rows(hub, split):
+        asked.append((hub.path, hub.revision, split))
+        yield (
+            "row 1",
+            {key: value for key, value in CHINESE.items() if key != "split"} | {"id": split},
+        )
+
+    monkeypatch.setattr(reading, "hub_rows", rows)
+    found = reading.read(WordProblems(dataset="math23k", revision="abc"))
+    assert asked == [("Gxg/Math23K", "abc", split) for split in ("train", "validation", "test")]
+    assert [problem.part for problem in found.problems] == ["train", "valid", "test"]
+
+
+def test_generated_problems_are_right_varied_and_stable() -> None:
+    problems = generate(700, seed=3)
+    assert problems[:50] == generate(50, seed=3)
+    assert problems[:50] != generate(50, seed=4)
+    assert len({infix(problem.equation) for problem in problems}) > len(TEMPLATES)
+    assert {operator_count(problem.equation) for problem in problems} == {1, 2}
+    assert len({problem.text for problem in problems}) > 550
+    for problem in problems:
+        assert problem.answer == evaluate(problem.equation, problem.numbers) > 0
+        assert problem.answer == int(problem.answer)
+        assert "{" not in problem.text and problem.text.endswith("?")
+        assert problem.text[problem.question - 2 : problem.question] == ". "
+    used = [len(set(infix(problem.equation)) & set("0123")) for problem in problems]
+    distracted = sum(u < len(p.numbers) for u, p in zip(used, problems, strict=True))
+    assert 250 < distracted < 450
+
+
+@pytest.mark.parametrize(
+    ("predicted", "gold", "is_strict", "is_lenient"),
+    [
+        (5.0, 5.0, True, True),
+        (5.05, 5.0, False, True),
+        (5.11, 5.0, False, False),
+        (0.3334, 1 / 3, True, True),
+        (0.334, 1 / 3, False, True),
+        (100_009.0, 100_000.0, True, False),
+        (float("nan"), 0.0, False, True),
+        (float("inf"), float("inf"), False, False),
+    ],
+)
+def test_scoring(predicted: float, gold: float, is_strict: bool, is_lenient: bool) -> None:
+    assert strict(predicted, gold) == is_strict
+    assert lenient(predicted, gold) == is_lenient
+
+
+def rederived(problems: list[Problem], constants: tuple[float, ...], depth: int) -> float:
+    """Return the share of problems whose schedule reaches an expression of the gold value."""
+    reached = 0
+    for problem in problems:
+        plan = schedule(problem.equation, len(problem.numbers), constants, depth)
+        nodes = Expressions(len(problem.numbers), constants)
+        gold, _ = nodes.gold(problem.equation)
+        if plan.answer is not None and gold is not None:
+            value = nodes.value(gold, problem.numbers)
+            reached += strict(value, evaluate(problem.equation, problem.numbers))
+    return reached / len(problems)
+
+
+def test_every_row_of_the_real_asdiv_a(headroom_data: Path) -> None:
+    found = reading.read(WordProblems(dataset="asdiv_a", file=str(headroom_data / "asdiv_a.jsonl")))
+    assert (len(found.problems), found.dropped) == (1217, [])
+    parts = divide(found.problems, Partition(protocol="folds", fold=4))
+    assert len(parts.test) == 266
+    assert harvest(problem.equation for problem in parts.train) == ()
+    assert Counter(operator_count(p.equation) for p in found.problems) == {1: 939, 2: 278}
+    shares = Counter(complexity(problem.equation) for problem in found.problems)
+    assert shares == {"low": 1137, "medium": 80}
+    assert rederived(found.problems, (), depth=4) == 1
+    for problem in found.problems:
+        assert strict(evaluate(problem.equation, problem.numbers), problem.answer)
+
+
+def test_every_row_of_the_real_math23k(headroom_data: Path) -> None:
+    file = str(headroom_data / "math23k.jsonl.gz")
+    found = reading.read(WordProblems(dataset="math23k", file=file))
+    assert len(found.problems) == 23160
+    assert [row for row, _ in found.dropped] == ["10431", "17520"]
+    parts = divide(found.problems, Partition(protocol="official"))
+    assert [len(part) for part in parts] == [21161, 999, 1000]
+    constants = harvest((problem.equation for problem in parts.train), at_least=5)
+    assert constants == (1.0, 2.0, 3.14)
+    counts = Counter(complexity(problem.equation) for problem in parts.test)
+    assert counts == {"low": 413, "medium": 529, "high": 58}
+    assert rederived(found.problems, constants, depth=10) >= 0.996
+    wrong = [
+        problem.problem_id
+        for problem in found.problems
+        if not strict(evaluate(problem.equation, problem.numbers), problem.answer)
+    ]
+    assert wrong == ["9718", "9761", "12495", "22085"]

@@ -1,0 +1,98 @@
+"""The report of the papers' whole experiment: 500 questions, 504 heads, 28 heatmaps, 4 models."""
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import chromium
+import numpy as np
+import pandas as pd
+import pytest
+import simulation
+
+from headroom import paths
+from headroom.config import Config
+from headroom.figures.controls import GAINS, HEADS, SPREAD
+from headroom.figures.drawing import SUFFIXES, save, write_csv
+from headroom.figures.gains import read_cells
+from headroom.figures.heatmap import heatmap
+from headroom.figures.job import write_report
+from headroom.figures.verdict import FAILURES
+from headroom.plan import batches, pool
+
+# As long as an answer of a real model: 300 to 600 tokens.
+ANSWER = "Let x be the number of apples that Natalia sold in May, and note that 3x = 48. " * 20
+MOST_HEADS = 504
+
+
+def fill(config: Config, finished: Path) -> None:
+    """Write what the report reads, as large as at paper scale; equal figures are drawn once."""
+    simulation.fill(config, text=ANSWER)
+    shutil.copytree(finished / "audit", f"results/{config.run}/audit")
+    for sweep in config.sweeps:
+        cells = read_cells(config, sweep)
+        _controls(config, sweep)
+        layers = sorted({variant.layer for variant in pool(config, config.sweeps[sweep])})
+        names = {"run": config.run, "sweep": sweep}
+        template = partial(paths.HEATMAP.format, **names)
+        draw = partial(heatmap, cells.assign(q=0.5), sweep, layers[0])
+        save(template(layer="00", suffix="{suffix}"), draw, [])
+        for layer in layers[1:]:
+            for suffix in SUFFIXES:
+                os.link(
+                    template(layer="00", suffix=suffix),
+                    template(layer=f"{layer:02d}", suffix=suffix),
+                )
+
+
+def _controls(config: Config, sweep: str) -> None:
+    """Write controls of the right size; their numbers do not matter."""
+    variants = pool(config, config.sweeps[sweep])
+    template = partial(paths.CONTROLS.format, run=config.run, sweep=sweep, suffix="csv")
+    groups = [("overall", "Overall"), *(("subject", name) for name in simulation.SUBJECTS)]
+    groups += [("level", f"Level {level}") for level in range(1, 6)]
+    layers = sorted({variant.layer for variant in variants})
+    gains = pd.DataFrame([(*group, layer) for group in groups for layer in layers])
+    gains.columns = ["by", "group", "layer"]
+    heads = pd.DataFrame({"variant": ["base", *map(str, variants)]})
+    heads["layer"] = [None, *(variant.layer for variant in variants)]
+    heads["head"] = [None, *(variant.head for variant in variants)]
+    spread = pd.DataFrame({"of": [f"layer {layer}" for layer in layers]})
+    for name, table, columns in (
+        ("gains", gains, GAINS),
+        ("heads", heads, HEADS),
+        ("spread", spread, SPREAD),
+        ("failures", heads.head(21), list(FAILURES)),
+    ):
+        write_csv(Path(template(table=name)), table.reindex(columns=columns, fill_value=0.25))
+
+
+@pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
+def test_page_of_the_papers_opens_within_two_seconds(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = simulation.paper_scale()
+    assert max(len(batch.variants) for batch in batches(config)) == MOST_HEADS + 1
+    fill(config, run[0] / "results/simulated")
+    write_report(config)
+    written = Path(paths.REPORT.format(run=config.run))
+    assert written.stat().st_size < 20e6
+
+    with chromium.page(tmp_path / "profile") as page:
+        page.resize(1200, 900)
+        assert np.median([page.open(written.resolve()) for _ in range(3)]) < 2
+        assert page.run("document.querySelectorAll('details[data-layer] img').length") == 28
+        told = page.run("document.getElementById('answers').textContent")
+        assert "those of the other" in told
+        before = "performance.now()"
+        start = page.run(before)
+        page.run(
+            "{ const one = document.querySelector('#filters [name=model]'); "
+            "one.value = 'Wide-72B'; one.dispatchEvent(new Event('input', { bubbles: true })); }"
+        )
+        assert page.run(before) - start < 2000
+        heads = "document.querySelectorAll('form.search output')[3].textContent"
+        assert page.run(heads) == f"{MOST_HEADS} heads"
+        shown = page.run("document.querySelector('article').innerText")
+        assert "Natalia" in shown
+        assert page.complaints() == []
