@@ -12,7 +12,7 @@ TORCH_INDEX ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test slurm faults hostile lint lock clean
+.PHONY: demo test slurm faults hostile lint lock reference clean
 
 demo: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --configfile config/demo.yaml
@@ -50,6 +50,10 @@ lock:
 	uv pip compile pyproject.toml --extra dev --extra slurm --universal --python-version 3.11 \
 		--constraint envs/constraints.txt --no-annotate --no-header --quiet --output-file envs/cuda.txt
 	grep --invert-match --extended-regexp '^(nvidia|cuda|triton)' envs/cuda.txt > envs/cpu.txt
+
+# Remakes the reference in config/README.md.
+reference: $(INSTALLED)
+	$(BIN)/python -m headroom.reference config/README.md
 
 clean:
 	rm -rf $(VENV) .snakemake

@@ -21,6 +21,7 @@ from headroom.compression import command as compression
 from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.identity import name_of
+from headroom.tool import command as tool
 from headroom.variants import Variant
 
 _DESCRIPTION = """\
@@ -50,7 +51,7 @@ class _Rule:
     online: bool = False
 
 
-_RULES = (
+RULES: tuple[_Rule, ...] = (
     _Rule("source", "Read one split, whole.", "stages:read_source", ("source",), online=True),
     _Rule("questions", "Draw a question set.", "stages:draw_questions", ("questions",)),
     _Rule("model", "Fetch or train a model.", "stages:prepare_model", ("model",), online=True),
@@ -131,6 +132,7 @@ _RULES = (
     _Rule("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
     _Rule("report", "Write the report of a run.", "figures.job:write_report"),
 )
+"""The commands that the workflow's rules call, one a job."""
 
 _HELP = {
     "source": "key of a benchmark's split",
@@ -149,7 +151,7 @@ _HELP = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    options = vars(_parser().parse_args(arguments))
+    options = vars(parser().parse_args(arguments))
     log = options.pop("log", None)
     _set_up_logging(log)
     try:
@@ -173,14 +175,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    top = argparse.ArgumentParser(
         prog="headroom",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"headroom {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    top.add_argument("--version", action="version", version=f"headroom {__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, help_text, handler in (
         ("check", "Check a config, its data and its models, before anything starts.", _check),
         ("plan", "Say what a config will cost: jobs, tokens, GPU hours, disk.", _plan),
@@ -193,9 +196,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("config", type=Path, nargs="?", help="what a config lacks, too")
     command.set_defaults(handler=_doctor)
+    tool.add_to(commands)
     bench.add_to(commands)
     compression.add_to(commands)
-    for rule in _RULES:
+    for rule in RULES:
         command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
         command.add_argument(
             "--config",
@@ -218,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     command = commands.add_parser("engine", help="Show or stop the engines of this folder.")
     command.add_argument("action", choices=["status", "stop"])
     command.set_defaults(handler=_engine)
-    return parser
+    return top
 
 
 def _set_up_logging(log: Path | None) -> None:

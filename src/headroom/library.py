@@ -1,4 +1,4 @@
-"""The library: what `import headroom` offers for models in memory and on disk.
+"""The library: what `import headroom` offers for models, sweeps and finished runs.
 
 import headroom
 
@@ -6,6 +6,11 @@ model = headroom.load_model("results/store/model")
 with headroom.pruned(model, layer=5, head=3):
     model.generate(...)
 headroom.prune("Qwen/Qwen2.5-Math-1.5B-Instruct", "smaller", ratio=0.25)
+
+heads = headroom.sweep("./my-llama", "mine.csv", layers=[5], grader="numeric")
+run = headroom.load("results/demo")
+print(run, run.z("math"), run.heads("math"))
+headroom.Solver("results/demo", selector="math").solve(["What is 3 times 7?"])
 """
 
 from collections.abc import Iterator
@@ -19,9 +24,12 @@ from headroom.compression.pruning import Pruned, prune
 from headroom.models import masks
 from headroom.models.geometry import find_heads
 from headroom.models.load import load_checkpoint as load_model
+from headroom.tool.run import Run, load
+from headroom.tool.solve import Solver
+from headroom.tool.sweep import sweep
 from headroom.variants import Variant
 
-__all__ = ["Pruned", "load_model", "prune", "pruned"]
+__all__ = ["Pruned", "Run", "Solver", "load", "load_model", "prune", "pruned", "sweep"]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 

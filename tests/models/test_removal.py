@@ -79,7 +79,7 @@ def test_cut_equals_masked(architecture: Architecture, strategy: str):
     geometry, whole = find_heads(model), outputs(model)
     heads = some_heads(architecture, strategy)
     expected = masked(model, geometry, heads)
-    smaller = remove_heads(model, geometry, heads)
+    smaller = remove_heads(model, geometry, iter(heads))
     scale = expected.abs().max().item()
     torch.testing.assert_close(outputs(model), expected, atol=1e-5 * max(scale, 1), rtol=0)
     assert (expected - whole).abs().max() > 0.01
@@ -231,6 +231,7 @@ def test_what_a_cut_computes_is_checked():
         ("Qwen2", [Variant(4, 0)], "layer 4 has no heads to prune"),
         ("Qwen2", [Variant(1, 6)], "head 6 is out of range in layer 1"),
         ("Qwen2", [BASE], "base names no head to remove"),
+        ("Qwen2", [Variant(1, 3, noise=True)], "L01N03 names no head to remove"),
     ],
 )
 def test_what_cannot_be_removed_is_refused_in_one_line(
@@ -250,6 +251,8 @@ def test_zeroed_heads_equal_masked_heads(name: str):
     geometry, shapes = find_heads(model), {n: p.shape for n, p in model.named_parameters()}
     heads = [Variant(0, 1), Variant(0, 4), Variant(3, 5)]
     expected = masked(model, geometry, heads)
+    with pytest.raises(ModelError, match="head 6 is out of range in layer 1"):
+        zero_heads(model, geometry, [Variant(0, 0), Variant(1, 6)])  # zeroes nothing
     zero_heads(model, geometry, heads)
     torch.testing.assert_close(outputs(model), expected, atol=1e-5, rtol=1e-5)
     assert shapes == {n: p.shape for n, p in model.named_parameters()}

@@ -1,5 +1,6 @@
 """The demo in miniature, through the real Snakefile: everything is made, and made once."""
 
+import json
 import os
 import shutil
 import signal
@@ -11,8 +12,11 @@ import pandas as pd
 import pytest
 from mini import MINIATURE, Snakemake, contents, different, facts, planned
 
+from headroom import cli
 from headroom.config import parse
 from headroom.plan import batches
+from headroom.tool.run import load
+from headroom.tool.solve import Solver
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +148,36 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(
     of_other_sections = {"mini/report.html", "mini/config.json"}
     assert different(finished[0] / "results", tmp_path / "results") == of_other_sections
     assert (tmp_path / "results/mini/figures/violins.pdf").exists()
+
+
+def test_the_selector_of_a_finished_run_solves_questions(
+    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = load(finished[0] / "results/mini")
+    rows = run.questions("test").head(4)
+    graded = run.graded().set_index(["question_id", "variant"])["answer"]
+    texts = rows["question"].tolist()
+    for question, ranked, solved in zip(
+        rows["question_id"],
+        run.ranking()["heads"],
+        Solver(run.folder, n=2).solve(texts),
+        strict=False,
+    ):
+        heads = [head for candidate in solved.candidates for head in candidate.heads]
+        assert sorted(heads) == sorted(ranked[:2])
+        assert solved.base == (None if pd.isna(given := graded[question, "base"]) else given)
+        for candidate in solved.candidates:
+            own = graded[question, candidate.heads[0]]
+            assert candidate.answer == (None if pd.isna(own) else own)
+        assert solved.agreement == float(len(solved.candidates) == 1 and solved.answer is not None)
+
+    # A verifier that likes long texts takes the place of the majority.
+    found = Solver(run.folder, n=2, verifier=lambda _, given: list(map(len, given))).solve(texts)
+    for solved in found:
+        answered = [c for c in solved.candidates if c.answer is not None]
+        assert answered == sorted(answered, key=lambda c: -(c.score or 0))
+
+    assert cli.main(["solve", "--run", str(run.folder), "-n", "1", "--json", texts[0]]) == 0
+    assert json.loads(capsys.readouterr().out)["question"] == texts[0]
+    assert cli.main(["solve", "--run", str(run.folder), "-n", "9", texts[0]]) == 2
+    assert "9 heads are asked for; the pool has 2" in capsys.readouterr().err

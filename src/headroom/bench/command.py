@@ -4,6 +4,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from headroom.arguments import count
+
 RIVALS = (
     "published",
     "sorted",
@@ -27,11 +29,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
     sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
-    sweep.add_argument("--heads", type=_count, default=24, help="heads to prune, one at a time")
-    sweep.add_argument("--questions", type=_count, default=200)
-    sweep.add_argument("--max-new-tokens", type=_count, default=128)
+    sweep.add_argument("--heads", type=count, default=24, help="heads to prune, one at a time")
+    sweep.add_argument("--questions", type=count, default=200)
+    sweep.add_argument("--max-new-tokens", type=count, default=128)
     sweep.add_argument(
-        "--threads", type=_counts, default=[1, 2], help="CPU threads to try, as in 1,2"
+        "--threads", type=counts, default=[1, 2], help="CPU threads to try, as in 1,2"
     )
     sweep.add_argument(
         "--only",
@@ -40,7 +42,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         default=list(RIVALS),
         help=f"rows to measure, comma-separated: {', '.join(RIVALS)}",
     )
-    sweep.add_argument("--repeat", type=_count, default=1, help="rounds; medians count")
+    sweep.add_argument("--repeat", type=count, default=1, help="rounds; medians count")
     sweep.add_argument("--json", type=Path, help="write all figures here")
     sweep.add_argument("--plot", type=Path, help="draw here how the time grows (takes longer)")
     sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
@@ -48,12 +50,12 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     about = "Time grading against math-verify on each pair in turn, with the same verdicts."
     grading = targets.add_parser("grading", help=about, description=about)
     grading.add_argument("file", type=Path, help="JSON lines with an answer, as MATH's")
-    grading.add_argument("--questions", type=_count, default=12_000)
-    grading.add_argument("--variants", type=_count, default=33, help="answers to each question")
+    grading.add_argument("--questions", type=count, default=12_000)
+    grading.add_argument("--variants", type=count, default=33, help="answers to each question")
     grading.add_argument(
-        "--baseline", type=_count, default=5_000, help="pairs that math-verify judges in turn"
+        "--baseline", type=count, default=5_000, help="pairs that math-verify judges in turn"
     )
-    grading.add_argument("--workers", type=_count, default=2)
+    grading.add_argument("--workers", type=count, default=2)
     grading.add_argument("--seed", type=int, default=0)
     grading.set_defaults(handler=_grading)
 
@@ -70,14 +72,8 @@ def _grading(**options: Any) -> None:
     run(**options)
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive whole number")
-    return int(text)
-
-
 def _counts(text: str) -> list[int]:
-    return [_count(part) for part in text.split(",")]
+    return [count(part) for part in text.split(",")]
 
 
 def _names(text: str) -> list[str]:

@@ -195,7 +195,7 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
         found: as `audit` returns it.
         colors: the theme to draw in.
     """
-    image = Image(figsize=(TWO_COLUMNS, 3.5))
+    image = Image(figsize=(TWO_COLUMNS, 3.6))
     axes = image.add_subplot()
     axes.axhline(0, color=colors.ink, linewidth=0.8, zorder=1)
     for position, row in enumerate(rows_of(found.summary)):
@@ -226,7 +226,7 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
     axes.set_xticks(
         range(len(found.summary)),
         [
-            f"{row.exhibit}\n{wrapped(row.model, 16)}\n{row.pairs} pairs"
+            f"{row.exhibit}\n{wrapped(row.model, 16)}\n{row.beyond} of {row.pairs} pairs\nbeyond"
             for row in rows_of(found.summary)
         ],
     )

@@ -135,7 +135,7 @@ def write_claims(config: Config, published: Path) -> None:
     for suffix, text in claims_tables(claims(config, published), config.run).items():
         made.append(Path(paths.CLAIMS.format(run=config.run, suffix=suffix)))
         write_text(made[-1], text)
-    _record(made, stopwatch, [Path(published.name) / SPRINT_CLAIMS, *_sources(config)])
+    record(made, stopwatch, [Path(published.name) / SPRINT_CLAIMS, *accuracy_paths(config)])
 
 
 def write_report(config: Config) -> None:

@@ -235,7 +235,7 @@ def _audit(config: Config) -> AuditPart:
         sentences=sentences(summary),
         cuts=_rows(cuts),
         cuts_caption=CUTS_CAPTION,
-        claims=read_sheets(Path(paths.TABLE.format(run=config.run, sweep="claims", suffix="md"))),
+        claims=read_sheets(Path(paths.CLAIMS.format(run=config.run, suffix="md"))),
         picture=read_picture(paths.AUDIT, run=config.run),
     )
 

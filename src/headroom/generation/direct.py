@@ -40,6 +40,8 @@ Heads = Float[Tensor, "batch heads tokens head_dim"]
 class Layer:
     """Weights of one layer."""
 
+    heads: tuple[int, int, int]
+    """How many of queries, keys and values."""
     norm: Any
     qkv: Float[Tensor, "output hidden"]
     qkv_bias: Float[Tensor, " output"] | None
@@ -72,10 +74,12 @@ class Direct:
         self.fed = 0
         """Tokens fed so far, those of all rows."""
         self._decoder: Any = loaded.model.model
-        first = loaded.geometry.layers[0]
-        self._heads = [first.query_heads, first.kv_heads, first.kv_heads]
-        self._head_dim = first.head_dim
-        self.layers = [self._layer(layer) for layer in self._decoder.layers]
+        attentions = loaded.geometry.layers
+        self._head_dim = attentions[0].head_dim
+        self.layers = [
+            self._layer(layer, (heads.query_heads, heads.kv_heads, heads.kv_heads))
+            for layer, heads in zip(self._decoder.layers, attentions, strict=True)
+        ]
         positions = torch.arange(loaded.model.config.max_position_embeddings)[None]
         cos, sin = self._decoder.rotary_emb(torch.zeros(1), positions)
         self._angles = torch.complex(cos, sin)[0, :, : self._head_dim // 2]
@@ -124,9 +128,9 @@ class Direct:
         """Return a layer's queries, keys and values."""
         qkv = linear(_normed(layer.norm, hidden), layer.qkv, layer.qkv_bias)
         heads = qkv.unflatten(-1, (-1, self._head_dim))
-        turned = heads[:, :, : sum(self._heads[:2])].unflatten(-1, (-1, 2))
+        turned = heads[:, :, : sum(layer.heads[:2])].unflatten(-1, (-1, 2))
         torch.view_as_complex(turned).mul_(angles)
-        return heads.transpose(1, 2).split(self._heads, dim=1)
+        return heads.transpose(1, 2).split(layer.heads, dim=1)
 
     def attend(
         self,
@@ -163,18 +167,15 @@ class Direct:
         embeddings = self.loaded.model.get_output_embeddings()
         return linear(_normed(self._decoder.norm, hidden), embeddings.weight, None)
 
-    def _layer(self, layer: Any) -> Layer:
+    def _layer(self, layer: Any, heads: tuple[int, int, int]) -> Layer:
         attention = layer.self_attn
-        parts = [
-            (attention.q_proj, self._heads[0]),
-            (attention.k_proj, self._heads[1]),
-            (attention.v_proj, None),
-        ]
-        biased = attention.q_proj.bias is not None
+        turned, values = (attention.q_proj, attention.k_proj), attention.v_proj
+        biased = values.bias is not None
         return Layer(
+            heads,
             layer.input_layernorm,
-            torch.cat([self._paired(part.weight, heads) for part, heads in parts]),
-            torch.cat([self._paired(part.bias, heads) for part, heads in parts])
+            torch.cat([*(self._paired(part.weight) for part in turned), values.weight]),
+            torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
             if biased
             else None,
             attention.o_proj,
@@ -182,11 +183,9 @@ class Direct:
             layer.mlp,
         )
 
-    def _paired(self, weight: Tensor, heads: int | None) -> Tensor:
-        """Put the rows of each rotary pair of some heads side by side."""
-        if heads is None:
-            return weight
-        halves = weight.unflatten(0, (heads, 2, self._head_dim // 2))
+    def _paired(self, weight: Tensor) -> Tensor:
+        """Put the rows of each rotary pair of a projection's heads side by side."""
+        halves = weight.unflatten(0, (-1, 2, self._head_dim // 2))
         return halves.transpose(1, 2).flatten(0, 2)
 
     def _masks_of(self, variants: list[Variant]) -> dict[int, RowMasks]:

@@ -10,7 +10,7 @@ must then compute what the same model computes with these heads masked, or nothi
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -71,10 +71,11 @@ def remove_heads(
         ModelError: a head is unknown, a layer would be left without heads, groups of query heads
             would become unequal, or the architecture cannot be cut. The model is then unchanged.
     """
+    heads = set(heads)
     smaller = without(geometry, heads)
     rows = find_readers(model, geometry)
     with ExitStack() as masks:
-        for head in set(heads := list(heads)):
+        for head in heads:
             masks.enter_context(pruned(model, geometry, head))
         masked = _outputs(model)
     edits = _Edits()
@@ -104,16 +105,28 @@ def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:
             heads that share a key/value head would become unequal.
     """
     removed: dict[int, set[int]] = defaultdict(set)
-    for variant in heads:
-        if variant.layer is None or variant.head is None or str(variant)[0] != "L":
-            raise ModelError(f"{variant} names no head to remove; write layer and head: L05H03")
-        geometry.check(variant)
-        removed[variant.layer].add(variant.head)
+    for layer, head in _checked(geometry, heads):
+        removed[layer.index].add(head)
     layers = (
         _without(layer, removed[layer.index]) if layer.index in removed else layer
         for layer in geometry.layers
     )
     return replace(geometry, layers=tuple(layers))
+
+
+def _checked(
+    geometry: HeadGeometry, heads: Iterable[Variant]
+) -> Iterator[tuple[AttentionLayer, int]]:
+    """Yield the layer and number of each head.
+
+    Raises:
+        ModelError: the model has no such head.
+    """
+    for variant in heads:
+        if variant.kind != "head" or variant.layer is None or variant.head is None:
+            raise ModelError(f"{variant} names no head to remove; write layer and head: L05H03")
+        geometry.check(variant)
+        yield geometry.layer(variant.layer), variant.head
 
 
 def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
@@ -161,14 +174,10 @@ def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant
     Raises:
         ModelError: a head is unknown.
     """
-    for variant in heads:
-        geometry.check(variant)
-        if variant.layer is None or variant.head is None:
-            continue
-        projection = geometry.output_projection(model, variant.layer)
+    for layer, head in list(_checked(geometry, heads)):
+        projection = geometry.output_projection(model, layer.index)
         weight: Tensor = projection.get_parameter("weight").data
-        columns = geometry.layer(variant.layer).columns(variant.head)
-        weight.movedim(_axis(projection, inputs=True), 0)[columns] = 0
+        weight.movedim(_axis(projection, inputs=True), 0)[layer.columns(head)] = 0
 
 
 def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
@@ -352,7 +361,7 @@ class _Edits:
 
     def parameter(self, module: nn.Module, name: str, value: Tensor) -> None:
         trained = module.get_parameter(name).requires_grad
-        self.set(module, name, nn.Parameter(value.detach().clone(), requires_grad=trained))
+        self.set(module, name, nn.Parameter(value.detach(), requires_grad=trained))
 
     def undo(self) -> None:
         for module, name, value in reversed(self.before):
@@ -383,5 +392,6 @@ def _close(found: Tensor, expected: Tensor) -> bool:
 
 def _cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
     return ModelError(
-        f"{type(model).__name__} cannot lose heads from its weights ({reason}); zero them instead"
+        f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
+        f"zero heads by name instead"
     )

@@ -5,6 +5,7 @@ Nothing here imports torch: planning and checking a config stay fast.
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -144,21 +145,47 @@ def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None
     Raises:
         ModelError: a number differs, or config.json does not state it.
     """
-    config = read_config(folder)
-    config = config.get("text_config", config)
-    own = {"layers": _number(config, _LAYERS), "heads": _number(config, _HEADS)}
-    shared = config.get("multi_query") and not config.get("new_decoder_architecture")
-    own["kv_heads"] = 1 if shared else _number(config, _KV_HEADS) or own["heads"]
+    own = stated_geometry(folder)
     for name, stated in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
-        if own[name] is None:
-            raise ModelError(
-                f"{folder / _CONFIG} does not state {name}; use a transformer with attention"
-            )
         if stated != own[name]:
             raise ModelError(
                 f"{name}: {stated} is stated, but {folder / _CONFIG} says {own[name]}; "
                 f"write {name}: {own[name]}"
             )
+
+
+def stated_geometry(folder: Path) -> dict[str, int]:
+    """Return what a model's config.json says: ``layers``, and ``heads`` and ``kv_heads`` a layer.
+
+    Raises:
+        ModelError: it does not say.
+    """
+    config = read_config(folder)
+    config = config.get("text_config", config)
+    own = {"layers": _number(config, _LAYERS), "heads": _number(config, _HEADS)}
+    shared = config.get("multi_query") and not config.get("new_decoder_architecture")
+    own["kv_heads"] = 1 if shared else _number(config, _KV_HEADS) or own["heads"]
+    for name, number in own.items():
+        if number is None:
+            raise ModelError(
+                f"{folder / _CONFIG} does not state {name}; use a transformer with attention"
+            )
+    return {name: number for name, number in own.items() if number is not None}
+
+
+def count_parameters(folder: Path) -> int:
+    """Return how many numbers a model's weight files hold.
+
+    Raises:
+        ModelError: they are missing or damaged.
+    """
+    headers = [json.loads(_read_header(file)) for file in weight_files(folder)]
+    return sum(
+        math.prod(tensor["shape"])
+        for header in headers
+        for name, tensor in header.items()
+        if name != "__metadata__"
+    )
 
 
 def fingerprint(folder: Path) -> str:

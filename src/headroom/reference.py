@@ -1,0 +1,154 @@
+"""The reference in config/README.md: every key of a config and every command, from their sources.
+
+``python -m headroom.reference config/README.md`` rewrites what stands below the mark.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from headroom.cli import RULES, parser
+from headroom.config.schema import Config
+
+MARK = "<!-- Made by `make reference` from the schema and the commands' arguments. -->"
+
+
+def keys() -> str:
+    """Return every key of a config as Markdown: a table for each section."""
+    schema = Config.model_json_schema()
+    sections = {"Config": schema, **schema["$defs"]}
+    order = list(_reached(schema, schema["$defs"]))
+    parts = [_section(name, sections[name]) for name in ["Config", *order]]
+    return "\n".join(["## Every key", "", *parts])
+
+
+def commands() -> str:
+    """Return every command as Markdown: those for people with their options, then the rules'."""
+    found = _subcommands(parser())
+    rules = {rule.name for rule in RULES}
+    parts = ["## Every command", ""]
+    for name, command in found.items():
+        if name not in rules:
+            parts += [_command(f"headroom {name}", command)]
+    parts += ["### The rules' commands", "", "The workflow calls these, one a job.", ""]
+    parts += ["| command | |", "| --- | --- |"]
+    parts += [
+        f"| `headroom {name}` | {found[name].description} |" for name in found if name in rules
+    ]
+    return "\n".join([*parts, ""])
+
+
+def page(text: str) -> str:
+    """Return a page with the reference below its mark made anew.
+
+    Raises:
+        ValueError: the page has no mark.
+    """
+    before, mark, _ = text.partition(MARK)
+    if not mark:
+        raise ValueError(f"the page has no line {MARK!r}")
+    return f"{before}{MARK}\n\n{keys()}\n{commands()}"
+
+
+def _subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the commands below a command, those with commands of their own by both names."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in command._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                deeper = _subcommands(below)
+                found |= {f"{name} {more}": each for more, each in deeper.items()} or {name: below}
+    return found
+
+
+def _command(name: str, command: argparse.ArgumentParser) -> str:
+    lines = [f"### {name}", "", command.description or "", ""]
+    lines += ["| argument | |", "| --- | --- |"]
+    for action in command._actions:
+        if action.help == argparse.SUPPRESS or isinstance(action, argparse._HelpAction):
+            continue
+        label = ", ".join(action.option_strings) or (action.metavar or action.dest)
+        choices = ", ".join(f"`{choice}`" for choice in action.choices or ())
+        text = (action.help or "") % {"default": action.default}
+        about = "; ".join(part for part in (text, choices) if part)
+        lines.append(f"| `{label}` | {_cell(about)} |")
+    return "\n".join([*lines, ""])
+
+
+def _reached(schema: Any, definitions: Any) -> dict[str, None]:
+    """Return the sections that a section refers to, in order, with those that these refer to."""
+    found: dict[str, None] = {}
+    for value in schema["properties"].values():
+        for name in _references(value):
+            found |= {name: None, **_reached(definitions[name], definitions)}
+    return found
+
+
+def _references(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"].rpartition("/")[2]] if "$ref" in value else []
+        return own + [name for part in value.values() for name in _references(part)]
+    if isinstance(value, list):
+        return [name for part in value for name in _references(part)]
+    return []
+
+
+def _section(name: str, schema: Any) -> str:
+    required = schema.get("required", [])
+    lines = [f"### {name}", "", " ".join(schema["description"].split()), ""]
+    lines += ["| key | value | default | |", "| --- | --- | --- | --- |"]
+    for key, value in schema["properties"].items():
+        default = "required" if key in required else f"`{_short(value.get('default'))}`"
+        about = " ".join(value.get("description", "").split())
+        lines.append(f"| `{key}` | {_type(value)} | {default} | {_cell(about)} |")
+    return "\n".join([*lines, ""])
+
+
+def _type(value: Any) -> str:
+    """Return what a value may be, for people."""
+    if "$ref" in value:
+        return value["$ref"].rpartition("/")[2]
+    if "anyOf" in value:
+        return " or ".join(dict.fromkeys(_type(part) for part in value["anyOf"]))
+    if "enum" in value:
+        return ", ".join(f"`{choice}`" for choice in value["enum"])
+    if "const" in value:
+        return f"`{value['const']}`"
+    match value.get("type"):
+        case "array":
+            items = value.get("items") or {"type": "string"}
+            if "prefixItems" in value:
+                items = value["prefixItems"][0]
+            return f"list of {_type(items)}"
+        case "object":
+            other = value.get("additionalProperties")
+            named: Any = other or next(iter(value.get("patternProperties", {}).values()), {})
+            return f"{_type(named)} by name"
+        case "null":
+            return "`null`"
+        case "integer" | "number" as kind:
+            return {"integer": "whole number", "number": "number"}[kind] + _bounds(value)
+        case "boolean":
+            return "`true`, `false`"
+    return "text"
+
+
+def _bounds(value: Any) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    found = [f"{sign} {value[name]:,}" for name, sign in signs.items() if name in value]
+    return f" {', '.join(found)}" if found else ""
+
+
+def _short(default: Any) -> str:
+    return _cell(default if isinstance(default, str) else json.dumps(default))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    file.write_text(page(file.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,143 @@
+"""Arguments of the tool's commands; light, so that the command line starts fast."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from headroom.arguments import count, numbers_or_all
+
+_EXAMPLES = """\
+examples:
+  headroom sweep --model Qwen/Qwen2.5-Math-1.5B-Instruct --benchmark math500 --layers 5,15
+  headroom sweep --model ./my-llama --benchmark ./mine.csv --question-column q \\
+      --answer-column a --grader numeric --layers all --out my-sweep
+
+The same command goes on where it was stopped. All figures and the report, without generating
+anything twice: snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
+"""
+_EACH = 5
+_SHOWN = 2 * _EACH + 1
+"""So many heads are printed at most: the best and the worst."""
+_COLUMNS = ("question", "answer", "id", "subject", "level")
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `sweep` and `solve` to a command line."""
+    about = "Prune heads one at a time and answer a benchmark with each; no Snakemake needed."
+    sweep = commands.add_parser(
+        "sweep",
+        help=about,
+        description=about,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    sweep.add_argument("--model", required=True, help="hub id, or folder in the hub's format")
+    sweep.add_argument(
+        "--benchmark",
+        required=True,
+        help="math500, gsm8k, generated_math, ..., a .csv or .jsonl file, or a dataset on the hub",
+    )
+    sweep.add_argument(
+        "--layers",
+        required=True,
+        type=numbers_or_all,
+        help="whose heads are pruned, as in 5,15; or all",
+    )
+    sweep.add_argument(
+        "--heads", type=numbers_or_all, default="all", help="heads of each (default: all)"
+    )
+    sweep.add_argument(
+        "--out",
+        type=Path,
+        default=Path("headroom-sweep"),
+        help="folder of the results (default: %(default)s)",
+    )
+    sweep.add_argument("--revision", help="commit hash of a model on the hub (default: the newest)")
+    sweep.add_argument("--split", default="test", help="of the benchmark (default: %(default)s)")
+    sweep.add_argument("-n", type=count, help="how many questions (default: all)")
+    for column in _COLUMNS:
+        sweep.add_argument(
+            f"--{column}-column", metavar="NAME", help=f"your own benchmark: column of the {column}"
+        )
+    sweep.add_argument(
+        "--grader",
+        choices=("math", "numeric", "choice", "exact"),
+        help="your own benchmark: how answers are compared (default: math)",
+    )
+    sweep.add_argument("--benchmark-revision", help="commit hash of a dataset on the hub")
+    sweep.add_argument("--max-new-tokens", type=count, default=2048, help="(default: %(default)s)")
+    sweep.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        help="(default: bfloat16 on a GPU, else float32)",
+    )
+    sweep.add_argument(
+        "--device", default="auto", help="cpu, cuda, cuda:1, balanced (default: auto)"
+    )
+    sweep.add_argument("--batch-size", type=count, help="sequences decoded together")
+    sweep.add_argument(
+        "--placebos",
+        choices=("none", "numeric", "noise", "both"),
+        default="none",
+        help="controls that prune nothing (default: none)",
+    )
+    sweep.set_defaults(handler=_sweep)
+
+    about = "Answer a question with the heads that a run's selector picks, and count the votes."
+    solve = commands.add_parser("solve", help=about, description=about)
+    solve.add_argument(
+        "question", nargs="?", help="the question; without it, one a line from stdin"
+    )
+    solve.add_argument("--file", type=Path, help="a file with one question a line")
+    solve.add_argument("--run", required=True, type=Path, help="folder of a run: results/demo")
+    solve.add_argument("--selector", help="which of the run's selectors (default: the only one)")
+    solve.add_argument("-n", type=count, default=8, help="how many heads answer (default: 8)")
+    solve.add_argument(
+        "--verifier",
+        metavar="MODULE:FUNCTION",
+        help="scores each answer: takes the question and a list of texts, returns numbers; the "
+        "answer with the highest is chosen in place of the majority's",
+    )
+    solve.add_argument("--json", action="store_true", help="print one JSON object a question")
+    solve.set_defaults(handler=_solve)
+
+
+def _sweep(**options: Any) -> None:
+    from headroom.tool.sweep import sweep
+
+    named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
+    table = sweep(**options, columns={name: value for name, value in named.items() if value})
+    (base,) = table[table["variant"] == "base"].itertuples()
+    pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
+    heads = list(pruned.itertuples())
+    print(f"base model: {base.accuracy:.1%} of {base.n} questions\n")
+    print("without head  accuracy    gain  95% interval            q")
+    lines = [_line(head) for head in heads]
+    print(*(lines if len(lines) <= _SHOWN else [*lines[:_EACH], "...", *lines[-_EACH:]]), sep="\n")
+    out = options["out"]
+    print(f"\nall {len(heads)} heads: {out}/results/sweep/controls/heads/heads.csv")
+    print(
+        f"figures and report: snakemake --cores 2 --directory {out} "
+        f"--configfile {out}/results/sweep/config.json"
+    )
+
+
+def _line(head: Any) -> str:
+    return (
+        f"{head.variant:<12}  {head.accuracy:>7.1%}  {head.gain:>+6.1%}  "
+        f"[{head.low:>+6.1%}, {head.high:>+6.1%}]  {head.q:>6.3f}"
+    )
+
+
+def _solve(question: str | None, file: Path | None, json: bool, **options: Any) -> None:
+    from headroom.tool.solve import Solver, to_json, to_text
+
+    if question is not None:
+        questions = [question]
+    else:
+        text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
+        questions = [line for line in text.splitlines() if line.strip()]
+    show = to_json if json else to_text
+    for solved in Solver(**options).solve(questions):
+        print(show(solved))

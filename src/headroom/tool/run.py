@@ -1,0 +1,166 @@
+"""A finished run as Python objects: `headroom.load("results/demo")`."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headroom import paths
+from headroom.config import Config
+from headroom.config import load as load_config
+from headroom.errors import ConfigError
+from headroom.identity import key
+from headroom.plan import Batch, find_batch
+from headroom.tables import ACCURACY, ANSWERS, CURVES, GRADED, QUESTIONS, RANKING, read_table
+
+
+def load(run: str | Path) -> "Run":
+    """Return a run from its folder, such as ``results/demo``.
+
+    Raises:
+        ConfigError: the folder holds no run.
+    """
+    return Run(Path(run))
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run has found, read from its files when asked for.
+
+    Names are those of the run's config: of a sweep, a selector, a question set.
+    """
+
+    folder: Path
+    """The run's own folder, inside a results folder with the store beside it."""
+
+    @cached_property
+    def config(self) -> Config:
+        """The resolved config that the run was made with."""
+        file = self.folder / "config.json"
+        if not file.is_file():
+            raise ConfigError(
+                f"{self.folder} holds no run (no config.json); name a folder such as results/demo"
+            )
+        return load_config(file)
+
+    @property
+    def root(self) -> Path:
+        """The folder that the run's relative paths start from."""
+        return self.folder.absolute().parent.parent
+
+    def path(self, template: str, **names: object) -> Path:
+        """Return where a file of `headroom.paths` lies."""
+        filled = template.format(run=self.folder.name, **names)
+        return self.root / filled
+
+    @property
+    def sweeps(self) -> list[str]:
+        """Names of the sweeps."""
+        return list(self.config.sweeps)
+
+    @property
+    def selectors(self) -> list[str]:
+        """Names of the head selectors."""
+        return list(self.config.selectors)
+
+    def z(self, sweep: str | None = None) -> pd.DataFrame:
+        """Return the accuracy matrix Z of a sweep: a row a question, a 0/1 column a variant.
+
+        Question id, subject and level stand in front. Beside the base model and the pruned heads
+        there may be placebos (see `headroom.variants`).
+        """
+        return read_table(self._of_batch(paths.ACCURACY, self._batch(sweep)), ACCURACY, exact=False)
+
+    def graded(self, sweep: str | None = None) -> pd.DataFrame:
+        """Return every answer of a sweep with its verdict."""
+        return read_table(self._of_batch(paths.GRADED, self._batch(sweep)), GRADED)
+
+    def answers(self, variant: str = "base", sweep: str | None = None) -> pd.DataFrame:
+        """Return what one variant, such as ``L05H03``, answered in a sweep: tokens and text."""
+        path = self._of_batch(paths.ANSWERS, self._batch(sweep), variant=variant)
+        return read_table(path, ANSWERS)
+
+    def questions(self, name: str) -> pd.DataFrame:
+        """Return a question set with its gold answers."""
+        self._known("questions", name)
+        path = self.path(paths.QUESTIONS, questions=key(self.config, "questions", name))
+        return read_table(path, QUESTIONS)
+
+    def heads(self, sweep: str | None = None) -> pd.DataFrame:
+        """Return a sweep's heads: accuracy, gain with its interval, exact test, failures."""
+        name = self.one("sweeps", sweep)
+        return pd.read_csv(self.path(paths.CONTROLS, sweep=name, table="heads", suffix="csv"))
+
+    def pass_at_n(self, selector: str | None = None) -> pd.DataFrame:
+        """Return Pass@N of a selector and its baselines, with intervals."""
+        return read_table(self.path(paths.CURVES, selector=self.one("selectors", selector)), CURVES)
+
+    def ranking(self, selector: str | None = None) -> pd.DataFrame:
+        """Return the heads for each test question, nearest first, with their distances."""
+        name = self.one("selectors", selector)
+        return read_table(self.path(paths.RANKING, selector=name), RANKING)
+
+    def selector(self, name: str | None = None) -> tuple[Any, dict[str, Any]]:
+        """Return a trained selector (a torch module) and the facts that it was saved with."""
+        from headroom.sprint.model import load as load_selector
+
+        return load_selector(self.path(paths.SELECTOR, selector=self.one("selectors", name)))
+
+    @property
+    def figures(self) -> dict[str, Path]:
+        """The figures as PNG, by name."""
+        return {file.stem: file for file in sorted((self.folder / "figures").glob("*.png"))}
+
+    @property
+    def report(self) -> Path:
+        """The report, one self-contained HTML page."""
+        return self.path(paths.REPORT)
+
+    def record(self, file: Path) -> dict[str, Any]:
+        """Return how a file was made: settings, revisions, versions, seeds, times."""
+        text = file.with_name(file.name + ".run.json").read_text(encoding="utf-8")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
+    def __repr__(self) -> str:
+        config = self.config
+        lines = [f"run {config.run!r} in {self.folder}"]
+        for name, sweep in config.sweeps.items():
+            batch = find_batch(config, sweep.model, sweep.decoding, sweep.questions)
+            lines.append(
+                f"  sweep {name!r}: {sweep.model} on {sweep.questions}, "
+                f"{len(batch.variants) - 1} variants beside the base model"
+            )
+        for name, selector in config.selectors.items():
+            lines.append(f"  selector {name!r}: {selector.train} → {selector.test}")
+        lines.append(
+            f"  {len(self.figures)} figures; report: {'yes' if self.report.exists() else 'no'}"
+        )
+        return "\n".join(lines)
+
+    def _batch(self, sweep: str | None) -> Batch:
+        section = self.config.sweeps[self.one("sweeps", sweep)]
+        return find_batch(self.config, section.model, section.decoding, section.questions)
+
+    def _of_batch(self, template: str, batch: Batch, **names: object) -> Path:
+        return self.path(template, **batch.wildcards(self.config), **names)
+
+    def one(self, kind: str, name: str | None) -> str:
+        """Return a name, or the only one there is."""
+        defined = list(getattr(self.config, kind))
+        if name is None and len(defined) == 1:
+            return str(defined[0])
+        if name is None:
+            raise ConfigError(f"the run has {len(defined)} {kind}: name one of {defined}")
+        self._known(kind, name)
+        return name
+
+    def _known(self, kind: str, name: str) -> None:
+        defined = list(getattr(self.config, kind))
+        if name not in defined:
+            raise ConfigError(
+                f"{name!r} is none of the run's {kind}: {', '.join(defined) or 'none'}"
+            )

@@ -1,0 +1,138 @@
+"""A sweep without Snakemake: the same jobs, one after the other, the same files."""
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headroom import paths, stages
+from headroom.config import Config
+from headroom.generation import activations, client, job
+from headroom.identity import source_key
+from headroom.plan import find_batch
+from headroom.resolve import check_devices, preflight, resolve
+from headroom.tables import write_json
+from headroom.tool.describe import MODEL, QUESTIONS, RUN, SWEEP, Numbers, sweep_config
+
+_LOG = logging.getLogger(__name__)
+
+
+def sweep(
+    model: str | Path,
+    benchmark: str | Path,
+    *,
+    layers: Numbers,
+    heads: Numbers = "all",
+    out: str | Path = "headroom-sweep",
+    revision: str | None = None,
+    split: str = "test",
+    n: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    grader: str | None = None,
+    benchmark_revision: str | None = None,
+    max_new_tokens: int = 2048,
+    dtype: str | None = None,
+    device: str = "auto",
+    batch_size: int | None = None,
+    placebos: str = "none",
+    cores: int | None = None,
+) -> pd.DataFrame:
+    """Prune heads one at a time, answer a benchmark with each, and test each against the model.
+
+    Answers are kept as they finish: the same call goes on where it was stopped, and asking for
+    more layers, heads or questions keeps what is there. `out` has the layout of a Snakemake run:
+    ``snakemake --configfile OUT/results/sweep/config.json --directory OUT`` adds all figures and
+    the report without generating anything twice.
+
+    Args:
+        model: hub id, or folder in the hub's format.
+        benchmark: ``math500``, ``math_train``, ``gsm8k``, ``generated_math``, ``generated_gsm8k``,
+            a CSV or JSON Lines file, or the hub id of a dataset.
+        layers: whose heads are pruned, from 0; or ``all``.
+        heads: query heads pruned in each layer, from 0; or ``all``.
+        out: folder that everything goes to; made if it is not there.
+        revision: commit hash on the hub; by default the newest, or the newest in the cache.
+        split: of the benchmark.
+        n: how many questions; all by default (200 of a generated benchmark).
+        columns: of a benchmark of your own: which column is ``question``, ``answer``, and, if
+            there, ``id``, ``subject``, ``level``.
+        grader: of a benchmark of your own: ``math`` (default), ``numeric``, ``choice``, ``exact``.
+        benchmark_revision: commit hash of a dataset of your own on the hub.
+        max_new_tokens: token limit of an answer.
+        dtype: ``float32``, ``bfloat16`` or ``float16``; by default bfloat16 on a GPU, else float32.
+        device: ``auto``, ``cpu``, ``cuda``, ``cuda:1``, or ``balanced`` over all GPUs.
+        batch_size: sequences decoded together; changes speed and memory only (in float32).
+        placebos: ``none``, ``numeric``, ``noise`` or ``both``: controls that prune nothing.
+        cores: CPU cores to use; all by default.
+
+    Returns:
+        One row for the base model and one a head: accuracy, gain with its 95% interval, exact
+        McNemar p, q after Benjamini and Hochberg, shares of answers without a box, truncated, ...
+        The columns of ``results/sweep/controls/heads/heads.csv``.
+
+    Raises:
+        HeadroomError: one line that says what is wrong and what to do.
+    """
+    config = sweep_config(
+        model,
+        benchmark,
+        layers=layers,
+        heads=heads,
+        revision=revision,
+        split=split,
+        n=n,
+        columns=columns or {},
+        grader=grader,
+        benchmark_revision=benchmark_revision,
+        max_new_tokens=max_new_tokens,
+        dtype=dtype,
+        device=device,
+        batch_size=batch_size,
+        placebos=placebos,
+    )
+    folder = Path(out).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.chdir(folder):
+        resolved = resolve(config)
+        preflight(resolved)
+        check_devices(resolved)
+        write_json(Path(paths.CONFIG.format(run=RUN)), resolved.model_dump(mode="json"))
+        return _run(resolved, cores or len(os.sched_getaffinity(0)))
+
+
+def _run(config: Config, cores: int) -> pd.DataFrame:
+    """Do what the rules of the workflow would do, as far as the table of heads."""
+    from headroom.figures.job import write_controls  # draws with matplotlib: slow to import
+
+    names: dict[str, Any] = find_batch(config, MODEL, "greedy", QUESTIONS).wildcards(config)
+    source = source_key(config, QUESTIONS)
+    _once(paths.MODEL.format(**names), lambda: stages.prepare_model(config, MODEL))
+    _once(paths.SOURCE.format(source=source), lambda: stages.read_source(config, source))
+    _once(paths.QUESTIONS.format(**names), lambda: stages.draw_questions(config, QUESTIONS))
+    batch = find_batch(config, MODEL, "greedy", QUESTIONS)
+    try:
+        for number, variant in enumerate(batch.variants, start=1):
+            output = Path(paths.ANSWERS.format(variant=variant, **names))
+            if not output.exists():
+                job.run(config, MODEL, "greedy", QUESTIONS, variant, cores)
+                _LOG.info("%d of %d models have answered", number, len(batch.variants))
+    finally:
+        client.stop()
+    _once(
+        paths.ACTIVATIONS.format(**names),
+        lambda: activations.run(config, MODEL, "greedy", QUESTIONS),
+    )
+    stages.grade(config, MODEL, "greedy", QUESTIONS)
+    write_controls(config, SWEEP)
+    _LOG.info("tables are in %s", Path(paths.CONFIG.format(run=RUN)).parent.absolute())
+    return pd.read_csv(paths.CONTROLS.format(run=RUN, sweep=SWEEP, table="heads", suffix="csv"))
+
+
+def _once(path: str, make: Callable[[], None]) -> None:
+    """Make a file whose path names its content, unless it is there."""
+    if not Path(path).exists():
+        make()

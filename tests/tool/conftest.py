@@ -1,0 +1,38 @@
+"""A random Llama of a user's own, on disk, and what the tests know of it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+HEAD_DIM = 8
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("own") / "my-llama"
+    words = ["[PAD]", "[END]", *map(str, range(57)), "Question", "Answer", ":", "plus"]
+    config = LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=48,
+        intermediate_size=40,
+        num_hidden_layers=2,
+        num_attention_heads=6,
+        num_key_value_heads=3,
+        head_dim=HEAD_DIM,
+        eos_token_id=1,
+        initializer_range=0.4,
+        pad_token_id=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        LlamaForCausalLM(config).save_pretrained(folder)
+    tokens = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(tokens, unk_token="[PAD]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="[END]", pad_token="[PAD]"
+    ).save_pretrained(folder)
+    return folder

@@ -1,0 +1,67 @@
+"""Every command and every piece of Python in config/README.md runs as it stands there.
+
+What needs a finished run with a selector is run in `tests/workflow/test_miniature.py`.
+"""
+
+import csv
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a user stands: a model and a table of twenty questions."""
+    folder = tmp_path_factory.mktemp("user")
+    shutil.copytree(llama, folder / "my-llama")
+    with (folder / "mine.csv").open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["prompt", "gold"])
+        table.writerows([f"{number} plus {number % 7}", number + 3] for number in range(20))
+    return folder
+
+
+def run(folder: Path, *command: str) -> str:
+    found = Path(sys.executable).parent
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PATH": f"{found}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_command_and_the_python_run_as_they_stand(folder: Path) -> None:
+    commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
+    assert len(commands) == 7
+    for command in commands:
+        words = shlex.split(command)
+        if "solve" in words:
+            continue
+        if words[0] == "snakemake":
+            words += ["--snakefile", str(ROOT / "Snakefile")]
+        run(folder, *words)
+    assert (folder / "my-sweep/results/sweep/report.html").is_file()
+    assert (folder / "my-llama-smaller/README.md").is_file()
+
+    (python,) = [block for block in blocks("python") if block.startswith("import headroom")]
+    (folder / "page.py").write_text(python + "print(z.shape)\n", encoding="utf-8")
+    shape = run(folder, sys.executable, "page.py").splitlines()[-1]
+    assert shape == "(20, 6)"  # id, subject, level, base and two heads

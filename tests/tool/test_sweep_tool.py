@@ -1,0 +1,123 @@
+"""A user's own random Llama and a CSV of twenty questions, from the command line alone."""
+
+import csv
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from transformers import AutoModelForCausalLM
+from transformers import PreTrainedTokenizerFast as Fast
+
+from headroom import cli
+from headroom.generation import job
+from headroom.tool.run import load
+
+HEAD_DIM = 8
+NEW_TOKENS = 5
+QUESTIONS = [f"{a} plus {a * a % 19}" for a in range(20)]
+
+
+def generated(folder: Path, head: int | None) -> list[str]:
+    """Return the text after each question, by `generate` on weights set to zero."""
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = Fast.from_pretrained(folder)
+    if head is not None:
+        columns = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
+        model.model.layers[1].self_attn.o_proj.weight.data[:, columns] = 0
+    texts = []
+    for question in QUESTIONS:
+        system = r"Please reason step by step, and put your final answer within \boxed{}."
+        inputs = tokenizer(f"{system}\n\nQuestion: {question}\nAnswer:", return_tensors="pt")
+        inputs.pop("token_type_ids", None)
+        out = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
+        texts.append(tokenizer.decode(out[0, inputs["input_ids"].shape[1] :]))
+    return texts
+
+
+def last_number(text: str) -> str:
+    return (re.findall(r"\d+", text) or [""])[-1]
+
+
+@pytest.fixture(scope="module")
+def swept(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A finished sweep: its folder and its command, without `--out`."""
+    folder = tmp_path_factory.mktemp("swept")
+    golds = [last_number(text) or "1" for text in generated(llama, 2)]
+    with (folder / "mine.csv").open("w", newline="") as stream:
+        table = csv.writer(stream)
+        table.writerow(["prompt", "gold", "kind"])
+        for number, (question, gold) in enumerate(zip(QUESTIONS, golds, strict=True)):
+            table.writerow([question, gold, f"kind {number % 3}"])
+    command = ["sweep", "--model", str(llama), "--benchmark", str(folder / "mine.csv")]
+    command += ["--question-column", "prompt", "--answer-column", "gold", "--grader", "numeric"]
+    command += ["--subject-column", "kind", "--max-new-tokens", str(NEW_TOKENS), "--layers", "1"]
+    command += ["--device", "cpu", "--batch-size", "7"]
+    assert cli.main([*command, "--heads", "2,5", "--out", str(folder / "out")]) == 0
+    return folder, command
+
+
+def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(
+    swept: tuple[Path, list[str]], llama: Path
+) -> None:
+    run = load(swept[0] / "out/results/sweep")
+    gold = run.questions("questions")["answer"].tolist()
+    z = run.z()
+    for name, head in (("base", None), ("L01H02", 2), ("L01H05", 5)):
+        texts = generated(llama, head)
+        expected = [
+            int(last_number(text) == right) for text, right in zip(texts, gold, strict=True)
+        ]
+        assert z[name].tolist() == expected, name
+    assert z["L01H02"].mean() > 0.8  # the gold answers are its own
+    assert z["base"].mean() < 0.8
+    assert run.heads()["variant"].tolist() == ["base", "L01H02", "L01H05"]
+    assert z["subject"].tolist()[:4] == ["kind 0", "kind 1", "kind 2", "kind 0"]
+
+
+def test_more_heads_keep_what_is_answered(
+    swept: tuple[Path, list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder, command = swept
+    asked, run = [], job.run
+    monkeypatch.setattr(job, "run", lambda *names: (asked.append(str(names[4])), run(*names)))
+    assert cli.main([*command, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
+    assert asked == ["L01H03"]
+    printed = capsys.readouterr().out
+    assert re.search(r"base model: [\d.]+% of 20 questions", printed)
+    assert [line[:6] for line in printed.splitlines() if line.startswith("L01H")] == sorted(
+        ["L01H02", "L01H03", "L01H05"],
+        key=lambda head: -load(folder / "out/results/sweep").z()[head].mean(),
+    )
+
+
+def test_a_run_says_what_it_holds(swept: tuple[Path, list[str]]) -> None:
+    run = load(swept[0] / "out/results/sweep")
+    assert "sweep 'heads': model on questions" in repr(run)
+    answers = run.answers("L01H05")
+    assert isinstance(answers, pd.DataFrame) and len(answers) == len(QUESTIONS)
+    assert set(run.graded()["variant"]) >= {"base", "L01H02"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--layers", "2"], r"layers: \[2\]; model has 2 layers, numbered 0 to 1"),
+        (["--benchmark", "maths"], "benchmark 'maths' is not known; choose math500"),
+        (["--answer-column", "answer"], "line 2 has no 'answer' but prompt, gold, kind"),
+        (["--model", "./nowhere"], "nowhere is not a folder"),
+        (["-n", "21"], "21 questions are asked for, but .*mine.csv has 20; lower n"),
+    ],
+)
+def test_bad_input_is_one_line(
+    swept: tuple[Path, list[str]],
+    tmp_path: Path,
+    change: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.main([*swept[1], *change, "--out", str(tmp_path / "out")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, line)
