@@ -33,7 +33,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sweep.add_argument("--questions", type=count, default=200)
     sweep.add_argument("--max-new-tokens", type=count, default=128)
     sweep.add_argument(
-        "--threads", type=counts, default=[1, 2], help="CPU threads to try, as in 1,2"
+        "--threads", type=_counts, default=[1, 2], help="CPU threads to try, as in 1,2"
     )
     sweep.add_argument(
         "--only",
