@@ -13,8 +13,8 @@ from transformers import BertConfig, BertModel, PreTrainedModel
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.masks import pruned
+from headroom.models.readers import find_readers
 from headroom.models.removal import (
-    find_readers,
     remove_heads,
     surviving_heads,
     without,

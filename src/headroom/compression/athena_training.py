@@ -217,7 +217,7 @@ class _Run:
                 "weight_decay": 0.0,
             },
         ]
-        optimizer = torch.optim.AdamW(groups, lr=self._settings.learning_rate)
+        optimizer = torch.optim.AdamW(groups, lr=self._settings.learning_rate, fused=True)
         return self._accelerator.prepare_optimizer(optimizer)
 
     def _save(self) -> None:

@@ -20,7 +20,7 @@ from transformers.pytorch_utils import Conv1D
 from headroom.compression.choice import Scores
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry
-from headroom.models.removal import Readers, find_readers
+from headroom.models.readers import Readers, find_readers
 
 Texts = Mapping[str, Tensor]
 """What a model reads: input_ids and attention_mask [batch, tokens], padded on either side."""

@@ -79,8 +79,7 @@ def read(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
         state = _part(moments, f"{name}/")
         if state:
             optimizer.state[parameter] = {
-                key: tensor if key == "step" else tensor.to(parameter.device)
-                for key, tensor in state.items()
+                key: tensor.to(parameter.device) for key, tensor in state.items()
             }
     return _part(tensors, _BEST)
 

@@ -1,0 +1,122 @@
+"""Which weights a head owns, found by watching data flow.
+
+Each projection that attention may start from is made to put out noise, and the gradient of one
+head's output tells which rows of which projections that head reads. Queries, keys and values apart
+or fused, in blocks or head by head, gated or with keys and values shared by a group: it makes no
+difference.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headroom.errors import ModelError
+from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
+
+Readers = dict[str, Bool[Tensor, "rows query_heads"]]
+"""By name of a projection that a layer's attention starts from: which heads read each row of its
+weight, that is each entry of its output."""
+
+
+def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
+    """Find out which rows of which projections each head of each layer reads.
+
+    Args:
+        model: a model with its weights in place; it is left as it was.
+        geometry: its heads.
+
+    Returns:
+        The readers of each row, by layer.
+
+    Raises:
+        ModelError: heads are joined before attention, so that no row belongs to one alone.
+    """
+    outputs = {layer.name: layer for layer in geometry.layers}
+    noise = torch.Generator().manual_seed(0)
+    leaves: list[tuple[str, Tensor]] = []
+    found: dict[int, Readers] = {}
+
+    def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+        # Of unit scale, so that no softmax saturates and hides who reads what.
+        leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
+        leaves.append((name, leaf))
+        return leaf.clone()  # some models write into what they projected
+
+    def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        found[layer.index] = _readers(layer, inputs[0], leaves, noise)
+        leaves.clear()
+        return (inputs[0].detach(), *inputs[1:])
+
+    with ExitStack() as hooks, torch.enable_grad():
+        for name, module in model.named_modules():
+            if name in outputs:
+                handle = module.register_forward_pre_hook(partial(watch, outputs[name]))
+            elif is_linear(module):
+                handle = module.register_forward_hook(partial(put_out_noise, name))
+            else:
+                continue
+            hooks.callback(handle.remove)
+        run_on_tokens(model)
+    for layer in geometry.layers:
+        _check_readers(model, layer, found[layer.index])
+    return found
+
+
+def _readers(
+    layer: AttentionLayer,
+    joined: Tensor,
+    leaves: Sequence[tuple[str, Tensor]],
+    noise: torch.Generator,
+) -> Readers:
+    """Return which heads' outputs depend on which entries of the leaves."""
+    readers: Readers = {}
+    for head in range(layer.query_heads):
+        output = joined[..., layer.columns(head)]
+        weights = torch.randn(output.shape, generator=noise).to(output)
+        gradients = torch.autograd.grad(
+            (output * weights).sum(),
+            [leaf for _, leaf in leaves],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        for (name, leaf), gradient in zip(leaves, gradients, strict=True):
+            if gradient is None:
+                continue
+            rows = torch.zeros(leaf.shape[-1], layer.query_heads, dtype=torch.bool)
+            readers.setdefault(name, rows)[:, head] |= (gradient != 0).flatten(0, -2).any(0).cpu()
+    return readers
+
+
+def _check_readers(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
+    """Make sure that every row belongs to one head or to the group of one key/value head."""
+    head = torch.eye(layer.query_heads, dtype=torch.bool)
+    group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
+    owners = torch.cat([head, group])
+    for name, rows in readers.items():
+        if not (rows[:, None] == owners).all(-1).any(-1).all():
+            raise cannot_cut(model, f"{name} mixes heads before attention")
+
+
+def run_on_tokens(model: PreTrainedModel) -> Any:
+    """Run a model in evaluation mode on two rows of six tokens."""
+    tokens = torch.arange(12, device=model.device).view(2, 6)
+    tokens %= model.get_input_embeddings().num_embeddings
+    training = model.training
+    try:
+        return model.eval()(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+    finally:
+        model.train(training)
+
+
+def cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
+    """Return the error of a model whose heads cannot be told apart by their weights."""
+    return ModelError(
+        f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
+        f"zero heads by name instead"
+    )
