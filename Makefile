@@ -1,5 +1,8 @@
 # make demo   from nothing to results/demo/report.html
 # make test   the tests, in the same environment
+# make slurm  the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
+# make faults 200 seeded rounds of faults: kills, full disks, damage, moved clocks
+# make hostile  10,000 hostile answers, graded
 PYTHON ?= python3
 VENV ?= .venv
 CORES ?= $(shell nproc)
@@ -9,7 +12,7 @@ TORCH_INDEX ?=
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint lock reference clean
+.PHONY: demo test slurm faults hostile lint lock reference clean
 
 demo: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --configfile config/demo.yaml
@@ -17,6 +20,15 @@ demo: $(INSTALLED)
 
 test: $(INSTALLED) lint
 	$(BIN)/python -m pytest -n $(CORES)
+
+slurm: $(INSTALLED)
+	HEADROOM_SLURM=1 $(BIN)/python -m pytest tests/slurm
+
+faults: $(INSTALLED)
+	HEADROOM_FAULTS=$(or $(ROUNDS),200) $(BIN)/python -m pytest tests/faults
+
+hostile: $(INSTALLED)
+	HEADROOM_HOSTILE=10000 $(BIN)/python -m pytest tests/grading/test_hostile.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -13,7 +13,7 @@ LEVELS = [
     {"reference"},
     {"cli"},
     {"library"},
-    {"tool", "bench"},
+    {"tool", "bench", "doctor"},
     {"stages"},
     {"figures", "sprint", "reasoner", "compression"},
     {"grading", "generation", "statistics"},

@@ -141,6 +141,26 @@ def test_a_damaged_file_is_refused_in_words(tmp_path, length):
             read()
 
 
+def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path):
+    file = tmp_path / "questions.parquet"
+    write_table(file, questions(), QUESTIONS)
+    whole = read_table(file, QUESTIONS)
+    content = file.read_bytes()
+    unnoticed = []
+    for place in range(0, len(content), 3):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << place % 8
+        file.write_bytes(damaged)
+        try:
+            pd.testing.assert_frame_equal(read_table(file, QUESTIONS), whole)
+            unnoticed.append(damaged)
+        except TableError as error:
+            assert "questions.parquet cannot be read" in str(error)
+    # All that may go unnoticed is damage to the word that says where the checksum stands.
+    assert len(unnoticed) <= len("headroom.crc32")
+    assert not any(b"headroom.crc32" in damaged for damaged in unnoticed)
+
+
 def test_a_missing_file_is_refused_in_words(tmp_path):
     for read in (read_table, lambda file, _: read_metadata(file)):
         with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):

@@ -191,6 +191,11 @@ def parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=help_text, description=help_text)
         command.add_argument("config", type=Path, help="for example config/sprint.yaml")
         command.set_defaults(handler=handler)
+    command = commands.add_parser(
+        "doctor", help="Say what a bug report needs, and what is missing."
+    )
+    command.add_argument("config", type=Path, nargs="?", help="what a config lacks, too")
+    command.set_defaults(handler=_doctor)
     tool.add_to(commands)
     bench.add_to(commands)
     compression.add_to(commands)
@@ -303,6 +308,12 @@ def _compare(first: str, second: str, out: Path | None) -> None:
     if out is not None:
         for file in write(found, pair, out):
             print(f"written: {file}")
+
+
+def _doctor(config: Path | None) -> None:
+    from headroom.doctor import report
+
+    print(report(config))
 
 
 def _engine(action: str) -> None:

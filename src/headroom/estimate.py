@@ -6,9 +6,10 @@ the answer lengths below, a GPU of 2 TB/s (an A100 with 80 GB) used at half its 
 step for launching.
 """
 
+import math
 from dataclasses import dataclass
 
-from headroom.config import Config
+from headroom.config import Config, Model
 from headroom.plan import Batch, batches
 
 ANSWER_TOKENS = {
@@ -37,6 +38,9 @@ _LAUNCH_SECONDS = 0.025  # Python and kernel launches of one step
 _HEAD_DIM = 128
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _START_SECONDS = 30.0  # start of a job and loading of a model
+_CPU_FACTOR = 50  # a CPU reads its memory at about 20 GB/s
+_GPU_GIGABYTES = 80
+_SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,32 @@ class Cost:
     disk_gigabytes: float
 
 
+@dataclass(frozen=True)
+class Request:
+    """What one `generate` job asks a cluster for, at its first attempt."""
+
+    gpus: int
+    megabytes: int
+    """Main memory: the weights pass through it, and a model on a CPU works in it."""
+    minutes: int
+    """Twice the estimated time, and a start."""
+
+
+def request(config: Config, batch: Batch) -> Request:
+    """Return what a job of a batch asks a cluster for; it follows the model's size."""
+    model = config.models[batch.model]
+    weights = model.billions * _width(model)  # GB
+    expected = cost(config, batch)
+    seconds = 3600 * expected.gpu_hours / expected.jobs - _START_SECONDS
+    if model.device == "cpu":
+        gpus, seconds = 0, _CPU_FACTOR * seconds
+    elif model.device == "balanced":
+        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * _GPU_GIGABYTES))
+    else:
+        gpus = 1
+    return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
+
+
 def cost(config: Config, batch: Batch) -> Cost:
     """Estimate what generating one batch costs."""
     model = config.models[batch.model]
@@ -59,7 +89,7 @@ def cost(config: Config, batch: Batch) -> Cost:
     length = answer_length(config, batch)
     answers = rows * decoding.samples * len(batch.variants)
     tokens = answers * length
-    width = 4 if model.dtype == "float32" else 2
+    width = _width(model)
     cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * width * length
     step_bytes = model.billions * 1e9 * width + model.batch_size * cached
     steps = tokens / model.batch_size
@@ -107,6 +137,11 @@ def answer_length(config: Config, batch: Batch) -> int:
     """Return the assumed mean length of a batch's answers, in tokens."""
     benchmark = config.questions[batch.questions].benchmark
     return min(ANSWER_TOKENS[benchmark], config.decodings[batch.decoding].max_new_tokens)
+
+
+def _width(model: Model) -> int:
+    """Return the bytes of a weight."""
+    return 4 if model.dtype == "float32" else 2
 
 
 def _row(model: str, decoding: str, questions: str, each: Cost) -> str:

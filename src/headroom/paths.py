@@ -16,8 +16,10 @@ EMBEDDINGS = "results/store/embeddings/{embedder}/{questions}.parquet"
 ANSWERS = "results/store/{model}/{decoding}/{questions}/{variant}.parquet"
 ACTIVATIONS = "results/store/activations/{model}/{decoding}/{questions}.parquet"
 
-# Beside the store: answers of tables that are not complete.
+# Beside the store: answers of tables that are not complete, second names of tables of a run that
+# is not.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
+FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
 
 # A run: everything from grading on. It can be remade from the store without model or GPU.
 CONFIG = "results/{run}/config.json"

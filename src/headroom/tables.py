@@ -2,13 +2,16 @@
 
 Every table of the project is one of the schemas below. Writing casts to the schema, writes to a
 temporary file and renames, so a reader never sees half a table; reading refuses a table whose
-columns differ. Files carry no time and no host: equal content gives equal bytes.
+columns differ, and a file that is not as it was written: each holds a checksum of itself. Files
+carry no time and no host: equal content gives equal bytes.
 """
 
+import io
 import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -130,6 +133,11 @@ CURVES = pa.schema(
 """Pass@N of every method on one question set, with diversity and cost at the same N."""
 
 
+_CHECKSUM = b"headroom.crc32"
+"""Key of the metadata under which a file holds the CRC-32 of itself, with zeros in its place."""
+_NO_CHECKSUM = b"0" * 8
+
+
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block ends well.
@@ -217,10 +225,15 @@ def write_table(
     for field in schema:
         if not field.nullable and table.column(field.name).null_count:
             raise TableError(f"{path}: column {field.name!r} has empty cells; it must not")
-    facts = {key: json.dumps(value, sort_keys=True) for key, value in (metadata or {}).items()}
-    table = table.replace_schema_metadata(facts)
+    facts = {
+        key.encode(): json.dumps(value, sort_keys=True).encode()
+        for key, value in (metadata or {}).items()
+    }
+    table = table.replace_schema_metadata(facts | {_CHECKSUM: _NO_CHECKSUM})
+    stream = io.BytesIO()
+    pq.write_table(table, stream, compression="zstd")
     with atomic(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        temporary.write_bytes(_signed(stream.getvalue()))
 
 
 def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> "pd.DataFrame":
@@ -261,16 +274,38 @@ def read_metadata(path: Path) -> dict[str, Any]:
     return {
         key.decode(): json.loads(value)
         for key, value in metadata.items()
-        if not key.startswith((b"ARROW:", b"pandas"))
+        if not key.startswith((b"ARROW:", b"pandas", _CHECKSUM))
     }
 
 
 def _read(path: Path) -> pa.Table:
     try:
-        with pq.ParquetFile(path) as file:  # `read_table` would import pandas
+        content = path.read_bytes()
+        if not _is_whole(content):
+            raise pa.ArrowInvalid("it is damaged: its checksum differs")
+        with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
             return file.read()
     except (OSError, pa.ArrowInvalid) as error:
         raise _unreadable(path, error) from error
+
+
+def _signed(content: bytes) -> bytes:
+    """Put its checksum into a file that has zeros there."""
+    start = _place(content)
+    return b"%b%08x%b" % (content[:start], zlib.crc32(content), content[start + 8 :])
+
+
+def _is_whole(content: bytes) -> bool:
+    """Tell whether a file is as it was written; one without a checksum is taken to be."""
+    start = _place(content)
+    zeros = content[:start] + _NO_CHECKSUM + content[start + 8 :]
+    return start < 0 or content[start : start + 8] == b"%08x" % zlib.crc32(zeros)
+
+
+def _place(content: bytes) -> int:
+    """Return where the checksum stands: in the footer, two bytes after its key; -1 if nowhere."""
+    found = content.rfind(_CHECKSUM)
+    return found if found < 0 else found + len(_CHECKSUM) + 2
 
 
 def _unreadable(path: Path, error: Exception) -> TableError:

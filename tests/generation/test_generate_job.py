@@ -2,6 +2,8 @@
 
 import json
 import logging
+import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +11,16 @@ import pandas as pd
 import pytest
 
 from headroom import paths
-from headroom.config import Config
+from headroom.config import Config, Sweep
 from headroom.generation import job
+from headroom.generation.work import Work, forget_finished
 from headroom.identity import key, split_key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_metadata, read_table
 from headroom.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)
+SWEEP = Sweep(model="tiny", questions="small", layers=(1,))
 
 
 def answers_file(values: Config, questions: str, decoding: str, variant: Variant) -> Path:
@@ -34,6 +38,7 @@ def run(
     values: Config, questions: str, decoding: str = "greedy", variant: Variant = PRUNED
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     job.run(values, model="tiny", decoding=decoding, questions=questions, variant=variant)
+    shutil.rmtree("results/store/.journal")  # each is a whole run
     file = answers_file(values, questions, decoding, variant)
     return read_table(file, ANSWERS), json.loads(record_path(file).read_text())
 
@@ -123,3 +128,53 @@ def test_a_damaged_table_is_not_taken_over(
     assert len(small) == 4
     assert record["reused"] == 0
     assert "not reused" in caplog.text
+
+
+def test_a_finished_table_that_snakemake_removes_is_put_back(
+    run_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = answers_file(run_config, "small", "greedy", PRUNED)
+    arguments = {"model": "tiny", "decoding": "greedy", "questions": "small", "variant": PRUNED}
+    job.run(run_config, **arguments)
+    made, inode = file.read_bytes(), file.stat().st_ino
+    monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
+    file.unlink()
+    job.run(run_config, **arguments)
+    assert (file.read_bytes(), file.stat().st_ino) == (made, inode)
+    job.run(run_config, **arguments)  # and it stays, if it was not removed
+    assert file.read_bytes() == made
+    with file.open("r+b") as stream:  # damage has no second copy to hide in
+        stream.seek(300)
+        stream.write(bytes(4))
+    with pytest.raises(AssertionError, match="was loaded"):
+        job.run(run_config, **arguments)
+
+
+def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config: Config) -> None:
+    names = ("tiny", "greedy", "small", PRUNED)
+    config = run_config.model_copy(update={"sweeps": {"one": SWEEP}})
+    job.run(config, *names)
+    second = Work(config, *names[:3]).finished(PRUNED)
+    answers_file(config, "small", "greedy", PRUNED).unlink()
+    forget_finished(config)
+    assert second.exists()  # the only one left
+    job.run(config, *names)
+    forget_finished(config)
+    assert not second.parent.exists()
+
+
+def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
+    alone, _ = run(run_config, "large")
+    file = answers_file(run_config, "large", "greedy", PRUNED)
+    file.unlink()
+    twins = [
+        threading.Thread(target=job.run, args=(run_config, "tiny", "greedy", "large", PRUNED))
+        for _ in range(2)
+    ]
+    for twin in twins:
+        twin.start()
+    for twin in twins:
+        twin.join()
+    assert as_lists(read_table(file, ANSWERS)) == as_lists(alone)
+    assert [each.name for each in file.parent.iterdir() if each.suffix != ".json"] == [file.name]
+    assert not list(Path(paths.RESULTS).rglob("*.jsonl"))

@@ -100,6 +100,7 @@ def test_one_engine_answers_all_jobs_and_works_ahead(
     inline = [read_table(file, ANSWERS) for file in outputs]
     for file in outputs:
         file.unlink()
+    shutil.rmtree("results/store/.journal")
 
     run(served, HEADS[0])
     wait_until(lambda: not work_on(served).missing(HEADS[1]))  # ahead, and base with it

@@ -106,15 +106,22 @@ class Snakemake:
             raise AssertionError(f"snakemake failed:\n{done.stdout}\n{done.stderr}")
         return done
 
-    def start(self, values: dict[str, Any], *arguments: str) -> subprocess.Popen[bytes]:
+    def start(
+        self,
+        values: dict[str, Any],
+        *arguments: str,
+        log: Path = Path(os.devnull),
+        before: tuple[str, ...] = (),
+    ) -> subprocess.Popen[bytes]:
         """Start a run, in a process group of its own, that an interrupt can reach."""
-        return subprocess.Popen(
-            ["env", "--default-signal=INT", *self._command(values, arguments)],
-            env=self._environment,
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with log.open("ab") as stream:
+            return subprocess.Popen(
+                ["env", "--default-signal=INT", *before, *self._command(values, arguments)],
+                env=self._environment,
+                start_new_session=True,
+                stdout=stream,
+                stderr=stream,
+            )
 
     def _command(
         self, values: dict[str, Any] | Path | None, arguments: tuple[str, ...]

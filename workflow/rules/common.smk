@@ -8,13 +8,15 @@ from snakemake.exceptions import WorkflowError
 from headroom import paths
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
+from headroom.estimate import request
 from headroom.generation.client import stop as stop_engines
+from headroom.generation.work import forget_finished
 from headroom.figures import published
 from headroom.identity import digest, key, source_key
 from headroom.plan import batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve
 from headroom.tables import write_json
-from headroom.variants import PATTERN
+from headroom.variants import PATTERN, Variant
 
 
 def checked(values):
@@ -45,6 +47,7 @@ shell.prefix(
 
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
 BATCHES = batches(CONFIG)
+BATCH_OF = {tuple(batch.wildcards(CONFIG).values()): batch for batch in BATCHES}
 KEYS = {
     kind: {key(CONFIG, kind, name): name for name in getattr(CONFIG, kind)}
     for kind in ("models", "questions", "decodings", "embedders")
@@ -74,6 +77,7 @@ onstart:
 
 onsuccess:
     stop_engines()
+    forget_finished(CONFIG)
     print(f"Done. Open {of_run(paths.REPORT)}", file=sys.stderr)
 
 
@@ -125,9 +129,3 @@ def run_table(template, model, decoding, questions):
         decoding=key(CONFIG, "decodings", decoding),
         questions=key(CONFIG, "questions", questions),
     )
-
-
-def gigabytes(wildcards):
-    """Return the weights' size in GB."""
-    model = CONFIG.models[KEYS["models"][wildcards.model]]
-    return model.billions * (4 if model.dtype == "float32" else 2)

@@ -23,10 +23,34 @@ def embedded_model(wildcards):
 # sweep.smk
 
 
+def batch(wildcards):
+    return BATCH_OF[wildcards.model, wildcards.decoding, wildcards.questions]
+
+
 def answers(wildcards):
-    names = [KEYS[f"{kind}s"][wildcards[kind]] for kind in ("model", "decoding")]
-    names.append(KEYS["questions"][wildcards.questions])
-    return find_batch(CONFIG, *names).answers(CONFIG)
+    return batch(wildcards).answers(CONFIG)
+
+
+def layer(wildcards):
+    """Name the group of jobs that share an allocation of SLURM, and with it a loaded model."""
+    number = Variant.parse(wildcards.variant).layer
+    group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
+    workflow.parent_groupids[group] = (
+        "layer"  # what the profile's group-components names
+    )
+    return group
+
+
+def gpus(wildcards):
+    return request(CONFIG, batch(wildcards)).gpus
+
+
+def megabytes(wildcards, attempt):
+    return attempt * request(CONFIG, batch(wildcards)).megabytes
+
+
+def minutes(wildcards, attempt):
+    return attempt * request(CONFIG, batch(wildcards)).minutes
 
 
 def compared(wildcards):

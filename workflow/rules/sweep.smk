@@ -9,16 +9,15 @@ rule generate:
         paths.ANSWERS,
     log:
         log_of("generate/{model}/{decoding}/{questions}/{variant}"),
+    group:
+        layer
     resources:
         # How many cores the engine may use that answers for all jobs; a resource, not a param, so
         # that another number of cores reruns nothing.
         engine_cores=CORES or 1,
-        mem_mb=lambda wildcards, attempt: int(
-            attempt * (4000 + 2500 * gigabytes(wildcards))
-        ),
-        runtime=lambda wildcards, attempt: int(
-            attempt * (60 + 15 * gigabytes(wildcards))
-        ),
+        gpu=gpus,
+        mem_mb=megabytes,
+        runtime=minutes,
     shell:
         command("generate", "model", "decoding", "questions", "variant")
         + " --cores {resources.engine_cores}"
@@ -34,7 +33,9 @@ rule activations:
     log:
         log_of("activations/{model}/{decoding}/{questions}"),
     resources:
-        mem_mb=lambda wildcards: int(4000 + 2500 * gigabytes(wildcards)),
+        gpu=gpus,
+        mem_mb=megabytes,
+        runtime=minutes,
     shell:
         command("activations", "model", "decoding", "questions")
 

@@ -47,10 +47,27 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sweep.add_argument("--plot", type=Path, help="draw here how the time grows (takes longer)")
     sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
     sweep.set_defaults(handler=_sweep)
+    about = "Time grading against math-verify on each pair in turn, with the same verdicts."
+    grading = targets.add_parser("grading", help=about, description=about)
+    grading.add_argument("file", type=Path, help="JSON lines with an answer, as MATH's")
+    grading.add_argument("--questions", type=count, default=12_000)
+    grading.add_argument("--variants", type=count, default=33, help="answers to each question")
+    grading.add_argument(
+        "--baseline", type=count, default=5_000, help="pairs that math-verify judges in turn"
+    )
+    grading.add_argument("--workers", type=count, default=2)
+    grading.add_argument("--seed", type=int, default=0)
+    grading.set_defaults(handler=_grading)
 
 
 def _sweep(**options: Any) -> None:
     from headroom.bench.sweep import run
+
+    run(**options)
+
+
+def _grading(**options: Any) -> None:
+    from headroom.bench.grading import run
 
     run(**options)
 

@@ -345,10 +345,9 @@ class Config(Section):
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
-    engine: Literal["auto", "server", "inline"] = "auto"
-    """server: one process loads a model once and answers for all jobs. inline: each job loads the
-    model for itself. auto: inline inside a SLURM job, which is one of many on many machines, else
-    server; give server where one SLURM job holds a whole run or a group of jobs."""
+    engine: Literal["server", "inline"] = "server"
+    """server: one process loads a model once and answers for all jobs, or, inside a SLURM job, for
+    all jobs in that. inline: each job loads the model for itself."""
     models: dict[Name, Model]
     """The models, by name."""
     questions: dict[Name, Questions]

@@ -60,7 +60,8 @@ class Place:
         """Names the engine: different models, settings or folders never share one."""
         model = self.work.config.models[self.work.model]
         told = (self.work.keys["model"], model.device, model.batch_size, self.cores)
-        return f"{_folder_digest()}-{digest(told)}"
+        allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
+        return f"{_folder_digest()}-{digest([*told, allocation])}"
 
     @cached_property
     def socket(self) -> Path:
@@ -235,7 +236,11 @@ def _start(place: Place, lock: int, idle: float) -> None:
             check=True,
             env={
                 **os.environ,
-                "OMP_NUM_THREADS": str(threads),
+                # Snakemake sets all of these to the threads of the job; threads in a process that
+                # forks would hang what it forks.
+                **dict.fromkeys(
+                    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(threads)
+                ),
                 "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # counting GPUs leaves a process fit to fork
                 "TOKENIZERS_PARALLELISM": "false",
             },

@@ -1,7 +1,6 @@
 """The generate job: one variant's answers to one question set, written as one table."""
 
 import logging
-import os
 import time
 from collections.abc import Iterable
 
@@ -40,8 +39,11 @@ def run(
     """
     stopwatch = Stopwatch()
     work = Work(config, model, decoding, questions)
+    if work.restore(variant):
+        _LOG.info("%s: finished before", variant)
+        return
     missing = work.missing(variant)
-    if missing and _is_served(config):
+    if missing and config.engine == "server":
         from headroom.generation.client import ask
 
         ask(work, variant, cores)
@@ -49,12 +51,6 @@ def run(
         _answer(work, variant, missing)
     count = work.write(variant, stopwatch)
     _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
-
-
-def _is_served(config: Config) -> bool:
-    if config.engine == "auto":
-        return "SLURM_JOB_ID" not in os.environ
-    return config.engine == "server"
 
 
 def _answer(work: Work, variant: Variant, missing: Iterable[Key]) -> None:

@@ -24,10 +24,11 @@ class Schedule:
 
     Args:
         work: the batch.
+        variants: what is answered ahead, until more is wanted.
         workers: how many share it.
     """
 
-    def __init__(self, work: Work, workers: int) -> None:
+    def __init__(self, work: Work, variants: list[Variant], workers: int) -> None:
         self.work = work
         self.total = self.done = 0
         self._workers = workers
@@ -35,7 +36,7 @@ class Schedule:
         self._pending: dict[Variant, set[Key]] = {}
         self._queue: deque[Variant] = deque()
         self._group: dict[str, list[tuple[Variant, Key]]] = {}
-        for variant in reversed(work.planned):
+        for variant in reversed(variants):
             self.want(variant)
 
     def want(self, variant: Variant) -> bool:

@@ -29,7 +29,7 @@ from headroom.errors import EngineError, HeadroomError
 from headroom.generation import journal
 from headroom.generation.client import LINE_LIMIT, check_peer
 from headroom.generation.schedule import Schedule
-from headroom.generation.work import Work
+from headroom.generation.work import Work, part
 from headroom.identity import key
 from headroom.plan import batches
 from headroom.variants import Variant
@@ -187,9 +187,10 @@ class Server:
         if work.keys["model"] != self._model:
             raise EngineError(f"this engine serves {self._model}, not {work.keys['model']}")
         variant = Variant.parse(message["variant"])
-        batch = tuple(work.keys.values())
+        batch = (*work.keys.values(), part(variant))
         if batch not in self._schedules:
-            self._schedules[batch] = Schedule(work, len(self._workers))
+            ahead = work.planned(variant)
+            self._schedules[batch] = Schedule(work, ahead, len(self._workers))
             self._planned |= self._plan(config)
         schedule = self._schedules[batch]
         if not schedule.want(variant):
@@ -204,13 +205,13 @@ class Server:
         return {
             tuple(work.keys.values())
             for work in works
-            if work.keys["model"] == self._model and work.planned
+            if work.keys["model"] == self._model and work.lacking
         }
 
     def _is_done(self) -> bool:
         return (
             bool(self._schedules)
-            and self._planned <= self._schedules.keys()
+            and self._planned <= {batch[:-1] for batch in self._schedules}  # of any part
             and all(schedule.done == schedule.total for schedule in self._schedules.values())
         )
 

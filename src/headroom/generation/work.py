@@ -3,9 +3,11 @@
 Light enough for a job that only waits for an engine: no torch, no pandas.
 """
 
+import contextlib
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -80,12 +82,16 @@ class Work:
         return dict(zip(ids, texts, strict=True))
 
     @property
-    def planned(self) -> list[Variant]:
+    def lacking(self) -> list[Variant]:
         """The variants that the config has answer these questions and whose table is missing."""
         names = (self.model, self.decoding, self.questions)
         found = [b for b in batches(self.config) if (b.model, b.decoding, b.questions) == names]
         variants = found[0].variants if found else ()
         return [variant for variant in variants if not self.output(variant).exists()]
+
+    def planned(self, beside: Variant) -> list[Variant]:
+        """Return the variants to answer ahead with one that is asked for: those of its part."""
+        return [variant for variant in self.lacking if part(variant) == part(beside)]
 
     def output(self, variant: Variant) -> Path:
         """Return where a variant's table belongs."""
@@ -94,6 +100,10 @@ class Work:
     def journal(self, variant: Variant) -> Path:
         """Return where a variant's answers are kept until they are complete."""
         return Path(paths.JOURNAL.format(variant=variant, **self.keys))
+
+    def finished(self, variant: Variant) -> Path:
+        """Return the second name of a variant's table, for the time of a run."""
+        return Path(paths.FINISHED.format(variant=variant, **self.keys))
 
     def missing(self, variant: Variant) -> list[Key]:
         """Return what a variant has not answered, in order.
@@ -143,7 +153,12 @@ class Work:
         """
         kept, engine = self._kept(variant)
         samples = range(self.config.decodings[self.decoding].samples)
-        rows = [kept[question, sample] for question in self.texts for sample in samples]
+        keys = [(question, sample) for question in self.texts for sample in samples]
+        if not kept.keys() >= set(keys) and self.restore(variant):
+            # The job was started twice, and the other has finished while this one answered.
+            self.journal(variant).unlink(missing_ok=True)
+            return len(keys)
+        rows = [kept[key] for key in keys]
         output = self.output(variant)
         facts = {**self.keys, "variant": str(variant), "split": self.split}
         write_table(output, _table(rows), ANSWERS, facts)
@@ -160,8 +175,22 @@ class Work:
             "truncated": sum(row["stop_reason"] == "length" for row in rows),
         }
         write_record(output, stopwatch, facts)
+        _link(output, self.finished(variant))
         self.journal(variant).unlink(missing_ok=True)
         return len(rows)
+
+    def restore(self, variant: Variant) -> bool:
+        """Put a finished table back that Snakemake has removed; tell whether there was one.
+
+        It removes the output of a job that it did not see end, and of all jobs of a group of which
+        one fails.
+        """
+        try:
+            read_arrow(self.finished(variant), ANSWERS)
+        except TableError:
+            return False
+        _link(self.finished(variant), self.output(variant))
+        return self.output(variant).exists()
 
     def _kept(self, variant: Variant) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
         """Return the answers in the journal, and what their engine said of itself."""
@@ -185,6 +214,33 @@ class Work:
                         yield (row["question_id"], row["sample"]), {**row, "reused": True}
             except TableError as error:
                 _LOG.warning("not reused: %s", error)
+
+
+def part(variant: Variant) -> str:
+    """Name the part of a batch that one engine answers: all, but one layer inside a SLURM job."""
+    return f"layer {variant.layer}" if "SLURM_JOB_ID" in os.environ else "all"
+
+
+def forget_finished(config: Config) -> None:
+    """Drop the second names of a run's tables: the run is complete."""
+    for batch in batches(config):
+        work = Work(config, batch.model, batch.decoding, batch.questions)
+        folder = work.finished(BASE).parent
+        for file in folder.glob("*.parquet"):
+            if (work.output(BASE).parent / file.name).exists():
+                file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
+            folder.rmdir()
+
+
+def _link(file: Path, name: Path) -> None:
+    """Give a file a second name; where the disk knows no hard links, it has just the first."""
+    name.parent.mkdir(parents=True, exist_ok=True)
+    temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
+    with contextlib.suppress(OSError):
+        os.link(file, temporary)
+        temporary.replace(name)
+    temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
 
 
 def progress(done: int, total: int, seconds: float) -> str:

@@ -64,7 +64,7 @@ def grade_answers(
     judgements = (
         {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
         if grader.equal
-        else _judge_distinct(distinct, preset, workers)
+        else judge_distinct(distinct, preset, workers)
     )
     outcomes = [judgements[pair] if pair else _NO_ANSWER for pair in pairs]
     table = table.assign(
@@ -136,7 +136,8 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     return answers.iloc[rows]
 
 
-def _judge_distinct(pairs: set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
+def judge_distinct(pairs: set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
+    """Judge pairs in canonical form, those in processes that need it."""
     known = {pair: verdict for pair in pairs if (verdict := shortcut(*pair)) is not None}
     # By gold answer, so that a worker reads each gold answer once.
     hard = sorted(pairs - known.keys(), key=lambda pair: (pair[1], pair[0]))

@@ -1,0 +1,136 @@
+"""Grading against calling math-verify on each pair in turn, with the same verdicts.
+
+The work is that of a sweep: for each gold answer of MATH, what 33 variants of a model might have
+answered: the gold answer, the same written otherwise, or something wrong.
+"""
+
+import gzip
+import json
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from math_verify import LatexExtractionConfig, parse, verify
+
+from headroom.errors import BenchmarkError
+from headroom.grading.judge import canonical
+from headroom.grading.matrix import judge_distinct
+from headroom.grading.pool import Pair, judge_pairs
+
+_SAME, _REWRITTEN = 0.25, 0.35
+"""Shares of all answers: the gold answer as it is, and written otherwise; the rest is wrong."""
+_NUMBER = re.compile(r"\d+")
+
+
+def run(
+    *, file: Path, questions: int, variants: int, baseline: int, workers: int, seed: int
+) -> None:
+    """Print how long grading takes, with and without judging equal pairs once, and math-verify.
+
+    Args:
+        file: rows of JSON with an `answer`, such as MATH's training part.
+        questions: how many of its gold answers are used.
+        variants: how many answers each gets.
+        baseline: how many pairs math-verify judges in turn, drawn evenly.
+        workers: processes that grade.
+        seed: of answers and draw.
+
+    Raises:
+        BenchmarkError: the file lacks answers.
+    """
+    golds = _golds(file)[:questions]
+    pairs = answers(golds, variants, seed)
+    distinct = {(canonical(answer), canonical(gold)) for answer, gold in pairs}
+    print(
+        f"{len(pairs):,} pairs, {len(set(pairs)):,} distinct, {len(distinct):,} in canonical form"
+    )
+    sample = random.Random(seed).sample(range(len(pairs)), min(baseline, len(pairs)))
+    begin = time.perf_counter()
+    verdicts = [_by_math_verify(*pairs[index]) for index in sample]
+    each = (time.perf_counter() - begin) / len(sample)
+    print(f"math-verify, pair after pair: {1e3 * each:.2f} ms a pair, of {len(sample):,} pairs")
+    for name, chosen in (("grading", distinct), ("grading, no pair left out", pairs)):
+        begin = time.perf_counter()
+        forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
+        if chosen is pairs:
+            judged = judge_pairs(forms, "default", workers=workers)
+        else:
+            known = judge_distinct(set(forms), "default", workers)
+            judged = [known[form] for form in forms]
+        seconds = time.perf_counter() - begin
+        differing = sum(
+            judged[index].correct != verdict
+            for index, verdict in zip(sample, verdicts, strict=True)
+        )
+        print(
+            f"{name}: {seconds:.1f} s on {workers} cores, {1e3 * seconds / len(pairs):.3f} ms a "
+            f"pair, {each * len(pairs) / seconds:.1f} times faster; "
+            f"{differing} of {len(sample):,} verdicts differ"
+        )
+
+
+def answers(golds: Sequence[str], variants: int, seed: int) -> list[Pair]:
+    """Return pairs of answer and gold answer: `variants` answers to each question."""
+    draw = random.Random(seed)
+    return [(_answer(gold, draw, golds), gold) for _ in range(variants) for gold in golds]
+
+
+def _answer(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
+    share = draw.random()
+    if share < _SAME:
+        return gold
+    if share < _SAME + _REWRITTEN:
+        return _rewritten(gold, draw)
+    return _wrong(gold, draw, golds)
+
+
+def _rewritten(gold: str, draw: random.Random) -> str:
+    """Write an answer otherwise, as models do."""
+    ways: list[Callable[[str], str]] = [
+        lambda text: text.replace(r"\frac", r"\dfrac"),
+        lambda text: f"{draw.choice('xyabn')} = {text}",
+        lambda text: rf"\left({text}\right)",
+        lambda text: rf"{text}\,",
+        lambda text: text.replace("+", " + ").replace("-", " - "),
+        lambda text: rf"\displaystyle {text}",
+        lambda text: f"{text}.0" if text.isdecimal() else f"{{{text}}}",
+        lambda text: rf"{text} \text{{ {draw.choice(('units', 'cm', 'dollars'))}}}",
+    ]
+    text = gold
+    for way in draw.sample(ways, draw.choice((1, 1, 2))):
+        text = way(text)
+    return text
+
+
+def _wrong(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
+    """Return a wrong answer: one of its numbers changed, a term added, or another question's."""
+    numbers = list(_NUMBER.finditer(gold))
+    way = draw.random()
+    if numbers and way < 0.7:
+        number = draw.choice(numbers)
+        changed = int(number[0]) + draw.randint(1, 60)
+        return f"{gold[: number.start()]}{changed}{gold[number.end() :]}"
+    if way < 0.85:
+        return f"{gold} + {draw.randint(1, 60)}"
+    return draw.choice(golds)
+
+
+def _by_math_verify(answer: str, gold: str) -> bool:
+    """Judge one pair as math-verify's users do, but with our reader: LaTeX, no expressions."""
+    reader = [LatexExtractionConfig(boxed_match_priority=0)]
+    return bool(
+        verify(*(parse(rf"\boxed{{{canonical(text)}}}", reader) for text in (gold, answer)))
+    )
+
+
+def _golds(file: Path) -> list[str]:
+    try:
+        with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as lines:
+            return [json.loads(line)["answer"] for line in lines]
+    except (OSError, ValueError, KeyError) as error:
+        raise BenchmarkError(
+            f"{file} cannot be read ({error}); name a file of JSON lines with an `answer`, such as "
+            f"math_train.jsonl.gz"
+        ) from None

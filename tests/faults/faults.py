@@ -1,0 +1,226 @@
+"""Faults that befall a run: each takes a running workflow and leaves it broken, to be run again."""
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+from mini import Snakemake
+
+OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
+LONGEST = 240.0
+"""Seconds after which a run counts as hung."""
+
+
+class HungError(Exception):
+    """A run that does not end."""
+
+
+class Run:
+    """A run of the workflow in a folder, towards one file.
+
+    Args:
+        folder: where it runs.
+        values: its config.
+        target: the file that it makes.
+        draw: chooses the moment of the fault, and what it befalls.
+        seconds: how long an undisturbed run takes.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        values: dict[str, Any],
+        target: str,
+        draw: random.Random,
+        seconds: float,
+    ) -> None:
+        self.folder, self.draw = folder, draw
+        self._values, self._target, self._seconds = values, target, seconds
+        self._snakemake = Snakemake(folder)
+
+    def start(self, *before: str) -> subprocess.Popen[bytes]:
+        """Start it, under a command that changes what it sees."""
+        log = self.folder / "snakemake.log"
+        return self._snakemake.start(self._values, *OPTIONS, self._target, log=log, before=before)
+
+    def wait_for_the_moment(self, process: subprocess.Popen[bytes]) -> None:
+        """Sleep until some moment of the run."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(self.draw.uniform(0.1, self._seconds))
+
+    def finish(self) -> list[str]:
+        """Run to the end as a user does; return what had to be removed because a message said so.
+
+        Raises:
+            HungError: it does not end.
+            AssertionError: it fails, and does not say what to do.
+        """
+        removed: list[str] = []
+        for _ in range(4):
+            try:
+                self._snakemake(self._values, "--unlock")
+                done = self._snakemake(self._values, *OPTIONS, self._target, check=False)
+            except subprocess.TimeoutExpired:
+                raise HungError("the run after the fault does not end") from None
+            if done.returncode == 0:
+                return removed
+            named = [
+                word
+                for word in set((done.stdout + done.stderr).split())
+                if word.startswith("results/") and f"{word} cannot be read" in done.stderr
+            ]
+            assert named, f"the run after the fault fails:\n{done.stdout}\n{done.stderr}"
+            for file in named:
+                (self.folder / file).unlink()
+            removed += named
+        raise AssertionError(f"after removing {removed} the run still fails")
+
+    def processes(self, *words: str) -> list[psutil.Process]:
+        """Return the processes in the folder whose command line has some words."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                line = " ".join(process.cmdline())
+                if all(word in line for word in words) and (
+                    process.cwd() == str(self.folder) or str(self.folder) in line
+                ):
+                    found.append(process)
+        return found
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a run.
+
+    Raises:
+        HungError: there is none.
+    """
+    try:
+        process.wait(LONGEST)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise HungError("the run with the fault does not end") from None
+
+
+def kill(run: Run, *words: str, everything: bool = False) -> None:
+    """Kill a process of the run, or all, at some moment."""
+    process = run.start()
+    run.wait_for_the_moment(process)
+    victims = run.processes(*words)
+    if everything:
+        for victim in victims:
+            with contextlib.suppress(psutil.Error):
+                victim.kill()
+    elif victims:
+        with contextlib.suppress(psutil.Error):
+            run.draw.choice(victims).kill()
+    ended(process)
+
+
+def fill_the_disk(run: Run) -> None:
+    """Run on a disk that is too small; it is full before the end."""
+    results = run.folder / "results"
+    results.mkdir()
+    size = run.draw.randint(40, 400)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(results)]
+    subprocess.run(mount, check=True)
+    try:
+        ended(run.start())
+        kept = run.folder / "kept"
+        shutil.copytree(results, kept, symlinks=True)
+    finally:
+        for process in run.processes("headroom.generation.server"):
+            process.kill()
+            process.wait()
+        subprocess.run(["umount", "--lazy", str(results)], check=True)
+    results.rmdir()
+    kept.rename(results)
+
+
+def make_immutable(run: Run) -> None:
+    """Make a file of the run unchangeable at some moment, until the run is over."""
+    process = run.start()
+    run.wait_for_the_moment(process)
+    file = choose(run, "*")
+    try:
+        if file:
+            subprocess.run(["chattr", "+i", str(file)], check=False, capture_output=True)
+        ended(process)
+    finally:
+        if file:
+            subprocess.run(["chattr", "-i", str(file)], check=False, capture_output=True)
+
+
+def damage(run: Run) -> None:
+    """Cut a table short, or flip a bit of it, and kill everything."""
+    process = run.start()
+    run.wait_for_the_moment(process)
+    for victim in run.processes():
+        with contextlib.suppress(psutil.Error):
+            victim.kill()
+    ended(process)
+    file = choose(run, "*.parquet")
+    if file:
+        content = bytearray(file.read_bytes())
+        place = run.draw.randrange(len(content))
+        if run.draw.random() < 0.5:
+            del content[place:]
+        else:
+            content[place] ^= 1 << run.draw.randrange(8)
+        file.write_bytes(content)
+
+
+def move_the_clock(run: Run) -> None:
+    """Run part of the way in another time."""
+    days = run.draw.choice(("-2d", "-30m", "+30m", "+2d"))
+    process = run.start("faketime", "-f", days)
+    run.wait_for_the_moment(process)
+    for victim in run.processes():
+        with contextlib.suppress(psutil.Error):
+            victim.kill()
+    ended(process)
+
+
+def start_two(run: Run) -> None:
+    """Start the workflow twice in one folder."""
+    first = run.start()
+    time.sleep(run.draw.uniform(0, 3))
+    second = run.start()
+    ended(first)
+    ended(second)
+
+
+def choose(run: Run, pattern: str) -> Path | None:
+    """Choose a file of the results."""
+    files = sorted(file for file in (run.folder / "results").rglob(pattern) if file.is_file())
+    return run.draw.choice(files) if files else None
+
+
+FAULTS: dict[str, Callable[[Run], None]] = {
+    "kill Snakemake": lambda run: kill(run, "-m snakemake"),
+    "kill a job": lambda run: kill(run, "headroom", "--log"),
+    "kill the engine": lambda run: kill(run, "headroom.generation.server"),
+    "kill everything": lambda run: kill(run, everything=True),
+    "fill the disk": fill_the_disk,
+    "make a file immutable": make_immutable,
+    "damage a table": damage,
+    "move the clock": move_the_clock,
+    "start two workflows": start_two,
+}
+
+
+def rounds(count: int, seed: int) -> Iterator[tuple[int, str]]:
+    """Yield a number and a fault for each round: all faults in turn, in a seeded order."""
+    draw = random.Random(seed)
+    names: list[str] = []
+    for number in range(count):
+        if not names:
+            names = draw.sample(sorted(FAULTS), len(FAULTS))
+        yield number, names.pop()

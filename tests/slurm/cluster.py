@@ -1,0 +1,205 @@
+"""A real SLURM of three nodes on this host: installed, started, broken, stopped.
+
+    python tests/slurm/cluster.py    # starts it and waits; Ctrl-C stops it
+
+It needs root on Debian or Ubuntu: SLURM's job steps read `/etc/slurm` and nothing else. A host that
+has a SLURM of its own is left alone.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
+NODES = ("n1", "n2", "n3")
+PARTITION = "debug"
+SETTINGS = Path("/etc/slurm")
+
+_CONFIG = """\
+ClusterName=headroom
+SlurmctldHost={host}
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation={folder}/state
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdSpoolDir={folder}/%n
+SlurmdPidFile={folder}/%n.pid
+SlurmdLogFile={folder}/%n.log
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+GresTypes=gpu
+ReturnToService=2
+MinJobAge=3600
+DefMemPerCPU=500
+KillWait=5
+SlurmdTimeout=15
+{nodes}
+PartitionName={partition} Nodes=ALL Default=YES State=UP
+"""
+_NODE = (
+    "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+    "CPUs=16 RealMemory=64000 Gres=gpu:h200:1"
+)
+
+
+class MissingError(Exception):
+    """SLURM cannot be installed or started here; the message says why."""
+
+
+class Cluster:
+    """A controller and three nodes with a GPU each, as far as SLURM knows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Write the configuration, start all daemons, wait until all nodes are idle."""
+        host = socket.gethostname().partition(".")[0]
+        (self._folder / "state").mkdir(parents=True)
+        nodes = [
+            _NODE.format(name=name, host=host, port=17001 + number)
+            for number, name in enumerate(NODES)
+        ]
+        (SETTINGS / "slurm.conf").write_text(
+            _CONFIG.format(
+                host=host, folder=self._folder, nodes="\n".join(nodes), partition=PARTITION
+            )
+        )
+        (SETTINGS / "gres.conf").write_text(
+            "AutoDetect=off\nNodeName=n[1-3] Name=gpu Type=h200 File=/dev/null\n"
+        )
+        if not Path("/run/munge/munge.socket.2").exists():
+            Path("/run/munge").mkdir(mode=0o755, exist_ok=True)
+            shutil.chown("/run/munge", "munge", "munge")
+            self._run("munged", "runuser", "-u", "munge", "--", "munged", "--foreground")
+            wait_until(Path("/run/munge/munge.socket.2").exists, 20)
+        self._run("slurmctld", "slurmctld", "-D")
+        for name in NODES:
+            self.start_node(name)
+        wait_until(lambda: self.states().count("idle") == len(NODES), 60)
+
+    def start_node(self, name: str) -> None:
+        """Start a node's daemon."""
+        self._run(name, "slurmd", "-D", "-N", name)
+
+    def crash_node(self, name: str) -> None:
+        """Kill a node's daemon and all that runs on the node, as a power cut does."""
+        daemon = self._started.pop(name)
+        daemon.kill()
+        daemon.wait()
+        for process in processes_of(SLURMD_NODENAME=name):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def states(self) -> list[str]:
+        """Return the state of each node, without what SLURM adds to it."""
+        listed = output("sinfo", "--Node", "--noheader", "--format=%t").split()
+        return [state.rstrip("*~#$@+") for state in listed]
+
+    def stop(self) -> None:
+        """Cancel all jobs, stop all daemons, remove the configuration."""
+        subprocess.run(["scancel", "--user=root", "--full"], check=False)
+        deadline = time.monotonic() + 20
+        while output("squeue", "--noheader", check=False).strip() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        for process in reversed(self._started.values()):
+            process.send_signal(signal.SIGTERM)
+        for process in self._started.values():
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        for name in ("slurm.conf", "gres.conf"):
+            (SETTINGS / name).unlink(missing_ok=True)
+
+    def _run(self, name: str, *command: str) -> None:
+        with (self._folder / f"{name}.out").open("ab") as log:
+            self._started[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
+
+
+def install() -> None:
+    """Install SLURM from the distribution's packages.
+
+    Raises:
+        MissingError: it cannot be, or there is one that is not ours.
+    """
+    if os.geteuid() != 0:
+        raise MissingError("only root may install and start it")
+    if (SETTINGS / "slurm.conf").exists():
+        raise MissingError(f"{SETTINGS}/slurm.conf is of a SLURM that is in use here")
+    if all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))):
+        return
+    if not shutil.which("apt-get"):
+        raise MissingError("it is installed by apt-get only, which is not here")
+    for arguments in (["update", "-qq"], ["install", "-qq", "--yes", "--no-install-recommends"]):
+        packages = PACKAGES if arguments[0] == "install" else ()
+        done = subprocess.run(
+            ["apt-get", *arguments, *packages],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise MissingError(f"apt-get fails: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def processes_of(**variables: str) -> Iterator[psutil.Process]:
+    """Yield the processes that have some environment variables."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if variables.items() <= process.environ().items():
+                yield process
+
+
+def output(*command: str, check: bool = True) -> str:
+    """Return what a command prints."""
+    return subprocess.run(command, capture_output=True, text=True, check=check).stdout
+
+
+def wait_until(condition: Callable[[], object], seconds: float) -> None:
+    """Wait for a condition, but not for ever."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.1)
+
+
+def main() -> None:
+    """Start a cluster and keep it until Ctrl-C."""
+    install()
+    with tempfile.TemporaryDirectory(prefix="headroom-slurm-") as folder:
+        cluster = Cluster(Path(folder))
+        try:
+            cluster.start()
+            print(output("sinfo"), "Ctrl-C stops it", sep="\n", flush=True)
+            signal.pause()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            cluster.stop()
+
+
+if __name__ == "__main__":
+    main()

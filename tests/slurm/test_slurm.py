@@ -1,0 +1,203 @@
+"""The shipped profile on a real SLURM, while jobs are cancelled, stopped and cut off."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cluster
+import pytest
+import yaml
+from cluster import Cluster, MissingError, output, processes_of, wait_until
+from mini import MINIATURE, ROOT, Snakemake, contents, different
+
+from headroom.config import Reasoner
+
+PROFILE = ROOT / "workflow/profiles/slurm"
+WITHOUT_ACCOUNTING = (
+    *("--slurm-no-account", "--slurm-status-command", "squeue"),
+    *("--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2"),
+)
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Cluster]:
+    """A cluster of three nodes, where it may be installed."""
+    if not os.environ.get("HEADROOM_SLURM"):
+        pytest.skip("SLURM: `make slurm` installs it and runs this")
+    try:
+        cluster.install()
+    except MissingError as missing:
+        pytest.skip(f"SLURM: {missing}")
+    with tempfile.TemporaryDirectory(prefix="headroom-slurm-") as folder:
+        started = Cluster(Path(folder))
+        try:
+            started.start()
+            yield started
+        finally:
+            started.stop()
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A sweep of two layers on a model that is there, so that no step depends on the cores."""
+    from headroom.reasoner.training import train_reasoner
+
+    folder = tmp_path_factory.mktemp("model") / "tiny"
+    trained = MINIATURE["models"]["tiny"]
+    train_reasoner(folder, Reasoner(**trained["train"] | {"steps": 20}), threads=1)
+    model = {key: value for key, value in trained.items() if key != "train"}
+    return {
+        **{key: MINIATURE[key] for key in ("run", "decodings")},
+        "models": {"tiny": {**model, "source": str(folder), "device": "auto"}},
+        "questions": {"test": MINIATURE["questions"]["test"]},
+        "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": "all"}},
+    }
+
+
+def profile(folder: Path) -> Path:
+    """Write the shipped profile with partition and account named, as a user does."""
+    values = yaml.safe_load((PROFILE / "config.yaml").read_text())
+    values["default-resources"] |= {"slurm_partition": cluster.PARTITION, "slurm_account": "none"}
+    folder.mkdir()
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+    return folder
+
+
+def running() -> dict[str, tuple[str, str]]:
+    """Return node and comment of each running SLURM job, by its id."""
+    lines = output("squeue", "--noheader", "--states=R", "--format=%i|%N|%k").splitlines()
+    return {job: (node, comment) for job, node, comment in (line.split("|") for line in lines)}
+
+
+def job_of(layer: str) -> str:
+    """Return the running job that answers for a layer; nothing if there is none."""
+    return next((job for job, (_, said) in running().items() if f"/{layer}_" in said), "")
+
+
+def tables(folder: Path, layer: int) -> dict[Path, int]:
+    """Return the finished tables of a layer, with what tells a file from one made again."""
+    found = folder.glob(f"results/store/tiny-*/greedy-*/test-*/L{layer:02d}*.parquet")
+    return {file: file.stat().st_mtime_ns for file in found}
+
+
+def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(
+    slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
+) -> None:
+    local, far = tmp_path / "local", tmp_path / "far"
+    local.mkdir()
+    far.mkdir()
+    Snakemake(local)(sweep)
+    run = Snakemake(far)
+    run(sweep, "--cores", "1", "fetch")
+    log = tmp_path / "snakemake.log"
+    process = run.start(
+        sweep, "--workflow-profile", str(profile(tmp_path / "slurm")), *WITHOUT_ACCOUNTING, log=log
+    )
+    try:
+        breakages = Breakages(slurm, far)
+        wait_until(lambda: breakages.over, 400)
+        assert process.wait(400) == 0
+    except BaseException:
+        print(log.read_text(), output("squeue", "--long", "--states=all", check=False), sep="\n")
+        raise
+    finally:
+        process.kill()
+        process.wait()
+    for file, made in breakages.kept.items():
+        assert file.stat().st_mtime_ns == made, f"{file} was answered again"
+    assert contents(local / "results").keys() == contents(far / "results").keys()
+    assert different(local / "results", far / "results") <= {"mini/report.html"}  # states times
+    wait_until(lambda: not list(processes_of(PWD=str(far))), 90)  # engines leave when idle
+
+
+class Breakages:
+    """Whatever breaks a run: each once, as soon as there is something to break.
+
+    A node is drained from the start. The base model's job runs out of time, layer 0's is cancelled
+    and layer 1's node cut off, both when they have finished a table.
+    """
+
+    def __init__(self, slurm: Cluster, folder: Path) -> None:
+        self._slurm, self._folder = slurm, folder
+        self._waiting = [self._late, self._cancelled, self._cut_off]
+        self._late_job = ""
+        self.kept: dict[Path, int] = {}
+        scontrol("NodeName=n1", "State=drain", "Reason=test")
+
+    @property
+    def over(self) -> bool:
+        """Whether all have happened; looks for occasions."""
+        self._waiting = [breakage for breakage in self._waiting if not breakage()]
+        return not self._waiting
+
+    def _late(self) -> bool:
+        if not self._late_job and job_of("None"):
+            self._late_job = job_of("None")
+            for process in processes_of(SLURM_JOB_ID=self._late_job):
+                process.send_signal(signal.SIGSTOP)
+            scontrol(f"JobId={self._late_job}", "TimeLimit=1")
+        if not self._late_job or state(self._late_job) != "TIMEOUT":
+            return False
+        for process in processes_of(SLURM_JOB_ID=self._late_job):
+            process.kill()  # on a cluster with cgroups none is left
+        return True
+
+    def _cancelled(self) -> bool:
+        job = job_of("0")
+        if not job or not self._has_table(0):
+            return False
+        subprocess.run(["scancel", job], check=True)
+        return True
+
+    def _cut_off(self) -> bool:
+        job = job_of("1")
+        if not job or not self._has_table(1):
+            return False
+        node, _ = running()[job]
+        self._slurm.crash_node(node)
+        self._slurm.start_node(node)
+        scontrol("NodeName=n1", "State=resume")
+        return True
+
+    def _has_table(self, layer: int) -> bool:
+        found = tables(self._folder, layer)
+        self.kept |= found
+        return bool(found)
+
+
+def scontrol(*update: str) -> None:
+    """Change a node or job."""
+    subprocess.run(["scontrol", "update", *update], check=True)
+
+
+def state(job: str) -> str:
+    """Return the state of a job, past ones too."""
+    found = re.search(r"JobState=(\w+)", output("scontrol", "show", "job", job))
+    return found[1] if found else ""
+
+
+def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
+    slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
+) -> None:
+    asked = {}
+    for device in ("auto", "cpu"):
+        folder = tmp_path / device
+        folder.mkdir()
+        sweep["models"]["tiny"]["device"] = device
+        Snakemake(folder)(
+            {**sweep, "sweeps": {"math": {**sweep["sweeps"]["math"], "layers": [1], "heads": [2]}}},
+            *("--workflow-profile", str(profile(tmp_path / f"{device}-profile"))),
+            *(*WITHOUT_ACCOUNTING, "answers"),
+        )
+        jobs = output("scontrol", "--oneliner", "show", "job").splitlines()
+        asked[device] = {
+            "gpu" in re.sub(r"Comment=\S+", "", job) for job in jobs if f"WorkDir={folder}" in job
+        }
+    shutil.rmtree(tmp_path / "auto")
+    assert asked == {"auto": {True, False}, "cpu": {False}}  # drawing the questions needs none
