@@ -25,7 +25,7 @@ def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name: str) -> Non
             assert_exact(loaded, own, NEW_TOKENS)
         base = [answers[request].token_ids for request in plan(prompts, [BASE])]
         changed += sum(a.token_ids != b for a, b in zip(own.values(), base, strict=True))
-    assert 0 < changed < len(NOISE) * len(prompts)
+    assert changed
     assert statistics.accepted > 0
 
 

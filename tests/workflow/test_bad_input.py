@@ -144,9 +144,12 @@ def test_a_model_of_another_geometry(
     assert "says 2" in line
 
 
-def test_a_device_that_is_not_there(refused: Check, miniature: dict[str, Any]) -> None:
+def test_a_device_that_is_not_there(
+    refused: Check, miniature: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if any(Path("/dev").glob("nvidia[0-9]")):
         pytest.skip("this machine has a GPU; the refusal is for machines without")
+    monkeypatch.setattr(shutil, "which", lambda _: None)  # where SLURM is, jobs may have one
     miniature["models"]["tiny"]["device"] = "cuda"
     assert "cuda" in refused(miniature)
 
