@@ -15,6 +15,7 @@ from headroom.config import Config, Sweep
 from headroom.generation import job
 from headroom.generation.work import Work, forget_finished
 from headroom.identity import key, split_key
+from headroom.plan import batches
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_metadata, read_table
 from headroom.variants import BASE, Variant
@@ -150,17 +151,28 @@ def test_a_finished_table_that_snakemake_removes_is_put_back(
         job.run(run_config, **arguments)
 
 
-def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config: Config) -> None:
+def test_the_second_names_of_tables_go_when_the_run_is_complete(
+    run_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names = ("tiny", "greedy", "small", PRUNED)
     config = run_config.model_copy(update={"sweeps": {"one": SWEEP}})
     job.run(config, *names)
     second = Work(config, *names[:3]).finished(PRUNED)
     answers_file(config, "small", "greedy", PRUNED).unlink()
-    forget_finished(config)
+    forget_finished(config, [])
+    forget_finished(config, batches(config))
     assert second.exists()  # the only one left
     job.run(config, *names)
-    forget_finished(config)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        forget_finished(config, batches(config))  # does not fail the run
+    assert second.exists()
+    forget_finished(config, batches(config))
     assert not second.parent.exists()
+
+
+def refuse(path: Path) -> None:
+    raise PermissionError(path)
 
 
 def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:

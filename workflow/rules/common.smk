@@ -49,6 +49,15 @@ shell.prefix(
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
 BATCHES = batches(CONFIG)
 BATCH_OF = {tuple(batch.wildcards(CONFIG).values()): batch for batch in BATCHES}
+if workflow.is_main_process:  # left by a run that was cut off in its last moment
+    forget_finished(
+        CONFIG,
+        [
+            batch
+            for batch in BATCHES
+            if Path(paths.ACCURACY.format(run=RUN, **batch.wildcards(CONFIG))).exists()
+        ],
+    )
 KEYS = {
     kind: {key(CONFIG, kind, name): name for name in getattr(CONFIG, kind)}
     for kind in ("models", "questions", "decodings", "embedders")
@@ -84,7 +93,7 @@ onstart:
 
 onsuccess:
     stop_engines()
-    forget_finished(CONFIG)
+    forget_finished(CONFIG, BATCHES)
     print(f"Done. Open {of_run(paths.REPORT)}", file=sys.stderr)
 
 

@@ -8,7 +8,7 @@ import io
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ from headroom.config import Config, Decoding, Family
 from headroom.errors import TableError
 from headroom.generation import journal
 from headroom.identity import key, settings, split_key
-from headroom.plan import batches
+from headroom.plan import Batch, batches
 from headroom.record import Stopwatch, write_record
 from headroom.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
 from headroom.variants import BASE, Variant
@@ -221,14 +221,15 @@ def part(variant: Variant) -> str:
     return f"layer {variant.layer}" if "SLURM_JOB_ID" in os.environ else "all"
 
 
-def forget_finished(config: Config) -> None:
-    """Drop the second names of a run's tables: the run is complete."""
-    for batch in batches(config):
+def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
+    """Drop the second names of the tables of batches whose jobs have all ended."""
+    for batch in complete:
         work = Work(config, batch.model, batch.decoding, batch.questions)
         folder = work.finished(BASE).parent
         for file in folder.glob("*.parquet"):
             if (work.output(BASE).parent / file.name).exists():
-                file.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # the next run tries again
+                    file.unlink()
         with contextlib.suppress(OSError):  # not there, or not empty: another run is under way
             folder.rmdir()
 
