@@ -1,5 +1,6 @@
 """The shipped profile on a real SLURM, while jobs are cancelled, stopped and cut off."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cluster
+import psutil
 import pytest
 import yaml
 from cluster import Cluster, MissingError, output, processes_of, wait_until
@@ -137,15 +139,19 @@ class Breakages:
         return not self._waiting
 
     def _late(self) -> bool:
-        if not self._late_job and job_of("None"):
+        if not self._late_job:
             self._late_job = job_of("None")
-            for process in processes_of(SLURM_JOB_ID=self._late_job):
-                process.send_signal(signal.SIGSTOP)
+            if not self._late_job:
+                return False
             scontrol(f"JobId={self._late_job}", "TimeLimit=1")
-        if not self._late_job or state(self._late_job) != "TIMEOUT":
+        if state(self._late_job) != "TIMEOUT":
+            for process in processes_of(SLURM_JOB_ID=self._late_job):  # it may have started more
+                with contextlib.suppress(psutil.Error):
+                    process.send_signal(signal.SIGSTOP)
             return False
         for process in processes_of(SLURM_JOB_ID=self._late_job):
-            process.kill()  # on a cluster with cgroups none is left
+            with contextlib.suppress(psutil.Error):
+                process.kill()  # on a cluster with cgroups none is left
         return True
 
     def _cancelled(self) -> bool:
