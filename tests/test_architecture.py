@@ -22,7 +22,7 @@ LEVELS = [
     {"estimate"},
     {"plan"},
     {"identity"},
-    {"config", "paths", "variants", "tables", "record", "errors", "arguments"},
+    {"config", "paths", "variants", "tables", "record", "errors", "arguments", "clock"},
 ]
 """From the top down: a room may import from lower levels only, and from itself."""
 

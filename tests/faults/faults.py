@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pyarrow as pa
 from mini import Snakemake
+
+from headroom.errors import TableError
+from headroom.tables import read_arrow
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
 LONGEST = 240.0
@@ -67,21 +71,30 @@ class Run:
         for _ in range(4):
             try:
                 self._snakemake(self._values, "--unlock")
-                done = self._snakemake(self._values, *OPTIONS, self._target, check=False)
+                done = self._snakemake(self._values, *OPTIONS, self._target, *removed, check=False)
             except subprocess.TimeoutExpired:
                 raise HungError("the run after the fault does not end") from None
-            if done.returncode == 0:
+            said = done.stderr if done.returncode else "\n".join(self._unreadable())
+            if not (done.returncode or said):
                 return removed
-            named = [
+            named = {
                 word
-                for word in set((done.stdout + done.stderr).split())
-                if word.startswith("results/") and f"{word} cannot be read" in done.stderr
-            ]
+                for word in said.split()
+                if word.startswith("results/") and f"{word} cannot be read" in said
+            }
             assert named, f"the run after the fault fails:\n{done.stdout}\n{done.stderr}"
             for file in named:
                 (self.folder / file).unlink()
-            removed += named
+            removed += sorted(named)
         raise AssertionError(f"after removing {removed} the run still fails")
+
+    def _unreadable(self) -> Iterator[str]:
+        """Yield what is said to whoever reads the tables that no step of the run has read."""
+        for file in sorted((self.folder / "results").rglob("*.parquet")):
+            try:
+                read_arrow(file, pa.schema([]), exact=False)
+            except TableError as error:
+                yield str(error).removeprefix(f"{self.folder}/")
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Return the processes in the folder whose command line has some words."""
@@ -94,6 +107,14 @@ class Run:
                 ):
                     found.append(process)
         return found
+
+    def kill(self, *words: str) -> None:
+        """Kill all these processes."""
+        found = self.processes(*words)
+        for process in found:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(found, 20)
 
 
 def ended(process: subprocess.Popen[bytes]) -> None:
@@ -109,18 +130,22 @@ def ended(process: subprocess.Popen[bytes]) -> None:
         raise HungError("the run with the fault does not end") from None
 
 
-def kill(run: Run, *words: str, everything: bool = False) -> None:
-    """Kill a process of the run, or all, at some moment."""
+def kill(run: Run, *words: str) -> None:
+    """Kill a process of the run at some moment."""
     process = run.start()
     run.wait_for_the_moment(process)
     victims = run.processes(*words)
-    if everything:
-        for victim in victims:
-            with contextlib.suppress(psutil.Error):
-                victim.kill()
-    elif victims:
+    if victims:
         with contextlib.suppress(psutil.Error):
             run.draw.choice(victims).kill()
+    ended(process)
+
+
+def kill_everything(run: Run) -> None:
+    """Kill all processes of the run at some moment."""
+    process = run.start()
+    run.wait_for_the_moment(process)
+    run.kill()
     ended(process)
 
 
@@ -136,9 +161,7 @@ def fill_the_disk(run: Run) -> None:
         kept = run.folder / "kept"
         shutil.copytree(results, kept, symlinks=True)
     finally:
-        for process in run.processes("headroom.generation.server"):
-            process.kill()
-            process.wait()
+        run.kill("headroom.generation.server")
         subprocess.run(["umount", "--lazy", str(results)], check=True)
     results.rmdir()
     kept.rename(results)
@@ -160,12 +183,7 @@ def make_immutable(run: Run) -> None:
 
 def damage(run: Run) -> None:
     """Cut a table short, or flip a bit of it, and kill everything."""
-    process = run.start()
-    run.wait_for_the_moment(process)
-    for victim in run.processes():
-        with contextlib.suppress(psutil.Error):
-            victim.kill()
-    ended(process)
+    kill_everything(run)
     file = choose(run, "*.parquet")
     if file:
         content = bytearray(file.read_bytes())
@@ -182,9 +200,7 @@ def move_the_clock(run: Run) -> None:
     days = run.draw.choice(("-2d", "-30m", "+30m", "+2d"))
     process = run.start("faketime", "-f", days)
     run.wait_for_the_moment(process)
-    for victim in run.processes():
-        with contextlib.suppress(psutil.Error):
-            victim.kill()
+    run.kill()
     ended(process)
 
 
@@ -207,7 +223,7 @@ FAULTS: dict[str, Callable[[Run], None]] = {
     "kill Snakemake": lambda run: kill(run, "-m snakemake"),
     "kill a job": lambda run: kill(run, "headroom", "--log"),
     "kill the engine": lambda run: kill(run, "headroom.generation.server"),
-    "kill everything": lambda run: kill(run, everything=True),
+    "kill everything": kill_everything,
     "fill the disk": fill_the_disk,
     "make a file immutable": make_immutable,
     "damage a table": damage,

@@ -86,8 +86,7 @@ def test_no_fault_loses_or_spoils_anything(
         befallen[fault] += 1
         with capsys.disabled():
             print(outcome, flush=True)
-        for process in run.processes():
-            process.kill()
+        run.kill()
         shutil.rmtree(folder)
     with capsys.disabled():
         print(f"\n{befallen.total()} rounds, {len(failed)} failed: {dict(befallen)}")

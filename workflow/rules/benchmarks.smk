@@ -45,5 +45,6 @@ rule embed:
         paths.EMBEDDINGS,
     log:
         log_of("embed/{embedder}/{questions}"),
+    priority: 1  # selectors wait for it, and it for no answers
     shell:
         command("embed", "embedder", "questions")

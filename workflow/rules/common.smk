@@ -6,6 +6,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from headroom import paths
+from headroom.clock import bring_to_present
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
 from headroom.estimate import request
@@ -72,6 +73,12 @@ FETCHED = [
 # content are in the file's path or in its rule's params, so that other edits rerun nothing.
 onstart:
     check_devices(CONFIG)
+    ahead = bring_to_present(Path(paths.RESULTS))
+    if ahead:
+        print(
+            f"{ahead} files in {paths.RESULTS} were dated in the future, now at present",
+            file=sys.stderr,
+        )
     write_json(Path(of_run(paths.CONFIG)), CONFIG.model_dump(mode="json"))
 
 

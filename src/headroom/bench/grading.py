@@ -6,12 +6,14 @@ answered: the gold answer, the same written otherwise, or something wrong.
 
 import gzip
 import json
+import os
 import random
 import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import numpy as np
 from math_verify import LatexExtractionConfig, parse, verify
 
 from headroom.errors import BenchmarkError
@@ -47,28 +49,37 @@ def run(
         f"{len(pairs):,} pairs, {len(set(pairs)):,} distinct, {len(distinct):,} in canonical form"
     )
     sample = random.Random(seed).sample(range(len(pairs)), min(baseline, len(pairs)))
-    begin = time.perf_counter()
+    begin = _clocks()
     verdicts = [_by_math_verify(*pairs[index]) for index in sample]
-    each = (time.perf_counter() - begin) / len(sample)
-    print(f"math-verify, pair after pair: {1e3 * each:.2f} ms a pair, of {len(sample):,} pairs")
+    each = (_clocks() - begin) / len(sample)
+    print(
+        f"math-verify, pair after pair: {1e3 * each[0]:.2f} ms a pair ({1e3 * each[1]:.2f} ms of "
+        f"CPU), of {len(sample):,} pairs"
+    )
     for name, chosen in (("grading", distinct), ("grading, no pair left out", pairs)):
-        begin = time.perf_counter()
+        begin = _clocks()
         forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
         if chosen is pairs:
             judged = judge_pairs(forms, "default", workers=workers)
         else:
             known = judge_distinct(set(forms), "default", workers)
             judged = [known[form] for form in forms]
-        seconds = time.perf_counter() - begin
+        seconds = _clocks() - begin
+        wall, processor = each * len(pairs) / seconds
         differing = sum(
             judged[index].correct != verdict
             for index, verdict in zip(sample, verdicts, strict=True)
         )
         print(
-            f"{name}: {seconds:.1f} s on {workers} cores, {1e3 * seconds / len(pairs):.3f} ms a "
-            f"pair, {each * len(pairs) / seconds:.1f} times faster; "
+            f"{name}: {seconds[0]:.1f} s on {workers} cores ({seconds[1]:.1f} s of CPU), "
+            f"{wall:.1f} times faster ({processor:.1f} times less CPU); "
             f"{differing} of {len(sample):,} verdicts differ"
         )
+
+
+def _clocks() -> np.ndarray:
+    """Return wall time and the CPU time of this process and of its ended workers, in seconds."""
+    return np.array([time.perf_counter(), sum(os.times()[:4])])
 
 
 def answers(golds: Sequence[str], variants: int, seed: int) -> list[Pair]:

@@ -157,7 +157,11 @@ def _differences(axes: Axes, paired: pd.DataFrame, colors: Theme) -> None:
     for n, marker in markers.items():
         axes.plot([], [], marker, color=colors.muted, markersize=4, label=f"N = {n}")
     axes.legend(
-        loc="lower left", bbox_to_anchor=(-0.02, 0.985), ncols=len(shown), handletextpad=0.1
+        loc="lower right",
+        bbox_to_anchor=(1.03, 0.985),
+        ncols=len(shown),
+        handletextpad=0.1,
+        columnspacing=0.8,
     )
     axes.set_yticks(range(len(methods)), [short(method, 26) for method in methods])
     for label, method in zip(axes.get_yticklabels(), methods, strict=True):

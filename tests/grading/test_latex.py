@@ -1,0 +1,96 @@
+"""Answers are read faster than by math-verify, and to the same expressions.
+
+A seeded sample of what 33 variants answer to MATH; HEADROOM_ANSWERS=150000 reads them all.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import untouched
+from latex2sympy2_extended import latex2sympy2
+
+from headroom.bench import grading as bench
+from headroom.grading import latex
+from headroom.grading.judge import canonical
+from headroom.grading.math_verify_judge import _parse
+
+COUNT = int(os.environ.get("HEADROOM_ANSWERS", "250"))
+HARD = [
+    *("x^2 + 3", "y^7 + 25", "x^2 + 3", "n^1 + 0", "007", "0", "1,234", "1,234.5", "0.50", "00.5"),
+    *(".5", "5.", "1e5", "1,2", "12,34", "3,,4", "x_{10}", "x_{11}", "i^2", "i^3", r"10\%"),
+    *(r"7\frac{3}{4}", r"7\frac{4}{3}", r"\frac{d}{dx} x^2", r"\frac{d}{dy} y^3", "(1,2]", "(2,1]"),
+    *(r"\text{Evelyn}", r"\text{ten}", "(3", "(4", "[5", "x =", "y =", "a=b=3", "c=d=4", "1<x<2"),
+    *(
+        "5 \\le y < 7",
+        "\\sqrt[3]{2}",
+        "\\sqrt[5]{7}",
+        "\\log_2 8",
+        "\\log_3 9",
+        "",
+        "x y",
+        "\u0661",
+    ),
+    *(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}3\\4\end{pmatrix}", "1" * 101, "9!"),
+]
+
+
+def test_real_answers_are_read_as_math_verify_reads_them(headroom_data: Path) -> None:
+    golds = bench._golds(headroom_data / "math_train.jsonl.gz")
+    variants = 33 if len(golds) < COUNT else 1
+    pairs = bench.answers(golds, variants, seed=5)
+    texts = sorted({canonical(text) for pair in pairs for text in pair})
+    _same_as_untouched(random.Random(5).sample(texts, min(COUNT, len(texts))))
+
+
+def test_texts_of_one_form_are_read_each_for_itself() -> None:
+    _same_as_untouched(HARD)
+
+
+def test_trees_are_dropped_oldest_first_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latex, "_KEPT_TREES", 2)
+    monkeypatch.setattr(latex, "_parsed", {})
+    read = [str(_read(text)) for text in ("x+1", "7", "x+2", "[1,2]", "8", "y+3")]
+    assert read == ["x + 1", "7", "x + 2", "Interval(1, 2)", "8", "y + 3"]
+    assert [len(types) for types in latex._parsed] == [2, 4]  # 8 and y+3, each with its end
+
+
+def test_a_form_outside_the_grammar_is_known_the_second_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(latex, "_parsed", {})
+    with pytest.raises(ValueError, match="not in the grammar"):
+        _read("x ^ ) 2")
+    monkeypatch.setattr(latex._Parser, "_parse", None)
+    with pytest.raises(ValueError, match="not in the grammar"):
+        _read("y ^ ) 3")
+
+
+def test_long_texts_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latex, "_parsed", {})
+    assert _read("1+" * 40 + "1") == 41
+    assert not latex._parsed
+
+
+def _read(text: str) -> Any:
+    expression = latex2sympy2.latex2sympy(text, normalization_config=None)
+    return expression.doit() if text.startswith("1+") else expression
+
+
+def _same_as_untouched(texts: Sequence[str]) -> None:
+    untouched_reader = subprocess.run(
+        [sys.executable, untouched.__file__],
+        input=json.dumps(texts),
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    expected = json.loads(untouched_reader.stdout)
+    for text, shape in zip(texts, expected, strict=True):
+        assert untouched.shape(_parse(text)) == shape, text
