@@ -2,8 +2,8 @@
 
 import json
 import logging
+import multiprocessing
 import shutil
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -167,14 +167,17 @@ def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
     alone, _ = run(run_config, "large")
     file = answers_file(run_config, "large", "greedy", PRUNED)
     file.unlink()
+    # Processes: transformers cannot load models in two threads at once.
+    start = multiprocessing.get_context("spawn").Process
     twins = [
-        threading.Thread(target=job.run, args=(run_config, "tiny", "greedy", "large", PRUNED))
+        start(target=job.run, args=(run_config, "tiny", "greedy", "large", PRUNED))
         for _ in range(2)
     ]
     for twin in twins:
         twin.start()
     for twin in twins:
         twin.join()
+    assert [twin.exitcode for twin in twins] == [0, 0]
     assert as_lists(read_table(file, ANSWERS)) == as_lists(alone)
     assert [each.name for each in file.parent.iterdir() if each.suffix != ".json"] == [file.name]
     assert not list(Path(paths.RESULTS).rglob("*.jsonl"))

@@ -81,9 +81,9 @@ def job_of(layer: str) -> str:
 
 
 def tables(folder: Path, layer: int) -> dict[Path, int]:
-    """Return the finished tables of a layer, with what tells a file from one made again."""
+    """Return a layer's finished tables with their inodes: a table put back keeps its own."""
     found = folder.glob(f"results/store/tiny-*/greedy-*/test-*/L{layer:02d}*.parquet")
-    return {file: file.stat().st_mtime_ns for file in found}
+    return {file: file.stat().st_ino for file in found}
 
 
 def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(
@@ -110,7 +110,7 @@ def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(
         process.kill()
         process.wait()
     for file, made in breakages.kept.items():
-        assert file.stat().st_mtime_ns == made, f"{file} was answered again"
+        assert file.stat().st_ino == made, f"{file} was answered again"
     assert contents(local / "results").keys() == contents(far / "results").keys()
     assert different(local / "results", far / "results") <= {"mini/report.html"}  # states times
     wait_until(lambda: not list(processes_of(PWD=str(far))), 90)  # engines leave when idle

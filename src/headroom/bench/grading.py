@@ -24,6 +24,8 @@ from headroom.grading.pool import Pair, judge_pairs
 _SAME, _REWRITTEN = 0.25, 0.35
 """Shares of all answers: the gold answer as it is, and written otherwise; the rest is wrong."""
 _NUMBER = re.compile(r"\d+")
+_PATIENCE = 60
+"""Seconds for a pair whose verdicts differ, as math-verify says "wrong" of one it gives up."""
 
 
 def run(
@@ -67,13 +69,15 @@ def run(
         seconds = _clocks() - begin
         wall, processor = each * len(pairs) / seconds
         differing = sum(
-            judged[index].correct != verdict
+            judged[index].correct not in (verdict, _by_math_verify(*pairs[index], _PATIENCE))
             for index, verdict in zip(sample, verdicts, strict=True)
+            if judged[index].correct != verdict
         )
+        given_up = sum(judgement.verdict != "judged" for judgement in judged)
         print(
             f"{name}: {seconds[0]:.1f} s on {workers} cores ({seconds[1]:.1f} s of CPU), "
             f"{wall:.1f} times faster ({processor:.1f} times less CPU); "
-            f"{differing} of {len(sample):,} verdicts differ"
+            f"{given_up:,} pairs given up; {differing} of {len(sample):,} verdicts differ"
         )
 
 
@@ -128,12 +132,17 @@ def _wrong(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
     return draw.choice(golds)
 
 
-def _by_math_verify(answer: str, gold: str) -> bool:
-    """Judge one pair as math-verify's users do, but with our reader: LaTeX, no expressions."""
+def _by_math_verify(answer: str, gold: str, limit: int = 5) -> bool:
+    """Judge one pair as math-verify's users do, but with our reader: LaTeX, no expressions.
+
+    Its limit, 5 s by default, is one of wall time, which a loaded machine breaks.
+    """
     reader = [LatexExtractionConfig(boxed_match_priority=0)]
-    return bool(
-        verify(*(parse(rf"\boxed{{{canonical(text)}}}", reader) for text in (gold, answer)))
+    first, second = (
+        parse(rf"\boxed{{{canonical(text)}}}", reader, parsing_timeout=limit)
+        for text in (gold, answer)
     )
+    return bool(verify(first, second, timeout_seconds=limit))
 
 
 def _golds(file: Path) -> list[str]:
