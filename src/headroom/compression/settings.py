@@ -1,4 +1,4 @@
-"""Settings of word problems and of the solver, and the profiles that need no download."""
+"""Settings of word problems, of the solver and of its compression; profiles without download."""
 
 from typing import Annotated, Literal, NamedTuple
 
@@ -126,6 +126,105 @@ class Solver(Section):
     """Dropout of the thought head."""
     training: Training = Training()
     """How it is trained."""
+
+
+class Importance(Section):
+    """How heads are ranked; those of lowest score go first."""
+
+    criterion: Literal["mixed", "attention", "taylor", "causal", "random"] = "mixed"
+    """mixed: alpha w + (1 - alpha) H, weight norm and attention entropy. attention: largest
+    attention weight, mean over queries. taylor: |gradient x mask|. causal: rise of the loss on the
+    development part without the head. random: a uniform draw."""
+    alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """mixed: weight of the norm."""
+    norm: Literal["weights", "activations"] = "weights"
+    """mixed: mean absolute entry of a head's weights, or of its queries, keys and values."""
+    entropy: Literal["raw", "normalised"] = "normalised"
+    """mixed: in nats, or as a part of the largest possible."""
+    scale: Literal["raw", "min_max"] = "min_max"
+    """mixed: both terms as measured, or each stretched to 0 to 1 over all heads."""
+    entropy_sign: Literal[1, -1] = 1
+    """mixed: 1 lets heads that focus go first, as published; -1 those that look everywhere."""
+    scope: Literal["all", "layer"] = "all"
+    """Rank all heads together, or those of each layer, which then lose equal numbers."""
+    calibration: Count | None = 512
+    """Training problems, always the same, that scores are measured on; null: all of them."""
+
+
+class Distillation(Section):
+    """What the heads that are left learn from a teacher, which is larger."""
+
+    teacher: Literal["recursive", "original", "none"] = "recursive"
+    """recursive: in each round the solver as it was before the round's pruning. original: in all
+    rounds the unpruned solver. none: the solver's own objective alone."""
+    response: bool = True
+    """Whether the student is to judge candidates and answers as its teacher does."""
+    feature: Literal["matched", "mean", "none"] = "matched"
+    """Attention maps that are compared: those of the same heads, the means over the heads of each
+    layer, or none."""
+    reduction: Literal["keys", "literal"] = "keys"
+    """Squared differences of attention: summed over keys, or averaged over all entries."""
+    temperature: Positive = 2.0
+    """Softens the logits of both."""
+    beta: Positive = 1.0
+    """Weight of the attention maps beside the logits."""
+    distill_weight: Positive = 0.5
+    """Weight of what the teacher says."""
+    task_weight: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the solver's own objective, where there is a teacher."""
+
+    @model_validator(mode="after")
+    def _teaches(self) -> "Distillation":
+        if self.teacher != "none" and not self.response and self.feature == "none":
+            raise ValueError("the teacher teaches nothing; set `response` or `feature`")
+        return self
+
+
+class Compression(Section):
+    """How a solver loses attention heads and learns to do without them."""
+
+    ratio: Share = 0.25
+    """Part of the encoder's heads that goes, in all; rounded down to whole heads."""
+    start: Share = 0.0
+    """p_min: part of the heads that goes at once."""
+    exponent: Positive = 1.0
+    """n: above 1 heads go late, below 1 early."""
+    schedule: Literal["rounds", "one_shot", "literal"] = "rounds"
+    """rounds: some heads before each round of training. one_shot: all before the first round.
+    literal: one at a time between optimiser steps, and all training is one round."""
+    rounds: Annotated[int, Field(ge=0, strict=True)] = 4
+    """R; 0 leaves the solver as it is."""
+    smallest: Count | None = None
+    """literal: stop at so many parameters."""
+    largest_loss: Share | None = None
+    """literal: stop once strict accuracy on the development part has fallen by more."""
+    scratch: bool = False
+    """Forget all weights once the heads are gone, and train for the epochs of solver and rounds
+    together, by the solver's recipe."""
+    importance: Importance = Importance()
+    """Which heads go."""
+    distillation: Distillation = Distillation()
+    """What the others learn."""
+    training: Training = Training(patience=None)
+    """The recipe; its epochs are divided over the rounds. Without `patience` every run of a
+    comparison makes as many steps."""
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Compression":
+        literal = self.schedule == "literal"
+        if self.start > self.ratio:
+            raise ValueError(f"start {self.start} is above ratio {self.ratio}")
+        if not self.rounds and self.ratio:
+            raise ValueError("0 rounds remove nothing; set `ratio: 0`, or `rounds`")
+        if self.rounds > self.training.epochs and not (literal or self.scratch):
+            raise ValueError(
+                f"{self.training.epochs} epochs cannot be divided over {self.rounds} rounds"
+            )
+        if not literal and (self.smallest or self.largest_loss is not None):
+            raise ValueError("`smallest` and `largest_loss` need `schedule: literal`")
+        if self.scratch and self.distillation.teacher != "none":
+            raise ValueError("weights from scratch have no teacher; set `teacher: none`")
+        return self
 
 
 class Profile(NamedTuple):

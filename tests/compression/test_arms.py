@@ -1,0 +1,88 @@
+"""The arms of the ablation differ in what their names say."""
+
+import pytest
+from pydantic import ValidationError
+
+from headroom.compression.arms import ARMS, LITERAL, arm, changed
+from headroom.compression.settings import Compression, Importance, Training
+from headroom.errors import ConfigError
+
+METHOD = Compression(
+    ratio=0.4,
+    start=0.1,
+    rounds=3,
+    importance=Importance(entropy_sign=-1, calibration=77),
+    training=Training(epochs=9, patience=None, batch_size=5),
+)
+
+
+def flat(settings: Compression) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in settings.model_dump().items():
+        inner = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name}.{key}".rstrip("."): one for key, one in inner.items()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "differing"),
+    [
+        ("baseline", {"ratio": 0.0, "start": 0.0, "rounds": 0}),
+        ("pruning_only", {"distillation.teacher": "none"}),
+        ("without_entropy", {"distillation.teacher": "none", "importance.alpha": 1.0}),
+        ("without_norm", {"distillation.teacher": "none", "importance.alpha": 0.0}),
+        (
+            "response_distillation",
+            {"distillation.teacher": "original", "distillation.feature": "none"},
+        ),
+        (
+            "feature_distillation",
+            {"distillation.teacher": "original", "distillation.response": False},
+        ),
+        ("random", {"schedule": "one_shot", "importance.criterion": "random"}),
+        ("global", {"schedule": "one_shot"}),
+        (
+            "attention_visualisation",
+            {"schedule": "one_shot", "importance.criterion": "attention"},
+        ),
+        ("distillation_only", {"ratio": 0.0, "start": 0.0}),
+        ("full", {}),
+        ("joint_single_teacher", {"distillation.teacher": "original"}),
+        ("small_from_scratch", {"distillation.teacher": "none", "scratch": True}),
+    ],
+)
+def test_an_arm_changes_what_its_name_says(name: str, differing: dict[str, object]) -> None:
+    whole, found = flat(METHOD), flat(arm(name, METHOD))
+    assert {key: value for key, value in found.items() if value != whole[key]} == differing
+
+
+def test_there_are_thirteen_arms_and_all_go_with_the_literal_reading() -> None:
+    literal = changed(METHOD.model_copy(update={"smallest": 1000}), LITERAL)
+    assert literal.importance.scale == "raw" and literal.importance.entropy_sign == -1
+    assert literal.schedule == "literal" and literal.training == METHOD.training
+    settings = [arm(name, literal) for name in ARMS]
+    assert len(settings) == 13
+    assert [one.schedule for one in settings].count("one_shot") == 3
+
+
+def test_an_arm_that_is_not_known_is_one_clear_line() -> None:
+    with pytest.raises(ConfigError, match="arm 'best' is not known; arms are baseline, pruning_"):
+        arm("best", METHOD)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ratio": 0.2, "start": 0.3}, "start 0.3 is above ratio 0.2"),
+        ({"rounds": 0}, "0 rounds remove nothing"),
+        ({"training": {"epochs": 3}}, "3 epochs cannot be divided over 4 rounds"),
+        ({"smallest": 5}, "need `schedule: literal`"),
+        ({"largest_loss": 0.0}, "need `schedule: literal`"),
+        ({"scratch": True}, "weights from scratch have no teacher"),
+        ({"ratio": 1.0}, "less than 1"),
+        ({"importance": {"alpha": 1.2}}, "less than or equal to 1"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(settings: dict, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        Compression(**settings)

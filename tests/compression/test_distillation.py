@@ -1,0 +1,240 @@
+"""Distillation losses, against sums written out one candidate, thought, query and key at a time."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from headroom.compression.batches import Batch, collate
+from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
+from headroom.compression.importance import eager_attention
+from headroom.compression.objective import task_loss
+from headroom.compression.settings import Distillation, Encoder, Solver
+from headroom.compression.solver import MathSolver, new_solver
+from headroom.compression.wordproblems import generate
+from headroom.errors import ModelError
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.removal import remove_heads
+from headroom.variants import Variant
+
+SMALL = Solver(
+    encoder=Encoder(layers=2, width=24, heads=3, intermediate=20, dropout=0.3, min_count=1), depth=4
+)
+PROBLEMS = generate(5, seed=5)
+
+
+def build(seed: int, settings: Solver = SMALL) -> MathSolver:
+    """Return a solver that is sure of this and that."""
+    solver = new_solver(settings, PROBLEMS, seed)
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in solver.athena.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw))
+    solver.athena.eval()
+    return solver
+
+
+@pytest.fixture(scope="module")
+def solver() -> MathSolver:
+    return build(1)
+
+
+@pytest.fixture(scope="module")
+def batch(solver: MathSolver) -> Batch:
+    return collate(solver.prepare(PROBLEMS), solver.tokenizer.pad_token_id)
+
+
+@pytest.fixture(scope="module")
+def teacher(solver: MathSolver) -> Teacher:
+    """It lacks a head itself, so that places and numbers differ."""
+    athena = copy.deepcopy(solver.athena)
+    geometry = remove_heads(athena.encoder, find_heads(athena.encoder), [Variant(1, 0)])
+    return Teacher.of(athena, geometry)
+
+
+@pytest.fixture
+def student(teacher: Teacher) -> tuple[nn.Module, HeadGeometry]:
+    """Other weights, without heads 0 and 2 of the first layer; 2 of the second."""
+    athena = copy.deepcopy(teacher.athena).requires_grad_(True)
+    heads = [Variant(0, 0), Variant(0, 2), Variant(1, 1)]
+    geometry = remove_heads(athena.encoder, teacher.geometry, heads)
+    with torch.no_grad():
+        for parameter in athena.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(2)))
+    return athena, geometry
+
+
+def outputs(athena, batch: Batch):
+    with torch.no_grad(), eager_attention(athena.encoder):
+        return athena(batch, attentions=True)
+
+
+def bernoulli(right: float, asked: float) -> float:
+    p, q = (1 / (1 + math.exp(-logit)) for logit in (right, asked))
+    return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+
+def softmax(logits: list[float]) -> list[float]:
+    return [math.exp(logit) / sum(map(math.exp, logits)) for logit in logits]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0, 4.0])
+def test_the_response_is_two_divergences(teacher, student, batch, temperature):
+    settings = Distillation(
+        temperature=temperature, feature="none", distill_weight=0.7, task_weight=0.2
+    )
+    athena, geometry = student
+    parts = distilled(teacher, athena, geometry, settings)(athena, batch)
+    own, taught = outputs(athena, batch), outputs(teacher.athena, batch)
+    pairs = list(zip(taught.reason.tolist(), own.reason.tolist(), strict=True))
+    candidates = sum(bernoulli(t / temperature, s / temperature) for t, s in pairs) / len(pairs)
+    answers = 0.0
+    for owner in range(len(PROBLEMS)):
+        places = [i for i, one in enumerate(batch.thought_owners.tolist()) if one == owner]
+        p = softmax([taught.answer[place].item() / temperature for place in places])
+        q = softmax([own.answer[place].item() / temperature for place in places])
+        answers += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)) / len(PROBLEMS)
+    assert min(candidates, answers) > 1e-3
+    expected = 0.7 * temperature**2 * (candidates + answers)
+    assert parts["response"].item() == pytest.approx(expected, rel=1e-4)
+    assert parts["task"].item() == pytest.approx(0.2 * task_loss(own, batch).item(), rel=1e-4)
+    assert set(parts) == {"task", "response"}
+
+
+SURVIVORS = {0: [1], 1: [0]}
+"""Places among the teacher's heads, which are 0, 1, 2 and, in the second layer, 1, 2."""
+
+
+def rows(own, taught, batch: Batch, feature: str, layer: int) -> list[tuple[bool, list[float]]]:
+    """Return, for each head and query, whether it is valid and its squared differences by key."""
+    found = []
+    mask = batch.texts.attention_mask.bool()
+    for text, (a, b) in enumerate(
+        zip(own.attentions[layer].tolist(), taught.attentions[layer].tolist(), strict=True)
+    ):
+        tokens = range(len(a[0]))
+        if feature == "mean":
+            a, b = (
+                [[[sum(h[q][k] for h in maps) / len(maps) for k in tokens] for q in tokens]]
+                for maps in (a, b)
+            )
+        else:
+            b = [b[head] for head in SURVIVORS[layer]]
+        for head in range(len(a)):
+            for q in tokens:
+                squares = [(a[head][q][k] - b[head][q][k]) ** 2 for k in tokens]
+                found.append((bool(mask[text, q]), squares))
+    return found
+
+
+@pytest.mark.parametrize("feature", ["matched", "mean"])
+@pytest.mark.parametrize("reduction", ["keys", "literal"])
+def test_the_feature_is_a_squared_difference_of_attention(
+    teacher, student, batch, feature, reduction
+):
+    settings = Distillation(feature=feature, reduction=reduction, response=False, beta=3.0)
+    athena, geometry = student
+    parts = distilled(teacher, athena, geometry, settings)(athena, batch)
+    own, taught = outputs(athena, batch), outputs(teacher.athena, batch)
+    expected = 0.0
+    for layer in range(2):
+        found = rows(own, taught, batch, feature, layer)
+        if reduction == "keys":
+            sums = [sum(row) for valid, row in found if valid]
+            assert len(sums) < len(found)  # some texts are padded
+        else:
+            sums = [entry for _, row in found for entry in row]
+        expected += sum(sums) / len(sums) / 2
+    assert expected > 1e-5
+    assert parts["feature"].item() == pytest.approx(0.5 * 3.0 * expected, rel=1e-4)
+    assert set(parts) == {"task", "feature"}
+
+
+def test_a_student_that_is_its_teacher_learns_nothing(solver, batch):
+    geometry = find_heads(solver.athena.encoder)
+    teacher = Teacher.of(solver.athena, geometry)
+    parts = distilled(teacher, solver.athena, geometry, Distillation())(solver.athena, batch)
+    assert parts["response"].item() == parts["feature"].item() == 0.0
+    assert parts["task"].item() > 0.01
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        Distillation(feature="none", task_weight=0.0),
+        Distillation(response=False, task_weight=0.0),
+    ],
+    ids=["response", "feature"],
+)
+def test_gradients_reach_the_student_only(teacher, student, batch, settings):
+    athena, geometry = student
+    before = {name: tensor.clone() for name, tensor in teacher.athena.state_dict().items()}
+    parts = distilled(teacher, athena, geometry, settings)(athena.train(), batch)
+    torch.stack(list(parts.values())).sum().backward()
+    layers = athena.encoder.encoder.layer
+    for name in ("query", "key"):
+        gradients = [layer.attention.self.get_submodule(name).weight.grad for layer in layers]
+        assert all(gradient.abs().max() > 0 for gradient in gradients)
+    assert all(parameter.grad is None for parameter in teacher.athena.parameters())
+    assert not teacher.athena.training and athena.training
+    for name, tensor in teacher.athena.state_dict().items():
+        assert torch.equal(tensor, before[name])
+
+
+def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
+    athena = copy.deepcopy(solver.athena).train()
+    valid = batch.texts.attention_mask.bool()
+
+    def total() -> torch.Tensor:
+        maps = outputs(athena, batch).attentions
+        return torch.cat([layer.sum(-1).mean(1)[valid] for layer in maps])
+
+    torch.manual_seed(0)
+    with without_attention_dropout(athena.encoder):
+        torch.testing.assert_close(total(), torch.ones(2 * int(valid.sum())))
+        assert athena.encoder.encoder.layer[0].attention.output.dropout.p == 0.3
+    assert (total() - 1).abs().max() > 0.1
+
+
+def test_a_teacher_is_a_copy(solver, batch):
+    athena = copy.deepcopy(solver.athena)
+    teacher = Teacher.of(athena, find_heads(athena.encoder))
+    expected = outputs(athena, batch).reason
+    with torch.no_grad():
+        for parameter in athena.parameters():
+            parameter.zero_()
+    torch.testing.assert_close(outputs(teacher.athena, batch).reason, expected)
+    assert all(parameter.requires_grad for parameter in athena.parameters())
+
+
+def other(**changes) -> Solver:
+    return SMALL.model_copy(update={"encoder": SMALL.encoder.model_copy(update=changes)})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (other(min_count=3), r"^the teacher's vocabulary has \d+ entries, the student's \d+; use"),
+        (other(layers=3), "the teacher has 2 layers, the student 3; use the solver that"),
+        (SMALL, "layer 1 of the student has head 0, its teacher's not; use the solver"),
+    ],
+)
+def test_a_teacher_that_does_not_fit_is_one_clear_line(teacher, settings, message):
+    student = build(3, settings).athena
+    with pytest.raises(ModelError, match=message) as error:
+        distilled(teacher, student, find_heads(student.encoder), Distillation())
+    assert "\n" not in str(error.value)
+
+
+def test_other_constants_do_not_fit_either(teacher, student):
+    athena, geometry = student
+    athena.head.constants = nn.Parameter(torch.zeros(7, 24))
+    with pytest.raises(ModelError, match="the teacher has 0 constants, the student 7; use"):
+        distilled(teacher, athena, geometry, Distillation())
+
+
+def test_a_teacher_that_teaches_nothing_is_refused():
+    with pytest.raises(ValueError, match="the teacher teaches nothing; set `response`"):
+        Distillation(response=False, feature="none")

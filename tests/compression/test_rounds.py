@@ -1,0 +1,299 @@
+"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from headroom.compression import rounds
+from headroom.compression.arms import ARMS, arm
+from headroom.compression.athena_training import Epoch, Fit
+from headroom.compression.batches import Example
+from headroom.compression.history import History, Removal, Round
+from headroom.compression.measurement import parameters
+from headroom.compression.resume import shape_of
+from headroom.compression.rounds import compress
+from headroom.compression.settings import (
+    Compression,
+    Distillation,
+    Encoder,
+    Importance,
+    Solver,
+    Training,
+)
+from headroom.compression.solver import MathSolver, load_solver, new_solver
+from headroom.compression.wordproblems import generate
+from headroom.errors import ModelError
+from headroom.models.geometry import find_heads
+from headroom.variants import Variant
+
+LAYERS, HEADS, WIDTH = 2, 4, 20
+N, DEV, BATCH = 17, 5, 7  # 3 steps an epoch
+SMALL = Solver(
+    encoder=Encoder(layers=LAYERS, width=WIDTH, heads=HEADS, intermediate=28, min_count=1),
+    depth=4,
+    dropout=0.1,
+    training=Training(epochs=2, patience=None, batch_size=BATCH, learning_rate=1e-3),
+)
+METHOD = Compression(
+    ratio=0.5,
+    rounds=2,
+    training=Training(epochs=3, patience=None, batch_size=BATCH, learning_rate=1e-3),
+)
+NO_TEACHER = Distillation(teacher="none")
+GONE = 4
+"""Half of the 8 heads, two a round."""
+
+
+@pytest.fixture(scope="module")
+def solver() -> MathSolver:
+    return new_solver(SMALL, generate(N, seed=5), 1)
+
+
+@pytest.fixture(scope="module")
+def examples(solver: MathSolver) -> list[Example]:
+    return solver.prepare(generate(N, seed=5))
+
+
+@pytest.fixture
+def run(solver: MathSolver, examples: list[Example]) -> Callable[..., tuple[MathSolver, History]]:
+    def run(settings: Compression, *, seed: int = 3, dev: int = DEV, layout=None):
+        return compress(
+            solver, examples, examples[:dev], settings, seed, layout=layout, device="cpu"
+        )
+
+    return run
+
+
+def weights(solver: MathSolver) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in solver.athena.state_dict().items()}
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def method(**changes) -> Compression:
+    return METHOD.model_copy(update=changes)
+
+
+PARTS = {
+    "pruning_only": {"task"},
+    "without_entropy": {"task"},
+    "without_norm": {"task"},
+    "response_distillation": {"task", "response"},
+    "feature_distillation": {"task", "feature"},
+    "small_from_scratch": {"task"},
+}
+EVERY = {"task", "response", "feature"}
+
+
+@pytest.mark.parametrize("name", ARMS)
+def test_every_arm_is_a_matter_of_settings(solver, run, name: str) -> None:
+    before = weights(solver)
+    smaller, history = run(arm(name, METHOD))
+    assert same(before, weights(solver)) and not shape_of(solver.athena.encoder)
+    gone = 0 if name in ("baseline", "distillation_only") else GONE
+    geometry = find_heads(smaller.athena.encoder)
+    assert sum(layer.query_heads for layer in geometry.layers) == LAYERS * HEADS - gone
+    head_dim = WIDTH // HEADS
+    lost = parameters(solver.athena) - parameters(smaller.athena)
+    assert lost == gone * (4 * WIDTH * head_dim + 3 * head_dim)
+    assert len(history.removed) == gone
+    kept = {Variant(one.index, head) for one in geometry.layers for head in one.original_heads}
+    assert not kept & set(history.removed)
+    assert (history.heads, history.parameters) == (LAYERS * HEADS, parameters(solver.athena))
+
+    epochs = [epoch for each in history.rounds for epoch in each.fit.epochs]
+    scratch = SMALL.training.epochs if name == "small_from_scratch" else 0
+    assert len(epochs) == (0 if name == "baseline" else METHOD.training.epochs + scratch)
+    assert all(set(epoch.losses) == PARTS.get(name, EVERY) for epoch in epochs)
+    assert same(before, weights(smaller)) == (name == "baseline")
+    solved = [solution.strict for solution in smaller.solve(smaller.prepare(generate(DEV, 5)))]
+    assert (history.rounds[-1].dev_strict if history.rounds else history.dev_strict) == (
+        sum(solved) / DEV
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "teachers"),
+    [
+        ("full", [8, 6]),
+        ("joint_single_teacher", [8, 8]),
+        ("global", [8, 4]),
+        ("distillation_only", [8, 8]),
+    ],
+)
+def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
+    run, monkeypatch: pytest.MonkeyPatch, solver, name: str, teachers: list[int]
+) -> None:
+    taught, trained = [], [weights(solver)]
+    original, train = rounds.distilled, rounds.train
+
+    def distilled(teacher, *rest):
+        taught.append(teacher)
+        return original(teacher, *rest)
+
+    def training(solver, *rest, **more):
+        fit = train(solver, *rest, **more)
+        trained.append(weights(solver))
+        return fit
+
+    monkeypatch.setattr(rounds, "distilled", distilled)
+    monkeypatch.setattr(rounds, "train", training)
+    run(arm(name, METHOD))
+    heads = [sum(layer.query_heads for layer in one.geometry.layers) for one in taught]
+    assert heads == teachers
+    recursive = name != "joint_single_teacher"
+    for number, one in enumerate(taught):
+        assert same(dict(one.athena.state_dict()), trained[number if recursive else 0])
+
+
+def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> None:
+    _, history = run(METHOD)
+    left = {Variant(layer, head) for layer in range(LAYERS) for head in range(HEADS)}
+    seen = []
+    for number, each in enumerate(history.rounds):
+        (removal,) = each.removals
+        assert set(removal.scores) == left
+        others = left - set(removal.heads)
+        worst = max(removal.scores[head] for head in removal.heads)
+        # A layer's last head would stay though its score is low; it is not so here.
+        assert len(removal.heads) == 2 and worst <= min(removal.scores[one] for one in others)
+        assert each.heads == len(others)
+        assert removal.step == [0, 3][number]  # one epoch of three steps, then two
+        left = others
+        seen.append(removal.scores)
+    assert any(seen[1][head] != seen[0][head] for head in seen[1])
+
+
+def test_one_shot_removes_all_before_the_first_round(run) -> None:
+    _, history = run(method(schedule="one_shot"))
+    assert [len(each.removals) for each in history.rounds] == [1, 0]
+    assert len(history.rounds[0].removals[0].heads) == GONE
+
+
+def test_layers_lose_equal_numbers_if_ranked_apart(run) -> None:
+    smaller, _ = run(method(importance=Importance(scope="layer"), distillation=NO_TEACHER))
+    assert [len(heads) for heads in shape_of(smaller.athena.encoder).values()] == [2, 2]
+
+
+LITERAL = method(schedule="literal", exponent=2.0, distillation=NO_TEACHER)
+
+
+def test_the_literal_schedule_takes_one_head_after_a_step(run) -> None:
+    _, history = run(LITERAL)
+    (only,) = history.rounds
+    # 9 steps: the k-th head goes after the first step t with 4 (t / 9)^2 >= k.
+    assert [removal.step for removal in only.removals] == [5, 7, 8, 9]
+    assert [len(removal.heads) for removal in only.removals] == [1, 1, 1, 1]
+    assert [len(removal.scores) for removal in only.removals] == [8, 7, 6, 5]
+    assert [epoch.steps for epoch in only.fit.epochs] == [3, 6, 9]
+
+
+def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monkeypatch) -> None:
+    pairs = []
+    original = rounds.distilled
+
+    def distilled(teacher, athena, geometry, settings):
+        heads = (sum(one.query_heads for one in g.layers) for g in (teacher.geometry, geometry))
+        pairs.append(tuple(heads))
+        return original(teacher, athena, geometry, settings)
+
+    monkeypatch.setattr(rounds, "distilled", distilled)
+    run(method(schedule="literal"))
+    assert pairs == [(8, 8), (8, 7), (7, 6), (6, 5), (5, 4)]
+
+
+def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(
+    run, solver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = 4 * WIDTH * 5 + 3 * 5
+    size = parameters(solver.athena) - 2 * one
+    _, history = run(LITERAL.model_copy(update={"smallest": size}))
+    assert len(history.removed) == 2
+    shares = iter([0.8, 0.8, 0.7, 0.4])  # before anything, then before each head
+    monkeypatch.setattr(rounds._Run, "_solved", lambda self: next(shares))
+    _, history = run(LITERAL.model_copy(update={"largest_loss": 0.2}))
+    assert len(history.removed) == 2
+
+
+def test_a_layout_from_scratch_is_that_of_another_arm(run, solver) -> None:
+    full, _ = run(METHOD)
+    layout = shape_of(full.athena.encoder)
+    scratch, history = run(arm("small_from_scratch", METHOD), layout=layout)
+    assert shape_of(scratch.athena.encoder) == layout
+    assert history.rounds[0].heads == LAYERS * HEADS - GONE
+    words, known = (s.athena.encoder.get_input_embeddings().weight for s in (scratch, solver))
+    assert words.shape == known.shape
+    assert torch.corrcoef(torch.stack([words.flatten(), known.flatten()]))[0, 1].abs() < 0.2
+    for name, module in solver.athena.head.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            own = scratch.athena.head.get_submodule(name).weight
+            assert (own - module.weight).abs().mean() > 0.05, name
+    again, _ = run(arm("small_from_scratch", METHOD), layout=layout)
+    assert same(weights(again), weights(scratch))
+
+
+def test_the_seed_decides_and_the_result_can_be_saved(run, tmp_path, examples) -> None:
+    torch.manual_seed(11)
+    first, history = run(METHOD)
+    torch.manual_seed(12)
+    again, other = run(METHOD)
+    assert same(weights(first), weights(again)) and history == other
+    assert not same(weights(first), weights(run(METHOD, seed=4)[0]))
+    first.save(tmp_path / "smaller")
+    loaded = load_solver(tmp_path / "smaller")
+    assert same(weights(loaded), weights(first))
+    assert loaded.solve(examples) == first.solve(examples)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"ratio": 0.1}, r"ratio 0.1 removes none of 8 heads; one of them is 12.50%"),
+        ({"ratio": 0.9}, r"7 heads cannot go: 6 can, as each of 2 layers keeps 1"),
+        ({"importance": Importance(criterion="causal")}, "criterion causal needs a development"),
+        ({"schedule": "literal", "largest_loss": 0.1}, "largest_loss needs a development part"),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_is_trained(
+    run, monkeypatch: pytest.MonkeyPatch, settings: dict, message: str
+) -> None:
+    monkeypatch.delattr(rounds, "train")
+    with pytest.raises(ModelError, match=message) as error:
+        run(method(**settings), dev=0)
+    assert "\n" not in str(error.value)
+
+
+def test_without_a_development_part_nothing_is_said_of_accuracy(run) -> None:
+    _, history = run(method(distillation=NO_TEACHER), dev=0)
+    assert history.dev_strict is None
+    assert [each.dev_strict for each in history.rounds] == [None, None]
+
+
+def test_warnings_name_what_to_look_at() -> None:
+    def history(*losses: tuple[float, float], after: float) -> History:
+        fits = [
+            Fit([Epoch(n, n, {"task": loss, "feature": 1.0}, after) for n, loss in enumerate(pair)])
+            for pair in losses
+        ]
+        return History(0.5, 8, 99, tuple(Round((), 7, 90, fit) for fit in fits))
+
+    assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings() == []
+    assert history((2.0, 1.0), (1.0, 3.0), after=0.484).warnings() == [
+        "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
+        "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
+    ]
+    assert History(0.5, 8, 99, ()).warnings() == []
+
+
+def test_the_best_epoch_counts_where_it_was_taken() -> None:
+    epochs = [Epoch(1, 3, {}, 0.2), Epoch(2, 6, {}, 0.6), Epoch(3, 9, {}, 0.4)]
+    assert Round((), 1, 1, Fit(epochs, best=2)).dev_strict == 0.6
+    assert Round((), 1, 1, Fit(epochs)).dev_strict == 0.4
+    removal = Removal(0, (Variant(1, 2), Variant(0, 3)), {})
+    assert History(None, 4, 9, (Round((removal,), 1, 1, Fit(epochs)),)).removed == [
+        Variant(0, 3),
+        Variant(1, 2),
+    ]
