@@ -309,3 +309,27 @@ def test_an_engine_is_stopped_by_a_signal_and_says_so(served: Config) -> None:
         engine.send_signal(signal.SIGTERM)
         assert b"was stopped" in connection.makefile("rb").read()
     wait_until(lambda: not engines())
+
+
+def test_stopping_removes_what_dead_engines_left_and_nothing_else(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    left = client._private_folder() / f"{client._folder_digest()}-dead.lock"
+    left.with_suffix(".sock").touch()
+    left.touch()
+    others = left.with_name("other-folder.lock")
+    others.touch()
+    held = left.with_name(f"{client._folder_digest()}-live.lock")
+    with client._locked(held):
+        assert client.stop() == 0
+        assert set(left.parent.iterdir()) == {held, others}
+
+
+def test_a_lock_that_was_removed_meanwhile_is_nobodys(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = runtime / "engine.lock"
+    monkeypatch.setattr(client.fcntl, "flock", lambda *_: path.unlink())
+    with client._locked(path) as lock:
+        assert lock is None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import psutil
 import pytest
 from mini import MINIATURE, Snakemake, contents, different, facts, planned
 
@@ -21,9 +22,17 @@ from headroom.tool.solve import Solver
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder in which the miniature has run once, and what Snakemake printed."""
+    """A folder in which the miniature has run once, and what Snakemake printed.
+
+    Temporary files and sockets have gone to the folder `elsewhere` beside it.
+    """
     folder = tmp_path_factory.mktemp("finished")
-    done = Snakemake(folder)(MINIATURE)
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(elsewhere))
+        patch.setenv("XDG_RUNTIME_DIR", str(elsewhere))
+        done = Snakemake(folder)(MINIATURE)
     return folder, done.stdout + done.stderr
 
 
@@ -59,6 +68,24 @@ def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
         "config.json",
     ):
         assert (run / name).stat().st_size > 0, name
+
+
+def test_no_process_socket_lock_or_temporary_file_is_left(finished: tuple[Path, str]) -> None:
+    folder = finished[0]
+    elsewhere = folder.with_name("elsewhere")
+    assert [file for file in elsewhere.rglob("*") if not file.is_dir()] == []
+    for place in (".snakemake/locks", ".snakemake/incomplete", "results/store/.journal"):
+        assert [file for file in (folder / place).rglob("*") if not file.is_dir()] == []
+    endings = {file.suffix for file in (folder / "results").rglob("*")}
+    assert not endings & {".tmp", ".part", ".jsonl", ".lock", ".sock"}
+    assert [process for process in psutil.process_iter() if _works_in(process, folder)] == []
+
+
+def _works_in(process: psutil.Process, folder: Path) -> bool:
+    try:
+        return Path(process.cwd()).is_relative_to(folder)
+    except psutil.Error:  # it has ended, or is another user's
+        return False
 
 
 def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(

@@ -130,7 +130,17 @@ def stop() -> int:
                 if mine is not None:
                     break
             time.sleep(_SECONDS_BETWEEN_TRIES)
+    _tidy()
     return stopped
+
+
+def _tidy() -> None:
+    """Remove locks, and sockets beside them, of this folder's engines that have ended."""
+    for path in _private_folder().glob(f"{_folder_digest()}-*.lock"):
+        with _locked(path) as mine:
+            if mine is not None:
+                path.with_suffix(".sock").unlink(missing_ok=True)
+                path.unlink()
 
 
 def check_peer(connection: socket.socket) -> None:
@@ -200,14 +210,14 @@ def _make_room() -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[int | None]:
-    """Yield the open file with the lock on it; None if someone else has the lock."""
+    """Yield the open file with the lock on it; None if someone else has the lock, or removed it."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         yield None
     else:
-        yield lock
+        yield lock if os.fstat(lock).st_nlink else None
     finally:
         os.close(lock)
 
