@@ -203,7 +203,7 @@ def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
         )
         jobs = output("scontrol", "--oneliner", "show", "job").splitlines()
         asked[device] = {
-            "gpu" in re.sub(r"Comment=\S+", "", job) for job in jobs if f"WorkDir={folder}" in job
+            bool(re.search(r"TresPer\w+=\S*gpu", job)) for job in jobs if f"WorkDir={folder}" in job
         }
     shutil.rmtree(tmp_path / "auto")
     assert asked == {"auto": {True, False}, "cpu": {False}}  # drawing the questions needs none
