@@ -1,7 +1,7 @@
 """The sections of a config and the rules they keep.
 
-The description under each key is its documentation: `config/README.md` is made from it. One file, so
-that a key is found, and its rules beside it, wherever it belongs.
+The description under each key is its documentation: `config/README.md` is made from it. One file,
+so that a key is found, and its rules beside it, wherever it belongs.
 """
 
 from typing import Annotated, Any, Literal, TypeVar
