@@ -16,7 +16,7 @@ LEVELS = [
     {"tool", "bench", "doctor"},
     {"stages"},
     {"figures", "sprint", "reasoner", "compression"},
-    {"grading", "generation", "statistics"},
+    {"grading", "generation", "statistics", "athena"},
     {"resolve"},
     {"models", "embeddings", "benchmarks"},
     {"estimate"},

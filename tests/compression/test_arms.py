@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from headroom.compression.arms import ARMS, LITERAL, arm, changed
-from headroom.compression.settings import Compression, Importance, Training
+from headroom.config.compression import Compression, Importance, Training
 from headroom.errors import ConfigError
 
 METHOD = Compression(

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from headroom.compression.batches import Example, collate
+from headroom.athena.batches import Example, collate
+from headroom.athena.generated import generate
+from headroom.athena.objective import task_loss
+from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression.choice import Scores
 from headroom.compression.criteria import calibration, head_scores
 from headroom.compression.importance import LITERAL, calibrate, mixed, weight_norms
-from headroom.compression.objective import task_loss
-from headroom.compression.settings import Encoder, Importance, Solver
-from headroom.compression.solver import MathSolver, new_solver
-from headroom.compression.wordproblems import generate
+from headroom.config.compression import Encoder, Importance, Solver
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.masks import zero_head_weights

@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from headroom.compression.batches import Batch, collate
+from headroom.athena.batches import Batch, collate
+from headroom.athena.generated import generate
+from headroom.athena.objective import task_loss
+from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
-from headroom.compression.importance import eager_attention
-from headroom.compression.objective import task_loss
-from headroom.compression.settings import Distillation, Encoder, Solver
-from headroom.compression.solver import MathSolver, new_solver
-from headroom.compression.wordproblems import generate
+from headroom.config.compression import Distillation, Encoder, Solver
 from headroom.errors import ModelError
+from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant

@@ -21,7 +21,6 @@ from headroom.compression.importance import (
     REPAIRED,
     Mixture,
     calibrate,
-    eager_attention,
     entropy,
     min_max,
     mixed,
@@ -29,6 +28,7 @@ from headroom.compression.importance import (
     weight_norms,
 )
 from headroom.errors import ModelError
+from headroom.models.attention import eager_attention
 from headroom.models.geometry import find_heads
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant

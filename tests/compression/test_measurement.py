@@ -17,7 +17,6 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from headroom.compression.encoders import word_tokenizer
 from headroom.compression.measurement import (
     SpeedUp,
     closed_form_flops,
@@ -32,6 +31,7 @@ from headroom.compression.measurement import (
 )
 from headroom.compression.quantisation import quantised
 from headroom.errors import ModelError
+from headroom.models.encoders import word_tokenizer
 from headroom.models.geometry import find_heads
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant

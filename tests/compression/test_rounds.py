@@ -5,15 +5,17 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from headroom.athena.batches import Example
+from headroom.athena.generated import generate
+from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.compression import rounds
 from headroom.compression.arms import ARMS, arm
-from headroom.compression.athena_training import Epoch, Fit
-from headroom.compression.batches import Example
 from headroom.compression.history import History, Removal, Round
 from headroom.compression.measurement import parameters
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
-from headroom.compression.settings import (
+from headroom.compression.training import Epoch, Fit
+from headroom.config.compression import (
     Compression,
     Distillation,
     Encoder,
@@ -21,8 +23,6 @@ from headroom.compression.settings import (
     Solver,
     Training,
 )
-from headroom.compression.solver import MathSolver, load_solver, new_solver
-from headroom.compression.wordproblems import generate
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.variants import Variant

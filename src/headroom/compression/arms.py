@@ -6,7 +6,7 @@ All other settings are those of the method, so that arms differ in what their na
 from collections.abc import Mapping
 from typing import Any
 
-from headroom.compression.settings import Compression
+from headroom.config.compression import Compression
 from headroom.errors import ConfigError
 
 Changes = Mapping[str, Any]

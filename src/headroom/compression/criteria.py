@@ -9,14 +9,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headroom.compression.athena import Athena
-from headroom.compression.batches import Batch, Example, collate, collate_texts, move
+from headroom.athena.batches import Batch, Example, collate, collate_texts, move
+from headroom.athena.networks import Athena
+from headroom.athena.objective import task_loss
+from headroom.athena.solver import MathSolver
 from headroom.compression.choice import Scores
 from headroom.compression.effects import loss_rises, random_scores, taylor
 from headroom.compression.importance import Mixture, Texts, calibrate, mixed, weight_norms
-from headroom.compression.objective import task_loss
-from headroom.compression.settings import Importance
-from headroom.compression.solver import MathSolver
+from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import PreTrainedModel
 
-from headroom.compression.athena import Athena, Output
-from headroom.compression.batches import Batch
-from headroom.compression.importance import eager_attention
-from headroom.compression.objective import Objective, task_loss
-from headroom.compression.settings import Distillation
+from headroom.athena.batches import Batch
+from headroom.athena.networks import Athena, Output
+from headroom.athena.objective import Objective, task_loss
+from headroom.config.compression import Distillation
 from headroom.errors import ModelError
+from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.readers import find_readers
 from headroom.models.removal import surviving_heads

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headroom.compression.athena_training import Fit
+from headroom.compression.training import Fit
 from headroom.variants import Variant
 
 _NOTABLE_DROP = 0.015

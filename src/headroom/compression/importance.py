@@ -5,11 +5,11 @@ S = alpha w + (1 - alpha) H, and low scores go first. The equations leave gaps. 
 closest reading, `REPAIRED` has what makes the two terms comparable.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headroom.compression.choice import Scores
 from headroom.errors import ModelError
+from headroom.models.attention import attention_maps, eager_attention
 from headroom.models.geometry import HeadGeometry
 from headroom.models.readers import Readers, find_readers
 
@@ -173,43 +174,6 @@ def calibrate(
             readers,
             {layer: {name: rows[name].mean for name in names} for layer, names in readers.items()},
         ),
-    )
-
-
-@contextmanager
-def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model compute its attention step by step, so that its weights can be read.
-
-    Raises:
-        ModelError: it cannot.
-    """
-    before = model.config._attn_implementation
-    try:
-        model.set_attn_implementation("eager")
-    except (ValueError, ImportError) as error:
-        raise _no_weights(model) from error
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
-
-
-def attention_maps(model: PreTrainedModel, maps: Any) -> list[Tensor]:
-    """Return the attention weights that a model put out, layer by layer.
-
-    Raises:
-        ModelError: there are none.
-    """
-    found = [attention for attention in maps or () if attention is not None]
-    if not found:
-        raise _no_weights(model)
-    return found
-
-
-def _no_weights(model: PreTrainedModel) -> ModelError:
-    return ModelError(
-        f"{type(model).__name__} has no eager attention whose weights can be read; use another "
-        f"model, or a criterion without attention weights, such as norm"
     )
 
 

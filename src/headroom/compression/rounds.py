@@ -15,9 +15,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from headroom.compression.athena import Athena
-from headroom.compression.athena_training import Hook, train
-from headroom.compression.batches import Batch, Example
+from headroom.athena.batches import Batch, Example
+from headroom.athena.networks import Athena
+from headroom.athena.objective import Objective, task
+from headroom.athena.solver import MathSolver
 from headroom.compression.choice import lowest_heads
 from headroom.compression.criteria import head_scores
 from headroom.compression.distillation import (
@@ -27,11 +28,10 @@ from headroom.compression.distillation import (
 )
 from headroom.compression.history import History, Removal, Round
 from headroom.compression.measurement import parameters
-from headroom.compression.objective import Objective, task
 from headroom.compression.resume import restore_shape, shape_of
 from headroom.compression.schedule import LiteralSchedule, heads_at, removed_by_round
-from headroom.compression.settings import Compression, Training
-from headroom.compression.solver import MathSolver
+from headroom.compression.training import Hook, train
+from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.removal import remove_heads

@@ -1,18 +1,15 @@
 """The sections of a config and the rules they keep.
 
-The description under each key is its documentation: `config/README.md` is made from it. One file,
-so that a key is found, and its rules beside it, wherever it belongs.
+The description under each key is its documentation: `config/README.md` is made from it. The
+sections of compression have a file of their own.
 """
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-Name = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)
-]
-Count = Annotated[int, Field(ge=1, strict=True)]
-Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
+from headroom.config.section import Count, Name, Section, Seed
+
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
@@ -24,14 +21,6 @@ _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
 _CLAIMS = "claims"  # file of a run's tables that is no sweep's
 
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
-
-
-class Section(BaseModel):
-    """A part of the config: no unknown keys, no changes after loading."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class Reasoner(Section):
@@ -355,13 +344,13 @@ class Config(Section):
     """The question sets, by name."""
     decodings: dict[Name, Decoding]
     """The ways to decode, by name."""
-    embedders: dict[Name, Embedder] = {}
+    embedders: dict[Name, Embedder] = Field({})
     """The sentence-embedding models, by name."""
-    sweeps: dict[Name, Sweep] = {}
+    sweeps: dict[Name, Sweep] = Field({})
     """The sweeps, by name."""
-    selectors: dict[Name, Selector] = {}
+    selectors: dict[Name, Selector] = Field({})
     """The head selectors, by name."""
-    comparisons: dict[Name, Comparison] = {}
+    comparisons: dict[Name, Comparison] = Field({})
     """Prompt and grading comparisons, by name."""
 
     @model_validator(mode="after")

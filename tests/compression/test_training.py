@@ -8,14 +8,14 @@ import pytest
 import torch
 from accelerate.state import AcceleratorState
 
-from headroom.compression.athena_training import Fit, epoch_batches, train
-from headroom.compression.batches import Example
-from headroom.compression.objective import task
+from headroom.athena.batches import Example
+from headroom.athena.generated import generate
+from headroom.athena.objective import task
+from headroom.athena.solver import MathSolver, new_solver
+from headroom.athena.splits import divide
 from headroom.compression.resume import restore_shape, shape_of
-from headroom.compression.settings import Encoder, Partition, Solver, Training, profile
-from headroom.compression.solver import MathSolver, new_solver
-from headroom.compression.splits import divide
-from headroom.compression.wordproblems import generate
+from headroom.compression.training import Fit, epoch_batches, train
+from headroom.config.compression import Encoder, Partition, Solver, Training, profile
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.removal import remove_heads
@@ -83,7 +83,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import test_athena_training as t
+import test_training as t
 def hook(step):
     if step == 8:
         os.kill(os.getpid(), signal.SIGKILL)

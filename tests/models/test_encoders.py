@@ -16,12 +16,12 @@ from transformers import (
     RobertaModel,
 )
 
-from headroom.compression.encoders import load_encoder, new_encoder, word_tokenizer
-from headroom.compression.problems import NUMBER
-from headroom.compression.settings import Encoder, Solver
-from headroom.compression.solver import new_solver
-from headroom.compression.wordproblems import generate
+from headroom.athena.generated import generate
+from headroom.athena.problems import NUMBER
+from headroom.athena.solver import new_solver
+from headroom.config.compression import Encoder, Solver
 from headroom.errors import ModelError
+from headroom.models.encoders import load_encoder, new_encoder, word_tokenizer
 from headroom.models.geometry import find_heads
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant

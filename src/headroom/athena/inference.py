@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headroom.compression import scoring
-from headroom.compression.athena import Athena, Progress
-from headroom.compression.batches import (
+from headroom.athena import scoring
+from headroom.athena.batches import (
     Accepted,
     Example,
     collate_texts,
@@ -18,8 +17,9 @@ from headroom.compression.batches import (
     starts,
     tensor,
 )
-from headroom.compression.expansion import Candidate, Expander
-from headroom.compression.expressions import Op
+from headroom.athena.expansion import Candidate, Expander
+from headroom.athena.expressions import Op
+from headroom.athena.networks import Athena, Progress
 
 ACCEPTED_FROM = 0.5
 """Reason probability from which a candidate is accepted."""

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from headroom.compression.expansion import Schedule, schedule
-from headroom.compression.expressions import Op
-from headroom.compression.problems import NUMBER, Problem
-from headroom.compression.settings import Solver
+from headroom.athena.expansion import Schedule, schedule
+from headroom.athena.expressions import Op
+from headroom.athena.problems import NUMBER, Problem
+from headroom.config.compression import Solver
 from headroom.errors import BenchmarkError
 
 _T = TypeVar("_T")

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from headroom.compression.equations import parse
-from headroom.compression.problems import NUMBER, Problem
-from headroom.compression.settings import Partition
-from headroom.compression.splits import complexity, divide, draw, nesting, stratum
+from headroom.athena.equations import parse
+from headroom.athena.problems import NUMBER, Problem
+from headroom.athena.splits import complexity, divide, draw, nesting, stratum
+from headroom.config.compression import Partition
 from headroom.errors import BenchmarkError
 
 EQUATIONS = ("n0+n1", "n0*n1", "n0-n1*n2", "(n0+n1)*n2", "n0+n1+n2+n0", "((n0+n1)*n2-n1)/n0")

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from headroom.compression import math23k, reading
-from headroom.compression.equations import evaluate, infix, parse
-from headroom.compression.expansion import schedule
-from headroom.compression.expressions import Expressions, harvest
-from headroom.compression.problems import NUMBER, Problem
-from headroom.compression.scoring import lenient, strict
-from headroom.compression.settings import Partition, WordProblems
-from headroom.compression.splits import complexity, divide, operator_count
-from headroom.compression.wordproblems import TEMPLATES, generate
+from headroom.athena import math23k, reading
+from headroom.athena.equations import evaluate, infix, parse
+from headroom.athena.expansion import schedule
+from headroom.athena.expressions import Expressions, harvest
+from headroom.athena.generated import TEMPLATES, generate
+from headroom.athena.problems import NUMBER, Problem
+from headroom.athena.scoring import lenient, strict
+from headroom.athena.splits import complexity, divide, operator_count
+from headroom.config.compression import Partition, WordProblems
 from headroom.errors import BenchmarkError
 
 CHINESE = {

@@ -17,8 +17,8 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 from jaxtyping import Bool, Int
 
-from headroom.compression.equations import Equation
-from headroom.compression.expressions import MERGES, UNARY, Expressions, Op
+from headroom.athena.equations import Equation
+from headroom.athena.expressions import MERGES, UNARY, Expressions, Op
 
 MOST_THOUGHTS = 64
 """Thoughts that a problem keeps at most."""

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from headroom.athena import asdiv, generated, math23k
+from headroom.athena.problems import Dropped, Problem, Reading
 from headroom.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
-from headroom.compression import asdiv, math23k, wordproblems
-from headroom.compression.problems import Dropped, Problem, Reading
-from headroom.compression.settings import WordProblems
+from headroom.config.compression import WordProblems
 from headroom.errors import BenchmarkError
 
 _HUB = "Gxg/Math23K"
@@ -31,7 +31,7 @@ def read(settings: WordProblems) -> Reading:
     """
     if settings.dataset == "generated":
         assert settings.n is not None  # the settings ask for it
-        return Reading(wordproblems.generate(settings.n, settings.seed), [])
+        return Reading(generated.generate(settings.n, settings.seed), [])
     if settings.file is None:
         assert settings.revision is not None  # the settings ask for it
         hub = HubDataset(_HUB, None, settings.revision)

@@ -18,11 +18,11 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
+from headroom.athena.batches import Example, collate, move
+from headroom.athena.objective import Objective, task
+from headroom.athena.solver import MathSolver
 from headroom.compression import resume
-from headroom.compression.batches import Example, collate, move
-from headroom.compression.objective import Objective, task
-from headroom.compression.settings import Training
-from headroom.compression.solver import MathSolver
+from headroom.config.compression import Training
 from headroom.errors import ModelError
 
 _LOG = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headroom.compression.equations import (
+from headroom.athena.equations import (
     Constant,
     Equation,
     Number,
@@ -19,7 +19,7 @@ from headroom.compression.equations import (
     parse,
     replace,
 )
-from headroom.compression.problems import NUMBER, Problem
+from headroom.athena.problems import NUMBER, Problem
 from headroom.errors import BenchmarkError
 
 COLUMNS: tuple[str, ...] = ("id", "segmented_text", "equation", "ans")

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
 
-from headroom.compression.equations import Constant, Equation, Negation, Number, Operation, walk
+from headroom.athena.equations import Constant, Equation, Negation, Number, Operation, walk
 
 
 class Op(IntEnum):

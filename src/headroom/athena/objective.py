@@ -6,8 +6,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from headroom.compression.athena import Athena, Output
-from headroom.compression.batches import Batch
+from headroom.athena.batches import Batch
+from headroom.athena.networks import Athena, Output
 
 Objective = Callable[[Athena, Batch], Mapping[str, Float[Tensor, ""]]]
 """Returns the parts of the loss on a batch, weighted; their sum is minimised, each is logged."""

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
-from headroom.compression.batches import Accepted, Batch, Level, Texts
-from headroom.compression.expressions import MERGES, UNARY, Op
-from headroom.compression.importance import attention_maps
+from headroom.athena.batches import Accepted, Batch, Level, Texts
+from headroom.athena.expressions import MERGES, UNARY, Op
+from headroom.models.attention import attention_maps
 
 
 class FeedForward(nn.Module):
@@ -222,7 +222,7 @@ class Athena(nn.Module):
 
         Raises:
             ModelError: attention weights are asked for, but the encoder returns none; see
-                `headroom.compression.importance.eager_attention`.
+                `headroom.models.attention.eager_attention`.
         """
         wanted = {"output_attentions": True} if attentions else {}
         encoded = self.encoder(

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from headroom.compression.equations import evaluate, parse
-from headroom.compression.problems import NUMBER, Problem
+from headroom.athena.equations import evaluate, parse
+from headroom.athena.problems import NUMBER, Problem
 
 Values = dict[str, int]
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from headroom.compression.equations import Constant, Equation, Negation, Operation, evaluate, parse
-from headroom.compression.expressions import Expressions, Op, harvest
+from headroom.athena.equations import Constant, Equation, Negation, Operation, evaluate, parse
+from headroom.athena.expressions import Expressions, Op, harvest
 from headroom.errors import BenchmarkError
 
 NUMBERS = (3.5, 7.25, 11.125)

@@ -22,7 +22,7 @@ from transformers import (
     RobertaPreLayerNormModel,
 )
 
-from headroom.compression.settings import Encoder
+from headroom.config.compression import Encoder
 from headroom.errors import ModelError
 from headroom.models.checkpoints import read_pretrained
 from headroom.models.load import load_tokenizer

@@ -10,14 +10,14 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from headroom.compression.athena import Athena, ThoughtHead
-from headroom.compression.athena_inference import Solution, solve
-from headroom.compression.batches import Example, prepare
-from headroom.compression.encoders import load_encoder, new_encoder
-from headroom.compression.expressions import harvest
-from headroom.compression.problems import NUMBER, Problem
-from headroom.compression.settings import Solver
+from headroom.athena.batches import Example, prepare
+from headroom.athena.expressions import harvest
+from headroom.athena.inference import Solution, solve
+from headroom.athena.networks import Athena, ThoughtHead
+from headroom.athena.problems import NUMBER, Problem
+from headroom.config.compression import Solver
 from headroom.errors import ModelError
+from headroom.models.encoders import load_encoder, new_encoder
 from headroom.tables import atomic, write_json
 
 _RARE = 5  # of training equations; a constant that fewer hold is a slip of the data
@@ -44,7 +44,7 @@ class MathSolver:
         return prepare(problems, self.tokenizer, self.constants, self.settings)
 
     def solve(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
-        """Solve problems; see `headroom.compression.athena_inference.solve`."""
+        """Solve problems; see `headroom.athena.inference.solve`."""
         depth, padding = self.settings.depth, self.tokenizer.pad_token_id
         return solve(self.athena, examples, self.constants, depth, padding, batch_size)
 

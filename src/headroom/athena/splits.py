@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Literal, NamedTuple
 
-from headroom.compression.equations import Equation, Negation, Operation, needs_brackets, walk
-from headroom.compression.problems import Problem
-from headroom.compression.settings import Partition
+from headroom.athena.equations import Equation, Negation, Operation, needs_brackets, walk
+from headroom.athena.problems import Problem
+from headroom.config.compression import Partition
 from headroom.errors import BenchmarkError
 
 Complexity = Literal["low", "medium", "high"]

@@ -7,8 +7,8 @@ Solvers, ACL 2020; the arithmetic subset as ATHENA (arXiv 2311.01036) prepares i
 from collections.abc import Mapping
 from typing import Any
 
-from headroom.compression.equations import PRECEDENCE, evaluate, parse, parse_prefix
-from headroom.compression.problems import NUMBER, Problem
+from headroom.athena.equations import PRECEDENCE, evaluate, parse, parse_prefix
+from headroom.athena.problems import NUMBER, Problem
 from headroom.errors import BenchmarkError
 
 COLUMNS: tuple[str, ...] = ("asdiv_id", "Problem", "Question", "Numbers", "Equation", "Answer")

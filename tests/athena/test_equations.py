@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from headroom.compression.equations import (
+from headroom.athena.equations import (
     Constant,
     Equation,
     Negation,

@@ -6,9 +6,9 @@ from itertools import combinations_with_replacement
 import numpy as np
 import pytest
 
-from headroom.compression.equations import parse
-from headroom.compression.expansion import MOST_THOUGHTS, Expander, schedule
-from headroom.compression.expressions import Op
+from headroom.athena.equations import parse
+from headroom.athena.expansion import MOST_THOUGHTS, Expander, schedule
+from headroom.athena.expressions import Op
 
 UNARY, MERGES = ("NEG", "INV", "ROOT", "HALF"), ("ADD", "MUL")
 

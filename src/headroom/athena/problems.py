@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headroom.compression.equations import Equation, evaluate
+from headroom.athena.equations import Equation, evaluate
 from headroom.errors import BenchmarkError
 
 NUMBER = "[NUM]"
