@@ -29,10 +29,10 @@ class Example:
     """A problem as the solver reads it."""
 
     problem: Problem
-    input_ids: Int[np.ndarray, "tokens"]
-    places: Int[np.ndarray, "numbers"]
+    input_ids: Int[np.ndarray, " tokens"]
+    places: Int[np.ndarray, " numbers"]
     """Where the numbers stand."""
-    goal: Int[np.ndarray, "goal_tokens"]
+    goal: Int[np.ndarray, " goal_tokens"]
     """Where the tokens of the question stand that the answer judge attends to."""
     schedule: Schedule
     """Its expansion under teacher forcing."""
@@ -44,8 +44,8 @@ class Texts:
 
     input_ids: Int[Tensor, "batch tokens"]
     attention_mask: Int[Tensor, "batch tokens"]
-    number_owner: Int[Tensor, "numbers"]
-    number_place: Int[Tensor, "numbers"]
+    number_owner: Int[Tensor, " numbers"]
+    number_place: Int[Tensor, " numbers"]
     goal: Int[Tensor, "batch goal_tokens"]
     goal_mask: Bool[Tensor, "batch goal_tokens"]
 
@@ -56,11 +56,11 @@ class Level:
 
     counts: tuple[int, ...]
     """How many there are of each `Op`."""
-    left: Int[Tensor, "candidates"]
+    left: Int[Tensor, " candidates"]
     """Thought, number or constant that the operation takes."""
-    right: Int[Tensor, "candidates"]
-    owner: Int[Tensor, "candidates"]
-    slot: Int[Tensor, "candidates"]
+    right: Int[Tensor, " candidates"]
+    owner: Int[Tensor, " candidates"]
+    slot: Int[Tensor, " candidates"]
     """Place among the owner's candidates of this depth."""
     most: int
     """The largest number of candidates of a problem."""
@@ -70,9 +70,9 @@ class Level:
 class Accepted:
     """The candidates of a level that become thoughts."""
 
-    index: Int[Tensor, "accepted"]
+    index: Int[Tensor, " accepted"]
     """Places among the level's candidates."""
-    slot: Int[Tensor, "accepted"]
+    slot: Int[Tensor, " accepted"]
     """Place among the owner's thoughts."""
     most: int
     """The largest number of thoughts that a problem has from now on."""
@@ -86,11 +86,11 @@ class Batch:
     levels: tuple[Level, ...]
     accepted: tuple[Accepted, ...]
     """For each level."""
-    targets: Float[Tensor, "candidates"]
-    owners: Int[Tensor, "candidates"]
-    answers: Float[Tensor, "thoughts"]
+    targets: Float[Tensor, " candidates"]
+    owners: Int[Tensor, " candidates"]
+    answers: Float[Tensor, " thoughts"]
     """1 for the thought that is the whole equation."""
-    thought_owners: Int[Tensor, "thoughts"]
+    thought_owners: Int[Tensor, " thoughts"]
 
     @property
     def size(self) -> int:
@@ -212,11 +212,11 @@ def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
 
 
 def level(
-    op: Int[np.ndarray, "candidates"],
-    left: Int[np.ndarray, "candidates"],
-    right: Int[np.ndarray, "candidates"],
-    owner: Int[np.ndarray, "candidates"],
-    slot: Int[np.ndarray, "candidates"],
+    op: Int[np.ndarray, " candidates"],
+    left: Int[np.ndarray, " candidates"],
+    right: Int[np.ndarray, " candidates"],
+    owner: Int[np.ndarray, " candidates"],
+    slot: Int[np.ndarray, " candidates"],
 ) -> Level:
     """Return candidates, which stand by operation, as tensors."""
     counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
@@ -237,7 +237,7 @@ def move(value: _T, device: torch.device) -> _T:
 
 
 def _padded(
-    rows: Sequence[Int[np.ndarray, "items"]], fill: int
+    rows: Sequence[Int[np.ndarray, " items"]], fill: int
 ) -> tuple[Int[Tensor, "batch items"], Bool[Tensor, "batch items"]]:
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]
@@ -246,14 +246,14 @@ def _padded(
     return tensor(padded), tensor(mask)
 
 
-def _ranks(groups: Int[np.ndarray, "items"]) -> Int[np.ndarray, "items"]:
+def _ranks(groups: Int[np.ndarray, " items"]) -> Int[np.ndarray, " items"]:
     """Return each item's place among the items of its group; groups stand together."""
     starts = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
     lengths = np.diff(starts, append=len(groups))
     return np.arange(len(groups)) - np.repeat(starts, lengths)
 
 
-def starts(lengths: Sequence[int]) -> Int[np.ndarray, "problems"]:
+def starts(lengths: Sequence[int]) -> Int[np.ndarray, " problems"]:
     """Return where each problem's items start among all problems' items."""
     return np.concatenate([[0], np.cumsum(lengths)[:-1]])
 

@@ -107,13 +107,13 @@ class Expander:
 class Schedule:
     """A problem's expansion under teacher forcing, as flat arrays over its candidates."""
 
-    op: Int[np.ndarray, "candidates"]
-    left: Int[np.ndarray, "candidates"]
+    op: Int[np.ndarray, " candidates"]
+    left: Int[np.ndarray, " candidates"]
     """Place among the kept thoughts; of a leaf, its place among numbers or constants."""
-    right: Int[np.ndarray, "candidates"]
-    target: Bool[np.ndarray, "candidates"]
+    right: Int[np.ndarray, " candidates"]
+    target: Bool[np.ndarray, " candidates"]
     """Whether the candidate is right; right ones are kept."""
-    depth: Int[np.ndarray, "candidates"]
+    depth: Int[np.ndarray, " candidates"]
     """Ascending."""
     answer: int | None
     """Place of the whole equation among the kept thoughts; None if it is not reached."""

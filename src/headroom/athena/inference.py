@@ -157,11 +157,11 @@ class _Search:
             return left + self._first_number[owner], right + self._first_number[owner]
         return self._thoughts[owner][left], self._thoughts[owner][right]
 
-    def _done(self, owner: int, probabilities: Float[np.ndarray, "thoughts"]) -> bool:
+    def _done(self, owner: int, probabilities: Float[np.ndarray, " thoughts"]) -> bool:
         best = probabilities[self._thoughts[owner]].max()
         return bool(best >= ANSWERED_FROM) or self._expanders[owner].exhausted
 
-    def _solution(self, owner: int, probabilities: Float[np.ndarray, "thoughts"]) -> Solution:
+    def _solution(self, owner: int, probabilities: Float[np.ndarray, " thoughts"]) -> Solution:
         expander, problem = self._expanders[owner], self._examples[owner].problem
         own = probabilities[self._thoughts[owner]]
         best = int(own.argmax())
@@ -177,5 +177,5 @@ class _Search:
         )
 
 
-def _sigmoid(logits: Float[torch.Tensor, "items"]) -> Float[np.ndarray, "items"]:
+def _sigmoid(logits: Float[torch.Tensor, " items"]) -> Float[np.ndarray, " items"]:
     return logits.float().sigmoid().cpu().numpy().astype(np.float64)

@@ -83,8 +83,8 @@ class Merge(nn.Module):
 class Rows(NamedTuple):
     """Where items that lie flat over a batch stand in rows, one row a problem."""
 
-    owner: Int[Tensor, "items"]
-    slot: Int[Tensor, "items"]
+    owner: Int[Tensor, " items"]
+    slot: Int[Tensor, " items"]
     length: int
     """Of the longest row."""
 
@@ -125,7 +125,7 @@ class Judge(nn.Module):
         rows: Rows,
         memory: Float[Tensor, "batch memories width"],
         mask: Bool[Tensor, "batch memories"],
-    ) -> tuple[Float[Tensor, "items width"], Float[Tensor, "items"]]:
+    ) -> tuple[Float[Tensor, "items width"], Float[Tensor, " items"]]:
         """Return vectors x and logits."""
         x = self.before(embeddings)
         queries = rows.pad(self.norm(x), len(memory))
@@ -151,8 +151,8 @@ class Reading(NamedTuple):
 class Output:
     """Logits of a batch under teacher forcing, in the order of its vectors."""
 
-    reason: Float[Tensor, "candidates"]
-    answer: Float[Tensor, "thoughts"]
+    reason: Float[Tensor, " candidates"]
+    answer: Float[Tensor, " thoughts"]
     attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
     """Attention weights of each encoder layer, if asked for."""
 
@@ -272,7 +272,7 @@ class Progress:
         self._premises = first
         self._premise_rows = Rows(everybody, torch.zeros_like(everybody), 1)
 
-    def judge(self, level: Level) -> Float[Tensor, "candidates"]:
+    def judge(self, level: Level) -> Float[Tensor, " candidates"]:
         """Return the reason logits of a level's candidates."""
         batch = len(self._reading.first)
         self._level = level
@@ -299,7 +299,7 @@ class Progress:
             most + 1,
         )
 
-    def answers(self) -> Float[Tensor, "thoughts"]:
+    def answers(self) -> Float[Tensor, " thoughts"]:
         """Return the answer logits of all thoughts, in order of acceptance."""
         goal, mask = self._reading.goal, self._reading.goal_mask
         _, logits = self._head.answer(self._thoughts, self._rows, goal, mask)

@@ -121,8 +121,8 @@ def response_loss(
 
 
 def _log_shares(
-    logits: Float[Tensor, "thoughts"], owners: Int[Tensor, "thoughts"], problems: int
-) -> Float[Tensor, "thoughts"]:
+    logits: Float[Tensor, " thoughts"], owners: Int[Tensor, " thoughts"], problems: int
+) -> Float[Tensor, " thoughts"]:
     """Return the logarithm of each thought's share in the softmax over its problem's thoughts."""
     foreign = owners != torch.arange(problems, device=owners.device)[:, None]
     rows = logits.expand(problems, -1).masked_fill(foreign, -torch.inf)

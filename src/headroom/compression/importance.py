@@ -90,7 +90,7 @@ def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
     )
 
 
-def _row_means(module: nn.Module) -> Float[Tensor, "rows"]:
+def _row_means(module: nn.Module) -> Float[Tensor, " rows"]:
     weight: Tensor = module.get_parameter("weight").detach().float().abs().cpu()
     return weight.mean(0 if isinstance(module, Conv1D) else 1)
 
@@ -98,7 +98,7 @@ def _row_means(module: nn.Module) -> Float[Tensor, "rows"]:
 def _head_sums(
     geometry: HeadGeometry,
     readers: Mapping[int, Readers],
-    means: Mapping[int, Mapping[str, Float[Tensor, "rows"]]],
+    means: Mapping[int, Mapping[str, Float[Tensor, " rows"]]],
 ) -> Scores:
     """Return the sum over a head's projections of the mean over its rows."""
     scores = {}
@@ -232,5 +232,5 @@ class _RowMeans:
             self.tokens += int(valid.sum())
 
     @property
-    def mean(self) -> Float[Tensor, "rows"]:
+    def mean(self) -> Float[Tensor, " rows"]:
         return torch.as_tensor(self.total / self.tokens, dtype=torch.float32)

@@ -24,7 +24,7 @@ class Bootstrap:
         self._weights = draw.multinomial(questions, chances, size=resamples) / questions
 
     def interval(
-        self, values: Float[np.ndarray, "questions *columns"], level: float = 0.95
+        self, values: Float[np.ndarray, " questions *columns"], level: float = 0.95
     ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
         """Return the lower and upper end of the interval of each column's mean over questions.
 
@@ -36,7 +36,7 @@ class Bootstrap:
         return low, high
 
     def means(
-        self, values: Float[np.ndarray, "questions *columns"]
-    ) -> Float[np.ndarray, "resamples *columns"]:
+        self, values: Float[np.ndarray, " questions *columns"]
+    ) -> Float[np.ndarray, " resamples *columns"]:
         """Return each column's mean over the questions of each resample."""
         return np.tensordot(self._weights, values, axes=1)
