@@ -6,7 +6,6 @@ from typing import Any
 
 from headroom.errors import ConfigError
 
-_CRITERIA = ("norm", "entropy", "mixed", "attention", "taylor", "causal", "random")
 _FORMS = {
     "zero": ("zeroed", "set the weights of the heads to zero: loads everywhere, no smaller"),
     "uniform": ("uniform", "as many heads in every layer: loads with plain from_pretrained"),
@@ -28,9 +27,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         forms.add_argument(f"--{flag}", dest="form", action="store_const", const=form, help=text)
     prune.add_argument(
         "--criterion",
-        choices=_CRITERIA,
         default="norm",
-        help="score by which the lowest heads go (default: norm, which needs no data)",
+        help="score by which the lowest heads go: norm (default, needs no data), random; entropy, "
+        "mixed, attention, taylor (look at --texts); causal (reads --accuracy)",
     )
     prune.add_argument("--texts", type=Path, help="file of texts, one a line, to look at")
     prune.add_argument("--accuracy", type=Path, help="causal: accuracy matrix of a sweep")

@@ -1,44 +1,23 @@
 """Pruning a model on disk: choose heads, zero or cut them, save what is left."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-import torch
-from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-from headroom.compression.choice import Scope, Scores, Unit, lowest_heads
-from headroom.compression.effects import accuracy_drops, random_scores, taylor
-from headroom.compression.importance import Texts, calibrate, mixed, weight_norms
+from headroom.compression.choice import Scope, Unit, lowest_heads
 from headroom.compression.measurement import Size, size
 from headroom.compression.schedule import heads_at
+from headroom.compression.yardsticks import Subject, find_criterion
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.load import load_checkpoint, load_tokenizer
+from headroom.models.load import load_checkpoint
 from headroom.models.removal import remove_heads, zero_heads
 from headroom.models.source import fetch_model, fingerprint
-from headroom.tables import ACCURACY, read_table
 from headroom.variants import Variant
 
-Criterion = Literal["norm", "entropy", "mixed", "attention", "taylor", "causal", "random"]
-
-_ABOUT: dict[Criterion, str] = {
-    "norm": "smallest mean absolute weights",
-    "entropy": "lowest entropy of attention",
-    "mixed": "lowest mixture of weight norm and attention entropy, alpha {alpha}",
-    "attention": "lowest largest attention weight, mean over queries",
-    "taylor": "smallest |gradient x mask| of the language modelling loss",
-    "causal": "smallest loss of accuracy on training questions",
-    "random": "random draw with seed {seed}",
-}
-_NEEDS_TEXTS = ("entropy", "mixed", "attention", "taylor")
 _MEASURED_TOKENS = 128
-_TEXT_TOKENS = 512
-_BATCH = 16
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -71,7 +50,7 @@ def prune(
     heads: Sequence[str] | None = None,
     ratio: float | None = None,
     form: Form = "free",
-    criterion: Criterion = "norm",
+    criterion: str = "norm",
     texts: Sequence[str] | None = None,
     accuracy: str | Path | None = None,
     alpha: float = 0.5,
@@ -90,7 +69,7 @@ def prune(
         ratio: share of all heads to remove, those of lowest score.
         form: `zeroed` and `uniform` load with plain `from_pretrained`, `free` with
             `headroom.load_model`.
-        criterion: the score.
+        criterion: the score, by its name in `headroom.compression.yardsticks.CRITERIA`.
         texts: what entropy, mixed, attention and taylor look at.
         accuracy: what causal reads: the accuracy matrix (Parquet) of a sweep over all heads of
             some layers, on training questions.
@@ -113,10 +92,13 @@ def prune(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    if heads is None and criterion in _NEEDS_TEXTS and not texts:
+    yardstick = find_criterion(criterion)
+    if heads is None and yardstick.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
-    if heads is None and criterion == "causal" and accuracy is None:
-        raise ModelError("criterion causal reads the accuracy matrix of a sweep; name its file")
+    if heads is None and yardstick.needs == "accuracy" and accuracy is None:
+        raise ModelError(
+            f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
+        )
     named = [Variant.parse(name) for name in heads or ()]
 
     folder = fetch_model(source, revision)
@@ -126,8 +108,9 @@ def prune(
         chosen = sorted(set(named))
         about = "named by hand"
     else:
-        scores = _scores(model, geometry, folder, criterion, texts or (), accuracy, alpha, seed)
-        about = _ABOUT[criterion].format(alpha=alpha, seed=seed)
+        subject = Subject(model, geometry, folder, texts or (), accuracy, alpha, seed)
+        scores = yardstick.scores(subject)
+        about = yardstick.about.format(alpha=alpha, seed=seed)
         unit, scope = "head" if form == "zeroed" else unit, "layer" if form == "uniform" else scope
         count = _count(geometry, ratio, form, unit)
         chosen = lowest_heads(scores, geometry, count, scope=scope, unit=unit)
@@ -144,61 +127,6 @@ def prune(
     facts = Pruning(source, _revision(folder), chosen, about, _measured(before, after))
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
-
-
-def _scores(
-    model: PreTrainedModel,
-    geometry: HeadGeometry,
-    folder: Path,
-    criterion: Criterion,
-    texts: Sequence[str],
-    accuracy: str | Path | None,
-    alpha: float,
-    seed: int,
-) -> Scores:
-    match criterion:
-        case "norm":
-            return weight_norms(model, geometry)
-        case "random":
-            return random_scores(geometry, seed)
-        case "causal":
-            return accuracy_drops(read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry)
-    tokenizer = load_tokenizer(folder)
-    tokenizer.padding_side = "left" if geometry.keeps_cache else "right"
-    if criterion == "taylor":
-        if model.get_output_embeddings() is None or not geometry.keeps_cache:
-            raise ModelError(
-                f"criterion taylor needs the loss of a language model, and {type(model).__name__} "
-                f"is none; use norm, entropy or mixed"
-            )
-        one_by_one = _batches(tokenizer, texts, 1, model.device)
-        return taylor(model, geometry, one_by_one, lambda batch: _language_loss(model, batch))
-    found = calibrate(model, geometry, _batches(tokenizer, texts, _BATCH, model.device))
-    if criterion == "attention":
-        return found.peak
-    if criterion == "entropy":
-        return found.entropy
-    return mixed(weight_norms(model, geometry), found.entropy, alpha)
-
-
-def _batches(
-    tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], rows: int, device: torch.device
-) -> Iterator[Texts]:
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    for start in range(0, len(texts), rows):
-        encoded = tokenizer(
-            list(texts[start : start + rows]),
-            padding=True,
-            truncation=True,
-            max_length=min(_TEXT_TOKENS, tokenizer.model_max_length),
-            return_tensors="pt",
-        )
-        yield {name: encoded[name].to(device) for name in ("input_ids", "attention_mask")}
-
-
-def _language_loss(model: PreTrainedModel, batch: Texts) -> Tensor:
-    return model(**batch, labels=batch["input_ids"]).loss
 
 
 def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
