@@ -24,12 +24,23 @@ from headroom.compression.pruning import Pruned, prune
 from headroom.models import masks
 from headroom.models.geometry import find_heads
 from headroom.models.load import load_checkpoint as load_model
+from headroom.tool.reward import RewardModel
 from headroom.tool.run import Run, load
 from headroom.tool.solve import Solver
 from headroom.tool.sweep import sweep
 from headroom.variants import Variant
 
-__all__ = ["Pruned", "Run", "Solver", "load", "load_model", "prune", "pruned", "sweep"]
+__all__ = [
+    "Pruned",
+    "RewardModel",
+    "Run",
+    "Solver",
+    "load",
+    "load_model",
+    "prune",
+    "pruned",
+    "sweep",
+]
 
 _Model = TypeVar("_Model", bound=nn.Module)
 

@@ -3,9 +3,11 @@
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from headroom.arguments import count, numbers_or_all
+from headroom.config.schema import Grader
+from headroom.errors import ConfigError
 
 _EXAMPLES = """\
 examples:
@@ -62,7 +64,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         )
     sweep.add_argument(
         "--grader",
-        choices=("math", "numeric", "choice", "exact"),
+        choices=get_args(Grader),
         help="your own benchmark: how answers are compared (default: math)",
     )
     sweep.add_argument("--benchmark-revision", help="commit hash of a dataset on the hub")
@@ -92,12 +94,19 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     solve.add_argument("--file", type=Path, help="a file with one question a line")
     solve.add_argument("--run", required=True, type=Path, help="folder of a run: results/demo")
     solve.add_argument("--selector", help="which of the run's selectors (default: the only one)")
-    solve.add_argument("-n", type=count, default=8, help="how many heads answer (default: 8)")
-    solve.add_argument(
+    solve.add_argument("-n", type=count, help="how many heads answer (default: 8, or all)")
+    chooser = solve.add_mutually_exclusive_group()
+    chooser.add_argument(
         "--verifier",
         metavar="MODULE:FUNCTION",
         help="scores each answer: takes the question and a list of texts, returns numbers; the "
         "answer with the highest is chosen in place of the majority's",
+    )
+    chooser.add_argument(
+        "--reward-model",
+        metavar="MODEL",
+        help="a sequence classifier that scores each answer in place of the majority: folder or "
+        "hub id, safetensors only",
     )
     solve.add_argument("--json", action="store_true", help="print one JSON object a question")
     solve.set_defaults(handler=_solve)
@@ -130,14 +139,28 @@ def _line(head: Any) -> str:
     )
 
 
-def _solve(question: str | None, file: Path | None, json: bool, **options: Any) -> None:
+def _solve(
+    question: str | None, file: Path | None, json: bool, reward_model: str | None, **options: Any
+) -> None:
+    from headroom.tool.reward import RewardModel
     from headroom.tool.solve import Solver, to_json, to_text
 
-    if question is not None:
-        questions = [question]
-    else:
-        text = sys.stdin.read() if file is None else file.read_text(encoding="utf-8")
-        questions = [line for line in text.splitlines() if line.strip()]
+    questions = _questions(question, file)
+    if reward_model is not None:
+        options["verifier"] = RewardModel(reward_model)
     show = to_json if json else to_text
     for solved in Solver(**options).solve(questions):
         print(show(solved))
+
+
+def _questions(question: str | None, file: Path | None) -> list[str]:
+    if question is not None and file is not None:
+        raise ConfigError("a question and --file are given; give one of the two")
+    try:
+        text = question or (file.read_text(encoding="utf-8") if file else sys.stdin.read())
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--file {file} cannot be read ({error}); name a text file") from error
+    lines = [text] if question else [line for line in text.splitlines() if line.strip()]
+    if not lines:
+        raise ConfigError("there is no question; give one, or a file with one a line")
+    return lines

@@ -8,9 +8,9 @@ of the answers, or a verifier of the user's.
 import dataclasses
 import importlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -21,32 +21,17 @@ from headroom.embeddings import embed, load_embedder
 from headroom.errors import ConfigError
 from headroom.generation.work import Unit
 from headroom.generation.worker import Worker
-from headroom.grading.graders import find_grader
-from headroom.grading.judge import canonical
-from headroom.grading.pool import judge_pairs
 from headroom.identity import key
 from headroom.models.load import load_model
 from headroom.sprint.selection import rank
 from headroom.tool.run import Run
+from headroom.tool.votes import Candidate, Grading, count_votes
 from headroom.variants import BASE, Variant
 
 Verifier = Callable[[str, list[str]], Sequence[float]]
 """Scores texts that answer a question; higher is better."""
 
-
-@dataclass(frozen=True)
-class Candidate:
-    """One value that some heads answered with."""
-
-    answer: str | None
-    """As the first of them wrote it; None: no answer was found in their texts."""
-    votes: int
-    heads: list[str]
-    """Nearest first."""
-    text: str
-    """What the first of them wrote."""
-    score: float | None
-    """The verifier's, the highest among its texts."""
+_HEADS = 8
 
 
 @dataclass(frozen=True)
@@ -73,12 +58,13 @@ class Solver:
     Args:
         run: folder of a run, such as ``results/demo``.
         selector: which of its selectors; by default the only one.
-        n: how many heads answer.
-        verifier: chooses among the answers in place of the majority: a function, or where one is,
-            as in ``my_module:score``.
+        n: how many heads answer; by default 8, or all where the pool has fewer.
+        verifier: chooses among the answers in place of the majority: a function, where one is, as
+            in ``my_module:score``, or a `headroom.RewardModel`.
 
     Raises:
-        ConfigError: the run or selector is not there, or the verifier cannot be imported.
+        ConfigError: the run or selector is not there, the pool has fewer than n heads, or the
+            verifier cannot be imported.
         TableError, ModelError: a file of the run is missing or damaged.
     """
 
@@ -87,20 +73,20 @@ class Solver:
         run: str | Path,
         *,
         selector: str | None = None,
-        n: int = 8,
+        n: int | None = None,
         verifier: str | Verifier | None = None,
     ) -> None:
         found = Run(Path(run))
         config = found.config
         self._selector, facts = found.selector(selector)
-        if n > len(facts["heads"]):
-            raise ConfigError(f"n: {n} heads are asked for; the pool has {len(facts['heads'])}")
         self._heads = [Variant.parse(name) for name in facts["heads"]]
-        self._n = n
+        self._n = min(_HEADS, len(self._heads)) if n is None else n
+        if self._n > len(self._heads):
+            raise ConfigError(f"n: {n} heads are asked for; the pool has {len(self._heads)}")
         section = config.selectors[found.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
         self._family = config.questions[section.train].family
-        self._preset = config.grading
+        self._grading = Grading(self._family, config.grading)
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         self._batch_size = model.batch_size
@@ -115,8 +101,16 @@ class Solver:
         )
         self._worker = Worker(loaded)
 
+    def __repr__(self) -> str:
+        by = "the majority" if self._verifier is None else repr(self._verifier)
+        return f"Solver: the {self._n} nearest of {len(self._heads)} heads, chosen among by {by}"
+
     def solve(self, questions: Sequence[str]) -> list[Solved]:
-        """Return what the heads answer to each question, in order."""
+        """Return what the heads answer to each question, in order.
+
+        Raises:
+            ConfigError: the verifier does not return a number for each text.
+        """
         vectors = torch.from_numpy(embed(self._embedder, list(questions)))
         order, _ = rank(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
@@ -148,53 +142,21 @@ class Solver:
         return texts
 
     def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
-        grader = find_grader(self._family, self._preset)
-        answers = [grader.extract(texts[head]) for head in heads]
-        groups = self._groups(answers)
-        scores: list[float | None] = [None] * len(heads)
-        if self._verifier is not None:
-            scores = [float(s) for s in self._verifier(question, [texts[h] for h in heads])]
-        candidates = []
-        for group in dict.fromkeys(groups):
-            members = [index for index, other in enumerate(groups) if other == group]
-            answered = answers[members[0]] is not None
-            candidates.append(
-                Candidate(
-                    answer=answers[members[0]],
-                    votes=len(members) if answered else 0,
-                    heads=[str(heads[index]) for index in members],
-                    text=texts[heads[members[0]]],
-                    score=max((s for i in members if (s := scores[i]) is not None), default=None),
-                )
-            )
-        # The sort is stable: among equals the nearest head decides.
-        candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
-        pairs = list(combinations(range(len(heads)), 2))
-        agreeing = sum(groups[i] == groups[j] and answers[i] is not None for i, j in pairs)
-        return Solved(
-            question,
-            candidates,
-            agreeing / len(pairs) if pairs else None,
-            grader.extract(texts[BASE]),
-        )
+        written = [texts[head] for head in heads]
+        scores = self._scores(question, written)
+        candidates, agreement = count_votes([*map(str, heads)], written, self._grading, scores)
+        return Solved(question, candidates, agreement, self._grading.extract(texts[BASE]))
 
-    def _groups(self, answers: list[str | None]) -> list[int]:
-        """Return for each answer the number of the first that equals it."""
-        equal = find_grader(self._family, self._preset).equal
-        plain = [None if answer is None else canonical(answer) for answer in answers]
-        first = [plain.index(answer) for answer in plain]
-        distinct = [index for index in dict.fromkeys(first) if plain[index] is not None]
-        pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
-        asked = [(str(plain[later]), str(plain[earlier])) for later, earlier in pairs]
-        if equal is not None:
-            same = [equal(*pair) for pair in asked]
-        else:
-            same = [found.correct for found in judge_pairs(asked, self._preset)] if asked else []
-        leader = {index: index for index in range(len(answers))}
-        for (later, earlier), verdict in zip(pairs, same, strict=True):
-            if verdict and leader[later] == later:
-                leader[later] = leader[earlier]
-        return [leader[index] for index in first]
+    def _scores(self, question: str, texts: list[str]) -> list[float] | None:
+        if self._verifier is None:
+            return None
+        scores = [float(score) for score in self._verifier(question, texts)]
+        if len(scores) != len(texts) or any(map(math.isnan, scores)):
+            raise ConfigError(
+                f"verifier {self._verifier!r} returned {scores} for {len(texts)} texts; it has to "
+                f"return a number for each"
+            )
+        return scores
 
 
 def to_json(solved: Solved) -> str:
@@ -204,16 +166,20 @@ def to_json(solved: Solved) -> str:
 
 def to_text(solved: Solved) -> str:
     """Return a result for people: answers by votes, with their heads."""
-    rows = [
-        (candidate.answer or "(no answer)", str(candidate.votes), ", ".join(candidate.heads))
-        for candidate in solved.candidates
-    ]
-    width = max(len("answer"), *(len(row[0]) for row in rows))
+    scored = any(candidate.score is not None for candidate in solved.candidates)
+    rows = [("answer", "votes", f"{'score':>8}  " if scored else "", "heads pruned, nearest first")]
+    for candidate in solved.candidates:
+        score = "" if candidate.score is None else f"{candidate.score:>8.3g}  "
+        answer = candidate.answer or "(no answer)"
+        rows.append((answer, str(candidate.votes), score, ", ".join(candidate.heads)))
+    width = max(len(row[0]) for row in rows)
     lines = [
         solved.question,
         "",
-        f"  {'answer':<{width}}  votes  heads pruned, nearest first",
-        *(f"  {answer:<{width}}  {votes:>5}  {heads}" for answer, votes, heads in rows),
+        *(
+            f"  {answer:<{width}}  {votes:>5}  {score}{heads}"
+            for answer, votes, score, heads in rows
+        ),
         "",
         f"  chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}",
     ]

@@ -1,0 +1,62 @@
+"""Who is chosen among texts that disagree, counted by hand."""
+
+import pytest
+
+from headroom.tool.solve import Solved, to_json, to_text
+from headroom.tool.votes import Grading, count_votes
+
+HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
+TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
+NUMBERS = Grading("numeric", "default")
+
+
+def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head() -> None:
+    candidates, agreement = count_votes(HEADS, TEXTS, NUMBERS)
+    found = [(one.answer, one.votes, one.heads) for one in candidates]
+    assert found == [
+        ("7", 2, ["L03H01", "L02H00"]),
+        ("6/2", 2, ["L02H02", "L01H04"]),
+        (None, 0, ["L00H05"]),
+    ]
+    assert [one.text for one in candidates] == ["it is 7", r"that makes \boxed{6/2}", "no idea"]
+    assert agreement == pytest.approx(2 / 10)
+    assert all(one.score is None for one in candidates)
+
+
+def test_a_verifier_outvotes_the_majority_but_not_without_an_answer() -> None:
+    scores = [-3.0, 9.0, -2.5, -0.5, -4.0]  # the best text has no answer
+    candidates, _ = count_votes(HEADS, TEXTS, NUMBERS, scores)
+    assert [(one.answer, one.score) for one in candidates] == [
+        ("6/2", -0.5),
+        ("7", -3.0),
+        (None, 9.0),
+    ]
+
+
+def test_mathematical_answers_are_compared_by_the_judge() -> None:
+    texts = [r"\boxed{\frac{1}{2}}", r"\boxed{0.5}", r"\boxed{\frac{2}{4}}", r"\boxed{x}"]
+    candidates, agreement = count_votes(HEADS[:4], texts, Grading("math", "default"))
+    assert [one.votes for one in candidates] == [3, 1]
+    assert agreement == pytest.approx(3 / 6)
+
+
+def test_a_single_head_agrees_with_nobody() -> None:
+    candidates, agreement = count_votes(HEADS[:1], TEXTS[:1], NUMBERS)
+    assert len(candidates) == 1
+    assert agreement is None
+
+
+def test_a_result_is_shown_with_scores_where_there_are_some() -> None:
+    plain, agreement = count_votes(HEADS, TEXTS, NUMBERS)
+    text = to_text(Solved("3 + 4?", plain, agreement, "8"))
+    assert "score" not in text
+    assert "chosen: 7; the unpruned model: 8" in text
+    assert "20% of the pairs of heads agree" in text
+    scored, _ = count_votes(HEADS[:2], ["1", "2"], NUMBERS, [0.25, 12.5])
+    lines = to_text(Solved("?", scored, 0.0, None)).splitlines()
+    assert [line.split() for line in lines[2:5]] == [
+        ["answer", "votes", "score", "heads", "pruned,", "nearest", "first"],
+        ["2", "1", "12.5", "L00H05"],
+        ["1", "1", "0.25", "L03H01"],
+    ]
+    assert '"answer": "2"' in to_json(Solved("?", scored, 0.0, None))
