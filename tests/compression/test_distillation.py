@@ -1,6 +1,5 @@
 """Distillation losses, against sums written out one candidate, thought, query and key at a time."""
 
-import copy
 import math
 
 import pytest
@@ -16,6 +15,7 @@ from headroom.config.compression import Distillation, Encoder, Solver
 from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.learner import copied
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
@@ -49,26 +49,27 @@ def batch(solver: MathSolver) -> Batch:
 @pytest.fixture(scope="module")
 def teacher(solver: MathSolver) -> Teacher:
     """It lacks a head itself, so that places and numbers differ."""
-    athena = copy.deepcopy(solver.athena)
-    geometry = remove_heads(athena.encoder, find_heads(athena.encoder), [Variant(1, 0)])
-    return Teacher.of(athena, geometry)
+    smaller = copied(solver)
+    geometry = remove_heads(smaller.encoder, find_heads(smaller.encoder), [Variant(1, 0)])
+    return Teacher.of(smaller, geometry)
 
 
 @pytest.fixture
-def student(teacher: Teacher) -> tuple[nn.Module, HeadGeometry]:
+def student(teacher: Teacher) -> tuple[MathSolver, HeadGeometry]:
     """Other weights, without heads 0 and 2 of the first layer; 2 of the second."""
-    athena = copy.deepcopy(teacher.athena).requires_grad_(True)
+    smaller = copied(teacher.learner)
+    smaller.athena.requires_grad_(True)
     heads = [Variant(0, 0), Variant(0, 2), Variant(1, 1)]
-    geometry = remove_heads(athena.encoder, teacher.geometry, heads)
+    geometry = remove_heads(smaller.encoder, teacher.geometry, heads)
     with torch.no_grad():
-        for parameter in athena.parameters():
+        for parameter in smaller.athena.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(2)))
-    return athena, geometry
+    return smaller, geometry
 
 
-def outputs(athena, batch: Batch):
-    with torch.no_grad(), eager_attention(athena.encoder):
-        return athena(batch, attentions=True)
+def outputs(solver: MathSolver, batch: Batch):
+    with torch.no_grad(), eager_attention(solver.encoder):
+        return solver.run(batch, attentions=True)
 
 
 def bernoulli(right: float, asked: float) -> float:
@@ -85,9 +86,9 @@ def test_the_response_is_two_divergences(teacher, student, batch, temperature):
     settings = Distillation(
         temperature=temperature, feature="none", distill_weight=0.7, task_weight=0.2
     )
-    athena, geometry = student
-    parts = distilled(teacher, athena, geometry, settings)(athena, batch)
-    own, taught = outputs(athena, batch), outputs(teacher.athena, batch)
+    solver, geometry = student
+    parts = distilled(teacher, solver, geometry, settings)(solver, batch)
+    own, taught = outputs(solver, batch), outputs(teacher.learner, batch)
     pairs = list(zip(taught.reason.tolist(), own.reason.tolist(), strict=True))
     candidates = sum(bernoulli(t / temperature, s / temperature) for t, s in pairs) / len(pairs)
     answers = 0.0
@@ -135,9 +136,9 @@ def test_the_feature_is_a_squared_difference_of_attention(
     teacher, student, batch, feature, reduction
 ):
     settings = Distillation(feature=feature, reduction=reduction, response=False, beta=3.0)
-    athena, geometry = student
-    parts = distilled(teacher, athena, geometry, settings)(athena, batch)
-    own, taught = outputs(athena, batch), outputs(teacher.athena, batch)
+    solver, geometry = student
+    parts = distilled(teacher, solver, geometry, settings)(solver, batch)
+    own, taught = outputs(solver, batch), outputs(teacher.learner, batch)
     expected = 0.0
     for layer in range(2):
         found = rows(own, taught, batch, feature, layer)
@@ -153,9 +154,9 @@ def test_the_feature_is_a_squared_difference_of_attention(
 
 
 def test_a_student_that_is_its_teacher_learns_nothing(solver, batch):
-    geometry = find_heads(solver.athena.encoder)
-    teacher = Teacher.of(solver.athena, geometry)
-    parts = distilled(teacher, solver.athena, geometry, Distillation())(solver.athena, batch)
+    geometry = find_heads(solver.encoder)
+    teacher = Teacher.of(solver, geometry)
+    parts = distilled(teacher, solver, geometry, Distillation())(solver, batch)
     assert parts["response"].item() == parts["feature"].item() == 0.0
     assert parts["task"].item() > 0.01
 
@@ -169,44 +170,47 @@ def test_a_student_that_is_its_teacher_learns_nothing(solver, batch):
     ids=["response", "feature"],
 )
 def test_gradients_reach_the_student_only(teacher, student, batch, settings):
-    athena, geometry = student
-    before = {name: tensor.clone() for name, tensor in teacher.athena.state_dict().items()}
-    parts = distilled(teacher, athena, geometry, settings)(athena.train(), batch)
+    solver, geometry = student
+    taught = teacher.learner.athena
+    before = {name: tensor.clone() for name, tensor in taught.state_dict().items()}
+    solver.athena.train()
+    parts = distilled(teacher, solver, geometry, settings)(solver, batch)
     torch.stack(list(parts.values())).sum().backward()
-    layers = athena.encoder.encoder.layer
+    layers = solver.encoder.encoder.layer
     for name in ("query", "key"):
         gradients = [layer.attention.self.get_submodule(name).weight.grad for layer in layers]
         assert all(gradient.abs().max() > 0 for gradient in gradients)
-    assert all(parameter.grad is None for parameter in teacher.athena.parameters())
-    assert not teacher.athena.training and athena.training
-    for name, tensor in teacher.athena.state_dict().items():
+    assert all(parameter.grad is None for parameter in taught.parameters())
+    assert not taught.training and solver.athena.training
+    for name, tensor in taught.state_dict().items():
         assert torch.equal(tensor, before[name])
 
 
 def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
-    athena = copy.deepcopy(solver.athena).train()
+    solver = copied(solver)
+    solver.athena.train()
     valid = batch.texts.attention_mask.bool()
 
     def total() -> torch.Tensor:
-        maps = outputs(athena, batch).attentions
+        maps = outputs(solver, batch).attentions
         return torch.cat([layer.sum(-1).mean(1)[valid] for layer in maps])
 
     torch.manual_seed(0)
-    with without_attention_dropout(athena.encoder):
+    with without_attention_dropout(solver.encoder):
         torch.testing.assert_close(total(), torch.ones(2 * int(valid.sum())))
-        assert athena.encoder.encoder.layer[0].attention.output.dropout.p == 0.3
+        assert solver.encoder.encoder.layer[0].attention.output.dropout.p == 0.3
     assert (total() - 1).abs().max() > 0.1
 
 
 def test_a_teacher_is_a_copy(solver, batch):
-    athena = copy.deepcopy(solver.athena)
-    teacher = Teacher.of(athena, find_heads(athena.encoder))
-    expected = outputs(athena, batch).reason
+    solver = copied(solver)
+    teacher = Teacher.of(solver, find_heads(solver.encoder))
+    expected = outputs(solver, batch).reason
     with torch.no_grad():
-        for parameter in athena.parameters():
+        for parameter in solver.athena.parameters():
             parameter.zero_()
-    torch.testing.assert_close(outputs(teacher.athena, batch).reason, expected)
-    assert all(parameter.requires_grad for parameter in athena.parameters())
+    torch.testing.assert_close(outputs(teacher.learner, batch).reason, expected)
+    assert all(parameter.requires_grad for parameter in solver.athena.parameters())
 
 
 def other(**changes) -> Solver:
@@ -217,22 +221,23 @@ def other(**changes) -> Solver:
     ("settings", "message"),
     [
         (other(min_count=3), r"^the teacher's vocabulary has \d+ entries, the student's \d+; use"),
-        (other(layers=3), "the teacher has 2 layers, the student 3; use the solver that"),
-        (SMALL, "layer 1 of the student has head 0, its teacher's not; use the solver"),
+        (other(layers=3), "the teacher has 2 layers, the student 3; use the one that"),
+        (SMALL, "layer 1 of the student has head 0, its teacher's not; use the one"),
     ],
 )
 def test_a_teacher_that_does_not_fit_is_one_clear_line(teacher, settings, message):
-    student = build(3, settings).athena
+    student = build(3, settings)
     with pytest.raises(ModelError, match=message) as error:
         distilled(teacher, student, find_heads(student.encoder), Distillation())
     assert "\n" not in str(error.value)
 
 
 def test_other_constants_do_not_fit_either(teacher, student):
-    athena, geometry = student
-    athena.head.constants = nn.Parameter(torch.zeros(7, 24))
-    with pytest.raises(ModelError, match="the teacher has 0 constants, the student 7; use"):
-        distilled(teacher, athena, geometry, Distillation())
+    solver, geometry = student
+    solver.athena.head.constants = nn.Parameter(torch.zeros(7, 24))
+    message = r"head.constants is \(0, 24\) in the teacher, \(7, 24\) in the student; use"
+    with pytest.raises(ModelError, match=message):
+        distilled(teacher, solver, geometry, Distillation())
 
 
 def test_a_teacher_that_teaches_nothing_is_refused():

@@ -29,10 +29,10 @@ from headroom.compression.measurement import (
     size,
     weight_bytes,
 )
-from headroom.compression.quantisation import quantised
 from headroom.errors import ModelError
 from headroom.models.encoders import word_tokenizer
 from headroom.models.geometry import find_heads
+from headroom.models.quantisation import quantised
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 

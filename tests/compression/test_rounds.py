@@ -9,12 +9,12 @@ from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.compression import rounds
-from headroom.compression.arms import ARMS, arm
 from headroom.compression.history import History, Removal, Round
 from headroom.compression.measurement import parameters
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import Epoch, Fit
+from headroom.config.arms import ARMS, arm
 from headroom.config.compression import (
     Compression,
     Distillation,
@@ -146,7 +146,7 @@ def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
     assert heads == teachers
     recursive = name != "joint_single_teacher"
     for number, one in enumerate(taught):
-        assert same(dict(one.athena.state_dict()), trained[number if recursive else 0])
+        assert same(dict(one.learner.athena.state_dict()), trained[number if recursive else 0])
 
 
 def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> None:
@@ -195,10 +195,10 @@ def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monk
     pairs = []
     original = rounds.distilled
 
-    def distilled(teacher, athena, geometry, settings):
+    def distilled(teacher, learner, geometry, settings):
         heads = (sum(one.query_heads for one in g.layers) for g in (teacher.geometry, geometry))
         pairs.append(tuple(heads))
-        return original(teacher, athena, geometry, settings)
+        return original(teacher, learner, geometry, settings)
 
     monkeypatch.setattr(rounds, "distilled", distilled)
     run(method(schedule="literal"))
@@ -213,7 +213,7 @@ def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(
     _, history = run(LITERAL.model_copy(update={"smallest": size}))
     assert len(history.removed) == 2
     shares = iter([0.8, 0.8, 0.7, 0.4])  # before anything, then before each head
-    monkeypatch.setattr(rounds._Run, "_solved", lambda self: next(shares))
+    monkeypatch.setattr(rounds, "accuracy", lambda *_: next(shares))
     _, history = run(LITERAL.model_copy(update={"largest_loss": 0.2}))
     assert len(history.removed) == 2
 

@@ -10,14 +10,14 @@ from accelerate.state import AcceleratorState
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
-from headroom.athena.objective import task
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.athena.splits import divide
 from headroom.compression.resume import restore_shape, shape_of
-from headroom.compression.training import Fit, epoch_batches, train
+from headroom.compression.training import Fit, epoch_batches, task, train
 from headroom.config.compression import Encoder, Partition, Solver, Training, profile
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
+from headroom.models.learner import Verdict
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
@@ -154,9 +154,9 @@ def test_every_problem_is_seen_once_an_epoch() -> None:
 
 
 def test_an_objective_may_have_more_parts_and_all_are_logged() -> None:
-    def objective(athena, batch):
-        size = sum(parameter.square().sum() for parameter in athena.head.parameters())
-        return task(athena, batch) | {"size": 1e-3 * size}
+    def objective(learner, batch):
+        size = sum(parameter.square().sum() for parameter in learner.athena.head.parameters())
+        return task(learner, batch) | {"size": 1e-3 * size}
 
     _, plain = fit()
     _, result = fit(objective=objective)
@@ -208,14 +208,14 @@ def test_patience_ends_training_and_takes_the_best_epoch() -> None:
     kept = {}
 
     class Scripted(MathSolver):
-        def solve(self, examples, batch_size=64):
+        def verdicts(self, examples):
             right = next(accuracies)
             kept[right] = kept.get(right) or weights(self)
-            return [type("Solution", (), {"strict": place < right}) for place in range(10)]
+            return [Verdict("", "low", None, place < right, True) for place in range(10)]
 
     scripted = Scripted(solver.athena, solver.tokenizer, solver.constants, solver.settings)
     result = train(
-        scripted, examples, examples[:4], recipe(epochs=9, patience=3), seed=9, device="cpu"
+        scripted, examples, examples[:10], recipe(epochs=9, patience=3), seed=9, device="cpu"
     )
     assert (result.best, len(result.epochs)) == (2, 5)
     assert [epoch.dev_strict for epoch in result.epochs] == [0.3, 0.5, 0.5, 0.4, 0.5]
@@ -229,7 +229,7 @@ def test_patience_without_a_development_part_is_refused() -> None:
 
 def test_a_loss_that_is_no_number_is_one_clear_line() -> None:
     with pytest.raises(ModelError, match=r"^the task part of the loss is nan at step 1; lower "):
-        fit(objective=lambda athena, batch: {"task": task(athena, batch)["task"] * float("nan")})
+        fit(objective=lambda *both: {"task": task(*both)["task"] * float("nan")})
 
 
 def test_mixed_precision_trains_too() -> None:

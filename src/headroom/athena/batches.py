@@ -5,9 +5,8 @@ operation is applied once; `owner` says whose they are. Thoughts are numbered ov
 the order in which levels accept them.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,8 +19,6 @@ from headroom.athena.expressions import Op
 from headroom.athena.problems import NUMBER, Problem
 from headroom.config.compression import Solver
 from headroom.errors import BenchmarkError
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,11 @@ class Example:
     """Where the tokens of the question stand that the answer judge attends to."""
     schedule: Schedule
     """Its expansion under teacher forcing."""
+
+    @property
+    def example_id(self) -> str:
+        """The problem's."""
+        return self.problem.problem_id
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,12 @@ class Batch:
     answers: Float[Tensor, " thoughts"]
     """1 for the thought that is the whole equation."""
     thought_owners: Int[Tensor, " thoughts"]
+
+    @property
+    def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
+        """What the encoder reads."""
+        texts = self.texts
+        return {"input_ids": texts.input_ids, "attention_mask": texts.attention_mask}
 
     @property
     def size(self) -> int:
@@ -222,18 +230,6 @@ def level(
     counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
     most = int(slot.max()) + 1
     return Level(counts, tensor(left), tensor(right), tensor(owner), tensor(slot), most)
-
-
-def move(value: _T, device: torch.device) -> _T:
-    """Return a batch, or a part of one, on a device."""
-    if isinstance(value, Tensor):
-        return value.to(device, non_blocking=True)  # type: ignore[return-value]
-    if isinstance(value, tuple):
-        return tuple(move(part, device) for part in value)  # type: ignore[return-value]
-    if is_dataclass(value) and not isinstance(value, type):
-        parts = {field.name: move(getattr(value, field.name), device) for field in fields(value)}
-        return replace(value, **parts)
-    return value
 
 
 def _padded(

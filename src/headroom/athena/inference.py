@@ -13,13 +13,13 @@ from headroom.athena.batches import (
     Example,
     collate_texts,
     level,
-    move,
     starts,
     tensor,
 )
 from headroom.athena.expansion import Candidate, Expander
 from headroom.athena.expressions import Op
 from headroom.athena.networks import Athena, Progress
+from headroom.models.learner import move
 
 ACCEPTED_FROM = 0.5
 """Reason probability from which a candidate is accepted."""

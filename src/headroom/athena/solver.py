@@ -1,23 +1,30 @@
 """A solver as a whole: its networks, tokenizer, constants and settings; made, saved, loaded."""
 
+import copy
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import safetensors.torch
 import torch
+from jaxtyping import Float
 from safetensors import SafetensorError
-from transformers import PreTrainedTokenizerBase
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from headroom.athena.batches import Example, prepare
+from headroom.athena.batches import Batch, Example, collate, prepare
 from headroom.athena.expressions import harvest
 from headroom.athena.inference import Solution, solve
-from headroom.athena.networks import Athena, ThoughtHead
+from headroom.athena.networks import Athena, Output, ThoughtHead
+from headroom.athena.objective import response_loss, task_loss
 from headroom.athena.problems import NUMBER, Problem
-from headroom.config.compression import Solver
+from headroom.athena.splits import complexity
+from headroom.config.compression import Solver, Training
 from headroom.errors import ModelError
 from headroom.models.encoders import load_encoder, new_encoder
+from headroom.models.learner import Verdict
+from headroom.models.quantisation import quantised
 from headroom.tables import atomic, write_json
 
 _RARE = 5  # of training equations; a constant that fewer hold is a slip of the data
@@ -28,12 +35,27 @@ _ENCODER = "encoder"
 
 @dataclass(frozen=True)
 class MathSolver:
-    """A solver of word problems."""
+    """A solver of word problems: a `headroom.models.learner.Learner`."""
 
     athena: Athena
     tokenizer: PreTrainedTokenizerBase
     constants: tuple[float, ...]
     settings: Solver
+
+    @property
+    def network(self) -> Athena:
+        """What is trained."""
+        return self.athena
+
+    @property
+    def encoder(self) -> PreTrainedModel:
+        """The part whose heads are cut."""
+        return self.athena.encoder
+
+    @property
+    def recipe(self) -> Training:
+        """How it is trained from scratch."""
+        return self.settings.training
 
     def prepare(self, problems: Sequence[Problem]) -> list[Example]:
         """Return problems as the solver reads them.
@@ -47,6 +69,54 @@ class MathSolver:
         """Solve problems; see `headroom.athena.inference.solve`."""
         depth, padding = self.settings.depth, self.tokenizer.pad_token_id
         return solve(self.athena, examples, self.constants, depth, padding, batch_size)
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Join examples to a batch."""
+        return collate(examples, self.tokenizer.pad_token_id)
+
+    def run(self, batch: Batch, *, attentions: bool = False) -> Output:
+        """Judge every candidate and every thought of a batch under teacher forcing."""
+        return self.athena(batch, attentions=attentions)
+
+    def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
+        """Return the solver's own loss; see `headroom.athena.objective`."""
+        return task_loss(output, batch)
+
+    def response_loss(
+        self, student: Output, teacher: Output, batch: Batch, temperature: float
+    ) -> Float[Tensor, ""]:
+        """Return how far a student's verdicts are from its teacher's."""
+        return response_loss(student, teacher, batch, temperature)
+
+    def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
+        """Solve problems and judge the values; the stratum is the gold equation's complexity."""
+        return [
+            Verdict(
+                example.example_id,
+                complexity(example.problem.equation),
+                solution.expression,
+                solution.strict,
+                solution.lenient,
+            )
+            for example, solution in zip(examples, self.solve(examples), strict=True)
+        ]
+
+    def with_network(self, network: Athena) -> "MathSolver":
+        """Return the solver with other networks."""
+        return replace(self, athena=network)
+
+    def untrained(self, seed: int) -> "MathSolver":
+        """Return the solver with random weights, and with all heads of its encoder."""
+        athena = copy.deepcopy(self.athena)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            athena.encoder = _new_weights(self.encoder)
+            _forget(athena.head)
+        return self.with_network(athena)
+
+    def quantised(self) -> "MathSolver":
+        """Return a copy whose linear layers, the thought head's too, have weights of eight bits."""
+        return self.with_network(quantised(self.athena))
 
     def save(self, folder: Path) -> None:
         """Write the solver: encoder and tokenizer in the hub's format, thought head, settings.
@@ -120,3 +190,21 @@ def load_solver(folder: Path) -> MathSolver:
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder} is not a solver ({reason:.200}); train it again") from None
     return MathSolver(Athena(encoder, head), tokenizer, constants, settings)
+
+
+def _new_weights(encoder: PreTrainedModel) -> PreTrainedModel:
+    """Return an encoder of the same architecture, with all heads and random weights."""
+    config = copy.deepcopy(encoder.config)
+    config.get_text_config().kept_heads = {}
+    new = AutoModel.from_config(config)
+    if getattr(new, "pooler", None) is not None:
+        new.pooler = None
+    return new.to(encoder.device)
+
+
+def _forget(head: ThoughtHead) -> None:
+    """Give a thought head random weights."""
+    for module in head.modules():
+        if isinstance(module, nn.Linear | nn.LayerNorm):
+            module.reset_parameters()
+    nn.init.normal_(head.constants)

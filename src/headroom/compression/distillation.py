@@ -1,28 +1,25 @@
-"""Distillation: what a pruned solver learns from the one it was, arXiv 2511.17577, eq. 6 and 7.
+"""Distillation: what a pruned learner learns from the one it was, arXiv 2511.17577, eq. 6 and 7.
 
-The loss is l1 (response + beta feature) + l2 task. The teacher's logits and attention maps are
-computed under the same teacher forcing, so that both judge the same candidates.
+The loss is l1 (response + beta feature) + l2 task. What the response is, each kind of learner says
+for itself. Teacher and student see the same batch, under teacher forcing where that is needed.
 """
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import PreTrainedModel
 
-from headroom.athena.batches import Batch
-from headroom.athena.networks import Athena, Output
-from headroom.athena.objective import Objective, task_loss
+from headroom.compression.training import Objective
 from headroom.config.compression import Distillation
 from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.learner import Batch, Learner, copied
 from headroom.models.readers import find_readers
 from headroom.models.removal import surviving_heads
 
@@ -31,19 +28,21 @@ Maps = Sequence[Float[Tensor, "batch heads queries keys"]]
 
 
 class Teacher(NamedTuple):
-    """A solver as it was, which learns no more."""
+    """A learner as it was, which learns no more."""
 
-    athena: Athena
+    learner: Learner
     geometry: HeadGeometry
 
     @classmethod
-    def of(cls, athena: Athena, geometry: HeadGeometry) -> "Teacher":
-        """Return a copy of networks, frozen and in evaluation mode."""
-        return cls(copy.deepcopy(athena).requires_grad_(False).eval(), geometry)
+    def of(cls, learner: Learner, geometry: HeadGeometry) -> "Teacher":
+        """Return a copy of a learner, frozen and in evaluation mode."""
+        teacher = copied(learner)
+        teacher.network.requires_grad_(False).eval()
+        return cls(teacher, geometry)
 
 
 def distilled(
-    teacher: Teacher, student: Athena, geometry: HeadGeometry, settings: Distillation
+    teacher: Teacher, student: Learner, geometry: HeadGeometry, settings: Distillation
 ) -> Objective:
     """Return the objective of a student: its own, and to do as its teacher does.
 
@@ -61,72 +60,41 @@ def distilled(
     """
     _check_fit(teacher, student, geometry)
     survivors = list(surviving_heads(teacher.geometry, geometry).values())
-    return _Distilled(teacher.athena, survivors, settings)
+    return _Distilled(teacher.learner, survivors, settings)
 
 
 @dataclass(frozen=True)
 class _Distilled:
-    teacher: Athena
+    teacher: Learner
     survivors: Sequence[Sequence[int]]
     settings: Distillation
 
-    def __call__(self, athena: Athena, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
+    def __call__(self, learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
         settings, maps = self.settings, self.settings.feature != "none"
-        teacher = self.teacher.to(batch.targets.device)
+        teacher = self.teacher
+        teacher.network.to(learner.encoder.device)
         with ExitStack() as stack:
             if maps:
-                stack.enter_context(eager_attention(athena.encoder))
+                stack.enter_context(eager_attention(learner.encoder))
                 stack.enter_context(eager_attention(teacher.encoder))
-            output = athena(batch, attentions=maps)
+            output = learner.run(batch, attentions=maps)
             stack.enter_context(torch.no_grad())
-            taught: Output = teacher(batch, attentions=maps)
-        parts = {"task": settings.task_weight * task_loss(output, batch)}
+            taught = teacher.run(batch, attentions=maps)
+        parts = {"task": settings.task_weight * learner.task_loss(output, batch)}
         if settings.response:
-            loss = response_loss(output, taught, batch, settings.temperature)
+            loss = learner.response_loss(output, taught, batch, settings.temperature)
             parts["response"] = settings.distill_weight * loss
         if settings.feature != "none":
             matched = settings.feature == "matched"
             loss = feature_loss(
                 output.attentions,
                 taught.attentions,
-                batch.texts.attention_mask.bool(),
+                batch.inputs["attention_mask"].bool(),
                 self.survivors if matched else None,
                 settings.reduction,
             )
             parts["feature"] = settings.distill_weight * settings.beta * loss
         return parts
-
-
-def response_loss(
-    student: Output, teacher: Output, batch: Batch, temperature: float
-) -> Float[Tensor, ""]:
-    """Return how far a student's verdicts are from its teacher's (eq. 6).
-
-    Reason logits are independent of each other, answer logits compete within a problem. So the
-    loss is temperature² times the mean over candidates of the divergence KL(teacher || student) of
-    two Bernoulli distributions, plus the mean over problems of that of the softmax over a
-    problem's thoughts.
-    """
-    asked, right = (output.reason.float() / temperature for output in (student, teacher))
-    shares = right.sigmoid()
-    cross_entropy, entropy = (
-        binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
-    )
-    said, taught = (
-        _log_shares(output.answer.float() / temperature, batch.thought_owners, batch.size)
-        for output in (student, teacher)
-    )
-    answers = kl_div(said, taught, reduction="sum", log_target=True) / batch.size
-    return temperature**2 * (cross_entropy - entropy + answers)
-
-
-def _log_shares(
-    logits: Float[Tensor, " thoughts"], owners: Int[Tensor, " thoughts"], problems: int
-) -> Float[Tensor, " thoughts"]:
-    """Return the logarithm of each thought's share in the softmax over its problem's thoughts."""
-    foreign = owners != torch.arange(problems, device=owners.device)[:, None]
-    rows = logits.expand(problems, -1).masked_fill(foreign, -torch.inf)
-    return rows.log_softmax(-1)[owners, torch.arange(len(owners), device=owners.device)]
 
 
 def feature_loss(
@@ -178,18 +146,16 @@ def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
         yield
 
 
-def _check_fit(teacher: Teacher, student: Athena, geometry: HeadGeometry) -> None:
-    """Make sure that a student's heads and words are among its teacher's."""
+def _check_fit(teacher: Teacher, student: Learner, geometry: HeadGeometry) -> None:
+    """Make sure that a student's heads and all else it has are among its teacher's."""
     words, known = (
-        athena.encoder.get_input_embeddings().num_embeddings for athena in (student, teacher.athena)
+        learner.encoder.get_input_embeddings().num_embeddings
+        for learner in (student, teacher.learner)
     )
-    constants, counted = (len(athena.head.constants) for athena in (student, teacher.athena))
     own, taught = ({layer.index: layer for layer in g.layers} for g in (geometry, teacher.geometry))
     reason = ""
     if words != known:
         reason = f"the teacher's vocabulary has {known} entries, the student's {words}"
-    elif constants != counted:
-        reason = f"the teacher has {counted} constants, the student {constants}"
     elif own.keys() != taught.keys():
         reason = f"the teacher has {len(taught)} layers, the student {len(own)}"
     else:
@@ -197,5 +163,19 @@ def _check_fit(teacher: Teacher, student: Athena, geometry: HeadGeometry) -> Non
             foreign = set(layer.original_heads) - set(taught[index].original_heads)
             if foreign:
                 reason = f"layer {index} of the student has head {min(foreign)}, its teacher's not"
+    mine, yours = (_beside_the_encoder(learner) for learner in (student, teacher.learner))
+    for name in mine if not reason else ():
+        if mine[name] != yours.get(name):
+            reason = f"{name} is {yours.get(name)} in the teacher, {mine[name]} in the student"
     if reason:
-        raise ModelError(f"{reason}; use the solver that the student was pruned from")
+        raise ModelError(f"{reason}; use the one that the student was pruned from")
+
+
+def _beside_the_encoder(learner: Learner) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the parameters that no head can be cut from."""
+    encoder = {id(parameter) for parameter in learner.encoder.parameters()}
+    return {
+        name: tuple(parameter.shape)
+        for name, parameter in learner.network.named_parameters()
+        if id(parameter) not in encoder
+    }

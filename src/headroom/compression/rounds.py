@@ -1,24 +1,19 @@
-"""Compression of a solver: heads go in rounds, and after each the others are trained.
+"""Compression: heads go in rounds, and after each the others are trained.
 
 Source: arXiv 2511.17577, Alg. 1 and 2. A round scores the heads as they stand, keeps a copy of the
-solver as a teacher, removes the heads of lowest score for good, and trains the rest.
+learner as a teacher, removes the heads of lowest score for good, and trains the rest.
 """
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from transformers import AutoModel, PreTrainedModel
+from torch import Tensor
 
-from headroom.athena.batches import Batch, Example
-from headroom.athena.networks import Athena
-from headroom.athena.objective import Objective, task
-from headroom.athena.solver import MathSolver
 from headroom.compression.choice import lowest_heads
 from headroom.compression.criteria import head_scores
 from headroom.compression.distillation import (
@@ -30,18 +25,20 @@ from headroom.compression.history import History, Removal, Round
 from headroom.compression.measurement import parameters
 from headroom.compression.resume import restore_shape, shape_of
 from headroom.compression.schedule import LiteralSchedule, heads_at, removed_by_round
-from headroom.compression.training import Hook, train
+from headroom.compression.training import Hook, Objective, task, train
 from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
+from headroom.models.learner import Batch, Example, Learner, accuracy, copied
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
+_L = TypeVar("_L", bound=Learner)
 
 
 def compress(
-    solver: MathSolver,
+    learner: _L,
     examples: Sequence[Example],
     dev: Sequence[Example],
     settings: Compression,
@@ -49,28 +46,27 @@ def compress(
     *,
     layout: Mapping[str, Sequence[int]] | None = None,
     device: str = "auto",
-) -> tuple[MathSolver, History]:
-    """Remove heads of a solver's encoder and train the rest.
+) -> tuple[_L, History]:
+    """Remove heads of a learner's encoder and train the rest.
 
     Args:
-        solver: trained, with all heads that are to be counted; it is left as it was.
-        examples: the training part, prepared by the solver.
+        learner: trained, with all heads that are to be counted; it is left as it was.
+        examples: the training part, prepared by the learner.
         dev: the development part; may be empty where nothing asks for it.
         settings: how.
-        seed: decides the order of problems, dropout, random scores and weights from scratch.
+        seed: decides the order of examples, dropout, random scores and weights from scratch.
         layout: with `scratch`: the heads to keep, as `resume.shape_of` has them of another
-            compressed solver. Without it they are chosen as settings say, in one shot.
+            compressed learner. Without it they are chosen as settings say, in one shot.
         device: auto (the GPU if there is one) or cpu.
 
     Returns:
-        The smaller solver, and how it came about.
+        The smaller learner, and how it came about.
 
     Raises:
         ModelError: no head or too many would go, the encoder cannot be cut or has no eager
             attention, or something needs a development part that is not there.
     """
-    solver = replace(solver, athena=copy.deepcopy(solver.athena))
-    run = _Run(solver, examples, dev, settings, seed, device)
+    run = _Run(copied(learner), examples, dev, settings, seed, device)
     if not settings.rounds:
         rounds = []
     elif settings.scratch:
@@ -82,30 +78,30 @@ def compress(
     history = replace(run.before, rounds=tuple(rounds))
     for warning in history.warnings():
         _LOG.warning(warning)
-    return solver, history
+    return run.learner, history
 
 
-class _Run:
+class _Run(Generic[_L]):
     """A compression under way."""
 
     def __init__(
         self,
-        solver: MathSolver,
+        learner: _L,
         examples: Sequence[Example],
         dev: Sequence[Example],
         settings: Compression,
         seed: int,
         device: str,
     ) -> None:
-        self._solver, self._examples, self._dev = solver, examples, dev
+        self.learner, self._examples, self._dev = learner, examples, dev
         self._settings, self._seed, self._device = settings, seed, device
-        self._geometry = find_heads(solver.athena.encoder)
+        self._geometry = find_heads(learner.encoder)
         heads = sum(layer.query_heads for layer in self._geometry.layers)
         self._check(heads)
-        self.before = History(self._solved(), heads, parameters(solver.athena), ())
+        self.before = History(accuracy(learner, dev), heads, parameters(learner.network), ())
         self._teacher: Teacher | None = None
         if settings.distillation.teacher != "none":
-            self._teacher = Teacher.of(solver.athena, self._geometry)
+            self._teacher = Teacher.of(learner, self._geometry)
         self._objective: Objective = task
         self._steps = 0
         self._removals: list[Removal] = []
@@ -150,7 +146,7 @@ class _Run:
             nonlocal removed, stopped
             if stopped or not schedule.due(step, removed):
                 return False
-            left = parameters(self._solver.athena)
+            left = parameters(self.learner.network)
             stopped = schedule.stopped(removed, left, self._lost_accuracy())
             if stopped:
                 return False
@@ -163,43 +159,40 @@ class _Run:
         return self._train(recipe, 0, prune)
 
     def from_scratch(self, layout: Mapping[str, Sequence[int]] | None) -> Round:
-        """Train a solver of the final shape from random weights."""
-        athena, own = self._solver.athena, self._solver.settings.training
+        """Train a learner of the final shape from random weights."""
+        own = self.learner.recipe
+        assert own is not None  # `_check` asks for it
         if layout is None:
             self._cut(heads_at(self._settings.ratio, self.before.heads))
-            layout = shape_of(athena.encoder)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self._seed)
-            athena.encoder = _new_weights(athena.encoder)
-            _forget(athena)
-        restore_shape(athena.encoder, {layer: list(heads) for layer, heads in layout.items()})
-        self._geometry = find_heads(athena.encoder)
+            layout = shape_of(self.learner.encoder)
+        self.learner = self.learner.untrained(self._seed)
+        encoder = self.learner.encoder
+        restore_shape(encoder, {layer: list(heads) for layer, heads in layout.items()})
+        self._geometry = find_heads(encoder)
         epochs = own.epochs + self._settings.training.epochs
         return self._train(own.model_copy(update={"epochs": epochs}), 0)
 
     def _cut(self, count: int) -> None:
-        """Remove the heads of lowest score; the teacher is the solver before, if recursive."""
-        athena, settings = self._solver.athena, self._settings
-        if settings.distillation.teacher == "recursive":
-            self._teacher = Teacher.of(athena, self._geometry)
+        """Remove the heads of lowest score; the teacher is the learner before, if recursive."""
+        learner, settings = self.learner, self._settings.distillation
+        if settings.teacher == "recursive":
+            self._teacher = Teacher.of(learner, self._geometry)
         if count:
             self._removals.append(self._remove(count))
         if self._teacher is not None:
-            self._objective = distilled(
-                self._teacher, athena, self._geometry, settings.distillation
-            )
+            self._objective = distilled(self._teacher, learner, self._geometry, settings)
 
     def _remove(self, count: int) -> Removal:
-        solver, settings, before = self._solver, self._settings.importance, self._geometry
+        learner, settings, before = self.learner, self._settings.importance, self._geometry
         seed = self._seed * 1_000_003 + self._steps
-        scores = head_scores(solver, before, self._examples, self._dev, settings, seed)
+        scores = head_scores(learner, before, self._examples, self._dev, settings, seed)
         chosen = lowest_heads(scores, before, count, scope=settings.scope)
         named = {
             Variant(layer.index, place): Variant(layer.index, number)
             for layer in before.layers
             for place, number in enumerate(layer.original_heads)
         }
-        self._geometry = remove_heads(solver.athena.encoder, before, chosen)
+        self._geometry = remove_heads(learner.encoder, before, chosen)
         return Removal(
             self._steps,
             tuple(named[head] for head in chosen),
@@ -211,12 +204,12 @@ class _Run:
         )
 
     def _train(self, recipe: Training, number: int, hook: Hook | None = None) -> Round:
-        before, encoder = self._steps, self._solver.athena.encoder
+        before, encoder = self._steps, self.learner.encoder
         # In all arms that train what was trained before, so that they differ in their names only.
         own = nullcontext() if self._settings.scratch else without_attention_dropout(encoder)
         with own:
             fit = train(
-                self._solver,
+                self.learner,
                 self._examples,
                 self._dev,
                 recipe,
@@ -228,22 +221,16 @@ class _Run:
         self._steps = before + fit.epochs[-1].steps
         removals, self._removals = tuple(self._removals), []
         heads = sum(layer.query_heads for layer in self._geometry.layers)
-        return Round(removals, heads, parameters(self._solver.athena), fit)
+        return Round(removals, heads, parameters(self.learner.network), fit)
 
-    def _minimised(self, athena: Athena, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
+    def _minimised(self, learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
         """The objective as it stands: it changes when heads go."""
-        return self._objective(athena, batch)
-
-    def _solved(self) -> float | None:
-        if not self._dev:
-            return None
-        solutions = self._solver.solve(self._dev)
-        return sum(solution.strict for solution in solutions) / len(solutions)
+        return self._objective(learner, batch)
 
     def _lost_accuracy(self) -> float:
         if self._settings.largest_loss is None:
             return 0.0
-        return (self.before.dev_strict or 0.0) - (self._solved() or 0.0)
+        return (self.before.dev_strict or 0.0) - (accuracy(self.learner, self._dev) or 0.0)
 
     def _check(self, heads: int) -> None:
         """Make sure, before anything is trained, that what is asked for can be done."""
@@ -254,6 +241,11 @@ class _Run:
                 f"ratio {settings.ratio} removes none of {heads} heads; one of them is "
                 f"{100 / heads:.2f}%"
             )
+        if settings.scratch and self.learner.recipe is None:
+            raise ModelError(
+                "this learner has no recipe from scratch; leave `scratch`, and arm "
+                "small_from_scratch, out"
+            )
         equal = {layer.index: torch.zeros(layer.query_heads) for layer in self._geometry.layers}
         lowest_heads(equal, self._geometry, count, scope=settings.importance.scope)
         wants = {
@@ -263,21 +255,3 @@ class _Run:
         for name, wanted in wants.items():
             if wanted and not self._dev:
                 raise ModelError(f"{name} needs a development part; give one, or leave it out")
-
-
-def _new_weights(encoder: PreTrainedModel) -> PreTrainedModel:
-    """Return an encoder of the same architecture, with all heads and random weights."""
-    config = copy.deepcopy(encoder.config)
-    config.get_text_config().kept_heads = {}
-    new = AutoModel.from_config(config)
-    if getattr(new, "pooler", None) is not None:
-        new.pooler = None
-    return new.to(encoder.device)
-
-
-def _forget(athena: Athena) -> None:
-    """Give the thought head random weights."""
-    for module in athena.head.modules():
-        if isinstance(module, nn.Linear | nn.LayerNorm):
-            module.reset_parameters()
-    nn.init.normal_(athena.head.constants)

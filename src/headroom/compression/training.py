@@ -1,4 +1,4 @@
-"""Training of a solver under teacher forcing.
+"""Training of whatever can learn.
 
 One process, on the GPU if there is one; accelerate brings mixed precision. Every step draws its
 dropout from a seed of its own, so that a training that was killed goes on as if nothing had been.
@@ -8,7 +8,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,29 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from jaxtyping import Float
 from torch import Tensor
 
-from headroom.athena.batches import Example, collate, move
-from headroom.athena.objective import Objective, task
-from headroom.athena.solver import MathSolver
 from headroom.compression import resume
 from headroom.config.compression import Training
 from headroom.errors import ModelError
+from headroom.models.learner import Batch, Example, Learner, accuracy, move
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
 _BUCKETS = 16  # batches sorted by length together: less padding
 
+Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
+"""Returns the parts of the loss on a batch, weighted; their sum is minimised, each is logged."""
+
 Hook = Callable[[int], bool]
 """Called after each optimiser step with its number, from 1; returns whether it exchanged
 parameters of the model, so that the optimiser has to be built again."""
+
+
+def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
+    """The objective that is a learner's own loss."""
+    return {"task": learner.task_loss(learner.run(batch), batch)}
 
 
 @dataclass
@@ -58,7 +65,7 @@ class Fit:
 
 
 def train(
-    solver: MathSolver,
+    learner: Learner,
     examples: Sequence[Example],
     dev: Sequence[Example],
     settings: Training,
@@ -69,19 +76,20 @@ def train(
     checkpoint: Path | None = None,
     device: str = "auto",
 ) -> Fit:
-    """Train a solver, in place.
+    """Train a learner's network, in place.
 
-    With `patience`, the solver ends with the weights of the epoch that solved most of the
-    development part (the first of equals).
+    With `patience`, it ends with the weights of the epoch that solved most of the development part
+    (the first of equals).
 
     Args:
-        solver: what to train.
+        learner: what to train.
         examples: the training part.
         dev: the development part; may be empty if there is no `patience`.
         settings: the recipe.
-        seed: decides the order of problems and dropout.
+        seed: decides the order of examples and dropout.
         objective: what is minimised.
-        after_step: may prune the solver between steps. Earlier epochs then no longer count as best.
+        after_step: may prune the network between steps; earlier epochs then no longer count as
+            best.
         checkpoint: where the state of the training is kept; what is found there is gone on with.
         device: auto (the GPU if there is one) or cpu.
 
@@ -93,7 +101,9 @@ def train(
         raise ModelError("patience needs a development part; give one, or set patience: null")
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        run = _Run(solver, examples, dev, settings, seed, objective, after_step, checkpoint, device)
+        run = _Run(
+            learner, examples, dev, settings, seed, objective, after_step, checkpoint, device
+        )
         return run.to_the_end()
 
 
@@ -102,7 +112,7 @@ class _Run:
 
     def __init__(
         self,
-        solver: MathSolver,
+        learner: Learner,
         examples: Sequence[Example],
         dev: Sequence[Example],
         settings: Training,
@@ -112,11 +122,11 @@ class _Run:
         checkpoint: Path | None,
         device: str,
     ) -> None:
-        self._solver, self._examples, self._dev = solver, examples, dev
+        self._learner, self._examples, self._dev = learner, examples, dev
         self._settings, self._seed, self._objective = settings, seed, objective
         self._after_step, self._checkpoint = after_step, checkpoint
         self._accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
-        self._model = solver.athena.to(self._accelerator.device)
+        self._model = learner.network.to(self._accelerator.device)
         self._steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
         self._steps = 0
         self._sums: dict[str, float] = {}
@@ -161,16 +171,15 @@ class _Run:
         for group in self._optimizer.param_groups:
             group["lr"] = settings.learning_rate * (1 - self._steps / total_steps)
         torch.manual_seed(self._seed * 1_000_003 + self._steps)
-        padding = self._solver.tokenizer.pad_token_id
         pieces = [
-            collate([self._examples[index] for index in piece], padding)
+            self._learner.collate([self._examples[index] for index in piece])
             for piece in np.array_split(indices, settings.micro_batches)
             if len(piece)
         ]
         judged = sum(piece.judged for piece in pieces)
         for piece in pieces:
             with self._accelerator.autocast():
-                parts = self._objective(self._model, move(piece, self._accelerator.device))
+                parts = self._objective(self._learner, move(piece, self._accelerator.device))
                 loss = torch.stack(list(parts.values())).sum() * (piece.judged / judged)
             self._accelerator.backward(loss)
             for name, part in parts.items():
@@ -193,10 +202,7 @@ class _Run:
     def _end_epoch(self, epoch: int) -> None:
         losses = {name: total / self._steps_per_epoch for name, total in self._sums.items()}
         self._sums = {}
-        solved = None
-        if self._dev:
-            solutions = self._solver.solve(self._dev)
-            solved = sum(solution.strict for solution in solutions) / len(solutions)
+        solved = accuracy(self._learner, self._dev)
         best = self._fit.epochs[self._fit.best - 1].dev_strict if self._fit.best else None
         self._fit.epochs.append(Epoch(epoch, self._steps, losses, solved))
         if self._settings.patience is not None and (best is None or (solved or 0.0) > best):
@@ -226,7 +232,7 @@ class _Run:
             return
         facts = {
             **self._identity(),
-            "shape": resume.shape_of(self._model.encoder),
+            "shape": resume.shape_of(self._learner.encoder),
             "steps": self._steps,
             "sums": self._sums,
             "fit": asdict(self._fit),
@@ -242,7 +248,7 @@ class _Run:
                 f"{checkpoint} is of a training with another {' and '.join(differing)}; remove it "
                 f"and run again"
             )
-        resume.restore_shape(self._model.encoder, facts["shape"])
+        resume.restore_shape(self._learner.encoder, facts["shape"])
         self._optimizer = self._new_optimizer()
         self._best = resume.read(checkpoint, self._model, self._optimizer)
         self._steps, self._sums = facts["steps"], facts["sums"]
@@ -252,13 +258,11 @@ class _Run:
 
     def _identity(self) -> dict[str, Any]:
         """Return what a checkpoint must share with the training that goes on with it."""
-        parts = [
-            [example.problem.problem_id for example in part] for part in (self._examples, self._dev)
-        ]
+        parts = [[example.example_id for example in part] for part in (self._examples, self._dev)]
         return {
             "seed": self._seed,
             "settings": self._settings.model_dump(mode="json"),
-            "problems": hashlib.sha256(repr(parts).encode()).hexdigest()[:16],
+            "examples": hashlib.sha256(repr(parts).encode()).hexdigest()[:16],
         }
 
 

@@ -2,15 +2,17 @@
 
 import copy
 import warnings
+from typing import TypeVar
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
 
+_M = TypeVar("_M", bound=nn.Module)
 
-def quantised(model: PreTrainedModel) -> PreTrainedModel:
+
+def quantised(model: _M) -> _M:
     """Return a copy of a model whose linear layers have weights of eight bits, for the CPU.
 
     Quantisation is dynamic: weights once, by tensor; activations at every pass. Embeddings, norms
@@ -20,10 +22,11 @@ def quantised(model: PreTrainedModel) -> PreTrainedModel:
     Raises:
         ModelError: the model is not on the CPU in float32, or this PyTorch cannot quantise.
     """
-    if model.device.type != "cpu" or model.dtype != torch.float32:
+    weights = next(model.parameters())
+    if weights.device.type != "cpu" or weights.dtype != torch.float32:
         raise ModelError(
-            f"dynamic quantisation takes a float32 model on the CPU, not {model.dtype} on "
-            f"{model.device}; load it so"
+            f"dynamic quantisation takes a float32 model on the CPU, not {weights.dtype} on "
+            f"{weights.device}; load it so"
         )
     with warnings.catch_warnings():
         # To move to torchao, which is a package of its own; until then nothing replaces it.
