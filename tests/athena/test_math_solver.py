@@ -78,8 +78,8 @@ def test_random_weights_have_all_heads_again(solver: MathSolver) -> None:
 def test_weights_of_eight_bits_hardly_change_what_a_solver_says(
     solver: MathSolver, examples: list[Example]
 ) -> None:
+    solver.athena.eval()
     quantised = solver.quantised()
-
     assert not any(isinstance(one, torch.nn.Linear) for one in quantised.network.modules())
     batch = solver.collate(examples)
     with torch.no_grad():
