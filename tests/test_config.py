@@ -43,7 +43,7 @@ def test_a_config_reads_back_from_what_a_run_saves(tmp_path):
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("colour", 1, r"unknown key 'colour'; allowed here: comparisons, decodings,"),
+        ("colour", 1, r"unknown key 'colour'; allowed here: comparisons, compressions,"),
         ("questions/train/size", 5, r"unknown key 'questions.train.size'; .*benchmark, columns"),
         ("models/tiny/train/speed", 5, r"unknown key 'models.tiny.train.speed'; .*batch_size"),
         ("run", ..., r"key 'run' is missing"),

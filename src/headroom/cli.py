@@ -102,6 +102,40 @@ RULES: tuple[_Rule, ...] = (
         ("selector",),
     ),
     _Rule(
+        "problems", "Read a dataset and divide it.", "compression.job:read_data", ("data",), True
+    ),
+    _Rule(
+        "encoder",
+        "Fetch a pretrained encoder.",
+        "compression.job:prepare_encoder",
+        ("encoder",),
+        online=True,
+    ),
+    _Rule(
+        "teacher",
+        "Train a solver with all its heads.",
+        "compression.job:train_teacher",
+        ("solver", "data", "seed"),
+    ),
+    _Rule(
+        "compress",
+        "Compress a solver or a model, and test it.",
+        "compression.job:compress_arm",
+        ("subject", "data", "arm", "seed"),
+    ),
+    _Rule(
+        "quantise",
+        "Test what an arm left with weights of eight bits.",
+        "compression.job:quantise",
+        ("subject", "data", "arm", "seed"),
+    ),
+    _Rule(
+        "gather-compression",
+        "Bring the arms of a compression together.",
+        "compression.gathering:gather",
+        ("compression",),
+    ),
+    _Rule(
         "selector-tables",
         "Write the tables of a selector.",
         "figures.job:write_selector_tables",
@@ -146,6 +180,13 @@ _HELP = {
     "sweep": "name of a sweep",
     "cores": "how many CPU cores an engine may use (default: all that this process may)",
     "published": "folder of the published tables",
+    "data": "key of a dataset",
+    "encoder": "key of a pretrained encoder",
+    "solver": "key of a solver",
+    "subject": "key of a solver or model",
+    "arm": "key of an arm",
+    "seed": "a seed",
+    "compression": "name of a compression",
 }
 
 
@@ -272,7 +313,9 @@ def _name(config: Config, wildcard: str, value: Any) -> Any:
             return min(int(value), usable)
         case "published":
             return Path(value)
-        case "comparison" | "selector" | "sweep":
+        case "seed":
+            return int(value)
+        case "comparison" | "compression" | "selector" | "sweep":
             section = getattr(config, f"{wildcard}s")
             if value not in section:
                 raise ConfigError(

@@ -4,6 +4,9 @@ The key of a model, question set, decoding or embedder is its config name, a hyp
 digits of the settings that decide its content. Two configs whose settings agree share a key, and
 with it the store; settings that only change speed (batch size, device) are left out. The attention
 implementation stays in: in half precision it changes tokens.
+
+What a compression makes is kept by what is compressed (a solver, which depends on its dataset, or a
+model), by the data, and by the arm, whose digest is of the settings that have an effect.
 """
 
 import hashlib
@@ -11,7 +14,8 @@ import json
 from typing import Any, Literal
 
 from headroom import __version__
-from headroom.config import Config
+from headroom.config import Config, Study
+from headroom.config.compression import Compression, Encoder, WordProblems
 from headroom.errors import ConfigError
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
@@ -95,6 +99,81 @@ def _split_settings(config: Config, name: str) -> dict[str, Any]:
     if section.benchmark == "custom":
         facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
     return facts
+
+
+def data_key(config: Config, name: str) -> str:
+    """Return the key of a dataset that solvers are trained on, with its division into parts."""
+    section = config.problems[name]
+    values = section.model_dump(mode="json", exclude=_LOCATION_ONLY | {"partition"})
+    kept = {key: value for key, value in values.items() if value is not None}
+    if section.dataset == "generated":
+        kept["version"] = __version__
+    else:
+        del kept["seed"]
+    return f"{name}-{digest({**kept, 'partition': _division(section)})}"
+
+
+def solver_key(config: Config, solver: str, data: str) -> str:
+    """Return the key of a solver trained on a dataset: a profile's settings depend on that."""
+    settings = config.solvers[solver].on(dataset_of(config, data))
+    values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
+    del values["training"]["checkpoint_steps"]
+    return f"{solver}-{digest({**values, 'encoder': _encoder_settings(settings.encoder)})}"
+
+
+def encoder_key(encoder: Encoder) -> str:
+    """Return the key of a pretrained encoder."""
+    assert encoder.source is not None
+    name = encoder.source.rstrip("/").rpartition("/")[2]
+    return f"{name}-{digest(_encoder_settings(encoder))}"
+
+
+def dataset_of(config: Config, data: str) -> str:
+    """Return which dataset a name under `problems` stands for."""
+    return config.problems[data].dataset
+
+
+def study_keys(config: Config, study: Study) -> dict[str, str]:
+    """Return the keys of what is compressed and of its data: `subject` and `data`."""
+    if study.solver is not None:
+        assert study.data is not None
+        subject = solver_key(config, study.solver, study.data)
+        return {"subject": subject, "data": data_key(config, study.data)}
+    assert study.model is not None and study.train is not None and study.test is not None
+    facts = {
+        "train": settings(config, "questions", study.train),
+        "test": settings(config, "questions", study.test),
+        "decoding": settings(config, "decodings", study.decoding),
+        "grading": config.grading,
+    }
+    data = f"{study.train}.{study.test}.{study.decoding}-{digest(facts)}"
+    return {"subject": key(config, "models", study.model), "data": data}
+
+
+def arm_key(study: Study, name: str, settings: Compression) -> str:
+    """Return the key of an arm: its name, and a digest of the settings that have an effect.
+
+    An arm from scratch takes the heads that the same settings without `scratch` leave.
+    """
+    values = settings.decisive()
+    if settings.scratch:
+        layout = study.pruned(settings).decisive()
+        values = {"scratch": True, "epochs": settings.training.epochs, "layout": layout}
+    return f"{name}-{digest(values)}"
+
+
+def _division(problems: WordProblems) -> dict[str, Any]:
+    """Return the settings of a partition that its protocol looks at."""
+    asked = {"random": {"ratios", "seed"}, "folds": {"fold", "seed"}, "official": set[str]()}
+    partition = problems.partition
+    return partition.model_dump(mode="json", include={"protocol"} | asked[partition.protocol])
+
+
+def _encoder_settings(encoder: Encoder) -> dict[str, Any]:
+    values = encoder.model_dump(mode="json")
+    if encoder.source is not None and is_folder(encoder.source):
+        del values["source"]  # its fingerprint, `revision`, names the content
+    return values
 
 
 def name_of(config: Config, kind: Kind, given: str) -> str:

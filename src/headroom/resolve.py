@@ -17,11 +17,12 @@ from pathlib import Path
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, check_file, file_revision, hub_dataset
 from headroom.config import Config, Model, Questions
+from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
-from headroom.identity import is_folder, key, source_key
+from headroom.identity import data_key, is_folder, key, source_key
 from headroom.models.source import check_folder, check_geometry, fingerprint
-from headroom.plan import batches
+from headroom.plan import batches, teachers
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SPARE_GIGABYTES = 1.0
@@ -62,8 +63,28 @@ def resolve(config: Config) -> Config:
         )
         for name, section in config.questions.items()
     }
+    problems = {
+        name: section.model_copy(
+            update={"revision": _problems_revision(f"problems.{name}", section)}
+        )
+        for name, section in config.problems.items()
+    }
+    solvers = {
+        name: solver.model_copy(
+            update={"encoder": _pinned(f"solvers.{name}.encoder", solver.encoder)}
+        )
+        if solver.encoder.source is not None
+        else solver
+        for name, solver in config.solvers.items()
+    }
     return config.model_copy(
-        update={"models": models, "embedders": embedders, "questions": questions}
+        update={
+            "models": models,
+            "embedders": embedders,
+            "questions": questions,
+            "problems": problems,
+            "solvers": solvers,
+        }
     )
 
 
@@ -88,6 +109,8 @@ def preflight(config: Config) -> None:
             )
     for name in _models_needed(config, embedders):
         _check_model(f"models.{name}", config.models[name])
+    _check_problems(config)
+    _check_encoders(config)
 
 
 def check_devices(config: Config) -> None:
@@ -158,6 +181,27 @@ def _questions_revision(where: str, questions: Questions) -> str | None:
         with _at(where):
             return file_revision(Path(questions.file).expanduser())
     return questions.revision
+
+
+def _problems_revision(where: str, problems: WordProblems) -> str | None:
+    if problems.dataset == "generated":
+        return None
+    if problems.file is None:
+        if not _COMMIT.fullmatch(problems.revision or ""):
+            raise ConfigError(
+                f"{where}.revision: {problems.revision!r} is not a commit hash of 40 hex digits; "
+                f"`git ls-remote https://huggingface.co/datasets/{MATH23K} HEAD` prints one"
+            )
+        return problems.revision
+    if problems.revision is None:
+        with _at(where):
+            return file_revision(Path(problems.file).expanduser())
+    return problems.revision
+
+
+def _pinned(where: str, encoder: Encoder) -> Encoder:
+    revision = _revision(where, encoder.source, encoder.revision)
+    return encoder.model_copy(update={"revision": revision})
 
 
 def _fingerprint(where: str, source: str, fingerprint_of: Callable[[Path], str]) -> str:
@@ -246,6 +290,35 @@ def _check_draws(config: Config, names: list[str]) -> None:
                 f"questions.{name}.n: {questions.n} questions are asked for, but "
                 f"{questions.file or questions.benchmark} has {size}; lower n"
             )
+
+
+def _check_problems(config: Config) -> None:
+    """Check the files of the datasets that are still to be read."""
+    for name, problems in config.problems.items():
+        if problems.file is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
+            continue
+        with _at(f"problems.{name}"):
+            found = file_revision(Path(problems.file).expanduser())
+        if found != problems.revision:
+            raise BenchmarkError(
+                f"problems.{name}.revision: {problems.file} has sha256 {found}, not "
+                f"{problems.revision}; restore the file, or remove `revision`"
+            )
+
+
+def _check_encoders(config: Config) -> None:
+    """Check the folders of the encoders of solvers that are still to be trained."""
+    for study in config.compressions.values():
+        if study.solver is None:
+            continue
+        encoder = config.solvers[study.solver].encoder
+        if encoder.source is None or not is_folder(encoder.source):
+            continue
+        if any(_is_missing(paths.TEACHER, **keys) for keys in teachers(config, study)):
+            where = f"solvers.{study.solver}.encoder"
+            _check_revision(where, encoder.source, encoder.revision)
+            with _at(where):
+                check_folder(Path(encoder.source).expanduser())
 
 
 def _draws_needed(config: Config) -> list[str]:

@@ -132,6 +132,42 @@ CURVES = pa.schema(
 )
 """Pass@N of every method on one question set, with diversity and cost at the same N."""
 
+PROBLEMS = pa.schema(
+    [
+        pa.field("example_id", pa.string(), nullable=False),
+        pa.field("part", pa.string(), nullable=False),  # "train", "dev" or "test"
+        pa.field("stratum", pa.string(), nullable=False),  # complexity and operators: "low +*"
+        pa.field("official", pa.string(), nullable=False),  # the dataset's own split or fold
+        pa.field("text", pa.string(), nullable=False),  # numbers masked
+        pa.field("question", pa.int32(), nullable=False),  # where it starts in the text
+        pa.field("numbers", pa.list_(pa.float64()), nullable=False),
+        pa.field("equation", pa.string(), nullable=False),  # over n0, n1, ..., all brackets
+        pa.field("answer", pa.float64(), nullable=False),
+    ]
+)
+"""A dataset of word problems, divided into parts."""
+
+OUTCOMES = pa.schema(
+    [
+        pa.field("example_id", pa.string(), nullable=False),
+        pa.field("stratum", pa.string(), nullable=False),  # complexity, or subject
+        pa.field("quantised", pa.bool_(), nullable=False),  # with weights of eight bits
+        pa.field("answer", pa.string()),  # null where there is none
+        pa.field("strict", pa.bool_(), nullable=False),
+        pa.field("lenient", pa.bool_(), nullable=False),
+    ]
+)
+"""What one arm of a compression answers to the test part under one seed."""
+
+STUDY_OUTCOMES = pa.schema(
+    [
+        pa.field("arm", pa.string(), nullable=False),  # name in the config
+        pa.field("seed", pa.int64(), nullable=False),
+        *OUTCOMES,
+    ]
+)
+"""What all arms of a compression answer."""
+
 
 _CHECKSUM = b"headroom.crc32"
 """Key of the metadata under which a file holds the CRC-32 of itself, with zeros in its place."""

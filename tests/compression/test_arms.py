@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from headroom.compression.arms import ARMS, LITERAL, arm, changed
+from headroom.config.arms import ARMS, LITERAL, arm, changed
 from headroom.config.compression import Compression, Importance, Training
 from headroom.errors import ConfigError
 

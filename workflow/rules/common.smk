@@ -13,8 +13,8 @@ from headroom.estimate import request
 from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.figures import published
-from headroom.identity import digest, key, source_key
-from headroom.plan import batches, find_batch, pool
+from headroom.identity import data_key, digest, encoder_key, key, solver_key, source_key
+from headroom.plan import all_arms, arms, batches, find_batch, pool
 from headroom.resolve import check_devices, preflight, resolve
 from headroom.tables import write_json
 from headroom.variants import PATTERN, Variant
@@ -63,6 +63,17 @@ KEYS = {
     for kind in ("models", "questions", "decodings", "embedders")
 }
 TRAINED = [k for k, name in KEYS["models"].items() if CONFIG.models[name].train]
+ARMS = all_arms(CONFIG)
+DATA = sorted({data_key(CONFIG, name) for name in CONFIG.problems})
+ENCODER_OF = {
+    solver_key(CONFIG, study.solver, study.data): (
+        encoder_key(CONFIG.solvers[study.solver].encoder)
+        if CONFIG.solvers[study.solver].encoder.source
+        else None
+    )
+    for study in CONFIG.compressions.values()
+    if study.solver
+}
 FETCHED = [
     *(paths.MODEL.format(model=k) for k in KEYS["models"] if k not in TRAINED),
     *(
@@ -75,6 +86,8 @@ FETCHED = [
         for k, name in KEYS["embedders"].items()
         if CONFIG.embedders[name].source
     ),
+    *(paths.PROBLEMS.format(data=k) for k in DATA),
+    *(paths.ENCODER.format(encoder=k) for k in ENCODER_OF.values() if k),
 ]
 
 
@@ -111,6 +124,13 @@ wildcard_constraints:
     selector="|".join(CONFIG.selectors) or "none",
     comparison="|".join(CONFIG.comparisons) or "none",
     layer=r"\d\d+",
+    data="|".join(sorted({arm.data for arm in ARMS.values()}.union(DATA))) or "none",
+    subject="|".join(sorted({arm.subject for arm in ARMS.values()})) or "none",
+    arm="|".join(sorted({arm.key for arm in ARMS.values()})) or "none",
+    solver="|".join(ENCODER_OF) or "none",
+    encoder="|".join(k for k in ENCODER_OF.values() if k) or "none",
+    compression="|".join(CONFIG.compressions) or "none",
+    seed=r"\d+",
 
 
 def of_run(template):

@@ -108,6 +108,48 @@ def weighed(wildcards):
     }
 
 
+# compression.smk
+
+
+def taught(wildcards):
+    inputs = {"data": paths.PROBLEMS}
+    encoder = ENCODER_OF[wildcards.solver]
+    if encoder:
+        inputs["encoder"] = paths.ENCODER.format(encoder=encoder)
+    return inputs
+
+
+def compressed(wildcards):
+    arm = ARMS[wildcards.subject, wildcards.data, wildcards.arm]
+    inputs = {"data": paths.PROBLEMS, "teacher": arm.file(paths.TEACHER, wildcards.seed)}
+    layout = arm.layout()
+    if layout:
+        inputs["layout"] = layout.file(paths.HISTORY, wildcards.seed)
+    return inputs
+
+
+def gathered(wildcards):
+    study = CONFIG.compressions[wildcards.compression]
+    runs = [
+        (arm, seed)
+        for arm in arms(CONFIG, wildcards.compression)
+        for seed in study.seeds
+    ]
+    return {
+        "outcomes": [arm.file(paths.OUTCOMES, seed) for arm, seed in runs],
+        "histories": [arm.file(paths.HISTORY, seed) for arm, seed in runs],
+        "int8": [
+            arm.file(paths.INT8_OUTCOMES, seed)
+            for arm, seed in runs
+            if arm.name in study.int8
+        ],
+    }
+
+
+def study_settings(wildcards):
+    return digest(CONFIG.compressions[wildcards.compression].model_dump(mode="json"))
+
+
 # figures.smk
 
 
@@ -258,4 +300,9 @@ def reported(wildcards):
         ]
     for name in CONFIG.comparisons:
         files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
+    for name in CONFIG.compressions:
+        files += [
+            of_run(template).format(compression=name)
+            for template in (paths.STUDY_OUTCOMES, paths.HISTORIES)
+        ]
     return files

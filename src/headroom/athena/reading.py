@@ -12,10 +12,9 @@ from typing import Any, Protocol
 from headroom.athena import asdiv, generated, math23k
 from headroom.athena.problems import Dropped, Problem, Reading
 from headroom.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
-from headroom.config.compression import WordProblems
+from headroom.config.compression import MATH23K, WordProblems
 from headroom.errors import BenchmarkError
 
-_HUB = "Gxg/Math23K"
 _HUB_PARTS = {"train": "train", "validation": "valid", "test": "test"}
 _MOST_DROPPED = 0.05  # of all rows; a file that loses more is not what it should be
 
@@ -34,13 +33,13 @@ def read(settings: WordProblems) -> Reading:
         return Reading(generated.generate(settings.n, settings.seed), [])
     if settings.file is None:
         assert settings.revision is not None  # the settings ask for it
-        hub = HubDataset(_HUB, None, settings.revision)
+        hub = HubDataset(MATH23K, None, settings.revision)
         rows: Iterable[Row] = (
             (f"{split} {place}", row | {"split": part})
             for split, part in _HUB_PARTS.items()
             for place, row in hub_rows(hub, split)
         )
-        return _read(_HUB, rows, math23k)
+        return _read(MATH23K, rows, math23k)
     file = Path(settings.file).expanduser()
     rows = file_rows(file, settings.revision)
     return _read(str(file), rows, math23k if settings.dataset == "math23k" else asdiv)

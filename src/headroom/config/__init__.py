@@ -19,6 +19,7 @@ from headroom.config.schema import (
     Selector,
     Sweep,
 )
+from headroom.config.study import Study
 
 __all__ = [
     "SYSTEM_PROMPT",
@@ -32,6 +33,7 @@ __all__ = [
     "Questions",
     "Reasoner",
     "Selector",
+    "Study",
     "Sweep",
     "load",
     "parse",

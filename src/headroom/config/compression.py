@@ -1,41 +1,21 @@
 """Settings of word problems, of the solver and of its compression; profiles without download."""
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from headroom.config.section import Count, Section, Seed
+from headroom.config.section import Count, Section, Seed, given, merged
+
+MATH23K = "Gxg/Math23K"
+"""The dataset's hub id."""
 
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
-
-
-class WordProblems(Section):
-    """A dataset of word problems with equations."""
-
-    dataset: Literal["math23k", "asdiv_a", "generated"]
-    """Which dataset; generated ones need no download."""
-    file: str | None = None
-    """Local .jsonl or .jsonl.gz in the dataset's own columns, instead of the hub."""
-    revision: str | None = None
-    """Hub: commit hash. File: its sha256, checked where given."""
-    n: Count | None = None
-    """Problems to generate."""
-    seed: Seed = 0
-    """Seed of generated problems."""
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> "WordProblems":
-        generated = self.dataset == "generated"
-        if generated and (self.file or self.revision or self.n is None):
-            raise ValueError("generated problems take `n`, and no `file` or `revision`")
-        if not generated and self.n is not None:
-            raise ValueError(f"{self.dataset} is read whole: it takes no `n`")
-        if self.dataset == "asdiv_a" and self.file is None:
-            raise ValueError("asdiv_a is on no hub in this form; give `file`")
-        if self.dataset == "math23k" and not (self.file or self.revision):
-            raise ValueError("math23k from the hub: give its `revision`, or a `file`")
-        return self
 
 
 class Partition(Section):
@@ -51,6 +31,39 @@ class Partition(Section):
     """The fold that is tested; a tenth of the others is the development part."""
     seed: Seed = 0
     """Seed of every draw."""
+
+
+class WordProblems(Section):
+    """A dataset of word problems with equations."""
+
+    dataset: Literal["math23k", "asdiv_a", "generated"]
+    """Which dataset; generated ones need no download."""
+    file: str | None = None
+    """Local .jsonl or .jsonl.gz in the dataset's own columns, instead of the hub."""
+    revision: str | None = None
+    """Hub: commit hash. File: its sha256, checked where given."""
+    n: Count | None = None
+    """Problems to generate."""
+    seed: Seed = 0
+    """Seed of generated problems."""
+    partition: Partition = Partition()
+    """Which of them are trained on, looked at and tested."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "WordProblems":
+        generated = self.dataset == "generated"
+        if generated and (self.file or self.revision or self.n is None):
+            raise ValueError("generated problems take `n`, and no `file` or `revision`")
+        if not generated and self.n is not None:
+            raise ValueError(f"{self.dataset} is read whole: it takes no `n`")
+        if self.dataset == "asdiv_a" and self.file is None:
+            raise ValueError("asdiv_a is on no hub in this form; give `file`")
+        if self.dataset == "math23k" and not (self.file or self.revision):
+            raise ValueError("math23k from the hub: give its `revision`, or a `file`")
+        return self
+
+
+_SHAPE = {"layers", "width", "heads", "intermediate", "dropout", "min_count"}
 
 
 class Encoder(Section):
@@ -75,15 +88,21 @@ class Encoder(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> "Encoder":
-        shape = {"layers", "width", "heads", "intermediate", "dropout", "min_count"}
-        given = sorted(shape & self.model_fields_set)
-        if self.source is not None and given:
-            raise ValueError(f"`source` has a shape of its own; remove {', '.join(given)}")
+        shape = sorted(_SHAPE & self.model_fields_set)
+        if self.source is not None and shape:
+            raise ValueError(f"`source` has a shape of its own; remove {', '.join(shape)}")
         if self.source is None and self.revision is not None:
             raise ValueError("`revision` belongs to `source`; an encoder from scratch has none")
         if self.width % self.heads:
             raise ValueError(f"width {self.width} cannot be divided into {self.heads} heads")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_shape(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is said of encoders from scratch, as validation asks."""
+        values: dict[str, Any] = serialise(self)
+        left_out = _SHAPE if self.source is not None else set()
+        return {name: value for name, value in values.items() if name not in left_out}
 
 
 class Training(Section):
@@ -113,6 +132,9 @@ class Training(Section):
 class Solver(Section):
     """An ATHENA solver."""
 
+    profile: Literal["fixture", "tiny", "small", "medium"] | None = None
+    """A small solver from scratch that the other keys change: fixture learns generated problems
+    within seconds, medium wants a GPU."""
     encoder: Encoder = Encoder()
     """Reads the text."""
     depth: Count = 10
@@ -126,6 +148,28 @@ class Solver(Section):
     """Dropout of the thought head."""
     training: Training = Training()
     """How it is trained."""
+
+    @model_validator(mode="after")
+    def _from_scratch(self) -> "Solver":
+        if self.profile is not None and self.encoder.source is not None:
+            raise ValueError(
+                f"profile {self.profile!r} is an encoder from scratch; remove `profile`, or "
+                f"encoder.source"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_written(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Keep a profile with what changes it: the rest depends on the dataset."""
+        values: dict[str, Any] = given(self) if self.profile else serialise(self)
+        return values
+
+    def on(self, dataset: str) -> "Solver":
+        """Return the settings on a dataset: those of the profile, changed as the other keys say."""
+        if self.profile is None:
+            return self
+        changes = {name: value for name, value in given(self).items() if name != "profile"}
+        return Solver.model_validate(merged(profile(self.profile, dataset).model_dump(), changes))
 
 
 class Importance(Section):
@@ -225,6 +269,26 @@ class Compression(Section):
         if self.scratch and self.distillation.teacher != "none":
             raise ValueError("weights from scratch have no teacher; set `teacher: none`")
         return self
+
+    def decisive(self) -> dict[str, Any]:
+        """Return the settings that decide what comes out: none that others make idle."""
+        if not self.rounds:
+            return {"rounds": 0}
+        values = self.model_dump(mode="json")
+        del values["training"]["checkpoint_steps"]
+        idle = {"rounds"} if self.schedule == "literal" else {"smallest", "largest_loss"}
+        if self.schedule == "one_shot":
+            idle |= {"start", "exponent"}
+        if not self.ratio:
+            idle |= {"start", "exponent", "importance"}
+        if self.distillation.teacher == "none":
+            values["distillation"] = {"teacher": "none"}
+        if self.importance.criterion != "mixed":
+            for name in ("alpha", "norm", "entropy", "scale", "entropy_sign"):
+                del values["importance"][name]
+        if self.importance.criterion in ("random", "causal"):
+            del values["importance"]["calibration"]
+        return {name: value for name, value in values.items() if name not in idle}
 
 
 class Profile(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from headroom.config import schema
+from headroom.config import compression, schema, study
 from headroom.errors import ConfigError
 
 
@@ -75,12 +75,20 @@ def _section(location: tuple[Any, ...]) -> type[schema.Section]:
         "sweeps": schema.Sweep,
         "selectors": schema.Selector,
         "comparisons": schema.Comparison,
+        "problems": compression.WordProblems,
+        "solvers": compression.Solver,
+        "compressions": study.Study,
     }
-    match location:
-        case ("models", _, "train", *_):
-            return schema.Reasoner
-        case ("questions", _, "columns", *_):
-            return schema.Columns
-        case (section, *_):
-            return sections[section]
-    return schema.Config
+    within: dict[Any, type[schema.Section]] = {
+        "train": schema.Reasoner,
+        "columns": schema.Columns,
+        "partition": compression.Partition,
+        "encoder": compression.Encoder,
+        "training": compression.Training,
+        "method": compression.Compression,
+        "importance": compression.Importance,
+        "distillation": compression.Distillation,
+    }
+    if not location:
+        return schema.Config
+    return next((within[key] for key in location[:1:-1] if key in within), sections[location[0]])

@@ -8,14 +8,16 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, model_validator
 
+from headroom.config.compression import Solver, WordProblems
 from headroom.config.section import Count, Name, Section, Seed
+from headroom.config.study import Study
 
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
 Grader = Literal["math", "numeric", "choice", "exact"]
 Preset = Literal["default", "authors"]
-Family = Literal["math", "gsm8k", "numeric", "choice", "exact"]
+Family = Grader | Literal["gsm8k"]
 
 _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
 _CLAIMS = "claims"  # file of a run's tables that is no sweep's
@@ -338,11 +340,11 @@ class Config(Section):
     engine: Literal["server", "inline"] = "server"
     """server: one process loads a model once and answers for all jobs, or, inside a SLURM job, for
     all jobs in that. inline: each job loads the model for itself."""
-    models: dict[Name, Model]
+    models: dict[Name, Model] = Field({})
     """The models, by name."""
-    questions: dict[Name, Questions]
+    questions: dict[Name, Questions] = Field({})
     """The question sets, by name."""
-    decodings: dict[Name, Decoding]
+    decodings: dict[Name, Decoding] = Field({})
     """The ways to decode, by name."""
     embedders: dict[Name, Embedder] = Field({})
     """The sentence-embedding models, by name."""
@@ -352,6 +354,12 @@ class Config(Section):
     """The head selectors, by name."""
     comparisons: dict[Name, Comparison] = Field({})
     """Prompt and grading comparisons, by name."""
+    problems: dict[Name, WordProblems] = Field({})
+    """The datasets of word problems, by name."""
+    solvers: dict[Name, Solver] = Field({})
+    """The solvers of word problems, by name."""
+    compressions: dict[Name, Study] = Field({})
+    """What is compressed, by name."""
 
     @model_validator(mode="after")
     def _references(self) -> "Config":
@@ -404,7 +412,23 @@ class Config(Section):
             _known(f"{where}.questions", comparison.questions, self.questions)
             for decoding in comparison.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
+        for name, study in self.compressions.items():
+            self._check_study(f"compressions.{name}", study)
         return self
+
+    def _check_study(self, where: str, study: Study) -> None:
+        if study.solver is not None:
+            assert study.data is not None  # the section asks for it
+            _known(f"{where}.solver", study.solver, self.solvers)
+            _known(f"{where}.data", study.data, self.problems)
+            return
+        assert study.model is not None and study.train is not None and study.test is not None
+        _known(f"{where}.model", study.model, self.models)
+        for key, questions in (("train", study.train), ("test", study.test)):
+            _known(f"{where}.{key}", questions, self.questions)
+        if study.train == study.test:
+            raise ValueError(f"{where}: train and test are both {study.train!r}; hold some back")
+        self._check_greedy(f"{where}.decoding", study.decoding)
 
     def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
         _known(f"{where}.model", pool.model, self.models)

@@ -1,6 +1,7 @@
 """What every section of a config is made of."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -17,3 +18,23 @@ class Section(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
+
+
+def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with some changed: sections of changes say what changes within them."""
+    whole = dict(values)
+    for key, change in changes.items():
+        old = whole.get(key)
+        if isinstance(old, Mapping) and isinstance(change, Mapping):
+            change = merged(old, change)
+        whole[key] = change
+    return whole
+
+
+def given(section: Section) -> dict[str, Any]:
+    """Return the values that were given to a section and to those within it: no defaults."""
+    values = {name: getattr(section, name) for name in sorted(section.model_fields_set)}
+    return {
+        name: given(value) if isinstance(value, Section) else value
+        for name, value in values.items()
+    }

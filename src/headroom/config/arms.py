@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headroom.config.compression import Compression
+from headroom.config.section import merged
 from headroom.errors import ConfigError
 
 Changes = Mapping[str, Any]
@@ -61,7 +62,4 @@ def changed(settings: Compression, changes: Changes) -> Compression:
     Raises:
         pydantic.ValidationError: they do not go together.
     """
-    whole = settings.model_dump()
-    for key, value in changes.items():
-        whole[key] = {**whole[key], **value} if isinstance(value, Mapping) else value
-    return Compression.model_validate(whole)
+    return Compression.model_validate(merged(settings.model_dump(), changes))

@@ -1,0 +1,161 @@
+"""Compression as jobs: read the data, train what is compressed, compress it, test what is left.
+
+Each job leaves its files and a record in the store. What a killed job had done waits in the
+journal, beside the store, and is gone on with.
+"""
+
+import logging
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from headroom import paths
+from headroom.athena.reading import read
+from headroom.athena.solver import load_solver, new_solver
+from headroom.athena.splits import divide
+from headroom.athena.storage import read_parts, table
+from headroom.compression.resume import shape_of
+from headroom.compression.rounds import compress
+from headroom.compression.training import train
+from headroom.config import Config
+from headroom.models.learner import Example, Learner, Verdict
+from headroom.models.source import fetch_model
+from headroom.plan import Arm, find_arm, find_data, find_encoder, find_solver
+from headroom.record import Stopwatch, write_record
+from headroom.tables import (
+    OUTCOMES,
+    PROBLEMS,
+    atomic,
+    write_json,
+    write_table,
+)
+
+_LOG = logging.getLogger(__name__)
+
+
+def read_data(config: Config, data: str) -> None:
+    """Read a dataset of word problems, divide it, and write all rows and what was left out."""
+    stopwatch = Stopwatch()
+    name = find_data(config, data)
+    section = config.problems[name]
+    reading = read(section)
+    parts = divide(reading.problems, section.partition)
+    output = Path(paths.PROBLEMS.format(data=data))
+    dropped = Path(paths.DROPPED.format(data=data))
+    with atomic(dropped) as temporary:
+        pd.DataFrame(reading.dropped, columns=["row", "reason"]).to_csv(temporary, index=False)
+    write_table(output, table(parts), PROBLEMS)
+    sizes = {part: len(problems) for part, problems in parts._asdict().items()}
+    facts = {"problems": section.model_dump(mode="json"), "rows": sizes}
+    for file in (dropped, output):
+        write_record(file, stopwatch, {**facts, "dropped": len(reading.dropped)})
+    _LOG.info("%s: %s, %d rows left out", name, sizes, len(reading.dropped))
+
+
+def prepare_encoder(config: Config, encoder: str) -> None:
+    """Fetch a pretrained encoder; say in its JSON file where it is."""
+    stopwatch = Stopwatch()
+    section = find_encoder(config, encoder)
+    assert section.source is not None
+    output = Path(paths.ENCODER.format(encoder=encoder))
+    write_json(output, {"folder": str(fetch_model(section.source, section.revision))})
+    write_record(output, stopwatch, {"encoder": section.model_dump(mode="json")})
+
+
+def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
+    """Train a solver with all its heads: what every arm starts from."""
+    stopwatch = Stopwatch()
+    settings, name = find_solver(config, solver, data)
+    parts = read_parts(Path(paths.PROBLEMS.format(data=data)))
+    learner = new_solver(settings, parts.train, seed)
+    keys = {"solver": solver, "data": data, "seed": seed}
+    journal = Path(paths.TEACHER_JOURNAL.format(**keys))
+    journal.parent.mkdir(parents=True, exist_ok=True)
+    examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
+    fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
+    output = Path(paths.TEACHER.format(**keys))
+    learner.save(output.parent)
+    epochs = [vars(epoch) for epoch in fit.epochs]
+    facts = {**keys, "settings": settings.model_dump(mode="json"), "epochs": epochs}
+    write_record(output, stopwatch, {**facts, "best": fit.best})
+    _forget(journal)
+    last = fit.epochs[(fit.best or 0) - 1]
+    _LOG.info("%s on %s, seed %d: dev %s", solver, name, seed, last.dev_strict)
+
+
+def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
+    """Compress a trained solver as an arm says, and test what is left.
+
+    The history is written last: it says that all else is there.
+    """
+    stopwatch = Stopwatch()
+    chosen = find_arm(config, subject, data, arm)
+    learner = load_solver(Path(chosen.file(paths.TEACHER, seed)).parent)
+    parts = read_parts(Path(paths.PROBLEMS.format(data=data)))
+    examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
+    layout = _layout(chosen, seed)
+    journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
+    learner, history = compress(learner, examples, dev, chosen.settings, seed, layout=layout)
+    if chosen.settings.rounds:
+        learner.save(Path(chosen.file(paths.COMPRESSED, seed)))
+    outcomes = _test(learner, learner.prepare(parts.test), quantised=False)
+    strict = float(outcomes["strict"].mean())
+    facts = {
+        **chosen.wildcards,
+        "seed": seed,
+        "settings": chosen.settings.model_dump(mode="json"),
+        "strict": strict,
+    }
+    output = Path(chosen.file(paths.OUTCOMES, seed))
+    write_table(output, outcomes, OUTCOMES)
+    write_record(output, stopwatch, facts)
+    noted = {
+        **history.as_json(),
+        "seconds": stopwatch.seconds,
+        "tokens": history.epochs * sum(len(example.input_ids) for example in examples),
+    }
+    output = Path(chosen.file(paths.HISTORY, seed))
+    write_json(output, noted)
+    write_record(output, stopwatch, facts)
+    _forget(journal)
+    _LOG.info("%s, seed %d: %.1f%% right", chosen.name, seed, 100 * strict)
+
+
+def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
+    """Test what an arm left with weights of eight bits."""
+    stopwatch = Stopwatch()
+    chosen = find_arm(config, subject, data, arm)
+    learner = load_solver(Path(chosen.model(seed)))
+    parts = read_parts(Path(paths.PROBLEMS.format(data=data)))
+    outcomes = _test(learner.quantised(), learner.prepare(parts.test), quantised=True)
+    output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
+    write_table(output, outcomes, OUTCOMES)
+    strict = float(outcomes["strict"].mean())
+    write_record(output, stopwatch, {**chosen.wildcards, "seed": seed, "strict": strict})
+
+
+def _layout(arm: Arm, seed: int) -> dict[str, list[int]] | None:
+    """Return the heads that an arm from scratch takes over."""
+    other = arm.layout()
+    if other is None:
+        return None
+    return shape_of(load_solver(Path(other.model(seed))).athena.encoder)
+
+
+def _test(learner: Learner, examples: Sequence[Example], *, quantised: bool) -> pd.DataFrame:
+    verdicts = pd.DataFrame(learner.verdicts(examples), columns=Verdict._fields)
+    return verdicts.assign(quantised=quantised)
+
+
+def _forget(journal: Path) -> None:
+    """Remove a journal, and the folders above it that are empty now."""
+    if journal.is_dir():
+        shutil.rmtree(journal)
+    else:
+        journal.unlink(missing_ok=True)
+    for folder in journal.parents:
+        if not folder.is_dir() or any(folder.iterdir()):
+            break
+        folder.rmdir()

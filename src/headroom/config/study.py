@@ -1,0 +1,115 @@
+"""A compression in several arms: which solver or model, on which data, by which settings."""
+
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from headroom.config.arms import ARMS, arm, changed
+from headroom.config.compression import Compression
+from headroom.config.section import Count, Name, Section, Seed
+
+
+class Study(Section):
+    """A solver, or a model that reasons in words, compressed in several arms."""
+
+    solver: str | None = None
+    """Name under `solvers`: what is trained, and then compressed."""
+    data: str | None = None
+    """Name under `problems` or `texts`: what the solver is trained and tested on."""
+    model: str | None = None
+    """Name under `models`, in place of a solver: what is compressed."""
+    train: str | None = None
+    """With `model`: name under `questions`. Its own right answers to them are what it learns."""
+    test: str | None = None
+    """With `model`: name under `questions`."""
+    decoding: str = "greedy"
+    """With `model`: name under `decodings`; greedy."""
+    method: Compression = Compression()
+    """The settings of arm `full`, which the other arms change."""
+    arms: tuple[str, ...] = ("baseline", "pruning_only", "full")
+    """Arms of the ablation: baseline, pruning_only, without_entropy, without_norm,
+    response_distillation, feature_distillation, random, global, attention_visualisation,
+    distillation_only, full, joint_single_teacher, small_from_scratch."""
+    variations: dict[Name, dict[str, Any]] = Field({})
+    """Further arms: settings that differ from those of `full`, or of the arm that `of` names."""
+    int8: tuple[str, ...] = ()
+    """Arms and variations that are tested and measured with weights of eight bits, too."""
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
+    """Each arm is run with each seed, and so is the training before."""
+    measured: tuple[str, ...] | None = None
+    """Arms and variations whose speed and memory are measured; null: all."""
+    tokens: Annotated[tuple[Count, ...], Field(min_length=1)] = (40, 512)
+    """Lengths of the texts that are timed."""
+    batches: Annotated[tuple[Count, ...], Field(min_length=1)] = (1, 32)
+    """Batch sizes that are timed."""
+    repeats: Count = 50
+    """How often each pass is timed."""
+
+    @property
+    def settings(self) -> dict[str, Compression]:
+        """The settings of every arm, by name: arms, then variations."""
+        found = {name: arm(name, self.method) for name in self.arms}
+        return found | {name: self._varied(name) for name in self.variations}
+
+    def pruned(self, settings: Compression) -> Compression:
+        """Return the settings whose heads an arm from scratch takes over."""
+        return settings.model_copy(
+            update={"scratch": False, "distillation": self.method.distillation}
+        )
+
+    def _varied(self, name: str) -> Compression:
+        changes = {key: value for key, value in self.variations[name].items() if key != "of"}
+        return changed(arm(self.variations[name].get("of", "full"), self.method), changes)
+
+    @model_validator(mode="after")
+    def _one_subject(self) -> "Study":
+        if (self.solver is None) == (self.model is None):
+            raise ValueError("give either `solver` with `data`, or `model` with `train` and `test`")
+        wanted = ("data",) if self.solver else ("train", "test")
+        other = ("train", "test") if self.solver else ("data",)
+        for name in wanted:
+            if getattr(self, name) is None:
+                raise ValueError(f"`{'solver' if self.solver else 'model'}` needs `{name}`")
+        for name in other:
+            if getattr(self, name) is not None:
+                raise ValueError(f"`{name}` belongs to `{'model' if self.solver else 'solver'}`")
+        return self
+
+    @model_validator(mode="after")
+    def _arms_are_known_and_differ(self) -> "Study":
+        listed = {"arms": self.arms, "int8": self.int8, "measured": self.measured or ()}
+        for key, names in {**listed, "seeds": tuple(map(str, self.seeds))}.items():
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{key}: {twice[0]!r} stands twice; name it once")
+        own = [*self.arms, *self.variations]
+        given = {"arms": (self.arms, ARMS), "int8": (self.int8, own)}
+        given["measured"] = (self.measured or (), own)
+        for key, (names, known) in given.items():
+            unknown = [name for name in names if name not in known]
+            if unknown:
+                raise ValueError(f"{key}: {unknown[0]!r} is not known; there is {', '.join(known)}")
+        for name, changes in self.variations.items():
+            self._check_variation(name, changes.get("of", "full"))
+        alike: dict[str, str] = {}
+        for name, settings in self.settings.items():
+            other = alike.setdefault(repr(settings.decisive()), name)
+            if other != name:
+                raise ValueError(f"{name!r} does what {other!r} does; remove one of them")
+        return self
+
+    def _check_variation(self, name: str, of: Any) -> None:
+        where = f"variations.{name}"
+        if name in ARMS:
+            raise ValueError(f"{where} is an arm's name; call it anything but {', '.join(ARMS)}")
+        if of not in ARMS:
+            raise ValueError(f"{where}.of: {of!r} is not known; there is {', '.join(ARMS)}")
+        try:
+            self._varied(name)
+        except ValidationError as error:
+            problem = error.errors()[0]
+            key = ".".join([where, *map(str, problem["loc"])])
+            message = problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "extra_forbidden":
+                message = "unknown key"
+            raise ValueError(f"{key}: {message}") from None

@@ -1,0 +1,78 @@
+# Compression: a solver is trained, loses heads arm by arm, and is tested; then all is gathered.
+
+
+localrules:
+    problems,
+    encoder,
+
+
+rule problems:
+    output:
+        paths.PROBLEMS,
+        paths.DROPPED,
+    log:
+        log_of("problems/{data}"),
+    shell:
+        command("problems", "data")
+
+
+rule encoder:
+    output:
+        paths.ENCODER,
+    log:
+        log_of("encoder/{encoder}"),
+    shell:
+        command("encoder", "encoder")
+
+
+rule teacher:
+    input:
+        unpack(taught),
+    output:
+        paths.TEACHER,
+    log:
+        log_of("teacher/{solver}/{data}/{seed}"),
+    priority: 1  # all arms wait for it
+    threads: 1
+    shell:
+        command("teacher", "solver", "data", "seed")
+
+
+rule compress:
+    input:
+        unpack(compressed),
+    output:
+        paths.OUTCOMES,
+        paths.HISTORY,
+    log:
+        log_of("compress/{subject}/{data}/{arm}/{seed}"),
+    threads: 1
+    shell:
+        command("compress", "subject", "data", "arm", "seed")
+
+
+rule quantise:
+    input:
+        data=paths.PROBLEMS,
+        history=paths.HISTORY,
+    output:
+        paths.INT8_OUTCOMES,
+    log:
+        log_of("quantise/{subject}/{data}/{arm}/{seed}"),
+    threads: 1
+    shell:
+        command("quantise", "subject", "data", "arm", "seed")
+
+
+rule gather_compression:
+    input:
+        unpack(gathered),
+    output:
+        of_run(paths.STUDY_OUTCOMES),
+        of_run(paths.HISTORIES),
+    log:
+        log_of("gather_compression/{compression}"),
+    params:
+        settings=study_settings,
+    shell:
+        command("gather-compression", "compression")
