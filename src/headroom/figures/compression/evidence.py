@@ -1,0 +1,177 @@
+"""What a run measured of a compression: outcomes of all arms and seeds, histories, measurements."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headroom import paths
+from headroom.config import Config, Study
+from headroom.config.compression import Compression
+from headroom.errors import TableError
+from headroom.figures.arithmetic import ENCODERS, Encoder
+from headroom.figures.tables import read_csv
+from headroom.tables import STUDY_OUTCOMES, read_table
+
+BASELINE, METHOD = "baseline", "full"
+"""The arm that loses no head, and the arm that the others change."""
+
+MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "seconds_low", "seconds_high"]
+MEASUREMENTS += ["heads", "parameters", "layer_parameters", "whole_parameters", "flops"]
+MEASUREMENTS += ["flops_counted", "weight_bytes", "peak_bytes", "end_to_end_seconds"]
+"""Columns of speed and size, a row for each arm, number of bits, length and batch size."""
+
+History = Mapping[str, Any]
+"""How one arm went under one seed, as `headroom.compression.history` notes it."""
+
+_PAPERS_DATA = {"math23k": "Math23k", "asdiv_a": "ASDiv-A"}
+_PAPERS_MODELS = {
+    "roberta-base": "ATHENA-base",
+    "chinese-roberta-wwm-ext": "ATHENA-base",
+    "roberta-large": "ATHENA-large",
+    "chinese-roberta-wwm-ext-large": "ATHENA-large",
+}
+"""Encoders of the published solvers, by the last part of their name on the hub."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One compression of a run, and all that was measured of it."""
+
+    name: str
+    subject: str
+    """Name of the solver or model."""
+    data: str
+    """Name of the data that it is tested on."""
+    study: Study
+    outcomes: pd.DataFrame
+    """Rows of `headroom.tables.STUDY_OUTCOMES`."""
+    histories: Mapping[str, Mapping[int, History]]
+    """By arm and seed."""
+    measurements: pd.DataFrame
+    """Columns `MEASUREMENTS`."""
+    seed: int = 0
+    """Decides resamples."""
+    papers_data: str | None = None
+    """The data's name in the paper, where it has them."""
+    papers_model: str | None = None
+    """The solver's name in the paper, where its encoder is the paper's."""
+    encoder: Encoder | None = None
+    """The encoder's shape, where it is known."""
+
+    @cached_property
+    def settings(self) -> dict[str, Compression]:
+        """The settings of each arm that was tested, in the order of the config."""
+        tested = set(self.outcomes["arm"])
+        return {arm: own for arm, own in self.study.settings.items() if arm in tested}
+
+    @property
+    def title(self) -> str:
+        """What was compressed, and where it was tested."""
+        return f"{self.subject} on {self.data}"
+
+    def right(
+        self,
+        arm: str,
+        *,
+        quantised: bool = False,
+        stratum: str | None = None,
+        lenient: bool = False,
+    ) -> pd.DataFrame:
+        """Return which answers are right: a row a seed, a column an example; 0 or 1.
+
+        Args:
+            arm: its name.
+            quantised: whether its weights have eight bits.
+            stratum: of the examples; None for all of them.
+            lenient: whether answers are compared to fewer digits.
+        """
+        wide = self._right.get((arm, quantised, "lenient" if lenient else "strict"))
+        if wide is None:
+            return pd.DataFrame()
+        return wide if stratum is None else wide.loc[:, (self._strata == stratum)[wide.columns]]
+
+    @cached_property
+    def _right(self) -> dict[tuple[str, bool, str], pd.DataFrame]:
+        return {
+            (str(arm), bool(quantised), verdict): rows.pivot(
+                index="seed", columns="example_id", values=verdict
+            ).astype(float)
+            for (arm, quantised), rows in self.outcomes.groupby(["arm", "quantised"])
+            for verdict in ("strict", "lenient")
+        }
+
+    @cached_property
+    def _strata(self) -> pd.Series:
+        return self.outcomes.drop_duplicates("example_id").set_index("example_id")["stratum"]
+
+    def heads(self, arm: str) -> tuple[int, int]:
+        """Return how many heads the arm removed under its first seed, and of how many."""
+        history = self.first_history(arm)
+        rounds = history["rounds"]
+        left = rounds[-1]["heads"] if rounds else history["heads"]
+        return history["heads"] - left, history["heads"]
+
+    def first_history(self, arm: str) -> History:
+        """Return how the arm went under the first seed, the one that is measured."""
+        own = self.histories[arm]
+        return own[min(own, key=self.study.seeds.index)]
+
+
+def read_trial(config: Config, compression: str) -> Trial:
+    """Read a compression of a run.
+
+    Raises:
+        TableError: a file is missing or damaged.
+    """
+    study = config.compressions[compression]
+    outcomes, histories, measurements = sources(config, compression)
+    section = config.problems.get(study.data or "")
+    encoder = (
+        config.solvers[study.solver].on(section.dataset).encoder
+        if study.solver and section
+        else None
+    )
+    papers = _PAPERS_MODELS.get(Path(encoder.source).name) if encoder and encoder.source else None
+    shape = ENCODERS[papers] if papers else None
+    if encoder and not encoder.source:
+        shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
+    return Trial(
+        name=compression,
+        subject=study.solver or study.model or "",
+        data=study.data or study.test or "",
+        study=study,
+        outcomes=read_table(outcomes, STUDY_OUTCOMES),
+        histories=_read_histories(histories),
+        measurements=read_csv(measurements, MEASUREMENTS),
+        seed=config.seed,
+        papers_data=_PAPERS_DATA.get(section.dataset) if section else None,
+        papers_model=papers,
+        encoder=shape,
+    )
+
+
+def read_trials(config: Config) -> list[Trial]:
+    """Read all compressions of a run, in the order of the config."""
+    return [read_trial(config, name) for name in config.compressions]
+
+
+def sources(config: Config, compression: str) -> Sequence[Path]:
+    """Return the files that are read: outcomes, histories, measurements."""
+    keys = {"run": config.run, "compression": compression}
+    templates = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+    return [Path(template.format(**keys)) for template in templates]
+
+
+def _read_histories(path: Path) -> dict[str, dict[int, History]]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TableError(f"{path} is missing; the rule that makes it has not run") from None
+    except ValueError as error:
+        raise TableError(f"{path} cannot be read ({error}); remove it and run again") from error
+    return {arm: {int(seed): own for seed, own in runs.items()} for arm, runs in found.items()}

@@ -1,0 +1,264 @@
+"""The tables as numbers: Tables 1-4 of the paper, the knee, eight bits, and what it all cost.
+
+Accuracies and cuts are parts of 1. What was not measured, and what the paper has no number for, is
+empty.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headroom.config.arms import ARMS, arm
+from headroom.config.compression import Compression
+from headroom.figures.compression.evidence import BASELINE, METHOD, Trial
+from headroom.figures.compression.notices import NOTABLE, notices
+from headroom.figures.compression.numbers import (
+    ACCURACY,
+    SAVINGS,
+    accuracy,
+    bootstrap,
+    compared,
+    paired,
+    savings,
+)
+from headroom.figures.compression.printed import Beside
+
+_ARM = ["compression", "subject", "data", "arm"]
+_SAME = ["published_accuracy", "published_change"]
+_CONDITION = ["published_model", *_SAME, "published_parameters", "published_parameters_at_most"]
+_CONDITION += ["published_speedup", "published_flops"]
+
+_BASE = ["baseline", "baseline_sd"]
+_KNEE = ["knee", "knee_low", "knee_high", "safe"]
+_GAP = ["gap", "gap_low", "gap_high"]
+_WARNED = ["device_hours", "warnings", "warned"]
+_OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
+
+COLUMNS: dict[str, list[str]] = {
+    "table1": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
+    "table2": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
+    "table3a": [*_ARM, "alpha", "distilled", *ACCURACY, "against", *_GAP, *_SAME],
+    "table3b": [*_ARM, "stratum", *_BASE, *ACCURACY, "published_baseline", *_SAME],
+    "table4": [*_ARM, "ratio", *ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
+    "knee": [*_ARM, "ratio", *ACCURACY, "heads_removed", "heads", *_KNEE],
+    "quantisation": [*_ARM, "quantised", *ACCURACY, *SAVINGS],
+    "cost": [*_ARM, "seeds", "rounds", "epochs", "tokens", "seconds", *_WARNED],
+}
+"""Columns of each table. ``gap``: accuracy minus that of the method (Table 4), or of the mixture
+``against`` (Table 3a). ``knee``: the largest ratio not shown to lose more than `NOTABLE`, with a
+95% range; ``safe``: the largest shown to lose less."""
+
+Rows = Iterator[dict[str, Any]]
+
+
+def exhibits(trials: Sequence[Trial], beside: Beside) -> dict[str, pd.DataFrame]:
+    """Return every table by name, with `COLUMNS`; one without rows where a run has none."""
+    makers: Mapping[str, Callable[[Trial], Rows]] = {
+        "table1": lambda trial: _ratios(trial, beside),
+        "table3a": lambda trial: _mixtures(trial, beside),
+        "table3b": lambda trial: _strata(trial, beside),
+        "table4": lambda trial: _ablation(trial, beside),
+        "knee": _knee,
+        "quantisation": _quantised,
+        "cost": _cost,
+    }
+    rows = {name: [row for trial in trials for row in make(trial)] for name, make in makers.items()}
+    rows["table2"] = [row for trial in trials for row in _sizes(trial, trials, beside)]
+    return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
+
+
+def ratios_of(trial: Trial) -> dict[float, str]:
+    """Return the arms that differ from the method in their ratio only, by rising ratio."""
+    method = trial.study.method
+    found = {
+        settings.ratio: name
+        for name, settings in trial.settings.items()
+        if settings.ratio > 0
+        and _alike(settings.model_copy(update={"ratio": method.ratio}), method)
+    }
+    return dict(sorted(found.items()))
+
+
+def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
+    """Return the arms that differ in alpha only, by rising alpha.
+
+    They differ so from the method, or, without distillation, from pruning alone.
+    """
+    method = trial.study.method if distilled else arm("pruning_only", trial.study.method)
+    if method.importance.criterion != "mixed":
+        return {}
+    alpha = {"alpha": method.importance.alpha}
+    found = {}
+    for name, settings in trial.settings.items():
+        importance = settings.importance.model_copy(update=alpha)
+        if _alike(settings.model_copy(update={"importance": importance}), method):
+            found[settings.importance.alpha] = name
+    return dict(sorted(found.items()))
+
+
+def _alike(settings: Compression, method: Compression) -> bool:
+    return settings.decisive() == method.decisive()
+
+
+def _row(trial: Trial, name: str) -> dict[str, Any]:
+    return {"compression": trial.name, "subject": trial.subject, "data": trial.data, "arm": name}
+
+
+def _ratios(trial: Trial, beside: Beside) -> Rows:
+    by_ratio = {0.0: BASELINE} if BASELINE in trial.settings else {}
+    for ratio, name in (by_ratio | ratios_of(trial)).items():
+        model = trial.papers_model or "ATHENA-base"
+        yield {
+            **_row(trial, name),
+            "ratio": ratio,
+            **accuracy(trial, name),
+            **savings(trial, name),
+            **beside.condition(trial.papers_data, ratio, model),
+        }
+
+
+def _sizes(trial: Trial, trials: Sequence[Trial], beside: Beside) -> Rows:
+    """Yield the baseline and the method; two solvers on the same data stand for the paper's two."""
+    on_same = [other for other in trials if other.data == trial.data and METHOD in other.settings]
+    by_size = sorted(on_same, key=lambda other: other.first_history(METHOD)["parameters"])
+    larger = len(by_size) == 2 and by_size[1] is trial
+    model = trial.papers_model or ("ATHENA-large" if larger else "ATHENA-base")
+    for name in (BASELINE, METHOD):
+        if name in trial.settings:
+            ratio = trial.settings[name].ratio
+            yield {
+                **_row(trial, name),
+                "ratio": ratio,
+                **accuracy(trial, name),
+                **savings(trial, name),
+                **beside.condition(trial.papers_data, ratio, model),
+            }
+
+
+def _mixtures(trial: Trial, beside: Beside) -> Rows:
+    middle = trial.study.method.importance.alpha
+    for distilled in (True, False):
+        found = mixtures_of(trial, distilled=distilled)
+        for alpha, name in found.items() if len(found) > 1 else ():
+            gap = dict.fromkeys(("gap", "gap_low", "gap_high"), np.nan)
+            if middle in found and alpha != middle:
+                gap = _gap(trial, name, found[middle])
+            ratio = trial.settings[name].ratio
+            yield {
+                **_row(trial, name),
+                "alpha": alpha,
+                "distilled": distilled,
+                **accuracy(trial, name),
+                "against": middle,
+                **gap,
+                **beside.alpha(trial.papers_data, ratio, alpha, distilled=distilled),
+            }
+
+
+def _gap(trial: Trial, name: str, other: str) -> dict[str, float]:
+    found = compared(trial.right(name), trial.right(other), trial.seed)
+    return {"gap": found.value, "gap_low": found.low, "gap_high": found.high}
+
+
+def _strata(trial: Trial, beside: Beside) -> Rows:
+    if not {BASELINE, METHOD} <= set(trial.settings):
+        return
+    known = [
+        stratum
+        for stratum in ("low", "medium", "high")
+        if stratum in set(trial.outcomes["stratum"])
+    ]
+    others = sorted(set(trial.outcomes["stratum"]) - set(known))
+    for stratum in (*known, *others, "all"):
+        asked = None if stratum == "all" else stratum
+        base = accuracy(trial, BASELINE, stratum=asked)
+        yield {
+            **_row(trial, METHOD),
+            "stratum": stratum,
+            "baseline": base["accuracy"],
+            "baseline_sd": base["sd"],
+            **accuracy(trial, METHOD, stratum=asked),
+            **beside.stratum(trial.papers_data, trial.study.method.ratio, stratum),
+        }
+
+
+def _ablation(trial: Trial, beside: Beside) -> Rows:
+    for name in ARMS:
+        if name not in trial.settings:
+            continue
+        gap = {} if name == METHOD or METHOD not in trial.settings else _gap(trial, name, METHOD)
+        yield {
+            **_row(trial, name),
+            "ratio": trial.settings[name].ratio,
+            **accuracy(trial, name),
+            **gap,
+            **savings(trial, name),
+            **beside.arm(trial.papers_data, trial.study.method.ratio, name),
+        }
+
+
+def _knee(trial: Trial) -> Rows:
+    found = ratios_of(trial)
+    if len(found) < 2 or BASELINE not in trial.settings:
+        return
+    measured = {ratio: accuracy(trial, name) for ratio, name in found.items()}
+    base = trial.right(BASELINE)
+    changes = np.stack([paired(trial.right(name), base) for name in found.values()], axis=-1)
+    resampled = bootstrap(*changes.shape[:2], trial.seed).means(changes)
+    knees = [largest(found, row >= -NOTABLE) for row in resampled]
+    low, high = np.quantile(knees, [0.025, 0.975], method="nearest")
+    knee = largest(found, [row["change_high"] >= -NOTABLE for row in measured.values()])
+    safe = largest(found, [row["change_low"] >= -NOTABLE for row in measured.values()])
+    for ratio, name in found.items():
+        removed, heads = trial.heads(name)
+        yield {
+            **_row(trial, name),
+            "ratio": ratio,
+            **measured[ratio],
+            "heads_removed": removed,
+            "heads": heads,
+            "knee": knee,
+            "knee_low": low,
+            "knee_high": high,
+            "safe": safe,
+        }
+
+
+def largest(ratios: Mapping[float, str], kept: Sequence[bool] | np.ndarray) -> float:
+    """Return the largest ratio that is kept; 0, the baseline's, where none is."""
+    return max((ratio for ratio, keeps in zip(ratios, kept, strict=True) if keeps), default=0.0)
+
+
+def _quantised(trial: Trial) -> Rows:
+    both = [name for name in trial.study.int8 if name in trial.settings]
+    for name in both:
+        for quantised in (False, True):
+            if trial.right(name, quantised=quantised).empty:
+                continue
+            yield {
+                **_row(trial, name),
+                "quantised": quantised,
+                **accuracy(trial, name, quantised=quantised),
+                **savings(trial, name, quantised=quantised),
+            }
+
+
+def _cost(trial: Trial) -> Rows:
+    warned = notices(trial)
+    for name in trial.settings:
+        runs = trial.histories[name].values()
+        rounds = [run["rounds"] for run in runs]
+        seconds = [run["seconds"] for run in runs]
+        yield {
+            **_row(trial, name),
+            "seeds": len(seconds),
+            "rounds": np.mean([len(own) for own in rounds]),
+            "epochs": np.mean([sum(len(each["epochs"]) for each in own) for own in rounds]),
+            "tokens": np.mean([run["tokens"] for run in runs]),
+            "seconds": np.mean(seconds),
+            "device_hours": sum(seconds) / 3600,
+            "warnings": sum(notice.arm == name for notice in warned),
+            "warned": "; ".join(notice.text for notice in warned if notice.arm == name),
+        }

@@ -1,0 +1,39 @@
+"""The jobs of a run's compressions: each reads what was measured and writes tables or figures."""
+
+from pathlib import Path
+
+from headroom import paths
+from headroom.config import Config
+from headroom.figures.compression.evidence import read_trials, sources
+from headroom.figures.compression.exhibits import exhibits
+from headroom.figures.compression.notices import notices
+from headroom.figures.compression.printed import Beside
+from headroom.figures.compression.tables import texts_of
+from headroom.figures.drawing import record
+from headroom.figures.text import markdown
+from headroom.record import Stopwatch
+from headroom.tables import write_text
+
+
+def write_tables(config: Config, published: Path) -> None:
+    """Write Tables 1-4 of the paper, the knee, quantisation and cost as Markdown, LaTeX and CSV.
+
+    What the published tables, in the given folder, have of it stands beside.
+    """
+    stopwatch = Stopwatch()
+    trials = read_trials(config)
+    made = []
+    for exhibit, table in exhibits(trials, Beside.read(published)).items():
+        texts = texts_of(exhibit, table, trials)
+        if exhibit == "cost":
+            texts["md"] += "".join(
+                f"\n{markdown(f'{trial.name}, {notice.arm}: {notice.text}.')}\n"
+                for trial in trials
+                for notice in notices(trial)
+            )
+        for suffix, text in texts.items():
+            name = paths.COMPRESSION_TABLE.format(run=config.run, exhibit=exhibit, suffix=suffix)
+            made.append(Path(name))
+            write_text(made[-1], text)
+    read = [file for name in config.compressions for file in sources(config, name)]
+    record(made, stopwatch, read)
