@@ -10,7 +10,11 @@ from headroom.figures.text import latex, markdown
 
 
 def listing(
-    header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, texts: int
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    caption: str,
+    texts: int,
+    size: str | None = None,
 ) -> dict[str, str]:
     """Return a table by suffix: md, tex.
 
@@ -19,6 +23,7 @@ def listing(
         rows: cells as text; what they hold is escaped.
         caption: stands above the LaTeX table and under the Markdown one.
         texts: how many columns, from the left, hold text.
+        size: of the letters in LaTeX; by default it depends on the number of columns.
     """
     numbers = len(header) - texts
     lines = [markdown_row(header), "|" + "---|" * texts + "--:|" * numbers]
@@ -30,7 +35,7 @@ def listing(
         [head],
         body,
         latex(caption),
-        size="scriptsize" if len(header) > 9 else "small",
+        size=size or ("scriptsize" if len(header) > 9 else "small"),
         separation=3 if wide else 5,
         wide=wide,
     )

@@ -40,9 +40,9 @@ _HOW = (
     "examples."
 )
 _SPEED = (
-    "Faster: a pass over the small and the large batch, timed in turns with the baseline's; first "
-    "t0/t1 − 1, then 1 − t1/t0. At most: what the removed heads can save by arithmetic, that is "
-    "the parameters that they held, and the speed-up of a pass whose time is that of its FLOPs."
+    "Small, large: how much faster a pass over a batch is, timed in turns with the baseline's, as "
+    "t0/t1 − 1 and as 1 − t1/t0. At most: what the removed heads can save by arithmetic: the "
+    "parameters that they held; the speed-up (t0/t1 − 1) of a pass whose time is that of its FLOPs."
 )
 _PUBLISHED = (
     "Paper: arXiv 2511.17577, on the same data with solvers and divisions of its own; its "
@@ -51,7 +51,7 @@ _PUBLISHED = (
 _COMPRESSION = ("compression", text("compression"))
 _ACCURACY = ("accuracy (%)", mean("accuracy", "sd"))
 _CHANGE = ("change", change("change"))
-_SMALL = ("faster, small (%)", both_ways("faster_small", "saved_small"))
+_SMALL = ("small (%)", both_ways("faster_small", "saved_small"))
 _LARGE = ("large (%)", both_ways("faster_large", "saved_large"))
 _CONDITION = (
     _COMPRESSION,
@@ -61,10 +61,10 @@ _CONDITION = (
     ("paper", percent("published_accuracy")),
     _CHANGE,
     ("paper", percent("published_change")),
-    ("parameters cut (%)", percent("parameters_removed")),
+    ("params (%)", percent("parameters_removed")),
     ("at most", percent("parameters_at_most")),
     ("paper", percent("published_parameters")),
-    ("FLOPs cut (%)", percent("flops_removed")),
+    ("FLOPs (%)", percent("flops_removed")),
     ("paper", percent("published_flops")),
     _SMALL,
     _LARGE,
@@ -73,7 +73,7 @@ _CONDITION = (
 )
 _LAYOUTS: Mapping[str, _Layout] = {
     "table1": _Layout(
-        f"Table 1: ratios. {_HOW} {_SPEED} {_PUBLISHED}",
+        f"Table 1: ratios. {_HOW} Params, FLOPs: of the encoder, cut. {_SPEED} {_PUBLISHED}",
         "No arm of this run is the baseline, or differs from the method in its ratio only.",
         1,
         _CONDITION,
@@ -101,7 +101,7 @@ _LAYOUTS: Mapping[str, _Layout] = {
     ),
     "table3a": _Layout(
         "Table 3(a): alpha, the weight of the norm in the score, with and without distillation. "
-        f"{_HOW} Against the middle: the method's own alpha, in points. Paper, without "
+        f"{_HOW} Against middle: the method's own alpha, in points. Paper, without "
         "distillation: from Table 4 of the paper.",
         "No two arms of this run differ in alpha only.",
         2,
@@ -113,7 +113,7 @@ _LAYOUTS: Mapping[str, _Layout] = {
             ("paper", percent("published_accuracy")),
             _CHANGE,
             ("paper", percent("published_change")),
-            ("against the middle", change("gap")),
+            ("against middle", change("gap")),
         ),
     ),
     "table3b": _Layout(
@@ -134,8 +134,8 @@ _LAYOUTS: Mapping[str, _Layout] = {
     ),
     "table4": _Layout(
         f"Table 4: arms of the ablation. {_HOW} Against full: minus the method's accuracy, in "
-        "points. Parameters cut: of the encoder, of the whole solver. Memory cut: bytes of the "
-        f"weights, peak of a fresh process. {_SPEED} {_PUBLISHED}",
+        "points. Params: cut of the encoder, of the whole solver. Memory: cut of the bytes of the "
+        f"weights, of the peak of a fresh process. {_SPEED} {_PUBLISHED}",
         "No arm of the ablation is in this run.",
         2,
         (
@@ -145,12 +145,12 @@ _LAYOUTS: Mapping[str, _Layout] = {
             ("paper", percent("published_accuracy")),
             _CHANGE,
             ("against full", change("gap")),
-            ("parameters cut (%)", both_ways("parameters_removed", "whole_removed")),
+            ("params (%)", both_ways("parameters_removed", "whole_removed")),
             ("paper", percent("published_parameters")),
             _SMALL,
             _LARGE,
             ("paper", percent("published_speedup")),
-            ("memory cut (%)", both_ways("weight_removed", "peak_removed")),
+            ("memory (%)", both_ways("weight_removed", "peak_removed")),
             ("paper", percent("published_memory")),
         ),
     ),
@@ -229,7 +229,7 @@ def texts_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> dict
     rows = [[cell(row) for _, cell in layout.columns] for row in rows_of(table)]
     shown = [trial for trial in trials if trial.name in set(table["compression"])]
     caption = " ".join([layout.caption, *map(introduced, shown)])
-    return {**listing(header, rows, caption, texts=layout.texts), **csv}
+    return {**listing(header, rows, caption, layout.texts, "scriptsize"), **csv}
 
 
 def introduced(trial: Trial) -> str:
