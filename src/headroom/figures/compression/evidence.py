@@ -15,6 +15,7 @@ from headroom.config.compression import Compression
 from headroom.errors import TableError
 from headroom.figures.arithmetic import ENCODERS, Encoder
 from headroom.figures.tables import read_csv
+from headroom.figures.text import short
 from headroom.tables import STUDY_OUTCOMES, read_table
 
 BASELINE, METHOD = "baseline", "full"
@@ -72,7 +73,7 @@ class Trial:
     @property
     def title(self) -> str:
         """What was compressed, and where it was tested."""
-        return f"{self.subject} on {self.data}"
+        return f"{short(self.subject, 30)} on {short(self.data, 30)}"
 
     def right(
         self,
@@ -115,6 +116,12 @@ class Trial:
         rounds = history["rounds"]
         left = rounds[-1]["heads"] if rounds else history["heads"]
         return history["heads"] - left, history["heads"]
+
+    def parameters(self, arm: str) -> int:
+        """Return the parameters of the whole solver that the arm leaves under its first seed."""
+        history = self.first_history(arm)
+        rounds = history["rounds"]
+        return int((rounds[-1] if rounds else history)["parameters"])
 
     def first_history(self, arm: str) -> History:
         """Return how the arm went under the first seed, the one that is measured."""

@@ -1,15 +1,20 @@
 """The jobs of a run's compressions: each reads what was measured and writes tables or figures."""
 
+from functools import partial
 from pathlib import Path
 
 from headroom import paths
 from headroom.config import Config
-from headroom.figures.compression.evidence import read_trials, sources
+from headroom.figures.compression.alpha import alpha
+from headroom.figures.compression.evidence import read_trial, read_trials, sources
 from headroom.figures.compression.exhibits import exhibits
+from headroom.figures.compression.importance import importance
+from headroom.figures.compression.losses import losses
 from headroom.figures.compression.notices import notices
+from headroom.figures.compression.pareto import pareto
 from headroom.figures.compression.printed import Beside
 from headroom.figures.compression.tables import texts_of
-from headroom.figures.drawing import record
+from headroom.figures.drawing import filled, record, save
 from headroom.figures.text import markdown
 from headroom.record import Stopwatch
 from headroom.tables import write_text
@@ -37,3 +42,21 @@ def write_tables(config: Config, published: Path) -> None:
             write_text(made[-1], text)
     read = [file for name in config.compressions for file in sources(config, name)]
     record(made, stopwatch, read)
+
+
+def draw(config: Config, compression: str, published: Path) -> None:
+    """Draw a compression: accuracy against parameters, importance, losses, mixtures.
+
+    What the published tables, in the given folder, have of it stands beside.
+    """
+    trial = read_trial(config, compression)
+    read = sources(config, compression)
+    for template, figure in (
+        (paths.PARETO, partial(pareto, trial)),
+        (paths.IMPORTANCE, partial(importance, trial)),
+        (paths.LOSSES, partial(losses, trial)),
+        (paths.ALPHA, partial(alpha, trial, Beside.read(published))),
+    ):
+        stopwatch = Stopwatch()
+        made = save(filled(template, run=config.run, compression=compression), figure, read)
+        record(made, stopwatch, read)
