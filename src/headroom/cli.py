@@ -102,6 +102,12 @@ RULES: tuple[_Rule, ...] = (
         ("selector",),
     ),
     _Rule(
+        "choose",
+        "Say how much of Pass@N is left without an oracle.",
+        "sprint.job:choose",
+        ("selector",),
+    ),
+    _Rule(
         "problems", "Read a dataset and divide it.", "compression.job:read_data", ("data",), True
     ),
     _Rule(

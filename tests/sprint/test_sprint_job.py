@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from huggingface_hub import ModelCard
 from simulated_heads import Simulation, simulate
 
 from headroom import paths
@@ -12,7 +13,8 @@ from headroom.config import Config, parse
 from headroom.errors import TableError
 from headroom.identity import key
 from headroom.record import record_path
-from headroom.sprint import job, matching, methods, model
+from headroom.sprint import choosing, job, matching, methods, model
+from headroom.sprint.card import card
 from headroom.tables import (
     ACCURACY,
     CURVES,
@@ -29,7 +31,7 @@ VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in ra
 OUTPUTS = (
     *(paths.SELECTOR, paths.CHOICE, paths.RANKING),
     *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY),
-    *(paths.DIVERSITY, paths.EMBEDDING_VALUE),
+    *(paths.DIVERSITY, paths.EMBEDDING_VALUE, paths.CHOOSING, paths.SELECTOR_CARD),
 )
 
 
@@ -141,7 +143,7 @@ def output(template: str) -> Path:
 
 
 def run(config: Config) -> None:
-    for step in (job.train, job.rank, job.evaluate, job.weigh_embedding):
+    for step in (job.train, job.rank, job.evaluate, job.weigh_embedding, job.choose):
         step(config, "math")
 
 
@@ -202,6 +204,40 @@ def test_the_embedding_matters_where_it_reveals_the_cluster(config: Config) -> N
     for method, column in ((methods.SPRINT, "sprint"), (methods.COVER, "other")):
         found = of_test.loc[(matching.COVER, "4"), column]
         assert found == pytest.approx(curves[method, 4], abs=1e-5)
+
+
+def test_choosing_starts_from_the_same_answers_as_pass_at_n(config: Config) -> None:
+    run(config)
+    table = pd.read_csv(output(paths.CHOOSING))
+    assert list(table.columns) == choosing.COLUMNS
+    at = table.set_index(["method", "rule", "n"])["accuracy"]
+    curves = read_table(output(paths.CURVES), CURVES).set_index(["method", "n"])
+    for method in (methods.SPRINT, "sampling T=0.6"):
+        for n in (1, 2, 8):
+            wanted = curves.loc[(method, n), "pass_at_n"]
+            assert at[method, choosing.ORACLE, n] == pytest.approx(wanted, abs=1e-5)
+    assert at["sampling T=0.6", choosing.MAJORITY, 8] == pytest.approx(
+        curves.loc[("sampling T=0.6", 8), "majority"], abs=1e-5
+    )
+    assert at[methods.SPRINT, choosing.VERIFIER, 1] == at[methods.SPRINT, choosing.ORACLE, 1]
+
+
+def test_a_selector_has_a_model_card(config: Config) -> None:
+    run(config)
+    written = ModelCard.load(output(paths.SELECTOR_CARD))
+    assert written.data.library_name == "headroom"
+    assert "head-selector" in written.data.tags
+    assert written.data.base_model is None  # ./tiny is a folder
+    curves = read_table(output(paths.CURVES), CURVES).set_index(["method", "n"])
+    shown = "{:.1f} ({:.1f} to {:.1f})".format(*(100 * curves.loc[("SPRINT", 4)].iloc[:3]))
+    for part in ("./tiny, revision", "12: L00H00 to L01H05", f"on {TEST} test", shown):
+        assert part in written.text, part
+    hub = config.models["tiny"].model_copy(update={"source": "some/model", "revision": "0" * 40})
+    facts = read_metadata(output(paths.CURVES))
+    of_hub = config.model_copy(update={"models": {"tiny": hub}})
+    again = ModelCard(card(of_hub, "math", facts, curves.reset_index()))
+    assert again.data.base_model == "some/model"
+    assert f"some/model, revision {'0' * 40}" in again.text
 
 
 def test_running_again_gives_the_same_bytes_and_every_file_has_a_record(config: Config) -> None:

@@ -118,12 +118,12 @@ rule selector_tables:
     input:
         [
             of_run(template).replace("{suffix}", "csv")
-            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
         ],
     output:
         [
             of_run(template).replace("{suffix}", suffix)
-            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
             for suffix in ("md", "tex")
         ],
     log:

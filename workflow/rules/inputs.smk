@@ -108,6 +108,15 @@ def weighed(wildcards):
     }
 
 
+def voted(wildcards):
+    chosen = selector(wildcards)
+    return [
+        graded(chosen.model, chosen.decoding, chosen.train),
+        graded(chosen.model, chosen.decoding, chosen.test),
+        *(graded(chosen.model, decoding, chosen.test) for decoding in chosen.sampling),
+    ]
+
+
 # compression.smk
 
 
@@ -292,11 +301,12 @@ def reported(wildcards):
             *beside(paths.SPACE, "png", "json"),
         ]
         results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
+        results += (paths.SELECTOR_CARD,)
         files += [file.format(selector=name) for file in figures]
         files += [of_run(template).format(selector=name) for template in results]
         files += [
             of_run(template).format(selector=name, suffix="md")
-            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY)
+            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
         ]
     for name in CONFIG.comparisons:
         files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))

@@ -44,6 +44,7 @@ rule evaluate:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
         sensitivity=of_run(paths.SENSITIVITY),
+        card=of_run(paths.SELECTOR_CARD),
         diversity=of_run(paths.DIVERSITY).replace("{suffix}", "csv"),
     log:
         log_of("evaluate/{selector}"),
@@ -68,3 +69,20 @@ rule weigh_embedding:
         seed=CONFIG.seed,
     shell:
         command("weigh-embedding", "selector")
+
+
+rule choose:
+    input:
+        voted,
+        unpack(weighed),
+        selector=of_run(paths.SELECTOR),
+        ranking=of_run(paths.RANKING),
+    output:
+        of_run(paths.CHOOSING).replace("{suffix}", "csv"),
+    log:
+        log_of("choose/{selector}"),
+    params:
+        settings=selector_settings,
+        seed=CONFIG.seed,
+    shell:
+        command("choose", "selector")

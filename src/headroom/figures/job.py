@@ -11,6 +11,7 @@ from headroom.config import Config
 from headroom.figures.arithmetic import arithmetic, arithmetic_tables
 from headroom.figures.audit import audit, audit_figure, audit_tables
 from headroom.figures.beside import beside
+from headroom.figures.choosing import choosing_text, read_choosing
 from headroom.figures.claims import claims
 from headroom.figures.claims_text import claims_tables
 from headroom.figures.controls import NOISE, controls
@@ -64,13 +65,14 @@ def write_comparison(config: Config, comparison: str) -> None:
 
 
 def write_selector_tables(config: Config, selector: str) -> None:
-    """Write as text whether a selector's embedding matters, and its diversity and cost."""
+    """Write as text whether a selector's embedding matters, diversity and cost, and choosing."""
     stopwatch = Stopwatch()
     names = {"run": config.run, "selector": selector}
     made, sources = [], []
     for template, read, text in (
         (paths.EMBEDDING_VALUE, read_embedding, embedding_text),
         (paths.DIVERSITY, read_diversity, diversity_text),
+        (paths.CHOOSING, read_choosing, choosing_text),
     ):
         sources.append(Path(template.format(**names, suffix="csv")))
         for suffix, written in text(read(sources[-1]), selector).items():

@@ -98,6 +98,7 @@ class SelectorPart:
     space: Picture | None
     embedding: list[Sheet]
     diversity: list[Sheet]
+    choosing: list[Sheet]
     trials: list[tuple[str, dict[str, list[Any]]]]  # title, table
 
 
@@ -265,6 +266,7 @@ def _selector(config: Config, name: str) -> SelectorPart:
         space=read_picture(paths.SPACE, **names),
         embedding=read_sheets(Path(paths.EMBEDDING_VALUE.format(**names, suffix="md"))),
         diversity=read_sheets(Path(paths.DIVERSITY.format(**names, suffix="md"))),
+        choosing=read_sheets(Path(paths.CHOOSING.format(**names, suffix="md"))),
         trials=[(title, dict(read_csv(file, []).to_dict("split"))) for title, file in files],
     )
 

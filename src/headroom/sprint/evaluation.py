@@ -48,6 +48,10 @@ class Answers:
             *(np.take_along_axis(getattr(self, field.name), rows, 1) for field in fields(self))
         )
 
+    def of(self, questions: Int[np.ndarray, " chosen"]) -> "Answers":
+        """Return the answers to some questions, by row number."""
+        return Answers(*(getattr(self, field.name)[questions] for field in fields(self)))
+
 
 @dataclass(frozen=True)
 class Scores:

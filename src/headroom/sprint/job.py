@@ -1,24 +1,20 @@
-"""The steps of a head selector as jobs: train, rank, evaluate, and whether the embedding matters.
+"""The steps of a head selector as jobs: train, rank, evaluate, weigh the embedding, choose.
 
 Each reads tables, calls the modules beside it, and writes its results and their records.
 """
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Int
 
 from headroom import paths
-from headroom.config import Config, Selector
+from headroom.config import Config
 from headroom.errors import TableError
 from headroom.identity import key
-from headroom.plan import pool
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint import (
     baselines,
+    choosing,
     data,
     evaluation,
     matching,
@@ -26,9 +22,10 @@ from headroom.sprint import (
     model,
     selection,
     training,
-    validation,
 )
-from headroom.sprint.evaluation import Scores, drawn, ordered
+from headroom.sprint.card import card
+from headroom.sprint.evaluation import drawn, ordered
+from headroom.sprint.experiment import Experiment, write_csv
 from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.tables import CURVES, POINTS, RANKING, read_metadata, write_table, write_text
@@ -42,11 +39,10 @@ def train(config: Config, name: str) -> None:
     `paths.CHOICE`.
     """
     stopwatch = Stopwatch()
-    options = config.selectors[name]
-    heads = _pool(config, options)
-    questions, z = _training_z(config, options, heads)
-    _, vectors = data.read_embeddings(_embeddings(config, options, options.train), questions)
-    embeddings, correct = torch.tensor(vectors), torch.tensor(z)
+    experiment = Experiment(config, name)
+    options, heads = experiment.options, experiment.heads
+    questions, z = experiment.training_z(heads)
+    embeddings, correct = experiment.training_embeddings(questions), torch.tensor(z)
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
@@ -65,10 +61,10 @@ def train(config: Config, name: str) -> None:
         "training_loss": fit.loss,
         "diverged": fit.diverged,
     }
-    path = _of_run(paths.SELECTOR, config, name)
+    path = experiment.output(paths.SELECTOR)
     model.save(path, fit.selector, facts)
     write_record(path, stopwatch, facts)
-    _write_csv(_of_run(paths.CHOICE, config, name), choice, stopwatch, facts)
+    write_csv(experiment.output(paths.CHOICE), choice, stopwatch, facts)
 
 
 def rank(config: Config, name: str) -> None:
@@ -80,12 +76,13 @@ def rank(config: Config, name: str) -> None:
         TableError: the selector was trained for another pool.
     """
     stopwatch = Stopwatch()
-    options = config.selectors[name]
-    trained = _of_run(paths.SELECTOR, config, name)
+    experiment = Experiment(config, name)
+    test = experiment.options.test
+    trained = experiment.output(paths.SELECTOR)
     selector, facts = model.load(trained)
-    if facts["heads"] != _pool(config, options):
+    if facts["heads"] != experiment.heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    questions, vectors = data.read_embeddings(_embeddings(config, options, options.test))
+    questions, vectors = data.read_embeddings(experiment.embeddings(test))
 
     selecting = Stopwatch()
     order, distances = selection.rank(selector, torch.from_numpy(vectors))
@@ -94,11 +91,11 @@ def rank(config: Config, name: str) -> None:
     table = pd.DataFrame(
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
     )
-    path = _of_run(paths.RANKING, config, name)
-    facts = {**facts, "test": key(config, "questions", options.test)}
+    path = experiment.output(paths.RANKING)
+    facts = {**facts, "test": key(config, "questions", test)}
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
-    path = _of_run(paths.POINTS, config, name)
+    path = experiment.output(paths.POINTS)
     placed = selection.points(selector, facts["heads"], questions, torch.from_numpy(vectors))
     write_table(path, placed, POINTS)
     write_record(path, stopwatch, facts)
@@ -108,20 +105,19 @@ def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     Curves end at the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
-    `paths.PAIRED`, `paths.SENSITIVITY` and `paths.DIVERSITY`; the seconds that embedding and
-    selection took are in the record of the last.
+    `paths.PAIRED`, `paths.SENSITIVITY` and `paths.DIVERSITY`, the selector's model card as
+    `paths.SELECTOR_CARD`; the seconds that embedding and selection took are in the record of
+    diversity.
     """
     stopwatch = Stopwatch()
-    options = config.selectors[name]
-    heads = _pool(config, options)
-    max_n = min(options.max_n, len(heads))
-    ranking = _of_run(paths.RANKING, config, name)
-    questions, nearest = _nearest(ranking, heads)
+    experiment = Experiment(config, name)
+    options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
+    questions, nearest = experiment.nearest()
 
-    _, train_z = _training_z(config, options, heads)
-    greedy = _answers(paths.GRADED, config, options, options.decoding, options.test)
-    answers = data.read_answers(greedy, questions, heads)
-    base = data.read_answers(greedy, questions, [str(BASE)])
+    _, train_z = experiment.training_z(heads)
+    answers = experiment.answers(options.test, questions)
+    graded = experiment.table(paths.GRADED, options.decoding, options.test)
+    base = data.read_answers(graded, questions, [str(BASE)])
     shortlist, sensitivity = baselines.choose_shortlist(train_z, answers.correct, options)
     best = baselines.accuracy_order(train_z)[:1]
     scores = {
@@ -131,10 +127,14 @@ def evaluate(config: Config, name: str) -> None:
         methods.SINGLE: ordered(answers.select(best), max_n),
         methods.BASE: ordered(base, max_n),
         methods.ORACLE: evaluation.oracle(answers, max_n),
-        **_sampling(config, options, questions, max_n),
+        **{
+            method: drawn(sampled, max_n)
+            for method, sampled in experiment.samples(questions).items()
+        },
     }
 
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
+    ranking = experiment.output(paths.RANKING)
     facts = {
         **read_metadata(ranking),
         "test_questions": len(questions),
@@ -143,19 +143,22 @@ def evaluate(config: Config, name: str) -> None:
         "best_single_head": heads[best[0]],
         "bootstrap_seed": config.seed,
     }
-    path = _of_run(paths.CURVES, config, name)
-    write_table(path, evaluation.curves(scores, bootstrap), CURVES, facts)
+    curves = evaluation.curves(scores, bootstrap)
+    path = experiment.output(paths.CURVES)
+    write_table(path, curves, CURVES, facts)
     write_record(path, stopwatch, facts)
     differences = evaluation.paired(scores, bootstrap)
-    _write_csv(_of_run(paths.PAIRED, config, name), differences, stopwatch, facts)
-    _write_csv(_of_run(paths.SENSITIVITY, config, name), sensitivity, stopwatch, facts)
-    diversity = evaluation.diversity(scores, bootstrap)
+    write_csv(experiment.output(paths.PAIRED), differences, stopwatch, facts)
+    write_csv(experiment.output(paths.SENSITIVITY), sensitivity, stopwatch, facts)
+    path = experiment.output(paths.SELECTOR_CARD)
+    write_text(path, card(config, name, facts, curves))
+    write_record(path, stopwatch, facts)
     seconds = {
         "selection_seconds": read_record(ranking).get("selection_seconds"),
-        "embedding_seconds": read_record(_embeddings(config, options, options.test)).get("seconds"),
+        "embedding_seconds": read_record(experiment.embeddings(options.test)).get("seconds"),
     }
-    path = Path(paths.DIVERSITY.format(run=config.run, selector=name, suffix="csv"))
-    _write_csv(path, diversity, stopwatch, facts | seconds)
+    diversity = evaluation.diversity(scores, bootstrap)
+    write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)
 
 
 def weigh_embedding(config: Config, name: str) -> None:
@@ -166,27 +169,20 @@ def weigh_embedding(config: Config, name: str) -> None:
     Writes `paths.EMBEDDING_VALUE`.
     """
     stopwatch = Stopwatch()
-    options = config.selectors[name]
-    heads = _pool(config, options)
-    max_n = min(options.max_n, len(heads))
-    trained, facts = model.load(_of_run(paths.SELECTOR, config, name))
-    questions, z = _training_z(config, options, heads)
-    base = _training_z(config, options, [str(BASE)])[1][:, 0]
-    _, vectors = data.read_embeddings(_embeddings(config, options, options.train), questions)
-    embeddings, correct = torch.tensor(vectors), torch.tensor(z)
-
-    held_out = []
-    for split in validation.splits(len(z), options.validation, options.seeds):
-        fit = training.fit(
-            embeddings[split.fit], correct[split.fit], trained.setting, options, split.seed
+    experiment = Experiment(config, name)
+    options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
+    trained, facts = model.load(experiment.output(paths.SELECTOR))
+    questions, z = experiment.training_z(heads)
+    base = experiment.training_z([str(BASE)])[1][:, 0]
+    embeddings = experiment.training_embeddings(questions)
+    held_out = [
+        Ranked(split.held_out, z[split.held_out], order, z[split.fit], base[split.fit])
+        for split, order in training.rank_held_out(
+            embeddings, torch.tensor(z), trained.setting, options
         )
-        order, _ = selection.rank(fit.selector, embeddings[split.held_out])
-        held_out.append(
-            Ranked(split.held_out, z[split.held_out], order, z[split.fit], base[split.fit])
-        )
-    ranking = _of_run(paths.RANKING, config, name)
-    asked, nearest = _nearest(ranking, heads)
-    greedy = _answers(paths.ACCURACY, config, options, options.decoding, options.test)
+    ]
+    asked, nearest = experiment.nearest()
+    greedy = experiment.table(paths.ACCURACY, options.decoding, options.test)
     found, test = data.read_correct(greedy, heads)
     place = {question: row for row, question in enumerate(found)}
     test = test[[place[question] for question in asked]]
@@ -195,73 +191,40 @@ def weigh_embedding(config: Config, name: str) -> None:
         matching.compare(parts, questions, max_n, options.bootstrap, config.seed)
         for parts, questions in ((held_out, "training, held out"), (tested, "test"))
     )
-    path = Path(paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="csv"))
     facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
-    _write_csv(path, table, stopwatch, facts)
+    write_csv(experiment.output(paths.EMBEDDING_VALUE), table, stopwatch, facts)
 
 
-def _nearest(path: Path, heads: list[str]) -> tuple[list[str], Int[np.ndarray, "questions pool"]]:
-    """Return question ids of a ranking and, for each, numbers in the pool, nearest first."""
-    questions, ranked = data.read_ranking(path)
-    number = {head: index for index, head in enumerate(heads)}
-    return questions, np.array([[number[head] for head in row] for row in ranked])
+def choose(config: Config, name: str) -> None:
+    """Say how much of Pass@N is left where nobody knows the right answer.
 
-
-def _sampling(
-    config: Config, options: Selector, questions: list[str], max_n: int
-) -> dict[str, Scores]:
-    """Return the scores of the sampling decodings, by display name."""
-    temperatures = {name: config.decodings[name].temperature for name in options.sampling}
-    scores = {}
-    for decoding, method in methods.sampling(temperatures).items():
-        path = _answers(paths.GRADED, config, options, decoding, options.test)
-        samples = config.decodings[decoding].samples
-        answers = data.read_answers(path, questions, [str(BASE)], samples)
-        scores[method] = drawn(answers, max_n)
-    return scores
-
-
-def _pool(config: Config, options: Selector) -> list[str]:
-    """Return the names of the pool's members: heads, sorted, after the base model if it is one."""
-    base = [BASE] if options.include_base else []
-    return [str(member) for member in (*base, *pool(config, options))]
-
-
-def _training_z(
-    config: Config, options: Selector, heads: list[str]
-) -> tuple[list[str], Bool[np.ndarray, "questions pool"]]:
-    path = _answers(paths.ACCURACY, config, options, options.decoding, options.train)
-    return data.read_correct(path, heads)
-
-
-def _embeddings(config: Config, options: Selector, questions: str) -> Path:
-    return Path(
-        paths.EMBEDDINGS.format(
-            embedder=key(config, "embedders", options.embedder),
-            questions=key(config, "questions", questions),
+    What learns from answers learns from training questions: how far a head agrees with the others
+    from all of them, the verifier from held-out parts, ranked by selectors trained without these.
+    Writes `paths.CHOOSING`.
+    """
+    stopwatch = Stopwatch()
+    experiment = Experiment(config, name)
+    options, heads = experiment.options, experiment.heads
+    trained, facts = model.load(experiment.output(paths.SELECTOR))
+    questions, z = experiment.training_z(heads)
+    embeddings = experiment.training_embeddings(questions)
+    learnt = experiment.answers(options.train, questions)
+    held_out = [
+        learnt.of(split.held_out).select(order)
+        for split, order in training.rank_held_out(
+            embeddings, torch.tensor(z), trained.setting, options
         )
-    )
-
-
-def _answers(
-    template: str, config: Config, options: Selector, decoding: str, questions: str
-) -> Path:
-    return Path(
-        template.format(
-            run=config.run,
-            model=key(config, "models", options.model),
-            decoding=key(config, "decodings", decoding),
-            questions=key(config, "questions", questions),
-        )
-    )
-
-
-def _of_run(template: str, config: Config, name: str) -> Path:
-    return Path(template.format(run=config.run, selector=name))
-
-
-def _write_csv(
-    path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict[str, Any]
-) -> None:
-    write_text(path, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
-    write_record(path, stopwatch, facts)
+    ]
+    asked, nearest = experiment.nearest()
+    ranked = experiment.answers(options.test, asked).select(nearest)
+    agreement = choosing.agreement_with_others(learnt)[nearest]
+    rules = {
+        methods.SPRINT: choosing.among_ranked(ranked, agreement, held_out, experiment.max_n),
+        **{
+            method: choosing.among_drawn(sampled, experiment.max_n)
+            for method, sampled in experiment.samples(asked).items()
+        },
+    }
+    table = choosing.compare(rules, Bootstrap(len(asked), options.bootstrap, config.seed))
+    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    write_csv(experiment.output(paths.CHOOSING), table, stopwatch, facts)

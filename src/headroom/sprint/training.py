@@ -1,5 +1,6 @@
 """Training a head selector, and choosing its setting on held-out training questions."""
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headroom.config import Selector
@@ -15,7 +16,7 @@ from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.validation import ranked_pass, splits
+from headroom.sprint.validation import Split, ranked_pass, splits
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -160,6 +161,23 @@ def choose(
         ignore_index=True,
     )
     return chosen, table
+
+
+def rank_held_out(
+    embeddings: Float[Tensor, "questions embedding_dim"],
+    correct: Bool[Tensor, "questions pool"],
+    setting: Setting,
+    options: Selector,
+) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
+    """Train a setting again without each held-out part, and rank the heads for that part.
+
+    Yields:
+        A split of the training questions, and head numbers for each of its held-out questions,
+        nearest first.
+    """
+    for split in splits(len(correct), options.validation, options.seeds):
+        part = fit(embeddings[split.fit], correct[split.fit], setting, options, split.seed)
+        yield split, rank(part.selector, embeddings[split.held_out])[0]
 
 
 def _grid(options: Selector) -> list[Setting]:

@@ -31,7 +31,7 @@ def majority_ordered(
     Ties are broken uniformly at random among the most frequent answers, in expectation. Without
     any vote the majority is wrong.
     """
-    same = _same(group)
+    same = same_answers(group)
     columns = []
     for n in range(1, min(max_n, group.shape[1]) + 1):
         votes = same[:, :n, :n].sum(axis=2)
@@ -39,6 +39,34 @@ def majority_ordered(
         winning = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
         right = (winning & correct[:, :n]).sum(axis=1)
         columns.append(right / np.maximum(winning.sum(axis=1), 1))
+    return extend(np.stack(columns, axis=1), max_n)
+
+
+def vote_ordered(
+    group: Int[np.ndarray, "questions answers"],
+    correct: Bool[np.ndarray, "questions answers"],
+    weight: Float[np.ndarray, "questions answers"],
+    max_n: int,
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return 1 where the answer with most weight among the first N is right, else 0.
+
+    Of equally heavy answers the one that was given first is taken. With equal weights it is the
+    majority vote, but for ties.
+
+    Args:
+        group: labels of the answers.
+        correct: which are right.
+        weight: what each answer's vote counts; not negative.
+        max_n: largest N.
+    """
+    same = same_answers(group[:, :max_n])
+    columns = []
+    for n in range(1, same.shape[1] + 1):
+        votes = (same[:, :n, :n] * weight[:, np.newaxis, :n]).sum(axis=2)
+        # Summed in different orders, equal groups of votes differ by rounding.
+        heaviest = votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)
+        chosen = (heaviest & same[:, range(n), range(n)]).argmax(axis=1)
+        columns.append(correct[np.arange(len(group)), chosen].astype(float))
     return extend(np.stack(columns, axis=1), max_n)
 
 
@@ -58,7 +86,7 @@ def distinct_ordered(
     group: Int[np.ndarray, "questions answers"], max_n: int
 ) -> Float[np.ndarray, "questions max_n"]:
     """Return how many distinct answers are among the first N."""
-    earlier = np.tril(_same(group), k=-1).any(axis=2)
+    earlier = np.tril(same_answers(group), k=-1).any(axis=2)
     new = ~earlier & (group != NO_ANSWER)
     return extend(new.cumsum(axis=1).astype(float), max_n)
 
@@ -70,7 +98,7 @@ def distinct_drawn(
 
     Σ_g 1 − C(n−c_g, N) / C(n, N) over groups of c_g among n answers.
     """
-    size = _same(group).sum(axis=2)  # of each answer's own group; 0 without an answer
+    size = same_answers(group).sum(axis=2)  # of each answer's own group; 0 without an answer
     hit = 1.0 - miss_probability(size, group.shape[1], max_n)
     # Each of a group's c_g members carries 1/c_g of its group.
     return (hit / np.maximum(size, 1)[..., np.newaxis]).sum(axis=1)
@@ -80,7 +108,7 @@ def agreement_ordered(
     group: Int[np.ndarray, "questions answers"], max_n: int
 ) -> Float[np.ndarray, "questions max_n"]:
     """Return the share of pairs among the first N answers that agree; NaN at N = 1."""
-    pairs = np.tril(_same(group), k=-1).sum(axis=2).cumsum(axis=1)
+    pairs = np.tril(same_answers(group), k=-1).sum(axis=2).cumsum(axis=1)
     n = np.arange(1, group.shape[1] + 1)
     possible = np.where(n > 1, n * (n - 1) / 2, np.nan)
     return extend(pairs / possible, max_n)
@@ -120,7 +148,7 @@ def largest_drawn(
     return np.sort(value, axis=1) @ steps
 
 
-def _same(
+def same_answers(
     group: Int[np.ndarray, "questions answers"],
 ) -> Bool[np.ndarray, "questions answers answers"]:
     """Tell which answers are equal; an answer equals itself unless it could not be extracted."""

@@ -1,0 +1,102 @@
+"""The model card of a selector, in the hub's format: what it is, of what, measured how."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from huggingface_hub import ModelCardData
+
+from headroom.config import Config
+from headroom.config.schema import Embedder, Model, Questions
+from headroom.identity import is_folder
+from headroom.sprint.evaluation import PAIRED_N
+
+_TABLE = """\
+Pass@N on {n} test questions, in percent, with 95% bootstrap intervals over questions: a question \
+counts as solved if any of N answers is right. Heads answer with {decoding} decoding, of at most \
+{tokens} tokens; grading: {grading}. The selector has not seen these questions.
+"""
+
+
+def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFrame) -> str:
+    """Return the model card of a trained selector.
+
+    Args:
+        config: the resolved config, with revisions.
+        name: of the selector.
+        facts: what it was saved with.
+        curves: Pass@N on the test questions, columns of `headroom.tables.CURVES`.
+    """
+    options, setting = config.selectors[name], facts["settings"]
+    model = config.models[options.model]
+    hub = model.source if model.source and not is_folder(model.source) else None
+    data = ModelCardData(
+        base_model=hub, library_name="headroom", tags=["sprint", "head-selector", "attention-heads"]
+    )
+    decoding = config.decodings[options.decoding]
+    measured = _TABLE.format(
+        n=facts["test_questions"],
+        decoding="greedy" if decoding.temperature == 0 else f"T = {decoding.temperature:g}",
+        tokens=f"{decoding.max_new_tokens:,}",
+        grading=config.grading,
+    )
+    rows = {
+        "model": _model(options.model, model),
+        "heads": f"{len(facts['heads'])}: {facts['heads'][0]} to {facts['heads'][-1]}",
+        "question embeddings": _embedder(config, options.embedder),
+        "learnt from": _questions(options.train, config.questions[options.train]),
+        "tested on": _questions(options.test, config.questions[options.test]),
+        "training": f"{setting['epochs']:,} epochs, learning rate {setting['learning_rate']:g}, "
+        f"seed {facts['seed']}; geometry, dimension, λ and weight decay chosen on held-out "
+        f"training questions (choice.csv)",
+    }
+    return "\n".join(
+        [
+            f"---\n{data.to_yaml()}\n---\n# {name}\n",
+            "Ranks the attention heads of a language model for a question: the nearest are those "
+            "whose removal is expected to help to answer it (SPRINT, "
+            "[arXiv 2506.03978](https://arxiv.org/abs/2506.03978), section 4).\n",
+            *_markdown(["", ""], [[key, value] for key, value in rows.items()]),
+            f"\nThe folder of the run answers questions with it:\n\n```sh\nheadroom solve --run "
+            f'results/{config.run} --selector {name} "What is 3 times 7?"\n```\n',
+            measured,
+            *_markdown(*_curves(curves)),
+            "",
+        ]
+    )
+
+
+def _curves(curves: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    shown = curves[curves["n"].isin(PAIRED_N)]
+    rows = []
+    for method, part in shown.groupby("method", sort=False):
+        values = 100 * part[["pass_at_n", "low", "high"]].to_numpy()
+        rows.append(
+            [str(method), *(f"{v:.1f} ({low:.1f} to {high:.1f})" for v, low, high in values)]
+        )
+    return ["", *(f"N = {n}" for n in shown["n"].unique())], rows
+
+
+def _markdown(header: list[str], rows: list[list[str]]) -> list[str]:
+    lines = [header, ["---"] * len(header), *rows]
+    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines]
+
+
+def _model(name: str, model: Model) -> str:
+    if model.train is not None:
+        return f"{name}, trained here for {model.train.steps:,} steps, seed {model.train.seed}"
+    return f"{model.source}, revision {model.revision}, {model.dtype}"
+
+
+def _embedder(config: Config, name: str) -> str:
+    embedder: Embedder = config.embedders[name]
+    if embedder.source is not None:
+        return f"{embedder.source}, revision {embedder.revision}"
+    return f"mean of the last hidden states of {embedder.model}"
+
+
+def _questions(name: str, questions: Questions) -> str:
+    source = questions.file or questions.dataset or questions.benchmark
+    revision = f", revision {questions.revision}" if questions.revision else ""
+    drawn = f"{questions.n:,} questions" if questions.n else "all questions"
+    return f"{name}: {source}, split {questions.split}{revision}, {drawn}, seed {questions.seed}"

@@ -1,0 +1,161 @@
+"""Choosing one of N answers without knowing the right one: how much of Pass@N is left.
+
+Pass@N counts a question as solved if any of N answers is right; somebody who wants one answer has
+to choose. Rules that need no oracle are held against it:
+
+- ``first``: the nearest head's answer; a single sample.
+- ``majority``: the answer with most votes; of equals the one given first. Of samples, which have
+  no order, one of them at random.
+- ``agreement``: the same, where a vote counts as much as its head agrees with the others: the share
+  of other heads that answered training questions alike, which needs no right answers.
+- ``verifier``: the answer that a logistic regression on votes, rank and length takes to be right
+  most likely. It has learnt from training questions that the selector had not seen.
+
+Answers are equal as they were graded: the right ones among them count as one, however they are
+written, which favours every rule that counts votes, a little.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from headroom.sprint.evaluation import PAIRED_N, Answers
+from headroom.statistics import answers as together
+from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
+
+ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
+AGREEMENT, VERIFIER = "agreement", "verifier"
+
+COLUMNS = ["method", "rule", "n", "accuracy", "low", "high"]
+COLUMNS += ["recovered", "recovered_low", "recovered_high"]
+COLUMNS += ["over_majority", "over_low", "over_high"]
+"""Columns of the table: share of questions that a rule answers rightly, that share divided by
+Pass@N, and what it has over the majority, each with a 95% bootstrap interval over questions."""
+
+Rules = Mapping[str, Float[np.ndarray, "questions max_n"]]
+"""By rule, with N = 1..max_n: 1 where the chosen answer is right, else 0, or its chance."""
+
+
+def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
+    """Return the share of (question, other column) pairs with an equal answer, for each column."""
+    group, answered = answers.group, answers.group != together.NO_ANSWER
+    pairs = len(group) * max(1, group.shape[1] - 1)
+    same = [
+        (group == column[:, np.newaxis])[given].sum() - given.sum()
+        for column, given in zip(group.T, answered.T, strict=True)
+    ]
+    return np.array(same) / pairs
+
+
+def among_ranked(
+    answers: Answers,
+    weight: Float[np.ndarray, "questions answers"],
+    held_out: Sequence[Answers],
+    max_n: int,
+) -> Rules:
+    """Score every rule on answers in the order of their columns.
+
+    Args:
+        answers: nearest head first.
+        weight: of each vote, for ``agreement``.
+        held_out: what ``verifier`` learns from, in the same kind of order.
+        max_n: largest N.
+    """
+    group, correct = answers.group, answers.correct
+    return {
+        ORACLE: pass_at_n_ordered(correct, max_n),
+        FIRST: extend(correct[:, :1].astype(float), max_n),
+        MAJORITY: together.vote_ordered(group, correct, np.ones(group.shape), max_n),
+        AGREEMENT: together.vote_ordered(group, correct, weight, max_n),
+        VERIFIER: np.stack([_verified(held_out, answers, n + 1) for n in range(max_n)], axis=1),
+    }
+
+
+def among_drawn(answers: Answers, max_n: int) -> Rules:
+    """Score the rules that need no order, in expectation over draws without replacement."""
+    one = answers.correct.mean(axis=1, keepdims=True)
+    return {
+        ORACLE: pass_at_n_drawn(answers.correct, max_n),
+        FIRST: extend(one, max_n),
+        MAJORITY: together.majority_drawn(answers.group, answers.correct, max_n),
+    }
+
+
+def compare(rules: Mapping[str, Rules], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Hold the rules of some methods against the oracle and against the majority.
+
+    Args:
+        rules: by method, all on the same questions.
+        bootstrap: resamples of these questions. What was learnt counts as given.
+
+    Returns:
+        Columns `COLUMNS`, at N = 1, 2, 4, ...
+    """
+    parts = []
+    for method, scores in rules.items():
+        points = np.array([n for n in PAIRED_N if n <= scores[ORACLE].shape[1]])
+        ceiling, majority = scores[ORACLE][:, points - 1], scores[MAJORITY][:, points - 1]
+        for rule, values in scores.items():
+            values = values[:, points - 1]
+            part = pd.DataFrame({"method": method, "rule": rule, "n": points})
+            part["accuracy"], part["over_majority"] = (
+                values.mean(axis=0),
+                (values - majority).mean(axis=0),
+            )
+            part["low"], part["high"] = bootstrap.interval(values)
+            part["over_low"], part["over_high"] = bootstrap.interval(values - majority)
+            part["recovered"] = _ratio(values.mean(axis=0), ceiling.mean(axis=0))
+            resampled = _ratio(bootstrap.means(values), bootstrap.means(ceiling))
+            part["recovered_low"], part["recovered_high"] = np.quantile(
+                resampled, [0.025, 0.975], axis=0
+            )
+            parts.append(part)
+    return pd.concat(parts, ignore_index=True)[COLUMNS]
+
+
+def _ratio(value: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
+    """Return what a rule reaches of the ceiling; 1 where nothing can be reached."""
+    return np.divide(value, ceiling, out=np.ones_like(value), where=ceiling > 0)
+
+
+def _verified(
+    held_out: Sequence[Answers], answers: Answers, n: int
+) -> Float[np.ndarray, " questions"]:
+    """Return 1 where the verifier's choice among the first N answers is right, else 0."""
+    learnt = [_candidates(part, n) for part in held_out]
+    features = np.concatenate([facts[first] for facts, first in learnt])
+    right = np.concatenate(
+        [part.correct[:, :n][first] for part, (_, first) in zip(held_out, learnt, strict=True)]
+    )
+    facts, first = _candidates(answers, n)
+    scores = np.full(first.shape, -np.inf)
+    if 0 < right.sum() < len(right) and first.any():
+        verifier = make_pipeline(StandardScaler(), LogisticRegression()).fit(features, right)
+        scores[first] = verifier.decision_function(facts[first])
+    else:  # nothing to learn: by votes
+        scores[first] = facts[first][:, 0]
+    chosen = scores.argmax(axis=1)  # of equals the nearest
+    return answers.correct[np.arange(len(chosen)), chosen].astype(float)
+
+
+def _candidates(
+    answers: Answers, n: int
+) -> tuple[Float[np.ndarray, "questions n 3"], Bool[np.ndarray, "questions n"]]:
+    """Return the share of votes, mean rank and relative length of each of the first N answers.
+
+    All are those of its group of equal answers: the length is the mean number of tokens, divided
+    by the question's mean. And which answers are the first of their group: one a candidate.
+    """
+    same = together.same_answers(answers.group[:, :n])
+    votes = np.maximum(same.sum(axis=2), 1)
+    rank = (same * np.arange(n)).sum(axis=2) / votes
+    tokens = answers.tokens[:, np.newaxis, :n]
+    length = (same * tokens).sum(axis=2) / votes / np.maximum(tokens.mean(axis=2), 1)
+    first = same[:, range(n), range(n)] & ~np.tril(same, k=-1).any(axis=2)
+    return np.stack([votes / n, rank / n, length], axis=2), first

@@ -1,0 +1,116 @@
+"""What a head selector of a config reads and writes: its pool, its tables, where they lie."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from headroom import paths
+from headroom.config import Config, Selector
+from headroom.identity import key
+from headroom.plan import pool
+from headroom.record import Stopwatch, write_record
+from headroom.sprint import data, methods
+from headroom.sprint.evaluation import Answers
+from headroom.tables import write_text
+from headroom.variants import BASE
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A selector of a config: trained on one question set, tested on another."""
+
+    config: Config
+    name: str
+
+    @property
+    def options(self) -> Selector:
+        """Its section of the config."""
+        return self.config.selectors[self.name]
+
+    @cached_property
+    def heads(self) -> list[str]:
+        """Names of the pool's members: heads, sorted, after the base model if it is one."""
+        base = [BASE] if self.options.include_base else []
+        return [str(member) for member in (*base, *pool(self.config, self.options))]
+
+    @property
+    def max_n(self) -> int:
+        """Largest N: the pool has no more answers."""
+        return min(self.options.max_n, len(self.heads))
+
+    def output(self, template: str, suffix: str = "csv") -> Path:
+        """Return where a file of the selector lies."""
+        return Path(template.format(run=self.config.run, selector=self.name, suffix=suffix))
+
+    def table(self, template: str, decoding: str, questions: str) -> Path:
+        """Return where graded answers or Z of some decoding and question set lie."""
+        return Path(
+            template.format(
+                run=self.config.run,
+                model=key(self.config, "models", self.options.model),
+                decoding=key(self.config, "decodings", decoding),
+                questions=key(self.config, "questions", questions),
+            )
+        )
+
+    def embeddings(self, questions: str) -> Path:
+        """Return where the embeddings of a question set lie."""
+        return Path(
+            paths.EMBEDDINGS.format(
+                embedder=key(self.config, "embedders", self.options.embedder),
+                questions=key(self.config, "questions", questions),
+            )
+        )
+
+    def training_z(
+        self, variants: Sequence[str]
+    ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
+        """Return the training questions' ids and their Z."""
+        path = self.table(paths.ACCURACY, self.options.decoding, self.options.train)
+        return data.read_correct(path, variants)
+
+    def training_embeddings(
+        self, questions: Sequence[str]
+    ) -> Float[Tensor, "questions embedding_dim"]:
+        """Return the embeddings of the training questions, in the order of their ids."""
+        _, vectors = data.read_embeddings(self.embeddings(self.options.train), questions)
+        return torch.tensor(vectors)
+
+    def answers(self, questions: str, ids: Sequence[str]) -> Answers:
+        """Return the pool's graded answers to a question set, a column a member of the pool."""
+        path = self.table(paths.GRADED, self.options.decoding, questions)
+        return data.read_answers(path, ids, self.heads)
+
+    def samples(self, ids: Sequence[str]) -> dict[str, Answers]:
+        """Return the base model's sampled answers to the test questions, by display name."""
+        decodings = self.config.decodings
+        temperatures = {name: decodings[name].temperature for name in self.options.sampling}
+        return {
+            method: data.read_answers(
+                self.table(paths.GRADED, decoding, self.options.test),
+                ids,
+                [str(BASE)],
+                decodings[decoding].samples,
+            )
+            for decoding, method in methods.sampling(temperatures).items()
+        }
+
+    def nearest(self) -> tuple[list[str], Int[np.ndarray, "questions pool"]]:
+        """Return the test questions' ids and, for each, numbers in the pool, nearest first."""
+        questions, ranked = data.read_ranking(self.output(paths.RANKING))
+        number = {head: index for index, head in enumerate(self.heads)}
+        return questions, np.array([[number[head] for head in row] for row in ranked])
+
+
+def write_csv(path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict[str, Any]) -> None:
+    """Write a table with six significant digits, and its record."""
+    write_text(path, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+    write_record(path, stopwatch, facts)

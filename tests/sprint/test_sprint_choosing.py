@@ -1,0 +1,137 @@
+"""Rules that choose one of N answers, against plain loops and planted structure."""
+
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from headroom.sprint import choosing
+from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
+from headroom.sprint.evaluation import Answers
+from headroom.statistics.bootstrap import Bootstrap
+
+QUESTIONS, HEADS = 37, 6
+
+
+def made(questions: int = QUESTIONS, heads: int = HEADS, seed: int = 0) -> Answers:
+    """Random answers: group 0 is right, -1 is none."""
+    draw = np.random.default_rng(seed)
+    group = draw.integers(-1, 4, size=(questions, heads))
+    return Answers(group == 0, group, draw.integers(3, 50, size=group.shape))
+
+
+def voted(group: list[int], weight: list[float]) -> int:
+    """Return the label that a vote chooses, by a plain loop; -1 if nobody answered."""
+    votes: Counter[int] = Counter()
+    for label, each in zip(group, weight, strict=True):
+        if label != -1:
+            votes[label] += each
+    heaviest = [label for label in votes if votes[label] > max(votes.values()) - 1e-9]
+    return next((label for label in group if label in heaviest), -1)
+
+
+@pytest.mark.parametrize("rule", [MAJORITY, AGREEMENT])
+def test_votes_are_those_of_a_plain_loop(rule: str) -> None:
+    answers = made()
+    weight = np.random.default_rng(4).choice([0.1, 0.25, 0.7], size=answers.group.shape)
+    found = choosing.among_ranked(answers, weight, [made(20, seed=9)], 5)[rule]
+    counted = np.ones_like(weight) if rule == MAJORITY else weight
+    for n in range(1, 6):
+        expected = [
+            voted(row[:n].tolist(), each[:n].tolist()) == 0
+            for row, each in zip(answers.group, counted, strict=True)
+        ]
+        assert found[:, n - 1].tolist() == expected, n
+
+
+def test_agreement_is_the_share_of_equal_pairs() -> None:
+    group = made().group
+    expected = [
+        np.mean(
+            [
+                group[row, head] == group[row, other] != -1
+                for row in range(QUESTIONS)
+                for other in range(HEADS)
+                if other != head
+            ]
+        )
+        for head in range(HEADS)
+    ]
+    np.testing.assert_allclose(choosing.agreement_with_others(made()), expected)
+
+
+def test_every_rule_lies_between_nothing_and_the_oracle() -> None:
+    weight = np.ones((QUESTIONS, HEADS))
+    rules = choosing.among_ranked(made(), weight, [made(50, seed=1)], 6)
+    assert list(rules) == [ORACLE, FIRST, MAJORITY, AGREEMENT, VERIFIER]
+    for rule, values in rules.items():
+        assert values.shape == (QUESTIONS, 6)
+        assert (values <= rules[ORACLE]).all(), rule
+        assert values[:, 0].tolist() == rules[ORACLE][:, 0].tolist(), rule
+    assert (rules[FIRST] == rules[FIRST][:, :1]).all()
+
+
+def test_drawn_samples_are_the_mean_over_all_subsets() -> None:
+    answers = made(5)
+    rules = choosing.among_drawn(answers, 4)
+    subsets = [list(chosen) for chosen in combinations(range(HEADS), 3)]
+    np.testing.assert_allclose(
+        rules[ORACLE][:, 2], np.mean([answers.correct[:, s].any(axis=1) for s in subsets], axis=0)
+    )
+    np.testing.assert_allclose(rules[FIRST][:, 2], answers.correct.mean(axis=1))
+
+
+def liars(questions: int, seed: int) -> Answers:
+    """The majority is wrong and writes long answers; the minority is right and brief."""
+    draw = np.random.default_rng(seed)
+    group = np.tile([1, 1, 1, 0, 0], (questions, 1))
+    group = draw.permuted(group, axis=1)
+    tokens = np.where(group == 0, 10, 40) + draw.integers(0, 8, size=group.shape)
+    return Answers(group == 0, group, tokens)
+
+
+def test_the_verifier_learns_what_right_answers_look_like() -> None:
+    rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), [liars(25, 2), liars(15, 3)], 5)
+    assert rules[MAJORITY][:, 4].mean() == 0
+    assert rules[VERIFIER][:, 4].mean() == 1
+    upside_down = [Answers(~part.correct, part.group, part.tokens) for part in [liars(25, 2)]]
+    rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), upside_down, 5)
+    assert rules[VERIFIER][:, 4].mean() == 0
+
+
+def test_with_nothing_to_learn_the_verifier_counts_votes() -> None:
+    """All held-out answers are wrong."""
+    wrong = made(20, seed=3)
+    nothing = Answers(np.zeros_like(wrong.correct), wrong.group, wrong.tokens)
+    rules = choosing.among_ranked(made(), np.ones((QUESTIONS, HEADS)), [nothing], 4)
+    np.testing.assert_array_equal(rules[VERIFIER], rules[MAJORITY])
+
+
+def test_the_table_holds_rules_against_oracle_and_majority() -> None:
+    rules = choosing.among_ranked(made(), np.ones((QUESTIONS, HEADS)), [made(50, seed=1)], 6)
+    sampled = choosing.among_drawn(made(seed=8), 6)
+    bootstrap = Bootstrap(QUESTIONS, 300, 0)
+    table = choosing.compare({"SPRINT": rules, "sampling T=0.6": sampled}, bootstrap)
+    assert list(table.columns) == choosing.COLUMNS
+    assert set(table["n"]) == {1, 2, 4}
+    assert len(table) == 3 * (5 + 3)
+    at = table.set_index(["method", "rule", "n"])
+    row, ceiling = at.loc["SPRINT", MAJORITY, 4], at.loc["SPRINT", ORACLE, 4]
+    assert row["accuracy"] == pytest.approx(rules[MAJORITY][:, 3].mean())
+    assert row["recovered"] == pytest.approx(row["accuracy"] / ceiling["accuracy"])
+    assert row["low"] < row["accuracy"] < row["high"]
+    assert row["recovered_low"] < row["recovered"] < row["recovered_high"] <= 1
+    assert (at.xs(ORACLE, level="rule")["recovered_low"] == 1).all()
+    assert (at.xs(MAJORITY, level="rule")["over_high"] == 0).all()
+    first = at.loc["SPRINT", FIRST, 4]
+    assert first["over_majority"] == pytest.approx(first["accuracy"] - row["accuracy"])
+
+
+def test_where_nothing_is_right_everything_is_recovered() -> None:
+    answers = made()
+    wrong = Answers(np.zeros_like(answers.correct), answers.group, answers.tokens)
+    rules = choosing.among_drawn(wrong, 4)
+    table = choosing.compare({"SPRINT": rules}, Bootstrap(QUESTIONS, 50, 0))
+    assert (table["accuracy"] == 0).all()
+    assert (table["recovered"] == 1).all()
