@@ -100,7 +100,7 @@ def _section(name: str, schema: Any) -> str:
     lines = [f"### {name}", "", " ".join(schema["description"].split()), ""]
     lines += ["| key | value | default | |", "| --- | --- | --- | --- |"]
     for key, value in schema["properties"].items():
-        default = "required" if key in required else f"`{_short(value.get('default'))}`"
+        default = "required" if key in required else _default(value)
         about = " ".join(value.get("description", "").split())
         lines.append(f"| `{key}` | {_type(value)} | {default} | {_cell(about)} |")
     return "\n".join([*lines, ""])
@@ -124,8 +124,9 @@ def _type(value: Any) -> str:
             return f"list of {_type(items)}"
         case "object":
             other = value.get("additionalProperties")
-            named: Any = other or next(iter(value.get("patternProperties", {}).values()), {})
-            return f"{_type(named)} by name"
+            named: Any = other if isinstance(other, dict) else None
+            named = named or next(iter(value.get("patternProperties", {}).values()), None)
+            return f"{_type(named)} by name" if named else "settings"
         case "null":
             return "`null`"
         case "integer" | "number" as kind:
@@ -141,8 +142,12 @@ def _bounds(value: Any) -> str:
     return f" {', '.join(found)}" if found else ""
 
 
-def _short(default: Any) -> str:
-    return _cell(default if isinstance(default, str) else json.dumps(default))
+def _default(value: Any) -> str:
+    """Return a key's default; a section's own defaults stand in its table."""
+    default = value.get("default")
+    if "$ref" in value and isinstance(default, dict):
+        return "as below"
+    return f"`{_cell(default if isinstance(default, str) else json.dumps(default))}`"
 
 
 def _cell(text: str) -> str:

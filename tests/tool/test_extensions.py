@@ -1,0 +1,109 @@
+"""The how-tos in config/README.md do what they say: their own code, applied to a copy, works."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+SECTION = re.compile(r"^## Add (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+EDIT = re.compile(r"<!-- (append to|replace in) (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
+HOW_TOS = dict(SECTION.findall(PAGE))
+
+
+def extended(name: str, folder: Path) -> Path:
+    """Return a copy of the sources to which a how-to was applied."""
+    source = folder / "src"
+    shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
+    edits = EDIT.findall(HOW_TOS[name])
+    assert edits
+    for how, path, code in edits:
+        file = folder / path
+        text = file.read_text(encoding="utf-8")
+        if how == "append to":
+            text = f"{text}\n\n{code}"
+        else:
+            start = code.partition("=")[0] + "="
+            (line,) = [line for line in text.splitlines() if line.startswith(start)]
+            text = text.replace(line, code.strip())
+        file.write_text(text, encoding="utf-8")
+    return source
+
+
+def run(source: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_extension_has_a_how_to_of_less_than_60_lines_of_code() -> None:
+    assert set(HOW_TOS) == {
+        *("a benchmark", "a grader", "an importance criterion"),
+        *("an architecture", "a figure"),
+    }
+    for name, text in HOW_TOS.items():
+        assert sum(code.count("\n") for code in CODE.findall(text)) < 60, name
+
+
+def test_what_the_how_tos_name_is_there() -> None:
+    """Files, and what of them is named beside them."""
+    for text in HOW_TOS.values():
+        for path in re.findall(r"`((?:src|tests|workflow)/[\w/.]+)`", text):
+            assert (ROOT / path).is_file(), path
+
+
+def test_a_grader_is_added_as_the_page_says(tmp_path: Path) -> None:
+    source = extended("a grader", tmp_path)
+    check = (
+        "from headroom.config import Questions\n"
+        "from headroom.grading.graders import find_grader\n"
+        "from headroom.cli import parser\n"
+        "family = Questions(benchmark='custom', split='x', file='a.csv', grader='items').family\n"
+        "grader = find_grader(family, 'default')\n"
+        r"answer = grader.extract('They are \\boxed{pear, Apple}.')" + "\n"
+        "words = 'sweep --model m --benchmark b.csv --layers 1 --grader items'.split()\n"
+        "print(parser().parse_args(words).grader)\n"
+        "print(grader.equal(answer, 'apple,pear'), grader.equal(answer, 'apple'))\n"
+    )
+    assert run(source, "-c", check).split() == ["items", "True", "False"]
+
+
+@pytest.mark.parametrize("form", ["zero", "uniform"])
+def test_an_importance_criterion_is_added_as_the_page_says(
+    form: str, llama: Path, tmp_path: Path
+) -> None:
+    source = extended("an importance criterion", tmp_path)
+    command = ["prune", str(llama), "--ratio", "0.34", "--criterion", "output", f"--{form}"]
+    command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
+    run(source, "-m", "headroom.cli", *command)
+    weights = load_file(llama / "model.safetensors")
+    norms = {}
+    for layer in range(2):  # of 6 heads of width 8, in groups of 2
+        weight = weights[f"model.layers.{layer}.self_attn.o_proj.weight"]
+        for head in range(6):
+            norms[f"L{layer:02d}H{head:02d}"] = float(weight[:, 8 * head : 8 * head + 8].norm())
+    removed = json.loads((tmp_path / "out" / "pruned_heads.json").read_text())["removed"]
+    if form == "zero":
+        assert removed == sorted(sorted(norms, key=norms.__getitem__)[:4])
+    else:
+        expected = []
+        for layer in range(2):
+            names = [f"L{layer:02d}H{head:02d}" for head in range(6)]
+            groups = [names[start : start + 2] for start in (0, 2, 4)]
+            expected += min(groups, key=lambda group: sum(norms[name] for name in group))
+        assert removed == expected
+    assert "smallest norm of the output weights" in (tmp_path / "out" / "README.md").read_text()
