@@ -142,6 +142,12 @@ RULES: tuple[_Rule, ...] = (
         ("compression",),
     ),
     _Rule(
+        "measure-compression",
+        "Measure size, speed and memory of the arms of a compression.",
+        "compression.measuring:measure",
+        ("compression",),
+    ),
+    _Rule(
         "selector-tables",
         "Write the tables of a selector.",
         "figures.job:write_selector_tables",
@@ -292,6 +298,7 @@ def _call(config: Path, rule: _Rule, **wildcards: str | None) -> None:
     if not rule.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick; jobs say the rest
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # what lacks is checked after loading
     loaded = load(config)
     names = [_name(loaded, wildcard, wildcards[wildcard]) for wildcard in rule.wildcards]
     module, attribute = rule.function.split(":")

@@ -23,6 +23,9 @@ Kind = Literal["models", "questions", "decodings", "embedders"]
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
 _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
+_LATER: dict[str, Any] = {"unit": "group"}
+"""Settings of solvers and compressions that came after results were kept, with the value that does
+as was done before: there they are no part of a key."""
 _CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
 
 
@@ -118,7 +121,8 @@ def solver_key(config: Config, solver: str, data: str) -> str:
     settings = config.solvers[solver].on(dataset_of(config, data))
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
-    return f"{solver}-{digest({**values, 'encoder': _encoder_settings(settings.encoder)})}"
+    values["encoder"] = _encoder_settings(settings.encoder)
+    return f"{solver}-{digest(_without_later(values))}"
 
 
 def encoder_key(encoder: Encoder) -> str:
@@ -159,7 +163,15 @@ def arm_key(study: Study, name: str, settings: Compression) -> str:
     if settings.scratch:
         layout = study.pruned(settings).decisive()
         values = {"scratch": True, "epochs": settings.training.epochs, "layout": layout}
-    return f"{name}-{digest(values)}"
+    return f"{name}-{digest(_without_later(values))}"
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_later(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if name not in _LATER or value != _LATER[name]
+    }
 
 
 def _division(problems: WordProblems) -> dict[str, Any]:

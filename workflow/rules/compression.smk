@@ -76,3 +76,17 @@ rule gather_compression:
         settings=study_settings,
     shell:
         command("gather-compression", "compression")
+
+
+rule measure_compression:
+    input:
+        measured,
+    output:
+        of_run(paths.MEASUREMENTS),
+    log:
+        log_of("measure_compression/{compression}"),
+    threads: CORES or 1  # alone, or others' jobs would be timed too
+    params:
+        settings=study_settings,
+    shell:
+        command("measure-compression", "compression")

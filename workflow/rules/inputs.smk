@@ -155,6 +155,15 @@ def gathered(wildcards):
     }
 
 
+def measured(wildcards):
+    study = CONFIG.compressions[wildcards.compression]
+    return [
+        arm.file(paths.HISTORY, study.seeds[0])
+        for arm in arms(CONFIG, wildcards.compression)
+        if study.measured is None or arm.name in study.measured
+    ]
+
+
 def study_settings(wildcards):
     return digest(CONFIG.compressions[wildcards.compression].model_dump(mode="json"))
 
@@ -313,6 +322,6 @@ def reported(wildcards):
     for name in CONFIG.compressions:
         files += [
             of_run(template).format(compression=name)
-            for template in (paths.STUDY_OUTCOMES, paths.HISTORIES)
+            for template in (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
         ]
     return files

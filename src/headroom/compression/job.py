@@ -13,9 +13,10 @@ import pandas as pd
 
 from headroom import paths
 from headroom.athena.reading import read
-from headroom.athena.solver import load_solver, new_solver
+from headroom.athena.solver import new_solver
 from headroom.athena.splits import divide
 from headroom.athena.storage import read_parts, table
+from headroom.compression import subjects
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
@@ -92,12 +93,13 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner = load_solver(Path(chosen.file(paths.TEACHER, seed)).parent)
-    parts = read_parts(Path(paths.PROBLEMS.format(data=data)))
+    learner, parts = subjects.start(chosen, seed), subjects.rows(chosen)
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
     layout = _layout(chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
-    learner, history = compress(learner, examples, dev, chosen.settings, seed, layout=layout)
+    learner, history = compress(
+        learner, examples, dev, chosen.settings, seed, layout=layout, journal=journal
+    )
     if chosen.settings.rounds:
         learner.save(Path(chosen.file(paths.COMPRESSED, seed)))
     outcomes = _test(learner, learner.prepare(parts.test), quantised=False)
@@ -127,9 +129,9 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test what an arm left with weights of eight bits."""
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner = load_solver(Path(chosen.model(seed)))
-    parts = read_parts(Path(paths.PROBLEMS.format(data=data)))
-    outcomes = _test(learner.quantised(), learner.prepare(parts.test), quantised=True)
+    learner = subjects.left(chosen, seed).quantised()
+    examples = learner.prepare(subjects.rows(chosen).test)
+    outcomes = _test(learner, examples, quantised=True)
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     write_table(output, outcomes, OUTCOMES)
     strict = float(outcomes["strict"].mean())
@@ -141,7 +143,7 @@ def _layout(arm: Arm, seed: int) -> dict[str, list[int]] | None:
     other = arm.layout()
     if other is None:
         return None
-    return shape_of(load_solver(Path(other.model(seed))).athena.encoder)
+    return shape_of(subjects.left(other, seed).encoder)
 
 
 def _test(learner: Learner, examples: Sequence[Example], *, quantised: bool) -> pd.DataFrame:

@@ -8,11 +8,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -139,6 +139,24 @@ class SpeedUp:
         return cls(before / after - 1, 1 - after / before)
 
 
+class Timing(NamedTuple):
+    """Seconds of repeated calls."""
+
+    median: float
+    low: float
+    """The quartiles; the median itself where there is one call."""
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> "Timing":
+        """Summarise the seconds of calls."""
+        if len(seconds) == 1:
+            return cls(seconds[0], seconds[0], seconds[0])
+        return cls(
+            *(statistics.quantiles(seconds, method="inclusive")[place] for place in (1, 0, 2))
+        )
+
+
 def latencies(
     calls: Mapping[str, Callable[[], Any]],
     *,
@@ -146,8 +164,8 @@ def latencies(
     repeats: int = 50,
     warm_ups: int = 10,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
-    """Return the median time of each call, in seconds.
+) -> dict[str, Timing]:
+    """Return how long each call takes, in seconds.
 
     The calls take turns, so that whatever else the machine does falls on all of them alike.
 
@@ -168,7 +186,7 @@ def latencies(
                 _wait_for_device()
                 if turn >= warm_ups:
                     times[name].append(clock() - started)
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: Timing.of(seconds) for name, seconds in times.items()}
 
 
 @contextmanager
@@ -193,8 +211,8 @@ def model_latencies(
     threads: int,
     batches: tuple[int, ...] = (1, 32),
     **options: Any,
-) -> dict[int, dict[str, float]]:
-    """Return the median seconds of a pass of each model over texts, by batch size and name.
+) -> dict[int, dict[str, Timing]]:
+    """Return the seconds of a pass of each model over texts, by batch size and name.
 
     Args:
         models: in evaluation mode, by name.
