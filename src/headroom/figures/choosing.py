@@ -59,7 +59,9 @@ def choosing_sentence(table: pd.DataFrame) -> str:
     at = {row.rule: row for row in rows_of(own[own["n"] == n])}
     majority, first, verifier = at["majority"], at["first"], at["verifier"]
     clear = verifier.over_low > 0 or verifier.over_high < 0
-    verdict = ("better" if verifier.over_majority > 0 else "worse") if clear else "no better shown"
+    verdict = (
+        ("better" if verifier.over_majority > 0 else "worse") if clear else "no difference is shown"
+    )
     return (
         f"Without an oracle, the majority of the {n} nearest heads answers "
         f"{percent(majority.accuracy)} of the questions ({percent(majority.low)} to "
