@@ -170,13 +170,19 @@ def test_a_card_says_what_was_removed_from_what(qwen2_original: Path, tmp_path: 
     model = tiny_models.build(named("Qwen2"))
     folder = tmp_path / "pruned"
     geometry = remove_heads(model, find_heads(model), GROUP)
-    facts = pruning(GROUP, measured={"parameters": 12345})
+    facts = pruning(GROUP, measured={"parameters": 12345}, how="Counted.")
     save_pruned(model, geometry, folder, "free", facts, qwen2_original)
     card = ModelCard.load(folder / "README.md")
     assert card.data.base_model == "some/model"
     assert card.data.tags == ["pruned", "attention-heads", "free"]
-    for part in ("L01H00, L01H01, L01H02", "0" * 40, "headroom.load_model", "| parameters | 12345"):
+    for part in (
+        "L01H00, L01H01, L01H02",
+        "0" * 40,
+        "headroom.load_model",
+        "| parameters | 12345 |",
+    ):
         assert part in card.text
+    assert card.text.rstrip().endswith("Counted.")
     written = json.loads((folder / "pruned_heads.json").read_text())
     assert written["removed"] == ["L01H00", "L01H01", "L01H02"]
     assert written["kept"]["1"] == [3, 4, 5]

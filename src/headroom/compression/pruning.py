@@ -18,6 +18,10 @@ from headroom.models.source import fetch_model, fingerprint
 from headroom.variants import Variant
 
 _MEASURED_TOKENS = 128
+_HOW = (
+    "Left of the source's. Counted from the shapes, a multiplication and an addition as two "
+    "operations; nothing was timed, and the model answered no questions."
+)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -124,7 +128,8 @@ def prune(
     else:
         geometry = remove_heads(model, geometry, chosen)
         after = size(model, geometry, _MEASURED_TOKENS)
-    facts = Pruning(source, _revision(folder), chosen, about, _measured(before, after))
+    measured = _measured(before, after)
+    facts = Pruning(source, _revision(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
 

@@ -56,6 +56,8 @@ class Pruning:
     """How they were chosen."""
     measured: Mapping[str, float | int | str] = field(default_factory=dict)
     """Figures by name, with the unit in the name."""
+    how: str = ""
+    """How they were measured, as a sentence."""
 
 
 def save_pruned(
@@ -227,6 +229,7 @@ def _facts(geometry: HeadGeometry, form: Form, pruning: Pruning) -> dict[str, An
         "removed": [str(head) for head in sorted(pruning.removed)],
         "kept": kept,
         "measured": dict(pruning.measured),
+        "how": pruning.how,
         "headroom": __version__,
     }
 
@@ -255,7 +258,7 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
             f"```python\n{loading}\n```\n",
             f"`{PRUNED_HEADS}` says the same to machines, and by `kept` which heads of the "
             f"unpruned model each layer still has.\n",
-            *([f"| measured | |\n|---|---|\n{measured}"] if measured else []),
+            *([f"| measured | |\n|---|---|\n{measured}\n{facts['how']}"] if measured else []),
         ]
     )
 
