@@ -14,6 +14,8 @@ from headroom import paths
 from headroom.config import Config
 from headroom.figures import claims_compression, claims_heads, claims_printed, claims_selection
 from headroom.figures.claims_heads import GENERAL_7B, LLAMA, MATH_1B, MATH_7B, no_prune
+from headroom.figures.compression import claims as measured
+from headroom.figures.compression.evidence import read_trials
 from headroom.figures.controls import GAINS, LEVEL
 from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.gains import cells, read_z
@@ -120,13 +122,16 @@ def claims(config: Config, folder: Path) -> pd.DataFrame:
         read_csv(folder / name, wanted)[wanted] for name in (SPRINT_CLAIMS, COMPRESSION_CLAIMS)
     )
     printed, tables = head_pruning(folder), claims_compression.Printed.read(folder)
-    evidence = _evidence(config, printed)
+    evidence, trials = _evidence(config, printed), read_trials(config)
     rows = []
     for row in rows_of(sprint):
         own = _of_sprint(row.claim, str(row.value), printed), _of_run(row.claim, evidence)
         rows.append(("SPRINT", row.claim, row.value, row.where, *own))
     for row in rows_of(compression):
-        own = _of_compression(row.claim, str(row.value), tables), _of_compressions(config)
+        own = (
+            _of_compression(row.claim, str(row.value), tables),
+            measured.judge(row.claim, str(row.value), trials),
+        )
         rows.append(("compression", row.claim, row.value, row.where, *own))
     return pd.DataFrame(
         [(*row[:4], row[4].word, row[4].why, row[5].word, row[5].why) for row in rows],
@@ -167,11 +172,6 @@ def _of_run(claim: str, evidence: Evidence) -> Judgement:
 def _of_compression(claim: str, value: str, tables: claims_compression.Printed) -> Judgement:
     judge = claims_compression.JUDGES.get(claim)
     return judge(tables, value) if judge else unjudged("the paper prints no number that decides it")
-
-
-def _of_compressions(config: Config) -> Judgement:
-    """Judge from a run's compressed models, once runs have them."""
-    return unjudged("the run has no compressed model")
 
 
 def _named(found: Judgement, where: str) -> Judgement:

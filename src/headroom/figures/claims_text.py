@@ -14,7 +14,8 @@ _CAPTION = (
     "Every quantitative claim of both papers, as transcribed: whether it holds in the paper's own "
     "tables (and, for the second paper, in arithmetic), and in this run. Intervals are 95%. Where "
     "the paper names no number, the one taken is stated. A claim about a model holds only as "
-    "measured on that model, on MATH-500."
+    "measured on that model, on MATH-500; one about compression as such is judged on the run's own "
+    "solvers, which the reason names."
 )
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from headroom import paths
 from headroom.config import Config
-from headroom.identity import key, source_key
-from headroom.plan import batches
+from headroom.identity import data_key, key, source_key
+from headroom.plan import arms, batches
 from headroom.record import record_path
 
 
@@ -76,6 +76,22 @@ def _files(config: Config) -> Iterator[tuple[str, Path]]:
     for name in config.selectors:
         for template in (paths.SELECTOR, paths.RANKING, paths.CURVES):
             yield "SPRINT", Path(template.format(run=config.run, selector=name))
+    yield from dict.fromkeys(_compressed(config))
+
+
+def _compressed(config: Config) -> Iterator[tuple[str, Path]]:
+    """Yield the files of compressions: data, trained solvers, arms, what was measured of them."""
+    for name in config.problems:
+        yield "problems", Path(paths.PROBLEMS.format(data=data_key(config, name)))
+    for name, study in config.compressions.items():
+        for arm in arms(config, name):
+            for seed in study.seeds:
+                if study.solver is not None:
+                    yield "solvers", Path(arm.file(paths.TEACHER, seed))
+                yield "compression", Path(arm.file(paths.HISTORY, seed))
+                if arm.name in study.int8:
+                    yield "eight bits", Path(arm.file(paths.INT8_OUTCOMES, seed))
+        yield "measurement", Path(paths.MEASUREMENTS.format(run=config.run, compression=name))
 
 
 def _verdicts(config: Config) -> list[dict[str, Any]]:
@@ -133,6 +149,12 @@ def _revisions(config: Config) -> list[tuple[str, str, str, str]]:
         rows.append(
             ("questions", name, f"{source}, {questions.split}", questions.revision or "none")
         )
+    for name, problems in config.problems.items():
+        source = problems.file or problems.dataset
+        rows.append(("problems", name, source, problems.revision or "none"))
+    for name, solver in config.solvers.items():
+        source = solver.encoder.source or "trained here"
+        rows.append(("solver", name, source, solver.encoder.revision or "none"))
     for name, embedder in config.embedders.items():
         source = embedder.source or f"model {embedder.model}"
         rows.append(("embedder", name, source, embedder.revision or "none"))

@@ -22,6 +22,7 @@ from headroom.config import Config
 from headroom.figures.arithmetic import CAPTION as CUTS_CAPTION
 from headroom.figures.audit import sentences
 from headroom.figures.browser import browse
+from headroom.figures.compression.page import compression_parts, compression_tables
 from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
 from headroom.figures.gains import OVERALL, read_cells
@@ -144,6 +145,8 @@ def render(config: Config) -> str:
         failure_columns=FAILURES,
         audit=_audit(config),
         selectors=[_selector(config, name) for name in config.selectors],
+        compressions=compression_parts(config),
+        compression_tables=compression_tables(config),
         comparisons=[_comparison(config, name) for name in config.comparisons],
         made=made,
         settings=json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False),
@@ -156,6 +159,7 @@ def _sections(config: Config) -> list[str]:
         "findings": True,
         "controls": config.sweeps,
         "embedding": config.selectors,
+        "compression": config.compressions,
         "cost": config.sweeps or config.selectors,
         "published": True,
         "figures": config.sweeps or config.selectors,

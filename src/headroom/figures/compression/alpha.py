@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
 from headroom.figures.compression.evidence import Trial
-from headroom.figures.compression.exhibits import mixtures_of
+from headroom.figures.compression.families import mixtures_of
 from headroom.figures.compression.nothing import nothing
 from headroom.figures.compression.numbers import accuracy
 from headroom.figures.compression.printed import Beside

@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.config.arms import ARMS, arm
-from headroom.config.compression import Compression
+from headroom.config.arms import ARMS
 from headroom.figures.compression.evidence import BASELINE, METHOD, Trial
-from headroom.figures.compression.notices import NOTABLE, notices
+from headroom.figures.compression.families import mixtures_of, ratios_of
+from headroom.figures.compression.knee import knee
+from headroom.figures.compression.notices import notices
 from headroom.figures.compression.numbers import (
     ACCURACY,
     SAVINGS,
     accuracy,
-    bootstrap,
-    compared,
-    paired,
+    difference,
     savings,
 )
 from headroom.figures.compression.printed import Beside
@@ -67,39 +66,6 @@ def exhibits(trials: Sequence[Trial], beside: Beside) -> dict[str, pd.DataFrame]
     rows = {name: [row for trial in trials for row in make(trial)] for name, make in makers.items()}
     rows["table2"] = [row for trial in trials for row in _sizes(trial, trials, beside)]
     return {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
-
-
-def ratios_of(trial: Trial) -> dict[float, str]:
-    """Return the arms that differ from the method in their ratio only, by rising ratio."""
-    method = trial.study.method
-    found = {
-        settings.ratio: name
-        for name, settings in trial.settings.items()
-        if settings.ratio > 0
-        and _alike(settings.model_copy(update={"ratio": method.ratio}), method)
-    }
-    return dict(sorted(found.items()))
-
-
-def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
-    """Return the arms that differ in alpha only, by rising alpha.
-
-    They differ so from the method, or, without distillation, from pruning alone.
-    """
-    method = trial.study.method if distilled else arm("pruning_only", trial.study.method)
-    if method.importance.criterion != "mixed":
-        return {}
-    alpha = {"alpha": method.importance.alpha}
-    found = {}
-    for name, settings in trial.settings.items():
-        importance = settings.importance.model_copy(update=alpha)
-        if _alike(settings.model_copy(update={"importance": importance}), method):
-            found[settings.importance.alpha] = name
-    return dict(sorted(found.items()))
-
-
-def _alike(settings: Compression, method: Compression) -> bool:
-    return settings.decisive() == method.decisive()
 
 
 def _row(trial: Trial, name: str) -> dict[str, Any]:
@@ -158,7 +124,7 @@ def _mixtures(trial: Trial, beside: Beside) -> Rows:
 
 
 def _gap(trial: Trial, name: str, other: str) -> dict[str, float]:
-    found = compared(trial.right(name), trial.right(other), trial.seed)
+    found = difference(trial, name, other)
     return {"gap": found.value, "gap_low": found.low, "gap_high": found.high}
 
 
@@ -200,35 +166,22 @@ def _ablation(trial: Trial, beside: Beside) -> Rows:
 
 
 def _knee(trial: Trial) -> Rows:
-    found = ratios_of(trial)
-    if len(found) < 2 or BASELINE not in trial.settings:
+    found = knee(trial)
+    if found is None:
         return
-    measured = {ratio: accuracy(trial, name) for ratio, name in found.items()}
-    base = trial.right(BASELINE)
-    changes = np.stack([paired(trial.right(name), base) for name in found.values()], axis=-1)
-    resampled = bootstrap(*changes.shape[:2], trial.seed).means(changes)
-    knees = [largest(found, row >= -NOTABLE) for row in resampled]
-    low, high = np.quantile(knees, [0.025, 0.975], method="nearest")
-    knee = largest(found, [row["change_high"] >= -NOTABLE for row in measured.values()])
-    safe = largest(found, [row["change_low"] >= -NOTABLE for row in measured.values()])
-    for ratio, name in found.items():
+    for ratio, name in ratios_of(trial).items():
         removed, heads = trial.heads(name)
         yield {
             **_row(trial, name),
             "ratio": ratio,
-            **measured[ratio],
+            **accuracy(trial, name),
             "heads_removed": removed,
             "heads": heads,
-            "knee": knee,
-            "knee_low": low,
-            "knee_high": high,
-            "safe": safe,
+            "knee": found.ratio,
+            "knee_low": found.low,
+            "knee_high": found.high,
+            "safe": found.safe,
         }
-
-
-def largest(ratios: Mapping[float, str], kept: Sequence[bool] | np.ndarray) -> float:
-    """Return the largest ratio that is kept; 0, the baseline's, where none is."""
-    return max((ratio for ratio, keeps in zip(ratios, kept, strict=True) if keeps), default=0.0)
 
 
 def _quantised(trial: Trial) -> Rows:

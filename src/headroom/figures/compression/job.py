@@ -10,12 +10,10 @@ from headroom.figures.compression.evidence import read_trial, read_trials, sourc
 from headroom.figures.compression.exhibits import exhibits
 from headroom.figures.compression.importance import importance
 from headroom.figures.compression.losses import losses
-from headroom.figures.compression.notices import notices
 from headroom.figures.compression.pareto import pareto
 from headroom.figures.compression.printed import Beside
-from headroom.figures.compression.tables import texts_of
+from headroom.figures.compression.tables import texts_of, warned
 from headroom.figures.drawing import filled, record, save
-from headroom.figures.text import markdown
 from headroom.record import Stopwatch
 from headroom.tables import write_text
 
@@ -31,11 +29,7 @@ def write_tables(config: Config, published: Path) -> None:
     for exhibit, table in exhibits(trials, Beside.read(published)).items():
         texts = texts_of(exhibit, table, trials)
         if exhibit == "cost":
-            texts["md"] += "".join(
-                f"\n{markdown(f'{trial.name}, {notice.arm}: {notice.text}.')}\n"
-                for trial in trials
-                for notice in notices(trial)
-            )
+            texts["md"] += f"\n{warned(trials)}"
         for suffix, text in texts.items():
             name = paths.COMPRESSION_TABLE.format(run=config.run, exhibit=exhibit, suffix=suffix)
             made.append(Path(name))

@@ -104,7 +104,7 @@ def _caption(trial: Trial, arm: str, data: pd.DataFrame) -> str:
     of = f"{seeds} seeds, the first drawn heavier" if seeds > 1 else "one seed"
     return (
         f"{trial.title}, arm {label(arm)}, {of}. Above: parts of the loss, each a "
-        "mean over the steps of an epoch, without the weights that they are added with (task: the "
+        "mean over the steps of an epoch, as they are added, with their weights (task: the "
         "solver's own objective; response: what the teacher says; feature: where it looks). Lines "
         "break between rounds, which have another teacher. Below: heads left, of the first seed; "
         f"vertical lines are removals. n = {len(data) // data['part'].nunique()} epochs; no "

@@ -79,6 +79,24 @@ def difference(trial: Trial, arm: str, other: str) -> Difference:
     return compared(trial.right(arm), trial.right(other), trial.seed)
 
 
+def difference_of_changes(first: Trial, second: Trial, arm: str) -> Difference:
+    """Return an arm's change against the baseline in one trial minus that in another.
+
+    Both are tested on the same data; their seeds are paired by number, which costs nothing, as
+    trainings of different solvers share nothing.
+
+    Args:
+        first: what is subtracted.
+        second: what it is subtracted from.
+        arm: its name in both.
+    """
+    changes = [
+        trial.right(arm).sub(trial.right(BASELINE)).dropna(how="all").dropna(axis=1)
+        for trial in (second, first)
+    ]
+    return compared(changes[0], changes[1], first.seed)
+
+
 def compared(own: pd.DataFrame, other: pd.DataFrame, seed: int) -> Difference:
     """Return the mean difference of two tables of seeds by examples, over what both have."""
     values = paired(own, other)

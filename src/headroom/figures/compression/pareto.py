@@ -12,7 +12,7 @@ from matplotlib.transforms import ScaledTranslation
 from headroom.config.compression import Compression
 from headroom.figures.compression.cells import label
 from headroom.figures.compression.evidence import BASELINE, METHOD, Trial
-from headroom.figures.compression.exhibits import mixtures_of, ratios_of
+from headroom.figures.compression.families import mixtures_of, ratios_of
 from headroom.figures.compression.numbers import accuracy
 from headroom.figures.curves import spaced
 from headroom.figures.drawing import Figure

@@ -12,12 +12,13 @@ from headroom.figures.compression.cells import (
     both_ways,
     change,
     heads_cut,
+    label,
     mean,
     percent,
     text,
 )
 from headroom.figures.compression.evidence import Trial
-from headroom.figures.compression.notices import NOTABLE
+from headroom.figures.compression.notices import NOTABLE, notices
 from headroom.figures.latex_table import NEEDS
 from headroom.figures.listing import listing, rows_of
 from headroom.figures.text import latex, markdown
@@ -230,6 +231,18 @@ def texts_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> dict
     shown = [trial for trial in trials if trial.name in set(table["compression"])]
     caption = " ".join([layout.caption, *map(introduced, shown)])
     return {**listing(header, rows, caption, layout.texts, "scriptsize"), **csv}
+
+
+def warned(trials: Sequence[Trial]) -> str:
+    """Return what a user should look at as a Markdown table, or a sentence."""
+    rows = [
+        [trial.name, label(notice.arm), notice.text]
+        for trial in trials
+        for notice in notices(trial)
+    ]
+    if not rows:
+        return "No warning: no arm lost notably, is no faster, or was trained unstably.\n"
+    return listing(["compression", "arm", "warning"], rows, "What to look at.", 3)["md"]
 
 
 def introduced(trial: Trial) -> str:
