@@ -16,7 +16,7 @@ LEVELS = [
     {"tool", "bench", "doctor"},
     {"stages"},
     {"figures", "sprint", "reasoner", "compression"},
-    {"grading", "generation", "statistics", "athena"},
+    {"grading", "generation", "statistics", "athena", "texts"},
     {"resolve"},
     {"models", "embeddings", "benchmarks"},
     {"estimate"},

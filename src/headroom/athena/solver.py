@@ -23,6 +23,7 @@ from headroom.athena.splits import complexity
 from headroom.config.compression import Solver, Training
 from headroom.errors import ModelError
 from headroom.models.encoders import load_encoder, new_encoder
+from headroom.models.geometry import HeadGeometry
 from headroom.models.learner import Verdict
 from headroom.models.quantisation import quantised
 from headroom.tables import atomic, write_json
@@ -51,6 +52,11 @@ class MathSolver:
     def encoder(self) -> PreTrainedModel:
         """The part whose heads are cut."""
         return self.athena.encoder
+
+    @property
+    def at_once(self) -> int:
+        """How many problems may lie side by side."""
+        return 64
 
     @property
     def recipe(self) -> Training:
@@ -87,6 +93,9 @@ class MathSolver:
     ) -> Float[Tensor, ""]:
         """Return how far a student's verdicts are from its teacher's."""
         return response_loss(student, teacher, batch, temperature)
+
+    def known_drops(self, geometry: HeadGeometry) -> None:
+        """Nobody has measured what accuracy a head is worth."""
 
     def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
         """Solve problems and judge the values; the stratum is the gold equation's complexity."""

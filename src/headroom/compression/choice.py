@@ -79,6 +79,20 @@ def lowest_heads(
     return sorted(chosen)
 
 
+def smallest_unit(geometry: HeadGeometry, unit: Unit) -> int:
+    """Return how many heads go at once, at least."""
+    return min(_unit_size(layer, unit) for layer in geometry.layers)
+
+
+def _unit_size(layer: AttentionLayer, unit: Unit) -> int:
+    match unit:
+        case "group":
+            return layer.query_heads // layer.kv_heads
+        case "query":
+            return layer.kv_heads
+    return 1
+
+
 def _candidates(layer: AttentionLayer, scores: Sequence[float], unit: Unit) -> list[_Candidate]:
     """Return what may go from a layer, from its lowest score up."""
     size = 1 if unit == "head" else layer.query_heads // layer.kv_heads

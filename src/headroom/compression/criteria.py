@@ -17,8 +17,6 @@ from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry
 from headroom.models.learner import Batch, Example, Learner, move
 
-_BATCH = 64
-
 
 def head_scores(
     learner: Learner,
@@ -34,7 +32,7 @@ def head_scores(
         learner: as it stands; it is left as it was.
         geometry: its encoder's heads as they stand.
         examples: the training part, of which the calibration examples are drawn.
-        dev: the development part, which `causal` looks at.
+        dev: the development part, which `causal` looks at unless the learner's drops are known.
         settings: the criterion.
         seed: of `random`.
 
@@ -47,6 +45,9 @@ def head_scores(
             case "random":
                 return random_scores(geometry, seed)
             case "causal":
+                known = learner.known_drops(geometry)
+                if known is not None:
+                    return known
                 if not dev:
                     raise ModelError(
                         "criterion causal needs a development part; give one, or use mixed"
@@ -77,8 +78,9 @@ def _mixture(settings: Importance) -> Mixture:
 
 
 def _batches(learner: Learner, examples: Sequence[Example]) -> Iterator[Batch]:
-    for start in range(0, len(examples), _BATCH):
-        yield move(learner.collate(examples[start : start + _BATCH]), learner.encoder.device)
+    size = learner.at_once
+    for start in range(0, len(examples), size):
+        yield move(learner.collate(examples[start : start + size]), learner.encoder.device)
 
 
 def _summed_loss(learner: Learner, batch: Batch) -> Float[Tensor, ""]:

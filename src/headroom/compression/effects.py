@@ -27,13 +27,14 @@ def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
     Args:
         z: accuracy matrix of training questions (`headroom.tables.ACCURACY`): one row a question,
             columns of 0 and 1 for `base` and for each head.
-        geometry: the model's heads; layers of which the matrix has no head get no score.
+        geometry: the model's heads, if some are gone those that are left; layers of which the
+            matrix has no head get no score.
 
     Raises:
         ModelError: the matrix lacks the base model, or some heads of a layer.
     """
     names = {
-        layer.index: [str(Variant(layer.index, head)) for head in range(layer.query_heads)]
+        layer.index: [str(Variant(layer.index, head)) for head in layer.original_heads]
         for layer in geometry.layers
     }
     swept = {layer: heads for layer, heads in names.items() if set(heads) & set(z.columns)}

@@ -1,9 +1,10 @@
 """What is noted of a compression: which heads went when and why, and how the rest was trained."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from headroom.compression.training import Fit
+from headroom.compression.training import Fit, fit_of
 from headroom.variants import Variant
 
 _NOTABLE_DROP = 0.015
@@ -20,6 +21,20 @@ class Removal:
     scores: Mapping[Variant, float]
     """Of all heads that were there: what is low went."""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON values; heads by their names."""
+        return {
+            "step": self.step,
+            "heads": [str(head) for head in self.heads],
+            "scores": {str(head): score for head, score in self.scores.items()},
+        }
+
+    @classmethod
+    def of_json(cls, noted: Mapping[str, Any]) -> "Removal":
+        """Return what `as_json` noted."""
+        scores = {Variant.parse(head): score for head, score in noted["scores"].items()}
+        return cls(noted["step"], tuple(map(Variant.parse, noted["heads"])), scores)
+
 
 @dataclass(frozen=True)
 class Round:
@@ -29,13 +44,28 @@ class Round:
     heads: int
     """Heads that are left."""
     parameters: int
-    """Parameters that are left, of encoder and thought head."""
+    """Parameters that are left, of the whole network."""
     fit: Fit
 
     @property
     def dev_strict(self) -> float | None:
         """Share of the development part that is solved after the round; None without one."""
         return self.fit.epochs[(self.fit.best or 0) - 1].dev_strict
+
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "removals": [removal.as_json() for removal in self.removals],
+            "heads": self.heads,
+            "parameters": self.parameters,
+            **asdict(self.fit),
+        }
+
+    @classmethod
+    def of_json(cls, noted: Mapping[str, Any]) -> "Round":
+        """Return what `as_json` noted."""
+        removals = tuple(map(Removal.of_json, noted["removals"]))
+        return cls(removals, noted["heads"], noted["parameters"], fit_of(noted))
 
 
 @dataclass(frozen=True)
@@ -53,6 +83,21 @@ class History:
         """All heads that went, sorted."""
         removals = (removal for each in self.rounds for removal in each.removals)
         return sorted(head for removal in removals for head in removal.heads)
+
+    @property
+    def epochs(self) -> int:
+        """How often the training part was passed over, in all rounds."""
+        return sum(len(each.fit.epochs) for each in self.rounds)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what is noted as JSON values; heads by their names."""
+        return {
+            "dev_strict": self.dev_strict,
+            "heads": self.heads,
+            "parameters": self.parameters,
+            "rounds": [each.as_json() for each in self.rounds],
+            "warnings": self.warnings(),
+        }
 
     def warnings(self) -> list[str]:
         """Return what a user should look at, one line each."""

@@ -1,8 +1,10 @@
-"""Checkpoints of a training under way: one safetensors file, from which it goes on to the bit."""
+"""Checkpoints of a training or compression: one safetensors file, to go on from to the bit."""
 
+import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
@@ -12,36 +14,47 @@ from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads, kept_heads
+from headroom.models.learner import Example
 from headroom.models.removal import remove_heads
 from headroom.tables import atomic
 from headroom.variants import Variant
 
 _FACTS = "headroom"  # one metadata entry: safetensors writes several in no fixed order
-_MODEL, _OPTIMIZER, _BEST = "model/", "optimizer/", "best/"
+_MODEL, _OPTIMIZER, _BEST, _MEMORY = "model/", "optimizer/", "best/", "memory/"
 
 
 def write(
     path: Path,
     model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    best: dict[str, Tensor],
     facts: dict[str, Any],
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    best: Mapping[str, Tensor] | None = None,
+    memory: Mapping[str, Tensor] | None = None,
 ) -> None:
-    """Write the state of a training, atomically.
+    """Write a state, atomically.
 
     Args:
         path: the checkpoint.
         model: weights as they stand.
+        facts: JSON values: what has been done.
         optimizer: over the model's parameters.
-        best: weights of the best epoch so far, none if empty.
-        facts: JSON values: where the training stands.
+        best: weights of the best epoch so far.
+        memory: what whoever acts between the steps has to remember.
     """
     tensors = {_MODEL + name: tensor for name, tensor in model.state_dict().items()}
-    tensors |= {_BEST + name: tensor for name, tensor in best.items()}
+    tensors |= {_BEST + name: tensor for name, tensor in (best or {}).items()}
+    tensors |= {_MEMORY + name: tensor for name, tensor in (memory or {}).items()}
+    moments = {} if optimizer is None else optimizer.state
     for name, parameter in model.named_parameters():
-        for key, tensor in optimizer.state.get(parameter, {}).items():
+        for key, tensor in moments.get(parameter, {}).items():
             tensors[f"{_OPTIMIZER}{name}/{key}"] = tensor
-    tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        shared = tensor.data_ptr() in seen  # safetensors refuses tied weights
+        seen.add(tensor.data_ptr())
+        own = tensor.detach().contiguous().cpu()
+        tensors[name] = own.clone() if shared else own
     with atomic(path) as temporary:
         safetensors.torch.save_file(tensors, temporary, {_FACTS: json.dumps(facts)})
 
@@ -60,8 +73,15 @@ def read_facts(path: Path) -> dict[str, Any]:
     return facts
 
 
-def read(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Load a checkpoint into a model and its optimizer; return the weights of the best epoch.
+class Stored(NamedTuple):
+    """What a checkpoint holds beside the state of model and optimizer."""
+
+    best: dict[str, Tensor]
+    memory: dict[str, Tensor]
+
+
+def read(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Stored:
+    """Load a checkpoint into a model and its optimizer; return the rest.
 
     Raises:
         ModelError: it is damaged or of a model with other shapes.
@@ -77,11 +97,31 @@ def read(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict
     moments = _part(tensors, _OPTIMIZER)
     for name, parameter in model.named_parameters():
         state = _part(moments, f"{name}/")
-        if state:
+        if state and optimizer is not None:
             optimizer.state[parameter] = {
                 key: tensor.to(parameter.device) for key, tensor in state.items()
             }
-    return _part(tensors, _BEST)
+    return Stored(_part(tensors, _BEST), _part(tensors, _MEMORY))
+
+
+def check(path: Path, facts: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Make sure that a checkpoint is of what is to go on.
+
+    Raises:
+        ModelError: it is of something else.
+    """
+    differing = [name for name in own if facts.get(name) != own[name]]
+    if differing:
+        raise ModelError(
+            f"{path} is of a training with another {' and '.join(differing)}; remove it "
+            f"and run again"
+        )
+
+
+def examples_key(*parts: Sequence[Example]) -> str:
+    """Return what tells sets of examples from others: a hash of their ids."""
+    ids = [[example.example_id for example in part] for part in parts]
+    return hashlib.sha256(repr(ids).encode()).hexdigest()[:16]
 
 
 def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:

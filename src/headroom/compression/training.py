@@ -4,14 +4,13 @@ One process, on the GPU if there is one; accelerate brings mixed precision. Ever
 dropout from a seed of its own, so that a training that was killed goes on as if nothing had been.
 """
 
-import hashlib
 import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -34,6 +33,16 @@ Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
 Hook = Callable[[int], bool]
 """Called after each optimiser step with its number, from 1; returns whether it exchanged
 parameters of the model, so that the optimiser has to be built again."""
+
+
+class Memory(Protocol):
+    """What whoever acts after steps has to remember: checkpoints keep it."""
+
+    def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+        """Return tensors and JSON values."""
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> None:
+        """Go on with what `state` returned; the network has its shape of then."""
 
 
 def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
@@ -73,6 +82,7 @@ def train(
     *,
     objective: Objective = task,
     after_step: Hook | None = None,
+    memory: Memory | None = None,
     checkpoint: Path | None = None,
     device: str = "auto",
 ) -> Fit:
@@ -90,6 +100,7 @@ def train(
         objective: what is minimised.
         after_step: may prune the network between steps; earlier epochs then no longer count as
             best.
+        memory: of `after_step`.
         checkpoint: where the state of the training is kept; what is found there is gone on with.
         device: auto (the GPU if there is one) or cpu.
 
@@ -101,10 +112,8 @@ def train(
         raise ModelError("patience needs a development part; give one, or set patience: null")
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        run = _Run(
-            learner, examples, dev, settings, seed, objective, after_step, checkpoint, device
-        )
-        return run.to_the_end()
+        run = _Run(learner, examples, dev, settings, seed, objective, checkpoint, device)
+        return run.to_the_end(after_step, memory)
 
 
 class _Run:
@@ -118,13 +127,14 @@ class _Run:
         settings: Training,
         seed: int,
         objective: Objective,
-        after_step: Hook | None,
         checkpoint: Path | None,
         device: str,
     ) -> None:
         self._learner, self._examples, self._dev = learner, examples, dev
         self._settings, self._seed, self._objective = settings, seed, objective
-        self._after_step, self._checkpoint = after_step, checkpoint
+        self._checkpoint = checkpoint
+        self._after_step: Hook | None = None
+        self._memory: Memory | None = None
         self._accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
         self._model = learner.network.to(self._accelerator.device)
         self._steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
@@ -132,12 +142,12 @@ class _Run:
         self._sums: dict[str, float] = {}
         self._fit = Fit()
         self._best: dict[str, Tensor] = {}
-        if checkpoint is not None and checkpoint.exists():
-            self._go_on(checkpoint)
-        else:
-            self._optimizer = self._new_optimizer()
+        self._optimizer = self._new_optimizer()
 
-    def to_the_end(self) -> Fit:
+    def to_the_end(self, after_step: Hook | None, memory: Memory | None) -> Fit:
+        self._after_step, self._memory = after_step, memory
+        if self._checkpoint is not None and self._checkpoint.exists():
+            self._go_on(self._checkpoint)
         self._model.train()
         reported = time.monotonic()
         while not self._over():
@@ -230,40 +240,48 @@ class _Run:
     def _save(self) -> None:
         if self._checkpoint is None:
             return
+        tensors, remembered = self._memory.state() if self._memory else ({}, {})
         facts = {
             **self._identity(),
             "shape": resume.shape_of(self._learner.encoder),
             "steps": self._steps,
             "sums": self._sums,
             "fit": asdict(self._fit),
+            "memory": remembered,
         }
-        resume.write(self._checkpoint, self._model, self._optimizer, self._best, facts)
+        resume.write(
+            self._checkpoint,
+            self._model,
+            facts,
+            optimizer=self._optimizer,
+            best=self._best,
+            memory=tensors,
+        )
 
     def _go_on(self, checkpoint: Path) -> None:
         facts = resume.read_facts(checkpoint)
-        own = self._identity()
-        differing = [name for name in own if facts.get(name) != own[name]]
-        if differing:
-            raise ModelError(
-                f"{checkpoint} is of a training with another {' and '.join(differing)}; remove it "
-                f"and run again"
-            )
+        resume.check(checkpoint, facts, self._identity())
         resume.restore_shape(self._learner.encoder, facts["shape"])
         self._optimizer = self._new_optimizer()
-        self._best = resume.read(checkpoint, self._model, self._optimizer)
+        self._best, remembered = resume.read(checkpoint, self._model, self._optimizer)
+        if self._memory is not None:
+            self._memory.restore(remembered, facts["memory"])
         self._steps, self._sums = facts["steps"], facts["sums"]
-        epochs = [Epoch(**epoch) for epoch in facts["fit"]["epochs"]]
-        self._fit = Fit(epochs, facts["fit"]["best"])
+        self._fit = fit_of(facts["fit"])
         _LOG.info("going on after step %d", self._steps)
 
     def _identity(self) -> dict[str, Any]:
         """Return what a checkpoint must share with the training that goes on with it."""
-        parts = [[example.example_id for example in part] for part in (self._examples, self._dev)]
         return {
             "seed": self._seed,
             "settings": self._settings.model_dump(mode="json"),
-            "examples": hashlib.sha256(repr(parts).encode()).hexdigest()[:16],
+            "examples": resume.examples_key(self._examples, self._dev),
         }
+
+
+def fit_of(noted: Mapping[str, Any]) -> Fit:
+    """Return what `dataclasses.asdict` made of a fit."""
+    return Fit([Epoch(**epoch) for epoch in noted["epochs"]], noted["best"])
 
 
 def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:

@@ -191,6 +191,9 @@ class Importance(Section):
     """mixed: 1 lets heads that focus go first, as published; -1 those that look everywhere."""
     scope: Literal["all", "layer"] = "all"
     """Rank all heads together, or those of each layer, which then lose equal numbers."""
+    unit: Literal["group", "query"] = "group"
+    """Where query heads share key/value heads: a key/value head goes with all of its query heads,
+    or one query head of every group of a layer."""
     calibration: Count | None = 512
     """Training problems, always the same, that scores are measured on; null: all of them."""
 

@@ -90,7 +90,15 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
         seed: decides the weights.
     """
     tokenizer = word_tokenizer(texts, settings.min_count)
-    config = RobertaPreLayerNormConfig(
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = RobertaPreLayerNormModel(new_config(settings, tokenizer), add_pooling_layer=False)
+    return TextEncoder(model.eval(), tokenizer)
+
+
+def new_config(settings: Encoder, tokenizer: PreTrainedTokenizerBase) -> RobertaPreLayerNormConfig:
+    """Return the config of an encoder from scratch that reads a tokenizer's words."""
+    return RobertaPreLayerNormConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.width,
         num_hidden_layers=settings.layers,
@@ -104,10 +112,6 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
         bos_token_id=tokenizer.cls_token_id,
         eos_token_id=tokenizer.sep_token_id,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = RobertaPreLayerNormModel(config, add_pooling_layer=False)
-    return TextEncoder(model.eval(), tokenizer)
 
 
 def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
@@ -122,6 +126,7 @@ def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerF
     start, end = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
     tokenizer.post_processor = TemplateProcessing(
         single=f"{start} $A {end}",
+        pair=f"{start} $A {end} $B {end}",
         special_tokens=[(start, entries.index(start)), (end, entries.index(end))],
     )
     return PreTrainedTokenizerFast(

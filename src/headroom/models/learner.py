@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headroom.config.compression import Training
+from headroom.models.geometry import HeadGeometry
 
 _T = TypeVar("_T")
 _L = TypeVar("_L", bound="Learner")
@@ -78,6 +79,10 @@ class Learner(Protocol):
         """The network, or the part of it, whose heads are cut."""
 
     @property
+    def at_once(self) -> int:
+        """How many examples may lie side by side where no gradient is kept."""
+
+    @property
     def recipe(self) -> Training | None:
         """How the learner is trained from scratch; None where that is done elsewhere."""
 
@@ -97,6 +102,12 @@ class Learner(Protocol):
         self, student: Any, teacher: Any, batch: Any, temperature: float
     ) -> Float[Tensor, ""]:
         """Return how far the output of a student is from its teacher's."""
+
+    def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]] | None:
+        """Return what accuracy each head is worth, by layer, where a sweep has measured it.
+
+        None: the rise of the loss without each head is measured instead.
+        """
 
     def verdicts(self, examples: Sequence[Any]) -> list[Verdict]:
         """Answer examples in evaluation mode and judge the answers, in their order."""

@@ -1,0 +1,386 @@
+"""A causal language model as a learner: it keeps its own right answers in mind.
+
+A pruned decoder is trained on what the unpruned one answered to training questions, right answers
+only. Gold solutions are written by others in another style; training on them would teach that
+style, and what pruning takes away could not be told from what the new style gives. With its own
+answers, a decoder that loses nothing has nothing to learn.
+"""
+
+import inspect
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy, kl_div
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from headroom.compression.effects import accuracy_drops
+from headroom.config import Decoding, Family
+from headroom.errors import ModelError
+from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.grading.matrix import grade_answers
+from headroom.models.attention import attention_maps
+from headroom.models.checkpoints import Form, Pruning, save_pruned
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.learner import Verdict
+from headroom.models.load import LoadedModel, load_model
+from headroom.models.quantisation import quantised
+from headroom.tables import write_json
+from headroom.variants import BASE, Variant
+
+_FACTS = "decoder.json"
+
+
+class Question(NamedTuple):
+    """A question, with an answer to learn where there is one."""
+
+    question_id: str
+    subject: str
+    text: str
+    gold: str
+    taught: tuple[int, ...] = ()
+    """Token ids of the unpruned model's own right answer."""
+    ended: bool = True
+    """Whether that answer came to its end before the token limit."""
+
+
+def to_answer(questions: pd.DataFrame) -> list[Question]:
+    """Return a question set (`tables.QUESTIONS`) to be answered."""
+    return [
+        Question(row["question_id"], row["subject"] or "all", row["question"], row["answer"])
+        for row in questions.astype(object).where(questions.notna(), None).to_dict("records")
+    ]
+
+
+def to_learn(
+    questions: pd.DataFrame, answers: pd.DataFrame, graded: pd.DataFrame
+) -> list[Question]:
+    """Return the questions of a training set that the unpruned model answers right.
+
+    Args:
+        questions: the question set, as `tables.QUESTIONS`.
+        answers: the model's answers to it, one each, as `tables.ANSWERS`.
+        graded: their verdicts, as `tables.GRADED`; other variants are passed over.
+
+    Raises:
+        ModelError: no answer is right.
+    """
+    right = set(graded[(graded["variant"] == str(BASE)) & graded["correct"]]["question_id"])
+    given = {row["question_id"]: row for row in answers.to_dict("records")}
+    found = [
+        row._replace(
+            taught=tuple(map(int, given[row.question_id]["token_ids"])),
+            ended=given[row.question_id]["stop_reason"] == "eos",
+        )
+        for row in to_answer(questions)
+        if row.question_id in right
+    ]
+    if not found:
+        raise ModelError(
+            f"none of {len(questions)} training questions is answered right, so there is nothing "
+            f"to learn from; use easier questions, or a better model"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class Example:
+    """A question as the decoder reads it, the answer to learn after it."""
+
+    question: Question
+    input_ids: Int[np.ndarray, " tokens"]
+    prompt: int
+    """How many of the tokens are the prompt."""
+
+    @property
+    def example_id(self) -> str:
+        """The question's."""
+        return self.question.question_id
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions with their answers, padded on the right, where causal attention does not look."""
+
+    input_ids: Int[Tensor, "batch tokens"]
+    attention_mask: Int[Tensor, "batch tokens"]
+    asked: Bool[Tensor, "batch tokens"]
+    """After which tokens a token of the answer comes."""
+    targets: Int[Tensor, " answer_tokens"]
+    """The tokens of the answers, text by text."""
+
+    @property
+    def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
+        """What the decoder reads."""
+        return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
+
+    @property
+    def judged(self) -> int:
+        """How many tokens the loss is averaged over."""
+        return len(self.targets)
+
+
+class Output(NamedTuple):
+    """What a decoder makes of a batch."""
+
+    logits: Float[Tensor, "answer_tokens vocabulary"]
+    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder with its prompts and its grader: a `headroom.models.learner.Learner`."""
+
+    network: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    source: Path
+    """The folder that the tokenizer's files are copied from."""
+    name: str
+    """Hub id or folder of the model before anything was removed."""
+    ends: tuple[int, ...]
+    """Tokens that end an answer."""
+    decoding: Decoding
+    family: Family
+    """Rules of prompts and grading."""
+    grading: str = "default"
+    """Preset of grading."""
+    matrix: pd.DataFrame | None = None
+    """Accuracy matrix of a sweep over training questions, for the criterion causal."""
+    at_once: int = 16
+    """How many texts may lie side by side where no gradient is kept."""
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, name: str, decoding: Decoding, family: Family) -> "Decoder":
+        """Return a model that was loaded as a learner."""
+        return cls(
+            network=loaded.model,
+            tokenizer=loaded.tokenizer,
+            source=loaded.folder,
+            name=name,
+            ends=loaded.eos_token_ids,
+            decoding=decoding,
+            family=family,
+        )
+
+    @property
+    def encoder(self) -> PreTrainedModel:
+        """The whole network."""
+        return self.network
+
+    @property
+    def recipe(self) -> None:
+        """Decoders are trained elsewhere."""
+
+    def prepare(self, rows: Sequence[Question]) -> list[Example]:
+        """Return questions with their prompts and answers in tokens."""
+        examples = []
+        for row in rows:
+            text = prompt_text(self.tokenizer, row.text, self.decoding, self.family)
+            prompt = encode_prompt(self.tokenizer, text)
+            end = self._end if row.taught and row.ended else ()
+            ids = np.array([*prompt, *row.taught, *end], dtype=np.int64)
+            examples.append(Example(row, ids, len(prompt)))
+        return examples
+
+    def collate(self, examples: Sequence[Example]) -> Batch:
+        """Join examples, which have answers to learn."""
+        shape = len(examples), max(len(example.input_ids) for example in examples)
+        ids = torch.full(shape, self.tokenizer.pad_token_id)
+        mask = torch.zeros(shape, dtype=torch.long)
+        asked = torch.zeros(shape, dtype=torch.bool)
+        for row, example in enumerate(examples):
+            length = len(example.input_ids)
+            ids[row, :length] = torch.from_numpy(example.input_ids)
+            mask[row, :length] = 1
+            asked[row, example.prompt - 1 : length - 1] = True
+        return Batch(ids, mask, asked, ids[:, 1:][asked[:, :-1]])
+
+    def run(self, batch: Batch, *, attentions: bool = False) -> Output:
+        """Return the logits of the answers' tokens, each from all tokens before it."""
+        options: dict[str, object] = {"output_attentions": True} if attentions else {}
+        asked = batch.asked
+        if "logits_to_keep" in inspect.signature(self.network.forward).parameters:
+            # Vocabularies are large: no logits where no prompt ends and no answer runs.
+            columns = asked.any(0).nonzero()[:, 0]
+            options["logits_to_keep"], asked = columns, asked[:, columns]
+        output = self.network(**batch.inputs, use_cache=False, **options)
+        maps = tuple(attention_maps(self.network, output.attentions)) if attentions else ()
+        return Output(output.logits[asked], maps)
+
+    def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy of the answers' tokens."""
+        return cross_entropy(output.logits.float(), batch.targets)
+
+    def response_loss(
+        self, student: Output, teacher: Output, batch: Batch, temperature: float
+    ) -> Float[Tensor, ""]:
+        """Return temperature² KL(teacher || student) of the next token, mean over answer tokens."""
+        said, taught = (
+            (output.logits.float() / temperature).log_softmax(-1) for output in (student, teacher)
+        )
+        return temperature**2 * kl_div(said, taught, reduction="batchmean", log_target=True)
+
+    def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
+        """Return the accuracy that the unpruned model loses without each head.
+
+        Raises:
+            ModelError: no sweep has measured it.
+        """
+        if self.matrix is None:
+            raise ModelError(
+                "criterion causal reads the accuracy matrix of a sweep over training questions; "
+                "give one, or use mixed"
+            )
+        return accuracy_drops(self.matrix, geometry)
+
+    def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
+        """Answer questions greedily and grade the answers.
+
+        The stratum is the subject. There is one rule of grading: what is strict is lenient.
+        """
+        found = self._answers(examples)
+        questions = pd.DataFrame(
+            {
+                "question_id": [example.example_id for example in examples],
+                "answer": [example.question.gold for example in examples],
+            }
+        )
+        answers = pd.DataFrame(
+            {
+                "question_id": questions["question_id"],
+                "sample": 0,
+                "token_ids": found,
+                "text": self.tokenizer.batch_decode(found, skip_special_tokens=True),
+                "stop_reason": "",
+                "margin": 0.0,
+            }
+        )
+        graded = grade_answers(
+            questions, {str(BASE): answers}, family=self.family, preset=self.grading
+        )
+        return [
+            Verdict(
+                example.example_id,
+                example.question.subject,
+                answer if isinstance(answer, str) else None,
+                correct,
+                correct,
+            )
+            for example, answer, correct in zip(
+                examples, graded["answer"], graded["correct"].tolist(), strict=True
+            )
+        ]
+
+    def with_network(self, network: PreTrainedModel) -> "Decoder":
+        """Return the decoder with another network."""
+        return replace(self, network=network)
+
+    def untrained(self, seed: int) -> "Decoder":
+        """Refuse: a decoder has no recipe from scratch.
+
+        Raises:
+            ModelError: always.
+        """
+        raise ModelError("a decoder has no recipe from scratch; leave `scratch` out")
+
+    def quantised(self) -> "Decoder":
+        """Return a copy with weights of eight bits."""
+        return self.with_network(quantised(self.network))
+
+    def save(self, folder: Path) -> None:
+        """Write the decoder as any pruned model; `headroom.load_model` reads it.
+
+        What the folder held before is removed.
+        """
+        geometry = find_heads(self.network)
+        heads = self.network.config.get_text_config().num_attention_heads
+        removed = [
+            Variant(layer.index, head)
+            for layer in geometry.layers
+            if layer.kept
+            for head in range(heads)
+            if head not in layer.kept
+        ]
+        about = "lowest scores in rounds of pruning and training"
+        if folder.exists():
+            shutil.rmtree(folder)
+        form: Form = "free" if removed else "uniform"
+        pruning = Pruning(self.name, None, removed, about)
+        save_pruned(self.network, geometry, folder, form, pruning, self.source)
+        facts = {
+            "name": self.name,
+            "decoding": self.decoding.model_dump(mode="json"),
+            "family": self.family,
+            "grading": self.grading,
+        }
+        write_json(folder / _FACTS, facts)
+
+    @property
+    def _end(self) -> tuple[int, ...]:
+        """The token that ends an answer to learn: the tokenizer's, if it does end answers."""
+        own = self.tokenizer.eos_token_id
+        return (own,) if own in self.ends else self.ends[:1]
+
+    @torch.inference_mode()
+    def _answers(self, examples: Sequence[Example]) -> list[list[int]]:
+        """Return the token ids of greedy answers, without what ends them."""
+        training = self.network.training
+        self.network.eval()
+        # Prompts of like length together: less padding.
+        order = sorted(range(len(examples)), key=lambda index: examples[index].prompt)
+        answers: dict[int, list[int]] = {}
+        for start in range(0, len(order), self.at_once):
+            indices = order[start : start + self.at_once]
+            prompts = [examples[index].input_ids[: examples[index].prompt] for index in indices]
+            answers.update(zip(indices, self._generate(prompts), strict=True))
+        self.network.train(training)
+        return [answers[index] for index in range(len(examples))]
+
+    def _generate(self, prompts: Sequence[Int[np.ndarray, " tokens"]]) -> list[list[int]]:
+        width = max(map(len, prompts))
+        padding = self.tokenizer.pad_token_id
+        ids = torch.full((len(prompts), width), padding)
+        mask = torch.zeros_like(ids)
+        for row, prompt in enumerate(prompts):
+            ids[row, width - len(prompt) :] = torch.from_numpy(prompt)
+            mask[row, width - len(prompt) :] = 1
+        device = self.network.device
+        generated = self.network.generate(
+            ids.to(device),
+            attention_mask=mask.to(device),
+            generation_config=GenerationConfig(
+                max_new_tokens=self.decoding.max_new_tokens,
+                eos_token_id=list(self.ends) or None,
+                pad_token_id=padding,
+            ),
+        )
+        return [self._until_end(row) for row in generated[:, width:].tolist()]
+
+    def _until_end(self, tokens: list[int]) -> list[int]:
+        place = next((at for at, token in enumerate(tokens) if token in self.ends), len(tokens))
+        return tokens[:place]
+
+
+def load_decoder(folder: Path, device: str = "auto") -> Decoder:
+    """Read a decoder that `Decoder.save` wrote.
+
+    Raises:
+        ModelError: a part is missing or damaged.
+    """
+    loaded = load_model(str(folder), device=device)
+    try:
+        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+        decoding = Decoding.model_validate(facts["decoding"])
+        learner = Decoder.of(loaded, facts["name"], decoding, facts["family"])
+        return replace(learner, grading=facts["grading"])
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ModelError(f"{folder} is no decoder ({reason:.200}); make it again") from None

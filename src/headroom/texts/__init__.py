@@ -1,0 +1,1 @@
+"""Labelled texts, as those of GLUE and SQuAD: read, or generated, and divided."""

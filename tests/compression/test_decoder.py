@@ -1,0 +1,343 @@
+"""Decoders lose groups of heads, learn from their own answers, and are graded as in a sweep."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+)
+
+from headroom.benchmarks.generated import corpus, generate
+from headroom.benchmarks.problem import box
+from headroom.compression.criteria import head_scores
+from headroom.compression.learners.decoder import (
+    Decoder,
+    Question,
+    load_decoder,
+    to_answer,
+    to_learn,
+)
+from headroom.compression.rounds import compress
+from headroom.compression.training import train
+from headroom.config import Decoding
+from headroom.config.compression import Compression, Distillation, Importance, Training
+from headroom.errors import ModelError
+from headroom.models.geometry import find_heads
+from headroom.models.learner import Learner, copied
+from headroom.models.load import load_checkpoint, load_model
+from headroom.models.removal import remove_heads
+from headroom.reasoner.tokenizer import train_tokenizer
+from headroom.variants import Variant
+
+LAYERS, HEADS, KV_HEADS, HEAD_DIM, NEW_TOKENS = 2, 6, 3, 10, 5
+GROUP = HEADS // KV_HEADS
+SHAPE = {
+    "hidden_size": 30,
+    "intermediate_size": 36,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": True,
+    "bos_token_id": None,
+}
+RECIPE = Training(epochs=2, patience=None, batch_size=3, learning_rate=3e-3)
+
+
+@pytest.fixture(scope="module")
+def questions() -> pd.DataFrame:
+    return generate("generated_math", "train", 7, seed=1)
+
+
+def save(folder: Path, kind: type[PretrainedConfig]) -> Path:
+    texts = (text for problem in corpus(60, seed=1) for text in problem[:2])
+    trained = train_tokenizer(texts, 300)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=trained.backend_tokenizer,
+        eos_token=trained.eos_token,
+        pad_token=trained.pad_token,
+    )
+    tokenizer.chat_template = trained.chat_template
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    config = kind(vocab_size=len(tokenizer), eos_token_id=end, pad_token_id=pad, **SHAPE)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = AutoModelForCausalLM.from_config(config)
+        for parameter in model.parameters():
+            parameter.normal_(std=0.3)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=[Qwen2Config, LlamaConfig], ids=["Qwen2", "Llama"])
+def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
+    folder = save(tmp_path_factory.mktemp("models") / "decoder", request.param)
+    decoding = Decoding(max_new_tokens=NEW_TOKENS)
+    return Decoder.of(load_model(str(folder), device="cpu"), "made/up", decoding, "math")
+
+
+@pytest.fixture(scope="module")
+def lessons(decoder: Decoder, questions: pd.DataFrame) -> list[Question]:
+    """Answers of 3 to 9 tokens."""
+    return [
+        row._replace(taught=tuple(range(20 + place, 23 + 2 * place)), ended=place != 2)
+        for place, row in enumerate(to_answer(questions)[:4])
+    ]
+
+
+def test_a_decoder_is_a_learner(decoder: Decoder) -> None:
+    learner: Learner = decoder
+    assert learner.encoder is learner.network and learner.recipe is None
+
+
+def test_right_answers_are_learned_with_their_end(questions: pd.DataFrame) -> None:
+    ids = questions["question_id"]
+    answers = pd.DataFrame({"question_id": ids, "token_ids": [[n, 5] for n in range(7)]})
+    answers["stop_reason"] = ["eos", "length"] + ["eos"] * 5
+    correct = [True, True, False, False, True, False, False]
+    graded = pd.DataFrame({"question_id": ids, "variant": "base", "correct": correct})
+    graded = pd.concat([graded, graded.assign(variant="L00H01", correct=True)])
+    rows = to_learn(questions, answers, graded)
+    assert [(row.taught, row.ended) for row in rows] == [
+        ((0, 5), True),
+        ((1, 5), False),
+        ((4, 5), True),
+    ]
+    assert rows[2].gold == questions["answer"][4] and rows[2].subject == questions["subject"][4]
+    with pytest.raises(ModelError, match="none of 7 training questions is answered right"):
+        to_learn(questions, answers, graded.assign(correct=False))
+
+
+def test_the_loss_is_that_of_each_answer_token_after_all_before_it(
+    decoder: Decoder, lessons: list[Question]
+) -> None:
+    """Against the whole logits of each text alone, one token at a time."""
+    examples = decoder.prepare(lessons)
+    expected = []
+    for row, example in zip(lessons, examples, strict=True):
+        ids = example.input_ids.tolist()
+        answer = [*row.taught, *([decoder.tokenizer.eos_token_id] if row.ended else [])]
+        assert ids[example.prompt :] == answer
+        with torch.no_grad():
+            logits = decoder.network(torch.tensor([ids])).logits[0]
+        for place, token in enumerate(answer, start=example.prompt):
+            expected.append(-logits[place - 1].log_softmax(-1)[token].item())
+    batch = decoder.collate(examples)
+    output = decoder.run(batch)
+    assert batch.judged == len(expected) == sum(len(row.taught) for row in lessons) + 3
+    loss = decoder.task_loss(output, batch).item()
+    assert loss == pytest.approx(sum(expected) / len(expected), rel=1e-4)
+    assert decoder.run(batch).attentions == ()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0])
+def test_the_response_is_a_divergence_for_each_answer_token(
+    decoder: Decoder, lessons: list[Question], temperature: float
+) -> None:
+    batch = decoder.collate(decoder.prepare(lessons[:2]))
+    other = copied(decoder)
+    with torch.no_grad():
+        other.network.get_input_embeddings().weight.mul_(1.5)
+        own, taught = decoder.run(batch), other.run(batch)
+    total = 0.0
+    for a, b in zip(own.logits.tolist(), taught.logits.tolist(), strict=True):
+        q, p = ([math.exp(x / temperature) for x in row] for row in (a, b))
+        total += sum(
+            y / sum(p) * math.log(y / sum(p) / (x / sum(q))) for x, y in zip(q, p, strict=True)
+        )
+    loss = decoder.response_loss(own, taught, batch, temperature).item()
+    assert loss == pytest.approx(temperature**2 * total / batch.judged, rel=1e-3)
+    assert loss > 0.01
+    assert decoder.response_loss(own, own, batch, temperature).item() == 0.0
+
+
+def smaller(decoder: Decoder) -> Decoder:
+    """Without a key/value head of the second layer."""
+    cut = copied(decoder)
+    gone = [Variant(1, head) for head in range(GROUP, 2 * GROUP)]
+    remove_heads(cut.network, find_heads(cut.network), gone)
+    return cut
+
+
+def greedy(decoder: Decoder, prompt: list[int]) -> list[int]:
+    """Without cache, batch or padding."""
+    tokens = list(prompt)
+    for _ in range(NEW_TOKENS):
+        with torch.no_grad():
+            best = decoder.network(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax()
+        if best.item() in decoder.ends:
+            break
+        tokens.append(best.item())
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("form", ["whole", "pruned"])
+def test_answers_are_those_of_each_prompt_alone(
+    decoder: Decoder, questions: pd.DataFrame, form: str
+) -> None:
+    learner = smaller(decoder) if form == "pruned" else decoder
+    learner = replace(learner, at_once=3)
+    examples = learner.prepare(to_answer(questions))
+    assert len({example.prompt for example in examples}) > 3
+    found = learner._answers(examples)
+    for example, answer in zip(examples, found, strict=True):
+        assert answer == greedy(learner, example.input_ids.tolist())
+
+
+def test_answers_end_where_the_decoder_ends_them(decoder: Decoder, questions: pd.DataFrame) -> None:
+    examples = decoder.prepare(to_answer(questions)[:2])
+    whole = decoder._answers(examples)
+    ended = replace(decoder, ends=(whole[0][2],))._answers(examples)
+    assert ended[0] == whole[0][: whole[0].index(whole[0][2])]
+
+
+def test_verdicts_are_those_of_the_grader(
+    decoder: Decoder, questions: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"so {box(gold)}" for gold in questions["answer"]]
+    texts[2], texts[5] = r"\boxed{-123457}", "no box here"
+    monkeypatch.setattr(
+        type(decoder.tokenizer), "batch_decode", lambda self, ids, **_: texts[: len(ids)]
+    )
+    verdicts = decoder.verdicts(decoder.prepare(to_answer(questions)))
+    assert [one.strict for one in verdicts] == [place not in (2, 5) for place in range(7)]
+    assert [one.lenient for one in verdicts] == [one.strict for one in verdicts]
+    assert [one.answer for one in verdicts][2] == "-123457" and verdicts[5].answer is None
+    assert [one.stratum for one in verdicts] == list(questions["subject"])
+    assert [one.example_id for one in verdicts] == list(questions["question_id"])
+
+
+def test_weights_of_eight_bits_and_a_cut_decoder_answer_too(
+    decoder: Decoder, questions: pd.DataFrame
+) -> None:
+    cut = smaller(decoder).quantised()
+    assert not any(isinstance(one, torch.nn.Linear) for one in cut.network.modules())
+    assert len(cut.verdicts(cut.prepare(to_answer(questions)[:2]))) == 2
+
+
+def test_a_decoder_learns_its_answers(decoder: Decoder, lessons: list[Question]) -> None:
+    learner = copied(decoder)
+    examples = learner.prepare(lessons)
+    recipe = RECIPE.model_copy(update={"epochs": 8, "learning_rate": 1e-2})
+    fit = train(learner, examples, [], recipe, seed=1, device="cpu")
+    losses = [epoch.losses["task"] for epoch in fit.epochs]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("unit", "ratio", "gone"),
+    [("group", 0.5, 3 * GROUP), ("group", 0.45, 2 * GROUP), ("query", 0.4, KV_HEADS)],
+)
+def test_groups_stay_equal_and_the_rest_can_be_saved(
+    decoder: Decoder,
+    lessons: list[Question],
+    questions: pd.DataFrame,
+    tmp_path: Path,
+    unit: str,
+    ratio: float,
+    gone: int,
+) -> None:
+    before = decoder.network.state_dict()["model.layers.0.self_attn.q_proj.weight"].clone()
+    settings = Compression(
+        ratio=ratio, rounds=2, training=RECIPE, importance=Importance(unit=unit, calibration=3)
+    )
+    cut, history = compress(decoder, decoder.prepare(lessons), [], settings, 3, device="cpu")
+    geometry = find_heads(cut.network)
+    assert len(history.removed) == gone
+    assert sum(layer.query_heads for layer in geometry.layers) == LAYERS * HEADS - gone
+    for layer in geometry.layers:
+        assert layer.query_heads % layer.kv_heads == 0
+    parts = {part for each in history.rounds for epoch in each.fit.epochs for part in epoch.losses}
+    assert parts == {"task", "response", "feature"}
+    whole = decoder.network.state_dict()["model.layers.0.self_attn.q_proj.weight"]
+    assert torch.equal(whole, before)
+
+    cut.save(tmp_path / "cut")
+    cut.save(tmp_path / "cut")  # takes the place of what a killed job had saved
+    loaded = load_decoder(tmp_path / "cut", "cpu")
+    examples = cut.prepare(to_answer(questions)[:3])
+    assert loaded._answers(loaded.prepare(to_answer(questions)[:3])) == cut._answers(examples)
+    assert (loaded.name, loaded.decoding, loaded.family) == ("made/up", cut.decoding, "math")
+    model = load_checkpoint(str(tmp_path / "cut"), device="cpu")
+    assert find_heads(model) == geometry
+    (tmp_path / "cut" / "decoder.json").write_text("{}")
+    with pytest.raises(ModelError, match="is no decoder"):
+        load_decoder(tmp_path / "cut", "cpu")
+
+
+def test_a_decoder_that_lost_nothing_is_saved_as_it_was(decoder: Decoder, tmp_path: Path) -> None:
+    decoder.save(tmp_path / "whole")
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").state_dict()
+    own = decoder.network.state_dict()
+    assert all(torch.equal(found[name], own[name]) for name in own)
+
+
+@pytest.mark.parametrize("criterion", ["mixed", "attention", "taylor", "random"])
+def test_every_criterion_scores_a_decoder(
+    decoder: Decoder, lessons: list[Question], criterion: str
+) -> None:
+    geometry, examples = find_heads(decoder.network), decoder.prepare(lessons)
+    settings = Importance(criterion=criterion)
+    scores = head_scores(decoder, geometry, examples, [], settings, 2)
+    assert [score.shape for score in scores.values()] == [(HEADS,)] * LAYERS
+    assert all(len(set(score.tolist())) > 1 for score in scores.values())
+    alone = head_scores(replace(decoder, at_once=1), geometry, examples, [], settings, 2)
+    if criterion != "taylor":  # which takes the mean over texts of a slope's size
+        for layer in scores:
+            torch.testing.assert_close(scores[layer], alone[layer], rtol=1e-3, atol=1e-4)
+
+
+def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(decoder: Decoder) -> None:
+    columns = {
+        f"L{layer:02d}H{head:02d}": [1, int(head < 2), int(head < layer + 1)]
+        for layer in range(LAYERS)
+        for head in range(HEADS)
+    }
+    z = pd.DataFrame({"question_id": ["a", "b", "c"], "base": [1, 1, 1], **columns})
+    settings = Importance(criterion="causal")
+    cut = replace(smaller(decoder), matrix=z)
+    scores = head_scores(cut, find_heads(cut.network), [], [], settings, 0)
+    third = 1 / 3
+    torch.testing.assert_close(
+        scores[0], torch.tensor([0, third, *[2 * third] * 4], dtype=torch.float32)
+    )
+    torch.testing.assert_close(scores[1], torch.tensor([0, 0, *[2 * third] * 2]))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"importance": Importance(criterion="causal")}, "causal reads the accuracy matrix of a"),
+        ({"ratio": 0.1}, "removes 1 of 12 heads, but with unit: group 2 go together; raise"),
+        (
+            {"scratch": True, "distillation": Distillation(teacher="none")},
+            "no recipe from scratch; leave",
+        ),
+    ],
+)
+def test_what_a_decoder_cannot_do_is_said_before_anything_is_trained(
+    decoder: Decoder, lessons: list[Question], settings: dict, message: str
+) -> None:
+    method = Compression(rounds=2, training=RECIPE).model_copy(update=settings)
+    with pytest.raises(ModelError, match=message):
+        compress(decoder, decoder.prepare(lessons), [], method, 3, device="cpu")
+
+
+def test_the_literal_schedule_takes_whole_groups(decoder: Decoder, lessons: list[Question]) -> None:
+    settings = Compression(
+        ratio=0.5, schedule="literal", training=RECIPE, distillation=Distillation(teacher="none")
+    )
+    _, history = compress(decoder, decoder.prepare(lessons), [], settings, 3, device="cpu")
+    # 4 steps: 6 heads at a linear pace, two at a time.
+    sizes = [(removal.step, len(removal.heads)) for removal in history.rounds[0].removals]
+    assert sizes == [(2, 2), (3, 2), (4, 2)]
