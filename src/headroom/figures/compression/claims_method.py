@@ -68,7 +68,7 @@ def more_saves_more(trial: Trial, value: str) -> Judgement | None:
 def larger_loses_less(trials: Sequence[Trial], value: str) -> Judgement:
     """Judge: of two solvers on the same data, the larger loses less accuracy to the method."""
     able = [trial for trial in trials if {BASELINE, METHOD} <= set(trial.settings)]
-    by_size = sorted(able, key=lambda trial: trial.first_history(METHOD)["parameters"])
+    by_size = sorted(able, key=lambda trial: trial.size)
     pairs = [
         (small, large)
         for place, small in enumerate(by_size)

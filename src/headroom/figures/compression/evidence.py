@@ -117,6 +117,11 @@ class Trial:
         left = rounds[-1]["heads"] if rounds else history["heads"]
         return history["heads"] - left, history["heads"]
 
+    @property
+    def size(self) -> int:
+        """Parameters of the whole solver before anything is removed."""
+        return int(self.first_history(next(iter(self.settings)))["parameters"])
+
     def parameters(self, arm: str) -> int:
         """Return the parameters of the whole solver that the arm leaves under its first seed."""
         history = self.first_history(arm)

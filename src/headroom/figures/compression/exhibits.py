@@ -87,9 +87,9 @@ def _ratios(trial: Trial, beside: Beside) -> Rows:
 
 def _sizes(trial: Trial, trials: Sequence[Trial], beside: Beside) -> Rows:
     """Yield the baseline and the method; two solvers on the same data stand for the paper's two."""
-    on_same = [other for other in trials if other.data == trial.data and METHOD in other.settings]
-    by_size = sorted(on_same, key=lambda other: other.first_history(METHOD)["parameters"])
-    larger = len(by_size) == 2 and by_size[1] is trial
+    on_same = {other.subject: other for other in trials if other.data == trial.data}
+    by_size = sorted(on_same, key=lambda subject: on_same[subject].size)
+    larger = len(by_size) == 2 and by_size[1] == trial.subject
     model = trial.papers_model or ("ATHENA-large" if larger else "ATHENA-base")
     for name in (BASELINE, METHOD):
         if name in trial.settings:

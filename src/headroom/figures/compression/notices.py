@@ -59,7 +59,7 @@ def _no_speed_up(trial: Trial, arm: str) -> Iterator[str]:
     if not slow or not found["heads_removed"]:
         return
     where = " and ".join(
-        f"batch {found[f'{size}_batch']} ({percent(found[f'faster_{size}'])})" for size in slow
+        f"batch {found[f'{size}_batch']} ({points(found[f'faster_{size}'])}%)" for size in slow
     )
     yield (
         f"no speed-up is measured at {where}, though {found['heads_removed']} of {found['heads']} "
