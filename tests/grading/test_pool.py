@@ -72,9 +72,9 @@ def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
 
     def give_and_stop(self, batch, pairs):
         give(self, batch, pairs)
-        self.process.send_signal(signal.SIGSTOP)
+        os.killpg(self.process.pid, signal.SIGSTOP)
         time.sleep(1.5)
-        self.process.send_signal(signal.SIGCONT)
+        os.killpg(self.process.pid, signal.SIGCONT)
 
     monkeypatch.setattr(pool._Worker, "give", give_and_stop)
     limits = Limits(cpu_seconds=20, wall_seconds=1, memory_mib=256)
@@ -92,20 +92,37 @@ def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
     assert {RIGHT, WRONG, Judgement("timeout", False)} == set(alone)
 
 
-def test_a_worker_killed_from_outside_takes_no_pair_with_it(monkeypatch):
+@pytest.mark.parametrize("killed", ["child", "parent", "both"])
+def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch):
     give = pool._Worker.give
     kills = []
 
     def give_and_kill(self, batch, pairs):
         give(self, batch, pairs)
         if self.answered and len(kills) < 3:
-            kills.append(self.process.pid)
-            self.process.kill()
+            kills.append(killed)
+            if killed != "parent":
+                for child in children_of(self.process.pid):
+                    os.kill(int(child), signal.SIGKILL)
+            if killed != "child":
+                self.process.kill()
 
     monkeypatch.setattr(pool._Worker, "give", give_and_kill)
     pairs = [(f"{number}.0", f"{number}") for number in range(50)]
-    assert judge_pairs(pairs, "default", workers=2) == [RIGHT] * 50
+    assert judge_pairs(pairs, "authors", workers=2) == [RIGHT] * 50
     assert len(kills) == 3
+
+
+def test_one_worker_outlives_all_its_children(monkeypatch):
+    started = []
+    start = pool._Worker.start
+    monkeypatch.setattr(
+        pool._Worker, "start", lambda *given: started.append(start(*given)) or started[-1]
+    )
+    pairs = [("9**9**9**9", "x"), ("3.0", "3"), ("1e999999999", "x")] * 3
+    judged = judge_pairs(pairs, "authors", limits=LIMITS)
+    assert judged == [Judgement("timeout", False), RIGHT, Judgement("memory", False)] * 3
+    assert len(started) == 1
 
 
 def test_progress_is_reported_with_the_time_left(monkeypatch, caplog):
@@ -165,6 +182,10 @@ def test_a_worker_loads_no_heavy_library():
     assert output.strip() == "set()"
 
 
+def children_of(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
 def alive(pid):
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
@@ -201,14 +222,13 @@ def test_no_worker_outlives_its_parent(sent, to_group):
         stderr=subprocess.DEVNULL,
     )
     try:
-        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
-        assert wait_until(lambda: len(children.read_text().split()) == 2, 20)
-        time.sleep(1)  # until they compute
-        workers = children.read_text().split()
-        assert workers
+        assert wait_until(lambda: len(children_of(parent.pid)) == 2, 20)
+        workers = children_of(parent.pid)
+        assert wait_until(lambda: all(map(children_of, workers)), 20)  # until they compute
+        workers += [child for worker in workers for child in children_of(worker)]
         (os.killpg if to_group else os.kill)(parent.pid, sent)
         assert parent.wait(10) == -sent
-        assert wait_until(lambda: not any(map(alive, workers)), 10)
+        assert wait_until(lambda: not any(map(alive, workers)), 40)
     finally:
         parent.kill()
         parent.wait()

@@ -18,11 +18,12 @@ from math_verify import LatexExtractionConfig, parse, verify
 
 from headroom.errors import BenchmarkError
 from headroom.grading.judge import canonical
-from headroom.grading.matrix import judge_distinct
-from headroom.grading.pool import Pair, judge_pairs
+from headroom.grading.matrix import judge
+from headroom.grading.pool import Judgement, Pair
 
-_SAME, _REWRITTEN = 0.25, 0.35
-"""Shares of all answers: the gold answer as it is, and written otherwise; the rest is wrong."""
+_SAME, _REWRITTEN = 0.2, 0.3
+"""Shares of all answers: the gold answer as it is, and written otherwise; the rest is wrong, every
+other one written otherwise too. Then half of the pairs of MATH are distinct."""
 _NUMBER = re.compile(r"\d+")
 _PATIENCE = 60
 """Seconds for a pair whose verdicts differ, as math-verify says "wrong" of one it gives up."""
@@ -58,14 +59,10 @@ def run(
         f"math-verify, pair after pair: {1e3 * each[0]:.2f} ms a pair ({1e3 * each[1]:.2f} ms of "
         f"CPU), of {len(sample):,} pairs"
     )
-    for name, chosen in (("grading", distinct), ("grading, no pair left out", pairs)):
+    for name, every in (("grading", False), ("grading, equal pairs each for itself", True)):
         begin = _clocks()
         forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
-        if chosen is pairs:
-            judged = judge_pairs(forms, "default", workers=workers)
-        else:
-            known = judge_distinct(set(forms), "default", workers)
-            judged = [known[form] for form in forms]
+        judged = judge(forms, "default", workers) if every else _judge_each_once(forms, workers)
         seconds = _clocks() - begin
         wall, processor = each * len(pairs) / seconds
         differing = sum(
@@ -79,6 +76,13 @@ def run(
             f"{wall:.1f} times faster ({processor:.1f} times less CPU); "
             f"{given_up:,} pairs given up; {differing} of {len(sample):,} verdicts differ"
         )
+
+
+def _judge_each_once(forms: list[Pair], workers: int) -> list[Judgement]:
+    """Judge as `headroom grade` does: equal pairs once."""
+    distinct = list(set(forms))
+    known = dict(zip(distinct, judge(distinct, "default", workers), strict=True))
+    return [known[form] for form in forms]
 
 
 def _clocks() -> np.ndarray:
@@ -98,7 +102,8 @@ def _answer(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
         return gold
     if share < _SAME + _REWRITTEN:
         return _rewritten(gold, draw)
-    return _wrong(gold, draw, golds)
+    wrong = _wrong(gold, draw, golds)
+    return _rewritten(wrong, draw) if draw.random() < 0.5 else wrong
 
 
 def _rewritten(gold: str, draw: random.Random) -> str:
@@ -122,13 +127,14 @@ def _rewritten(gold: str, draw: random.Random) -> str:
 def _wrong(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
     """Return a wrong answer: one of its numbers changed, a term added, or another question's."""
     numbers = list(_NUMBER.finditer(gold))
+    change = draw.randint(1, 10 ** draw.randint(1, 3))
     way = draw.random()
     if numbers and way < 0.7:
         number = draw.choice(numbers)
-        changed = int(number[0]) + draw.randint(1, 60)
+        changed = int(number[0]) + change
         return f"{gold[: number.start()]}{changed}{gold[number.end() :]}"
     if way < 0.85:
-        return f"{gold} + {draw.randint(1, 60)}"
+        return f"{gold} + {change}"
     return draw.choice(golds)
 
 

@@ -20,7 +20,7 @@ from latex2sympy2_extended import latex2sympy2
 
 _PLAIN_INTEGER = re.compile(r"[0-9]{1,100}")
 _PLAIN_DECIMAL = re.compile(r"[0-9]{1,50}\.[0-9]{1,50}")
-_KEPT_TREES = 512
+_KEPT_TREES = 2048
 _LONGEST_KEPT = 80  # characters; longer texts hardly share a tree, and theirs are large
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from math_verify import LatexExtractionConfig, parse, verify
 
-import headroom.grading.latex  # noqa: F401  (reads the same, faster)
+import headroom.grading.latex  # reads the same, faster
+import headroom.grading.refutation  # noqa: F401  (decides the same, faster)
 
 _READER = [LatexExtractionConfig(boxed_match_priority=0)]
 _CACHED_LENGTH = 200  # characters; longer answers hardly come twice and must not fill the memory

@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -60,12 +60,13 @@ def grade_answers(
         None if answer is None else (canonical(answer), gold[question_id])
         for answer, question_id in zip(found, table["question_id"], strict=True)
     ]
-    distinct = {pair for pair in pairs if pair}
-    judgements = (
-        {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
+    distinct = list({pair for pair in pairs if pair})
+    judged = (
+        [Judgement("judged", grader.equal(*pair)) for pair in distinct]
         if grader.equal
-        else judge_distinct(distinct, preset, workers)
+        else judge(distinct, preset, workers)
     )
+    judgements = dict(zip(distinct, judged, strict=True))
     outcomes = [judgements[pair] if pair else _NO_ANSWER for pair in pairs]
     table = table.assign(
         answer=pd.Series(found, dtype="str"),
@@ -136,14 +137,18 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     return answers.iloc[rows]
 
 
-def judge_distinct(pairs: set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
-    """Judge pairs in canonical form, those in processes that need it."""
-    known = {pair: verdict for pair in pairs if (verdict := shortcut(*pair)) is not None}
+def judge(pairs: Sequence[Pair], preset: str, workers: int) -> list[Judgement]:
+    """Judge pairs in canonical form, in order, those in processes that need it."""
+    known = [shortcut(*pair) for pair in pairs]
     # By gold answer, so that a worker reads each gold answer once.
-    hard = sorted(pairs - known.keys(), key=lambda pair: (pair[1], pair[0]))
-    judged = judge_pairs(hard, preset, workers=workers)
-    easy = {pair: Judgement("judged", verdict) for pair, verdict in known.items()}
-    return easy | dict(zip(hard, judged, strict=True))
+    hard = [index for index, verdict in enumerate(known) if verdict is None]
+    hard.sort(key=lambda index: (pairs[index][1], pairs[index][0]))
+    judged = judge_pairs([pairs[index] for index in hard], preset, workers=workers)
+    found = dict(zip(hard, judged, strict=True))
+    return [
+        found[index] if verdict is None else Judgement("judged", verdict)
+        for index, verdict in enumerate(known)
+    ]
 
 
 def _groups(

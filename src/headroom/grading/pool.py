@@ -1,10 +1,10 @@
 """Judging in worker processes that may die.
 
-Each worker takes batches of pairs. A pair that breaks a limit takes its worker with it; it is
-named by the count of replies before, the rest of the batch goes to another worker. Results do
-not depend on the number of workers or on the batches: each worker starts with the same hash
-seed, time is limited by CPU time (wall time only as a last resort), and a pair that ended a
-worker in any other way than by time is tried once more in a fresh one before it is blamed.
+Each worker takes batches of pairs. A pair that breaks a limit takes the worker's child with it; it
+is named by the count of replies before, the rest of the batch is given anew. Results do not depend
+on the number of workers or on the batches: each child starts with the same hash seed and memory,
+time is limited by CPU time (wall time only as a last resort), and a pair that ended a child in any
+other way than by time is tried once more in a fresh one before it is blamed.
 """
 
 import contextlib
@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from typing import IO, NamedTuple
 
 from headroom.errors import GradingError
-from headroom.grading.worker import EXIT_MEMORY
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +50,10 @@ _REPLIES = {
 }
 
 
+_READY = ord("r")
+_CAUSES = {ord("t"): "timeout", ord("m"): "memory", ord("x"): "error"}
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one pair may use."""
@@ -62,7 +65,7 @@ class Limits:
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker process and what it has in hand."""
+    """A worker process, what it has in hand, and how much its latest child has answered."""
 
     process: subprocess.Popen[bytes]
     stdin: IO[bytes]
@@ -83,6 +86,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             env=kept | {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"},
             cwd="/",
+            process_group=0,
         )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -90,19 +94,29 @@ class _Worker:
 
     def give(self, batch: Sequence[int], pairs: Sequence[Pair]) -> None:
         self.batch.extend(batch)
-        line = json.dumps([pairs[index] for index in batch]) + "\n"
+        self._write(json.dumps([pairs[index] for index in batch]))
+
+    def bury(self) -> list[int]:
+        """Take back what the child that has ended had in hand, and have the next one start."""
+        left = list(self.batch)
+        self.batch.clear()
+        self.answered = 0
+        self._write("")
+        return left
+
+    def _write(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has died; its closed output will tell
-            self.stdin.write(line.encode())
+            self.stdin.write(f"{line}\n".encode())
             self.stdin.flush()
 
-    def end(self) -> int:
-        """Kill if need be, reap, and return the exit status."""
-        self.process.kill()
-        status = self.process.wait()
+    def end(self) -> None:
+        """Kill if need be, child and all, and reap."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
         self.stdout.close()
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
-        return status
 
 
 def judge_pairs(
@@ -154,43 +168,56 @@ class _Pool:
     def _hear(self, worker: _Worker) -> None:
         replies = os.read(worker.stdout.fileno(), _BATCH_PAIRS + 1)
         if not replies:
-            self._bury(worker)
+            self._replace(worker)
             return
-        if not worker.ready:
-            worker.ready = True
-            replies = replies[1:]
         for reply in replies:
-            self.results[worker.batch.popleft()] = _REPLIES[reply]
-            worker.answered += 1
+            if reply == _READY:
+                worker.ready = True
+            elif reply in _CAUSES:
+                self._blame(worker, _CAUSES[reply])
+            else:
+                self.results[worker.batch.popleft()] = _REPLIES[reply]
+                worker.answered += 1
         if not worker.batch:
             if self.waiting:
                 worker.give(self.waiting.popleft(), self.pairs)
             else:
                 self._dismiss(worker)
 
-    def _dismiss(self, worker: _Worker) -> int:
+    def _dismiss(self, worker: _Worker) -> None:
         self.selector.unregister(worker.stdout)
-        return worker.end()
+        worker.end()
 
-    def _bury(self, worker: _Worker) -> None:
-        """Blame the pair that ended a worker, or try it again, and hand on the rest."""
-        worker.process.wait()
-        status = self._dismiss(worker)
+    def _replace(self, worker: _Worker) -> None:
+        """Start another worker in place of one that has ended, which only others can bring about.
+
+        Raises:
+            GradingError: it has ended before it was ready.
+        """
+        status = worker.process.wait()
+        self._blame(worker, "error")
+        self._dismiss(worker)
         if not worker.ready:
             raise GradingError(
                 f"a grading worker ended with status {status} before its first answer; "
                 "its own message stands above; check the installation of math-verify"
             )
-        culprit, *rest = worker.batch
-        if rest:
-            self.waiting.appendleft(rest)
-        verdict = _verdict(status)
-        if verdict != "timeout" and worker.answered:
-            self.waiting.appendleft([culprit])
-        else:
-            self.results[culprit] = Judgement(verdict, False)
         if self.waiting:
             self._start()
+
+    def _blame(self, worker: _Worker, cause: str) -> None:
+        """Blame the pair that ended a child, or try it again, and hand on the rest."""
+        fresh = not worker.answered
+        left = worker.bury()
+        if not left:
+            return
+        culprit, *rest = left
+        if rest:
+            self.waiting.appendleft(rest)
+        if cause != "timeout" and not fresh:
+            self.waiting.appendleft([culprit])
+        else:
+            self.results[culprit] = Judgement(cause, False)
 
     def _report(self) -> None:
         now = time.monotonic()
@@ -215,11 +242,3 @@ def _batches(pairs: Sequence[Pair], workers: int) -> Iterator[list[int]]:
         characters += length
     if batch:
         yield batch
-
-
-def _verdict(status: int) -> str:
-    if status in (-signal.SIGPROF, -signal.SIGALRM):
-        return "timeout"
-    if status in (EXIT_MEMORY, -signal.SIGKILL):  # the kernel's own killer is one for memory
-        return "memory"
-    return "error"

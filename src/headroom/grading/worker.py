@@ -1,10 +1,15 @@
 """The process that judges: ``python -m headroom.grading.worker PRESET CPU WALL MEMORY``.
 
-It reads batches from standard input, each a line of JSON, a list of [answer, gold], and writes
-one byte for each pair: ``1`` equal, ``0`` not, ``e`` the judge raised an error. Before the
-first batch it writes ``r``. It ends with its input.
+It loads the judge once and forks: the child judges, the parent waits for its end and forks the next
+one, which starts as the first did. Replies are bytes on standard output: ``r`` the judge is loaded;
+for each pair ``1`` equal, ``0`` not, ``e`` the judge raised an error; ``t``, ``m`` or ``x``: the
+child has ended by a limit of time, of memory, or otherwise.
 
-A pair that breaks a limit ends the process, not by the parent's hand but by the kernel's, so
+A child reads batches from standard input, each a line of JSON, a list of [answer, gold]. One that
+follows another passes over all lines up to an empty one: what was meant for the dead. All ends with
+the input.
+
+A pair that breaks a limit ends the child, not by the parent's hand but by the kernel's, so
 that it happens in C code and without a parent too: timers for CPU and wall time whose signals
 keep their deadly default, a limit on address space, and exit when the peak of resident memory
 has passed the limit (sympy swallows `MemoryError`). An audit hook ends it as well on any
@@ -20,7 +25,7 @@ import resource
 import signal
 import sys
 
-from headroom.grading.judge import load_judge
+from headroom.grading.judge import Judge, load_judge
 
 EXIT_MEMORY = 10
 EXIT_FORBIDDEN = 11
@@ -39,7 +44,6 @@ def main() -> None:
     """Judge batches until the input ends."""
     preset, *numbers, memory = sys.argv[1:]
     cpu_seconds, wall_seconds = map(float, numbers)
-    memory_mib = int(memory)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     logging.disable()
     judge = load_judge(preset)
@@ -47,9 +51,27 @@ def main() -> None:
     gc.freeze()  # the collector need not visit the libraries' own objects
     gc.set_threshold(50_000)
     replies = os.dup(sys.stdout.fileno())
+    os.write(replies, b"r")
+    first = True
+    while child := os.fork():
+        _, status = os.waitpid(child, 0)
+        if status == 0:
+            return
+        os.write(replies, _cause(os.waitstatus_to_exitcode(status)))
+        first = False
+    if not first:
+        for line in sys.stdin.buffer:
+            if line == b"\n":
+                break
+    _judge(judge, replies, cpu_seconds, wall_seconds, int(memory))
+
+
+def _judge(
+    judge: Judge, replies: int, cpu_seconds: float, wall_seconds: float, memory_mib: int
+) -> None:
+    """Judge batches within the limits until the input ends."""
     status = os.open("/proc/self/status", os.O_RDONLY)
     _confine(memory_mib)
-    os.write(replies, b"r")
     for line in sys.stdin.buffer:
         for answer, gold in json.loads(line):
             signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
@@ -66,6 +88,15 @@ def main() -> None:
             if peak and int(peak[1]) > memory_mib * 1024:
                 os._exit(EXIT_MEMORY)
             os.write(replies, reply)
+
+
+def _cause(status: int) -> bytes:
+    """Return the reply that says why a child has ended."""
+    if status in (-signal.SIGPROF, -signal.SIGALRM):
+        return b"t"
+    if status in (EXIT_MEMORY, -signal.SIGKILL):  # the kernel's own killer is one for memory
+        return b"m"
+    return b"x"
 
 
 def _confine(memory_mib: int) -> None:
