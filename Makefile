@@ -25,7 +25,7 @@ slurm: $(INSTALLED)
 	HEADROOM_SLURM=1 $(BIN)/python -m pytest tests/slurm
 
 faults: $(INSTALLED)
-	HEADROOM_FAULTS=$(or $(ROUNDS),200) $(BIN)/python -m pytest tests/faults
+	HEADROOM_FAULTS=$(or $(ROUNDS),200) HEADROOM_FAULTS_FROM=$(or $(FROM),0) $(BIN)/python -m pytest tests/faults
 
 hostile: $(INSTALLED)
 	HEADROOM_HOSTILE=10000 $(BIN)/python -m pytest tests/grading/test_hostile.py

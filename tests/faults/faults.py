@@ -19,7 +19,7 @@ from headroom.errors import TableError
 from headroom.tables import read_arrow
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
-LONGEST = 240.0
+LONGEST = 600.0
 """Seconds after which a run counts as hung."""
 
 
@@ -70,7 +70,8 @@ class Run:
         removed: list[str] = []
         for _ in range(4):
             try:
-                self._snakemake(self._values, "--unlock")
+                if any((self.folder / ".snakemake/locks").glob("*")):
+                    self._snakemake(self._values, "--unlock")
                 done = self._snakemake(self._values, *OPTIONS, self._target, *removed, check=False)
             except subprocess.TimeoutExpired:
                 raise HungError("the run after the fault does not end") from None
