@@ -81,6 +81,11 @@ class HeadSelector(nn.Module):
         queries = nn.functional.linear(embeddings, self.theta_weight, self.theta_bias)
         return self._place(queries)
 
+    def extra_repr(self) -> str:
+        """Say what it is where it is shown."""
+        pool, dimension = self.heads.shape
+        return f"{pool} heads, {self.setting.geometry}, dimension {dimension}"
+
     def _place(
         self, points: Float[Tensor, "points dimension"]
     ) -> Float[Tensor, "points dimension"]:
