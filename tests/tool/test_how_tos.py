@@ -50,7 +50,7 @@ def run(folder: Path, *command: str) -> str:
 
 def test_every_command_and_the_python_run_as_they_stand(folder: Path) -> None:
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
-    assert len(commands) == 7
+    assert len(commands) == 8
     for command in commands:
         words = shlex.split(command)
         if "solve" in words:

@@ -9,7 +9,7 @@ from headroom.errors import ConfigError
 _FORMS = {
     "zero": ("zeroed", "set the weights of the heads to zero: loads everywhere, no smaller"),
     "uniform": ("uniform", "as many heads in every layer: loads with plain from_pretrained"),
-    "free": ("free", "any heads of any layer: loads with headroom.load_model"),
+    "free": ("free", "any heads of any layer: loads with headroom.load_model (default)"),
 }
 
 
@@ -22,9 +22,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     which = prune.add_mutually_exclusive_group(required=True)
     which.add_argument("--heads", type=_names, help="heads to remove, as in L05H03,L07H01")
     which.add_argument("--ratio", type=float, help="share of all heads to remove, as in 0.25")
-    forms = prune.add_mutually_exclusive_group(required=True)
+    forms = prune.add_mutually_exclusive_group()
     for flag, (form, text) in _FORMS.items():
-        forms.add_argument(f"--{flag}", dest="form", action="store_const", const=form, help=text)
+        forms.add_argument(
+            f"--{flag}", dest="form", action="store_const", const=form, default="free", help=text
+        )
     prune.add_argument(
         "--criterion",
         default="norm",

@@ -38,7 +38,7 @@ PRUNED_HEADS = "pruned_heads.json"
 _LOADING = {
     "zeroed": "Their weights are zero; all shapes are those of the source. Load it as any model:",
     "uniform": "Every layer kept as many heads. Load it as any model:",
-    "free": "Layers kept different numbers of heads, which only this package can load:",
+    "free": "Layers have head counts of their own, which only this package can load:",
 }
 
 

@@ -127,9 +127,15 @@ def _sweep(**options: Any) -> None:
     out = options["out"]
     print(f"\nall {len(heads)} heads: {out}/results/sweep/controls/heads/heads.csv")
     print(
-        f"figures and report: snakemake --cores 2 --directory {out} "
+        f"figures and report: snakemake --cores 2{_snakefile()} --directory {out} "
         f"--configfile {out}/results/sweep/config.json"
     )
+
+
+def _snakefile() -> str:
+    """Return the option that names the workflow, where Snakemake would not find it by itself."""
+    file = Path(__file__).parents[3] / "Snakefile"
+    return "" if Path("Snakefile").exists() or not file.exists() else f" --snakefile {file}"
 
 
 def _line(head: Any) -> str:

@@ -27,6 +27,28 @@ def load(run: str | Path) -> "Run":
 
 
 @dataclass(frozen=True)
+class Drawn:
+    """A figure of a run."""
+
+    path: Path
+    """As PNG; PDF, SVG and the numbers (CSV) lie beside it."""
+
+    @property
+    def data(self) -> pd.DataFrame:
+        """Every number that is drawn."""
+        return pd.read_csv(self.path.with_suffix(".csv"))
+
+    @property
+    def caption(self) -> str:
+        """What is seen: n, intervals, tests."""
+        words = json.loads(self.path.with_suffix(".json").read_text(encoding="utf-8"))
+        return str(words["caption"])
+
+    def _repr_png_(self) -> bytes:
+        return self.path.read_bytes()
+
+
+@dataclass(frozen=True)
 class Run:
     """What a run has found, read from its files when asked for.
 
@@ -110,9 +132,9 @@ class Run:
         return load_selector(self.path(paths.SELECTOR, selector=self.one("selectors", name)))
 
     @property
-    def figures(self) -> dict[str, Path]:
-        """The figures as PNG, by name."""
-        return {file.stem: file for file in sorted((self.folder / "figures").glob("*.png"))}
+    def figures(self) -> "dict[str, Drawn]":
+        """The figures by name; a notebook shows them."""
+        return {file.stem: Drawn(file) for file in sorted((self.folder / "figures").glob("*.png"))}
 
     @property
     def report(self) -> Path:

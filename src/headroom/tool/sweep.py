@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -114,12 +115,17 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     _once(paths.SOURCE.format(source=source), lambda: stages.read_source(config, source))
     _once(paths.QUESTIONS.format(**names), lambda: stages.draw_questions(config, QUESTIONS))
     batch = find_batch(config, MODEL, "greedy", QUESTIONS)
+    asked = [
+        variant
+        for variant in batch.variants
+        if not Path(paths.ANSWERS.format(variant=variant, **names)).exists()
+    ]
+    started = time.monotonic()
     try:
-        for number, variant in enumerate(batch.variants, start=1):
-            output = Path(paths.ANSWERS.format(variant=variant, **names))
-            if not output.exists():
-                job.run(config, MODEL, "greedy", QUESTIONS, variant, cores)
-                _LOG.info("%d of %d models have answered", number, len(batch.variants))
+        for number, variant in enumerate(asked, start=1):
+            job.run(config, MODEL, "greedy", QUESTIONS, variant, cores)
+            left = (time.monotonic() - started) / number * (len(asked) - number)
+            _LOG.info("%d of %d models have answered, %.0f s left", number, len(asked), left)
     finally:
         client.stop()
     _once(
