@@ -1,6 +1,5 @@
 """What a run measured of a compression: outcomes of all arms and seeds, histories, measurements."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +11,10 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config, Study
 from headroom.config.compression import Compression
-from headroom.errors import TableError
 from headroom.figures.arithmetic import ENCODERS, Encoder
 from headroom.figures.tables import read_csv
 from headroom.figures.text import short
+from headroom.record import read_json
 from headroom.tables import STUDY_OUTCOMES, read_table
 
 BASELINE, METHOD = "baseline", "full"
@@ -180,10 +179,5 @@ def sources(config: Config, compression: str) -> Sequence[Path]:
 
 
 def _read_histories(path: Path) -> dict[str, dict[int, History]]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TableError(f"{path} is missing; the rule that makes it has not run") from None
-    except ValueError as error:
-        raise TableError(f"{path} cannot be read ({error}); remove it and run again") from error
+    found = read_json(path)
     return {arm: {int(seed): own for seed, own in runs.items()} for arm, runs in found.items()}

@@ -153,7 +153,8 @@ def _curve(
     for row in rows_of(family):
         _mark(axes, row.whole / _MILLION, row, looks, colors)
     axes.margins(x=0.06, y=0.08)
-    _label_ratios(axes, line[line["ratio"] > 0], colors)
+    if ratios:
+        _label_ratios(axes, line[line["ratio"] > 0], colors)
     axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.set_xlabel("parameters of the whole solver (millions)")
     axes.set_title("by ratio of heads removed", pad=_HEADROOM)
