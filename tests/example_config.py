@@ -1,6 +1,9 @@
 """A config with every section, small, for tests to change."""
 
+from pathlib import Path
 from typing import Any
+
+from headroom.config import Config
 
 VALUES: dict[str, Any] = {
     "run": "mini",
@@ -38,3 +41,11 @@ VALUES: dict[str, Any] = {
     },
     "comparisons": {"math": {"model": "big", "questions": "test"}},
 }
+
+
+def put_data(config: Config, folder: Path) -> None:
+    """Put something where a config looks for its users' own files of word problems."""
+    for problems in config.problems.values():
+        if problems.file is not None:
+            (folder / problems.file).parent.mkdir(exist_ok=True)
+            (folder / problems.file).write_text("{}\n", encoding="utf-8")

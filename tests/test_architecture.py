@@ -19,6 +19,7 @@ LEVELS = [
     {"grading", "generation", "statistics", "athena", "texts"},
     {"resolve"},
     {"models", "embeddings", "benchmarks"},
+    {"training_costs"},
     {"estimate"},
     {"plan"},
     {"identity"},

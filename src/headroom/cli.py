@@ -108,7 +108,11 @@ RULES: tuple[_Rule, ...] = (
         ("selector",),
     ),
     _Rule(
-        "problems", "Read a dataset and divide it.", "compression.job:read_data", ("data",), True
+        "problems",
+        "Read a dataset and divide it.",
+        "compression.datasets:read_data",
+        ("data",),
+        True,
     ),
     _Rule(
         "encoder",
@@ -173,6 +177,18 @@ RULES: tuple[_Rule, ...] = (
         "Hold the gains of a sweep against chance.",
         "figures.job:write_controls",
         ("sweep",),
+    ),
+    _Rule(
+        "compression-tables",
+        "Write the tables of all compressions.",
+        "figures.compression.job:write_tables",
+        ("published",),
+    ),
+    _Rule(
+        "draw-compression",
+        "Draw the figures of a compression.",
+        "figures.compression.job:draw",
+        ("compression", "published"),
     ),
     _Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
     _Rule("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
@@ -347,10 +363,14 @@ def _check(config: Path) -> None:
 
 
 def _plan(config: Path) -> None:
-    from headroom.estimate import describe
+    from headroom import estimate, training_costs
     from headroom.resolve import resolve
 
-    print(describe(resolve(load(config))))
+    resolved = resolve(load(config))
+    tables = [estimate.describe(resolved)]
+    if resolved.compressions:
+        tables.append(training_costs.describe(resolved))
+    print("\n\n".join(tables))
 
 
 def _compare(first: str, second: str, out: Path | None) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from headroom import __version__
 from headroom.config import Config, Study
 from headroom.config.compression import Compression, Encoder, WordProblems
+from headroom.config.texts import Texts
 from headroom.errors import ConfigError
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
@@ -106,6 +107,8 @@ def _split_settings(config: Config, name: str) -> dict[str, Any]:
 
 def data_key(config: Config, name: str) -> str:
     """Return the key of a dataset that solvers are trained on, with its division into parts."""
+    if name in config.texts:
+        return f"{name}-{digest(_texts_settings(config.texts[name]))}"
     section = config.problems[name]
     values = section.model_dump(mode="json", exclude=_LOCATION_ONLY | {"partition"})
     kept = {key: value for key, value in values.items() if value is not None}
@@ -121,6 +124,8 @@ def solver_key(config: Config, solver: str, data: str) -> str:
     settings = config.solvers[solver].on(dataset_of(config, data))
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
+    if data in config.texts:  # what stands on the encoder is no thought head
+        values = {"training": values["training"]}
     values["encoder"] = _encoder_settings(settings.encoder)
     return f"{solver}-{digest(_without_later(values))}"
 
@@ -133,8 +138,8 @@ def encoder_key(encoder: Encoder) -> str:
 
 
 def dataset_of(config: Config, data: str) -> str:
-    """Return which dataset a name under `problems` stands for."""
-    return config.problems[data].dataset
+    """Return which dataset a name under `problems` stands for; labelled texts are just texts."""
+    return config.problems[data].dataset if data in config.problems else "texts"
 
 
 def study_keys(config: Config, study: Study) -> dict[str, str]:
@@ -172,6 +177,13 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name not in _LATER or value != _LATER[name]
     }
+
+
+def _texts_settings(texts: Texts) -> dict[str, Any]:
+    values = texts.model_dump(mode="json", exclude={"files"})
+    if texts.dataset == "generated":
+        values = {"task": texts.task, "n": texts.n, "seed": texts.seed, "version": __version__}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _division(problems: WordProblems) -> dict[str, Any]:

@@ -6,7 +6,6 @@ estimate.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import PurePath
 from typing import Any
 
 from headroom import paths
@@ -80,11 +79,11 @@ class Arm:
         )
         return replace(self, name=next(alike, "full"), settings=wanted)
 
-    def model(self, seed: int) -> str:
-        """Return the folder of what the arm leaves; an arm without rounds leaves what it found."""
-        if self.settings.rounds:
-            return self.file(paths.COMPRESSED, seed)
-        return str(PurePath(self.file(paths.TEACHER, seed)).parent)
+    def every_head(self, config: Config) -> list[Variant]:
+        """Return the variants whose answers rank the heads, where the criterion asks for them."""
+        if self.study.model is None or self.settings.importance.criterion != "causal":
+            return []
+        return _every_head(config.models[self.study.model])
 
 
 def arms(config: Config, compression: str) -> list[Arm]:
@@ -121,7 +120,7 @@ def find_data(config: Config, data: str) -> str:
     Raises:
         ConfigError: the config has no such dataset.
     """
-    for name in config.problems:
+    for name in (*config.problems, *config.texts):
         if data_key(config, name) == data:
             return name
     raise ConfigError(f"no dataset of this config has key {data!r}")
@@ -159,6 +158,17 @@ def find_arm(config: Config, subject: str, data: str, arm: str) -> Arm:
     if found is None:
         raise ConfigError(f"no compression of this config has arm {arm!r} of {subject} on {data}")
     return found
+
+
+def own_answers(config: Config, study: Study, variants: list[Variant]) -> dict[str, str]:
+    """Return the files with a model's answers to what it is to learn: its own, and variants'."""
+    assert study.model is not None and study.train is not None
+    keys = {
+        "model": key(config, "models", study.model),
+        "decoding": key(config, "decodings", study.decoding),
+        "questions": key(config, "questions", study.train),
+    }
+    return {str(each): paths.ANSWERS.format(variant=each, **keys) for each in [BASE, *variants]}
 
 
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
@@ -204,6 +214,14 @@ def _requests(config: Config) -> Iterator[tuple[str, str, str, list[Variant]]]:
     for comparison in config.comparisons.values():
         for decoding in comparison.decodings:
             yield comparison.model, decoding, comparison.questions, []
+    for study in config.compressions.values():
+        if study.model is not None and study.train is not None:
+            wanted = _every_head(config.models[study.model]) if study.causal else []
+            yield study.model, study.decoding, study.train, wanted
+
+
+def _every_head(model: Model) -> list[Variant]:
+    return heads(range(model.layers), range(model.heads))
 
 
 def _expand(chosen: Layers, count: int) -> tuple[int, ...]:

@@ -18,11 +18,13 @@ from headroom import paths
 from headroom.benchmarks.sources import PINNED, check_file, file_revision, hub_dataset
 from headroom.config import Config, Model, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
+from headroom.config.texts import Texts
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
 from headroom.identity import data_key, is_folder, key, source_key
 from headroom.models.source import check_folder, check_geometry, fingerprint
-from headroom.plan import batches, teachers
+from headroom.plan import arms, batches, teachers
+from headroom.training_costs import training_cost
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SPARE_GIGABYTES = 1.0
@@ -69,6 +71,10 @@ def resolve(config: Config) -> Config:
         )
         for name, section in config.problems.items()
     }
+    texts = {
+        name: section.model_copy(update={"revision": _texts_revision(f"texts.{name}", section)})
+        for name, section in config.texts.items()
+    }
     solvers = {
         name: solver.model_copy(
             update={"encoder": _pinned(f"solvers.{name}.encoder", solver.encoder)}
@@ -83,6 +89,7 @@ def resolve(config: Config) -> Config:
             "embedders": embedders,
             "questions": questions,
             "problems": problems,
+            "texts": texts,
             "solvers": solvers,
         }
     )
@@ -110,11 +117,12 @@ def preflight(config: Config) -> None:
     for name in _models_needed(config, embedders):
         _check_model(f"models.{name}", config.models[name])
     _check_problems(config)
+    _check_texts(config)
     _check_encoders(config)
 
 
 def check_devices(config: Config) -> None:
-    """Refuse models that need a GPU, or vLLM, where there is none.
+    """Refuse models that need a GPU, or vLLM, where there is none, and weights without room.
 
     For a start, not for planning elsewhere. Where SLURM is, the jobs' machines may have what this
     one lacks: nothing is refused.
@@ -122,6 +130,7 @@ def check_devices(config: Config) -> None:
     Raises:
         ModelError: one line that names key, value, and what to do.
     """
+    _check_room(config)
     if shutil.which("sbatch"):
         return
     gpu = any(Path("/dev").glob("nvidia[0-9]*"))
@@ -199,6 +208,27 @@ def _problems_revision(where: str, problems: WordProblems) -> str | None:
     return problems.revision
 
 
+def _texts_revision(where: str, texts: Texts) -> str | None:
+    if texts.files is not None:
+        return texts.revision or _files_revision(where, texts)
+    if texts.dataset != "generated" and not _COMMIT.fullmatch(texts.revision or ""):
+        raise ConfigError(
+            f"{where}.revision: {texts.revision!r} is not a commit hash of 40 hex digits; "
+            f"`git ls-remote https://huggingface.co/datasets/{texts.dataset} HEAD` prints one"
+        )
+    return texts.revision
+
+
+def _files_revision(where: str, texts: Texts) -> str:
+    """Return the sha256 of the hashes of a dataset's files, part by part."""
+    files = {str(part): file for part, file in (texts.files or {}).items()}
+    with _at(where):
+        parts = [
+            f"{part} {file_revision(Path(files[part]).expanduser())}" for part in sorted(files)
+        ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
 def _pinned(where: str, encoder: Encoder) -> Encoder:
     revision = _revision(where, encoder.source, encoder.revision)
     return encoder.model_copy(update={"revision": revision})
@@ -261,6 +291,25 @@ def _check_results(config: Config) -> None:
         )
 
 
+def _check_room(config: Config) -> None:
+    """Make sure that the disk has room for the weights of all solvers and arms to come."""
+    needed = 0.0
+    for name, study in config.compressions.items():
+        files = [
+            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
+        ]
+        missing = sum(not Path(file).exists() for file in files)
+        needed += training_cost(config, name).disk_gigabytes * missing / len(files)
+    folder = Path(paths.RESULTS).absolute()
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < needed:
+        raise ConfigError(
+            f"{existing} has {free:.1f} GB free, but the weights of this run's compressions need "
+            f"about {needed:.1f} GB; make room, name fewer arms or seeds, or run on another disk"
+        )
+
+
 def _gigabytes_to_come(config: Config) -> float:
     total = 0.0
     for batch in batches(config):
@@ -303,6 +352,19 @@ def _check_problems(config: Config) -> None:
             raise BenchmarkError(
                 f"problems.{name}.revision: {problems.file} has sha256 {found}, not "
                 f"{problems.revision}; restore the file, or remove `revision`"
+            )
+
+
+def _check_texts(config: Config) -> None:
+    """Check the files of the labelled texts that are still to be read."""
+    for name, texts in config.texts.items():
+        if texts.files is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
+            continue
+        found = _files_revision(f"texts.{name}", texts)
+        if found != texts.revision:
+            raise BenchmarkError(
+                f"texts.{name}.revision: the files have sha256 {found}, not {texts.revision}; "
+                f"restore them, or remove `revision`"
             )
 
 

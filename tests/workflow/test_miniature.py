@@ -15,6 +15,7 @@ from mini import MINIATURE, Snakemake, contents, different, facts, planned
 
 from headroom import cli
 from headroom.config import parse
+from headroom.errors import ConfigError
 from headroom.plan import batches
 from headroom.tool.run import load
 from headroom.tool.solve import Solver
@@ -62,12 +63,17 @@ def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
         "figures/heatmap_math_L01.png",
         "figures/pass_at_n_math.pdf",
         "sprint/math/selector.safetensors",
+        "sprint/math/README.md",
+        "sprint/math/choosing.tex",
         "comparisons/math.csv",
         "controls/math/placebos.md",
         "report.html",
         "config.json",
     ):
         assert (run / name).stat().st_size > 0, name
+    said = (run / "sprint/math/choosing.md").read_text(encoding="utf-8").partition("\n")[0]
+    assert said.startswith("Without an oracle, the majority of the 2 nearest heads answers")
+    assert said in (run / "report.html").read_text(encoding="utf-8")
 
 
 def test_no_process_socket_lock_or_temporary_file_is_left(finished: tuple[Path, str]) -> None:
@@ -203,6 +209,9 @@ def test_the_selector_of_a_finished_run_solves_questions(
     for solved in found:
         answered = [c for c in solved.candidates if c.answer is not None]
         assert answered == sorted(answered, key=lambda c: -(c.score or 0))
+
+    with pytest.raises(ConfigError, match=r"returned \[1.0\] for 2 texts"):
+        Solver(run.folder, n=2, verifier=lambda *_: [1.0]).solve(texts[:1])
 
     assert cli.main(["solve", "--run", str(run.folder), "-n", "1", "--json", texts[0]]) == 0
     assert json.loads(capsys.readouterr().out)["question"] == texts[0]

@@ -7,19 +7,44 @@ from pathlib import Path
 import pytest
 from mini import ROOT, Snakemake, planned
 
+from example_config import put_data
 from headroom.config import load
-from headroom.plan import batches
+from headroom.plan import all_arms, arms, batches
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
-def test_a_shipped_config_can_be_planned(config: Path, snakemake: Snakemake) -> None:
+def test_a_shipped_config_can_be_planned(
+    config: Path, snakemake: Snakemake, tmp_path: Path
+) -> None:
+    loaded = load(config)
+    put_data(loaded, tmp_path)
     start = time.monotonic()
     counts = planned(snakemake(config, "--dry-run"))
     assert time.monotonic() - start < 15
-    assert counts["generate"] == sum(len(batch.variants) for batch in batches(load(config)))
+    assert counts["generate"] == sum(len(batch.variants) for batch in batches(loaded))
+    runs = {
+        (arm.subject, arm.data, arm.key, seed)
+        for name, study in loaded.compressions.items()
+        for arm in arms(loaded, name)
+        for seed in study.seeds
+    }
+    assert counts.get("compress", 0) == len(runs)
+    assert {key[:3] for key in runs} == all_arms(loaded).keys()
     assert counts["report_page"] == 1
+
+
+def test_the_paper_is_both_papers_configs_in_one() -> None:
+    parts = [load(ROOT / f"config/{name}.yaml") for name in ("sprint", "compression")]
+    paper = load(ROOT / "config/paper.yaml")
+    for section in type(paper).model_fields:
+        found = getattr(paper, section)
+        if isinstance(found, dict):
+            assert found == {**getattr(parts[0], section), **getattr(parts[1], section)}, section
+            for name, value in found.items():
+                for part in parts:
+                    assert getattr(part, section).get(name, value) == value
 
 
 def test_readme_states_the_number_of_jobs_of_the_paper(snakemake: Snakemake) -> None:

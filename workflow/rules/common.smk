@@ -5,7 +5,7 @@ from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 
-from headroom import paths
+from headroom import paths, training_costs
 from headroom.clock import bring_to_present
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
@@ -14,7 +14,7 @@ from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.figures import published
 from headroom.identity import data_key, digest, encoder_key, key, solver_key, source_key
-from headroom.plan import all_arms, arms, batches, find_batch, pool
+from headroom.plan import all_arms, arms, batches, find_batch, own_answers, pool
 from headroom.resolve import check_devices, preflight, resolve
 from headroom.tables import write_json
 from headroom.variants import PATTERN, Variant
@@ -64,7 +64,7 @@ KEYS = {
 }
 TRAINED = [k for k, name in KEYS["models"].items() if CONFIG.models[name].train]
 ARMS = all_arms(CONFIG)
-DATA = sorted({data_key(CONFIG, name) for name in CONFIG.problems})
+DATA = sorted({data_key(CONFIG, name) for name in (*CONFIG.problems, *CONFIG.texts)})
 ENCODER_OF = {
     solver_key(CONFIG, study.solver, study.data): (
         encoder_key(CONFIG.solvers[study.solver].encoder)

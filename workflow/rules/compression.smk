@@ -34,6 +34,10 @@ rule teacher:
         log_of("teacher/{solver}/{data}/{seed}"),
     priority: 1  # all arms wait for it
     threads: 1
+    resources:
+        gpu=training_gpus,
+        mem_mb=training_megabytes,
+        runtime=training_minutes,
     shell:
         command("teacher", "solver", "data", "seed")
 
@@ -47,19 +51,25 @@ rule compress:
     log:
         log_of("compress/{subject}/{data}/{arm}/{seed}"),
     threads: 1
+    resources:
+        gpu=training_gpus,
+        mem_mb=training_megabytes,
+        runtime=training_minutes,
     shell:
         command("compress", "subject", "data", "arm", "seed")
 
 
 rule quantise:
     input:
-        data=paths.PROBLEMS,
-        history=paths.HISTORY,
+        unpack(quantised),
     output:
         paths.INT8_OUTCOMES,
     log:
         log_of("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
+    resources:
+        mem_mb=training_megabytes,
+        runtime=training_minutes,
     shell:
         command("quantise", "subject", "data", "arm", "seed")
 
@@ -86,6 +96,10 @@ rule measure_compression:
     log:
         log_of("measure_compression/{compression}"),
     threads: CORES or 1  # alone, or others' jobs would be timed too
+    resources:
+        gpu=training_gpus,
+        mem_mb=training_megabytes,
+        runtime=training_minutes,
     params:
         settings=study_settings,
     shell:

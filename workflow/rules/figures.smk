@@ -165,6 +165,62 @@ rule controls:
         command("controls", "sweep")
 
 
+rule compression_tables:
+    input:
+        studied,
+        published=published_compression,
+    output:
+        [
+            of_run(paths.COMPRESSION_TABLE).format(exhibit=exhibit, suffix=suffix)
+            for exhibit in EXHIBITS
+            for suffix in ("csv", "tex")
+        ],
+        [
+            report(
+                of_run(paths.COMPRESSION_TABLE).format(exhibit=exhibit, suffix="md"),
+                caption="../report/compression.rst",
+                category="Tables",
+                labels={"table": f"compression, {exhibit}"},
+            )
+            for exhibit in EXHIBITS
+        ],
+    log:
+        log_of("compression_tables"),
+    params:
+        settings=all_study_settings,
+        folder=published_folder,
+        seed=CONFIG.seed,
+    shell:
+        f"{command('compression-tables')} --published {{params.folder:q}}"
+
+
+rule draw_compression:
+    input:
+        study_files,
+        published=published_compression,
+    output:
+        [beside(template) for template in STUDY_FIGURES],
+        [
+            report(
+                png(template),
+                caption=f"../report/{Path(template).name.partition('_')[0]}.rst",
+                category="Figures",
+                labels={
+                    "figure": f"{Path(template).name.partition('_')[0]}, {{compression}}"
+                },
+            )
+            for template in STUDY_FIGURES
+        ],
+    log:
+        log_of("draw_compression/{compression}"),
+    params:
+        settings=study_settings,
+        folder=published_folder,
+        seed=CONFIG.seed,
+    shell:
+        f"{command('draw-compression', 'compression')} --published {{params.folder:q}}"
+
+
 rule audit:
     input:
         published=published_heads + published_cuts,

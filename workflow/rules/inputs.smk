@@ -130,11 +130,60 @@ def taught(wildcards):
 
 def compressed(wildcards):
     arm = ARMS[wildcards.subject, wildcards.data, wildcards.arm]
-    inputs = {"data": paths.PROBLEMS, "teacher": arm.file(paths.TEACHER, wildcards.seed)}
+    inputs = tested(wildcards)
+    if arm.study.model:
+        answers = own_answers(CONFIG, arm.study, arm.every_head(CONFIG))
+        return {**inputs, "answers": list(answers.values())}
+    inputs["teacher"] = arm.file(paths.TEACHER, wildcards.seed)
     layout = arm.layout()
     if layout:
         inputs["layout"] = layout.file(paths.HISTORY, wildcards.seed)
     return inputs
+
+
+def training_request(wildcards):
+    """Return what a job of training, compressing or testing asks a cluster for."""
+    if hasattr(wildcards, "compression"):
+        study = CONFIG.compressions[wildcards.compression]
+        return training_costs.request(CONFIG, study)
+    if hasattr(wildcards, "arm"):
+        arm = ARMS[wildcards.subject, wildcards.data, wildcards.arm]
+        return training_costs.request(CONFIG, arm.study, arm.settings)
+    study = next(
+        arm.study
+        for arm in ARMS.values()
+        if (arm.subject, arm.data) == (wildcards.solver, wildcards.data)
+    )
+    return training_costs.request(CONFIG, study)
+
+
+def training_gpus(wildcards):
+    return training_request(wildcards).gpus
+
+
+def training_megabytes(wildcards, attempt):
+    return attempt * training_request(wildcards).megabytes
+
+
+def training_minutes(wildcards, attempt):
+    return attempt * training_request(wildcards).minutes
+
+
+def tested(wildcards):
+    study = ARMS[wildcards.subject, wildcards.data, wildcards.arm].study
+    if not study.model:
+        return {"data": paths.PROBLEMS}
+    return {
+        "model": paths.MODEL.format(model=key(CONFIG, "models", study.model)),
+        "questions": [
+            paths.QUESTIONS.format(questions=key(CONFIG, "questions", name))
+            for name in (study.train, study.test)
+        ],
+    }
+
+
+def quantised(wildcards):
+    return {**tested(wildcards), "history": paths.HISTORY}
 
 
 def gathered(wildcards):
@@ -196,6 +245,45 @@ def published_folder(wildcards, input):
     return Path(input.published[0]).parent
 
 
+published_compression = published_cuts + [
+    str(PUBLISHED / name)
+    for name in (published.COMPRESSION_FACTORS, published.COMPRESSION_STRATEGIES)
+]
+
+EXHIBITS = (
+    "table1",
+    "table2",
+    "table3a",
+    "table3b",
+    "table4",
+    "knee",
+    "quantisation",
+    "cost",
+)
+STUDY_FIGURES = (paths.PARETO, paths.IMPORTANCE, paths.LOSSES, paths.ALPHA)
+
+
+def study_files(wildcards):
+    return [
+        of_run(template).format(compression=wildcards.compression)
+        for template in (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+    ]
+
+
+def studied(wildcards):
+    return [
+        of_run(template).format(compression=name)
+        for name in CONFIG.compressions
+        for template in (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+    ]
+
+
+def all_study_settings(wildcards):
+    return digest(
+        {name: s.model_dump(mode="json") for name, s in CONFIG.compressions.items()}
+    )
+
+
 def judged(wildcards):
     """Return the files of this run that claims are judged from."""
     files = []
@@ -207,7 +295,7 @@ def judged(wildcards):
     for name in CONFIG.selectors:
         files.append(of_run(paths.CURVES).format(selector=name))
         files.append(of_run(paths.PAIRED).format(selector=name))
-    return files
+    return files + studied(wildcards)
 
 
 def sweep_table(wildcards):
@@ -319,9 +407,17 @@ def reported(wildcards):
         ]
     for name in CONFIG.comparisons:
         files.append(of_run(paths.COMPARISON).format(comparison=name, suffix="md"))
-    for name in CONFIG.compressions:
+    if CONFIG.compressions:
+        files += studied(wildcards)
         files += [
-            of_run(template).format(compression=name)
-            for template in (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+            of_run(paths.COMPRESSION_TABLE).format(exhibit=exhibit, suffix=suffix)
+            for exhibit in EXHIBITS
+            for suffix in ("csv", "md")
         ]
+    for name in CONFIG.compressions:
+        for template in STUDY_FIGURES:
+            files += [
+                file.format(compression=name)
+                for file in beside(template, "png", "json")
+            ]
     return files

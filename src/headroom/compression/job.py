@@ -1,4 +1,4 @@
-"""Compression as jobs: read the data, train what is compressed, compress it, test what is left.
+"""Compression as jobs: train what is compressed, compress it, test what is left.
 
 Each job leaves its files and a record in the store. What a killed job had done waits in the
 journal, beside the store, and is gone on with.
@@ -12,47 +12,23 @@ from pathlib import Path
 import pandas as pd
 
 from headroom import paths
-from headroom.athena.reading import read
-from headroom.athena.solver import new_solver
-from headroom.athena.splits import divide
-from headroom.athena.storage import read_parts, table
-from headroom.compression import subjects
+from headroom.athena.solver import MathSolver
+from headroom.compression import datasets, learners, subjects
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
 from headroom.config import Config
 from headroom.models.learner import Example, Learner, Verdict
 from headroom.models.source import fetch_model
-from headroom.plan import Arm, find_arm, find_data, find_encoder, find_solver
+from headroom.plan import Arm, find_arm, find_encoder, find_solver
 from headroom.record import Stopwatch, write_record
 from headroom.tables import (
     OUTCOMES,
-    PROBLEMS,
-    atomic,
     write_json,
     write_table,
 )
 
 _LOG = logging.getLogger(__name__)
-
-
-def read_data(config: Config, data: str) -> None:
-    """Read a dataset of word problems, divide it, and write all rows and what was left out."""
-    stopwatch = Stopwatch()
-    name = find_data(config, data)
-    section = config.problems[name]
-    reading = read(section)
-    parts = divide(reading.problems, section.partition)
-    output = Path(paths.PROBLEMS.format(data=data))
-    dropped = Path(paths.DROPPED.format(data=data))
-    with atomic(dropped) as temporary:
-        pd.DataFrame(reading.dropped, columns=["row", "reason"]).to_csv(temporary, index=False)
-    write_table(output, table(parts), PROBLEMS)
-    sizes = {part: len(problems) for part, problems in parts._asdict().items()}
-    facts = {"problems": section.model_dump(mode="json"), "rows": sizes}
-    for file in (dropped, output):
-        write_record(file, stopwatch, {**facts, "dropped": len(reading.dropped)})
-    _LOG.info("%s: %s, %d rows left out", name, sizes, len(reading.dropped))
 
 
 def prepare_encoder(config: Config, encoder: str) -> None:
@@ -69,8 +45,8 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads: what every arm starts from."""
     stopwatch = Stopwatch()
     settings, name = find_solver(config, solver, data)
-    parts = read_parts(Path(paths.PROBLEMS.format(data=data)))
-    learner = new_solver(settings, parts.train, seed)
+    parts = datasets.parts(config, data)
+    learner = learners.new(settings, parts.train, seed)
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
     journal.parent.mkdir(parents=True, exist_ok=True)
@@ -78,9 +54,11 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
     output = Path(paths.TEACHER.format(**keys))
     learner.save(output.parent)
+    if not isinstance(learner, MathSolver):  # whose last file it is: it says that all are there
+        write_json(output, {"settings": settings.model_dump(mode="json")})
     epochs = [vars(epoch) for epoch in fit.epochs]
     facts = {**keys, "settings": settings.model_dump(mode="json"), "epochs": epochs}
-    write_record(output, stopwatch, {**facts, "best": fit.best})
+    write_record(output, stopwatch, {**facts, "best": fit.best}, output.parent)
     _forget(journal)
     last = fit.epochs[(fit.best or 0) - 1]
     _LOG.info("%s on %s, seed %d: dev %s", solver, name, seed, last.dev_strict)
@@ -93,12 +71,19 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner, parts = subjects.start(chosen, seed), subjects.rows(chosen)
+    learner, parts = subjects.start(config, chosen, seed), subjects.rows(config, chosen)
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
-    layout = _layout(chosen, seed)
+    layout = _layout(config, chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     learner, history = compress(
-        learner, examples, dev, chosen.settings, seed, layout=layout, journal=journal
+        learner,
+        examples,
+        dev,
+        chosen.settings,
+        seed,
+        layout=layout,
+        journal=journal,
+        device=subjects.device(config, chosen),
     )
     if chosen.settings.rounds:
         learner.save(Path(chosen.file(paths.COMPRESSED, seed)))
@@ -120,7 +105,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     }
     output = Path(chosen.file(paths.HISTORY, seed))
     write_json(output, noted)
-    write_record(output, stopwatch, facts)
+    write_record(output, stopwatch, facts, Path(chosen.file(paths.COMPRESSED, seed)))
     _forget(journal)
     _LOG.info("%s, seed %d: %.1f%% right", chosen.name, seed, 100 * strict)
 
@@ -129,8 +114,8 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test what an arm left with weights of eight bits."""
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner = subjects.left(chosen, seed).quantised()
-    examples = learner.prepare(subjects.rows(chosen).test)
+    learner = subjects.left(config, chosen, seed).quantised()
+    examples = learner.prepare(subjects.rows(config, chosen).test)
     outcomes = _test(learner, examples, quantised=True)
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     write_table(output, outcomes, OUTCOMES)
@@ -138,12 +123,12 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     write_record(output, stopwatch, {**chosen.wildcards, "seed": seed, "strict": strict})
 
 
-def _layout(arm: Arm, seed: int) -> dict[str, list[int]] | None:
+def _layout(config: Config, arm: Arm, seed: int) -> dict[str, list[int]] | None:
     """Return the heads that an arm from scratch takes over."""
     other = arm.layout()
     if other is None:
         return None
-    return shape_of(subjects.left(other, seed).encoder)
+    return shape_of(subjects.left(config, other, seed).encoder)
 
 
 def _test(learner: Learner, examples: Sequence[Example], *, quantised: bool) -> pd.DataFrame:

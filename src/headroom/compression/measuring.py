@@ -57,8 +57,8 @@ def measure(config: Config, compression: str) -> None:
     study = config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
     chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
-    test = subjects.rows(chosen[0]).test
-    measured = [one for arm in chosen for one in _load(arm, study.seeds[0], study.int8)]
+    test = subjects.rows(config, chosen[0]).test
+    measured = [one for arm in chosen for one in _load(config, arm, study.seeds[0])]
     examples = measured[0].learner.prepare(test)
     rows = []
     for tokens in study.tokens:
@@ -97,11 +97,11 @@ def measure(config: Config, compression: str) -> None:
     write_record(output, stopwatch, {"compression": compression, **facts})
 
 
-def _load(arm: Arm, seed: int, int8: tuple[str, ...]) -> list[_Measured]:
-    folder = Path(arm.model(seed))
-    learner = subjects.left(arm, seed)
+def _load(config: Config, arm: Arm, seed: int) -> list[_Measured]:
+    folder = subjects.folder(config, arm, seed)
+    learner = subjects.left(config, arm, seed)
     found = [_Measured(arm.name, False, learner, folder)]
-    if arm.name in int8:
+    if arm.name in arm.study.int8:
         found.append(_Measured(arm.name, True, learner.quantised(), folder))
     if torch.cuda.is_available():
         learner.network.to("cuda")

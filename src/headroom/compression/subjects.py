@@ -1,24 +1,103 @@
 """What is compressed, and what it learns from: read from the store for the jobs."""
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from headroom import paths
-from headroom.athena.solver import MathSolver, load_solver
-from headroom.athena.splits import Parts
-from headroom.athena.storage import read_parts
-from headroom.plan import Arm
+from headroom.compression import datasets, learners
+from headroom.compression.datasets import Parts
+from headroom.compression.learners import decoder
+from headroom.config import Config
+from headroom.grading.matrix import accuracy_matrix, grade_answers
+from headroom.identity import key
+from headroom.models.learner import Learner
+from headroom.models.load import load_model
+from headroom.plan import Arm, own_answers
+from headroom.record import intact, read_json
+from headroom.tables import ANSWERS, QUESTIONS, read_table
 
 
-def rows(arm: Arm) -> Parts:
-    """Return the data that an arm is trained, looked at and tested on."""
-    return read_parts(Path(paths.PROBLEMS.format(data=arm.data)))
+def rows(config: Config, arm: Arm) -> Parts:
+    """Return the data that an arm is trained, looked at and tested on.
+
+    A model that reasons in words learns its own right answers to the training questions.
+    """
+    study = arm.study
+    if study.model is None:
+        return datasets.parts(config, arm.data)
+    assert study.train is not None and study.test is not None
+    train, test = _questions(config, study.train), _questions(config, study.test)
+    base = own_answers(config, study, [])
+    answers = read_table(Path(base["base"]), ANSWERS)
+    graded = _graded(config, study.train, train, {"base": answers})
+    return Parts(decoder.to_learn(train, answers, graded), [], decoder.to_answer(test))
 
 
-def start(arm: Arm, seed: int) -> MathSolver:
-    """Return what an arm starts from, with all heads."""
-    return load_solver(Path(arm.file(paths.TEACHER, seed)).parent)
+def start(config: Config, arm: Arm, seed: int) -> Learner:
+    """Return what an arm starts from, with all heads, on the CPU.
+
+    A model that reasons in words comes with the accuracy matrix of all its heads if the arm asks
+    for it.
+    """
+    study = arm.study
+    if study.model is None:
+        return learners.load(folder(config, arm, seed, pruned=False))
+    assert study.train is not None
+    loaded = load_model(str(folder(config, arm, seed, pruned=False)), device="cpu")
+    decoding, family = config.decodings[study.decoding], config.questions[study.train].family
+    name = config.models[study.model].source or study.model
+    learner = replace(
+        decoder.Decoder.of(loaded, name, decoding, family),
+        grading=config.grading,
+        at_once=config.models[study.model].batch_size,
+    )
+    if arm.settings.importance.criterion != "causal":
+        return learner
+    questions = _questions(config, study.train)
+    files = own_answers(config, study, arm.every_head(config))
+    answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
+    graded = _graded(config, study.train, questions, answers)
+    return replace(learner, matrix=accuracy_matrix(graded, questions))
 
 
-def left(arm: Arm, seed: int) -> MathSolver:
-    """Return what an arm left."""
-    return load_solver(Path(arm.model(seed)))
+def left(config: Config, arm: Arm, seed: int) -> Learner:
+    """Return what an arm left, on the CPU; an arm without rounds leaves what it found."""
+    if not arm.settings.rounds:
+        return start(config, arm, seed)
+    place = folder(config, arm, seed)
+    if arm.study.model is None:
+        return learners.load(place)
+    return decoder.load_decoder(place, device="cpu")
+
+
+def folder(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
+    """Return the folder of what an arm left, or of what it starts from."""
+    if pruned and arm.settings.rounds:
+        intact(Path(arm.file(paths.HISTORY, seed)))
+        return Path(arm.file(paths.COMPRESSED, seed))
+    if arm.study.model is None:
+        return intact(Path(arm.file(paths.TEACHER, seed))).parent
+    file = Path(paths.MODEL.format(model=key(config, "models", arm.study.model)))
+    return Path(read_json(file)["folder"])
+
+
+def device(config: Config, arm: Arm) -> str:
+    """Return where an arm is trained: cpu, or auto, the GPU if there is one."""
+    on_cpu = arm.study.model is not None and config.models[arm.study.model].device == "cpu"
+    return "cpu" if on_cpu else "auto"
+
+
+def _questions(config: Config, name: str) -> pd.DataFrame:
+    file = paths.QUESTIONS.format(questions=key(config, "questions", name))
+    return read_table(Path(file), QUESTIONS)
+
+
+def _graded(
+    config: Config, name: str, questions: pd.DataFrame, answers: dict[str, pd.DataFrame]
+) -> pd.DataFrame:
+    family = config.questions[name].family
+    workers = len(os.sched_getaffinity(0)) if len(answers) > 1 else 1
+    return grade_answers(questions, answers, family=family, preset=config.grading, workers=workers)

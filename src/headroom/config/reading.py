@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from headroom.config import compression, schema, study
+from headroom.config import compression, schema, study, texts
 from headroom.errors import ConfigError
 
 
@@ -76,6 +76,7 @@ def _section(location: tuple[Any, ...]) -> type[schema.Section]:
         "selectors": schema.Selector,
         "comparisons": schema.Comparison,
         "problems": compression.WordProblems,
+        "texts": texts.Texts,
         "solvers": compression.Solver,
         "compressions": study.Study,
     }
@@ -83,6 +84,7 @@ def _section(location: tuple[Any, ...]) -> type[schema.Section]:
         "train": schema.Reasoner,
         "columns": schema.Columns,
         "partition": compression.Partition,
+        "splits": texts.Splits,
         "encoder": compression.Encoder,
         "training": compression.Training,
         "method": compression.Compression,
@@ -91,4 +93,6 @@ def _section(location: tuple[Any, ...]) -> type[schema.Section]:
     }
     if not location:
         return schema.Config
+    if location[0] == "texts" and "columns" in location[2:]:
+        return texts.TextColumns
     return next((within[key] for key in location[:1:-1] if key in within), sections[location[0]])

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from headroom.config.compression import Solver, WordProblems
 from headroom.config.section import Count, Name, Section, Seed
 from headroom.config.study import Study
+from headroom.config.texts import Texts
 
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -20,7 +21,7 @@ Preset = Literal["default", "authors"]
 Family = Grader | Literal["gsm8k"]
 
 _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
-_CLAIMS = "claims"  # file of a run's tables that is no sweep's
+_CLAIMS, _COMPRESSION = "claims", "compression_"  # files of a run's tables that are no sweep's
 
 SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
 
@@ -356,8 +357,10 @@ class Config(Section):
     """Prompt and grading comparisons, by name."""
     problems: dict[Name, WordProblems] = Field({})
     """The datasets of word problems, by name."""
+    texts: dict[Name, Texts] = Field({})
+    """The datasets of labelled texts, by name."""
     solvers: dict[Name, Solver] = Field({})
-    """The solvers of word problems, by name."""
+    """The encoders with what stands on them, by name: it follows from the data."""
     compressions: dict[Name, Study] = Field({})
     """What is compressed, by name."""
 
@@ -373,11 +376,12 @@ class Config(Section):
         for name, embedder in self.embedders.items():
             if embedder.model:
                 _known(f"embedders.{name}.model", embedder.model, self.models)
-        if _CLAIMS in self.sweeps:
-            raise ValueError(
-                f"sweeps.{_CLAIMS}: tables/{_CLAIMS}.md is the table of claims; rename the sweep"
-            )
         for name, sweep in self.sweeps.items():
+            if name == _CLAIMS or name.startswith(_COMPRESSION):
+                kind = "claims" if name == _CLAIMS else "compressions"
+                raise ValueError(
+                    f"sweeps.{name}: tables/{name}.md is the table of {kind}; rename the sweep"
+                )
             self._check_heads(f"sweeps.{name}", sweep)
             if sweep.placebos != "none" and self.models[sweep.model].backend == "vllm":
                 raise ValueError(
@@ -412,6 +416,9 @@ class Config(Section):
             _known(f"{where}.questions", comparison.questions, self.questions)
             for decoding in comparison.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
+        for name in self.texts:
+            if name in self.problems:
+                raise ValueError(f"texts.{name}: {name!r} stands under `problems` too; rename one")
         for name, study in self.compressions.items():
             self._check_study(f"compressions.{name}", study)
         return self
@@ -420,7 +427,7 @@ class Config(Section):
         if study.solver is not None:
             assert study.data is not None  # the section asks for it
             _known(f"{where}.solver", study.solver, self.solvers)
-            _known(f"{where}.data", study.data, self.problems)
+            _known(f"{where}.data", study.data, {**self.problems, **self.texts})
             return
         assert study.model is not None and study.train is not None and study.test is not None
         _known(f"{where}.model", study.model, self.models)

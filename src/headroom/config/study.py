@@ -51,6 +51,11 @@ class Study(Section):
         found = {name: arm(name, self.method) for name in self.arms}
         return found | {name: self._varied(name) for name in self.variations}
 
+    @property
+    def causal(self) -> bool:
+        """Whether an arm ranks heads by what their removal costs."""
+        return any(own.importance.criterion == "causal" for own in self.settings.values())
+
     def pruned(self, settings: Compression) -> Compression:
         """Return the settings whose heads an arm from scratch takes over."""
         return settings.model_copy(
@@ -96,6 +101,18 @@ class Study(Section):
             other = alike.setdefault(repr(settings.decisive()), name)
             if other != name:
                 raise ValueError(f"{name!r} does what {other!r} does; remove one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _a_model_learns_from_itself(self) -> "Study":
+        for name, own in self.settings.items() if self.model is not None else ():
+            if own.scratch:
+                raise ValueError(f"{name}: a model has no recipe from scratch; leave it out")
+            if own.training.patience is not None or own.largest_loss is not None:
+                raise ValueError(
+                    f"{name}: a model has no development part; set patience and largest_loss to "
+                    f"null"
+                )
         return self
 
     def _check_variation(self, name: str, of: Any) -> None:

@@ -48,7 +48,7 @@ class Texts(Section):
     subset: str | None = None
     """Hub: name of the dataset's config, where it has several."""
     revision: str | None = None
-    """Hub: commit hash."""
+    """Hub: commit hash. Files: sha256 of them all, filled in when absent."""
     files: dict[Literal["train", "dev", "test"], str] | None = None
     """Local .jsonl or .csv files (or .gz of them) of the parts, instead of a dataset."""
     columns: TextColumns
@@ -74,8 +74,10 @@ class Texts(Section):
             raise ValueError("give either `dataset` (hub id or generated) or `files`")
         if (self.dataset == "generated") != (self.n is not None):
             raise ValueError("generated texts take `n`, and only these do")
-        if self.dataset in (None, "generated") and (self.subset or self.revision):
-            raise ValueError("`subset` and `revision` belong to a `dataset` on the hub")
+        if self.dataset in (None, "generated") and self.subset:
+            raise ValueError("`subset` belongs to a `dataset` on the hub")
+        if self.dataset == "generated" and self.revision:
+            raise ValueError("generated texts take no `revision`")
         if self.dataset not in (None, "generated") and self.revision is None:
             raise ValueError(f"{self.dataset} from the hub: give its `revision`, or `files`")
         if self.files is not None and not {"train", "test"} <= self.files.keys():

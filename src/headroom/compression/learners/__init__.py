@@ -38,9 +38,9 @@ def load(folder: Path) -> MathSolver | TextLearner | Decoder:
         ModelError: there is none, or a part of it is missing or damaged.
     """
     readers: dict[str, Callable[[Path], MathSolver | TextLearner | Decoder]] = {
-        "solver.json": load_solver,
         "texts.json": load_text_learner,
         "decoder.json": load_decoder,
+        "solver.json": load_solver,  # last: the workflow puts one beside trained texts, too
     }
     for name, read in readers.items():
         if (folder / name).exists():

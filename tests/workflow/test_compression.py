@@ -1,0 +1,161 @@
+"""Compression in miniature, through the real Snakefile: everything is made, and made once."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from mini import Snakemake, contents, facts, planned
+
+from headroom.config import parse
+from headroom.plan import arms
+
+SEEDS = [0, 3]
+COMPRESSION: dict[str, Any] = {
+    "run": "words",
+    "problems": {"made": {"dataset": "generated", "n": 84, "partition": {"ratios": [4, 1, 1]}}},
+    "solvers": {
+        "small": {
+            "profile": "fixture",
+            "encoder": {"width": 24, "intermediate": 20, "heads": 3},
+            "training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1},
+        }
+    },
+    "compressions": {
+        "made": {
+            "solver": "small",
+            "data": "made",
+            "method": {
+                "ratio": 0.4,
+                "rounds": 2,
+                "training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1},
+            },
+            "arms": ["baseline", "full"],
+            "int8": ["full"],
+            "seeds": SEEDS,
+            "tokens": [9],
+            "batches": [1, 3],
+            "repeats": 2,
+        }
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the miniature has run once."""
+    folder = tmp_path_factory.mktemp("compression")
+    Snakemake(folder)(COMPRESSION)
+    return folder
+
+
+def test_every_arm_and_seed_answers_the_test_part(finished: Path) -> None:
+    (data,) = (finished / "results/store/problems").glob("made-*.parquet")
+    problems = pd.read_parquet(data)
+    test = problems[problems["part"] == "test"]
+    outcomes = pd.read_parquet(finished / "results/words/compression/made/outcomes.parquet")
+    counts = outcomes.groupby(["arm", "seed", "quantised"]).size()
+    wanted = {("baseline", False), ("full", False), ("full", True)}
+    assert {(arm, seed, int8) for arm, seed, int8 in counts.index} == {
+        (arm, seed, int8) for arm, int8 in wanted for seed in SEEDS
+    }
+    assert set(counts) == {len(test)}
+    assert set(outcomes["example_id"]) == set(test["example_id"])
+    assert set(outcomes["stratum"]) <= {"low", "medium", "high"}
+
+
+def test_histories_say_which_heads_went(finished: Path) -> None:
+    file = finished / "results/words/compression/made/histories.json"
+    histories = json.loads(file.read_text())
+    assert list(histories) == ["baseline", "full"]
+    for seed in map(str, SEEDS):
+        assert histories["baseline"][seed]["rounds"] == []
+        own = histories["full"][seed]
+        heads = [
+            head for each in own["rounds"] for one in each["removals"] for head in one["heads"]
+        ]
+        assert (own["heads"], len(heads), len(set(heads))) == (6, 2, 2)
+        assert own["rounds"][-1]["heads"] == 4
+        assert own["tokens"] > 0
+
+
+def test_measurements_have_a_row_for_each_arm_and_batch(finished: Path) -> None:
+    rows = pd.read_csv(finished / "results/words/compression/made/measurements.csv")
+    assert len(rows) == 3 * 2
+    assert rows["seconds"].gt(0).all()
+    sizes = rows.drop_duplicates(["arm", "quantised"]).set_index(["arm", "quantised"])
+    assert sizes["heads"].tolist() == [6, 4, 4]
+    # A head of 8 dimensions: its slices of three projections with biases, and of the output.
+    gone = 2 * (4 * 24 * 8 + 3 * 8)
+    base, full = sizes["parameters"].iloc[[0, 1]]
+    assert base - full == gone
+    assert rows["peak_bytes"].notna().sum() == 2
+    assert rows["end_to_end_seconds"].notna().sum() == 3
+
+
+def test_tables_figures_and_report_are_made(finished: Path) -> None:
+    for name in (
+        "tables/compression_table1.md",
+        "tables/compression_cost.tex",
+        "figures/pareto_made.png",
+        "report.html",
+    ):
+        assert (finished / "results/words" / name).stat().st_size > 0, name
+
+
+def test_nothing_is_left_over_and_nothing_to_do(finished: Path) -> None:
+    assert list((finished / "results/store/.journal").rglob("*")) == []
+    done = Snakemake(finished)(COMPRESSION)
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_another_arm_and_seed_run_alone(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished, tmp_path / "copy")
+    values = json.loads(json.dumps(COMPRESSION)) | {"run": "more"}
+    values["compressions"]["made"] |= {"arms": ["baseline", "full", "random"], "seeds": [0, 3, 4]}
+    counts = planned(Snakemake(tmp_path / "copy")(values, "--dry-run"))
+    assert (counts["teacher"], counts["compress"], counts["quantise"]) == (1, 5, 1)
+    assert "problems" not in counts
+
+
+def test_a_killed_compression_goes_on_and_ends_with_the_same_files(
+    finished: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(finished, folder)
+    config = parse(COMPRESSION)
+    (full,) = (arm for arm in arms(config, "made") if arm.name == "full")
+    target = full.file("results/store/compressed/{subject}/{data}/{arm}/{seed}/history.json", 3)
+    before = contents(folder / Path(target).parent)
+    shutil.rmtree(folder / Path(target).parent)
+    journal = folder / "results/store/.journal/compressed"
+
+    run = Snakemake(folder)
+    killed = run.start(COMPRESSION, "--cores", "1", target)
+    deadline = time.monotonic() + 300
+    while not list(journal.rglob("*.safetensors")):
+        assert killed.poll() is None, "the job ended before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+
+    run(COMPRESSION, "--unlock")
+    run(COMPRESSION, "--cores", "1", "--rerun-incomplete", target)
+    after = contents(folder / Path(target).parent)
+    assert after.keys() == before.keys()
+    for name in before:
+        if name == "history.json":
+            old, new = json.loads(before[name]), json.loads(after[name])
+            assert old.pop("seconds") > 0
+            assert new.pop("seconds") > 0
+            assert new == old
+        else:
+            assert after[name] == before[name], name
+    assert facts(folder / target)["seed"] == 3
+    assert list(journal.rglob("*")) == []
