@@ -1,9 +1,11 @@
 """Provenance: how a file was made.
 
 Beside each result ``name.parquet`` lies ``name.parquet.run.json``: settings, revisions, versions,
-seeds, git commit, and, only here, times and hosts.
+seeds, git commit, and, only here, times and hosts. It also holds the digests of the result and of
+what belongs to it, so that damage is noticed where a result is read.
 """
 
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -16,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headroom.errors import TableError
 from headroom.tables import write_json
 
 _LIBRARIES = (
@@ -32,6 +35,9 @@ _LIBRARIES = (
     "pyarrow",
     "snakemake",
 )
+
+
+_RECORD = [".run", ".json"]
 
 
 class Stopwatch:
@@ -51,19 +57,26 @@ def record_path(path: Path) -> Path:
     return path.with_name(path.name + ".run.json")
 
 
-def write_record(path: Path, stopwatch: Stopwatch, facts: Mapping[str, Any]) -> None:
+def write_record(
+    path: Path, stopwatch: Stopwatch, facts: Mapping[str, Any], folder: Path | None = None
+) -> None:
     """Write the record of a result.
 
     Args:
         path: the result.
         stopwatch: started when the job started.
         facts: what decided the result: resolved settings, revisions, seeds, devices, counts.
+        folder: beside the result or around it, with files that are of no use without it, nor it
+            without them, such as the weights that a JSON file is about.
     """
+    beside = () if folder is None else folder.rglob("[!.]*")
+    files = {path, *(each for each in beside if each.is_file() and each.suffixes[-2:] != _RECORD)}
     write_json(
         record_path(path),
         {
             "file": path.name,
             **facts,
+            "sha256": {str(file.relative_to(path.parent)): _digest(file) for file in sorted(files)},
             "versions": versions(),
             "git_commit": git_commit(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stopwatch.started)),
@@ -81,6 +94,46 @@ def read_record(path: Path) -> dict[str, Any]:
         return {}
     facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
     return facts
+
+
+def intact(path: Path) -> Path:
+    """Return a result that is, with what belongs to it, as its record says.
+
+    One without a record is believed.
+
+    Parquet tables need this not: they hold a checksum of themselves.
+
+    Raises:
+        TableError: a file is damaged.
+    """
+    for name, written in read_record(path).get("sha256", {}).items():
+        file = path.parent / name
+        if file.exists() and _digest(file) != written:
+            removed = "it" if file == path else path
+            raise TableError(
+                f"{file} cannot be read (it is damaged: its checksum differs); remove {removed} "
+                "and run again"
+            )
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file that `tables.write_json` and `write_record` have made.
+
+    Raises:
+        TableError: it is missing or damaged.
+    """
+    try:
+        return json.loads(intact(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TableError(f"{path} is missing; the rule that makes it has not run") from None
+    except ValueError as error:
+        raise TableError(f"{path} cannot be read ({error}); remove it and run again") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @cache

@@ -3,7 +3,6 @@
 Names are config names; paths follow from the config (see `headroom.paths`, `headroom.identity`).
 """
 
-import json
 import logging
 import os
 from pathlib import Path
@@ -17,7 +16,7 @@ from headroom.config import Config, Preset
 from headroom.errors import ConfigError
 from headroom.identity import key, settings, source_key, split_key
 from headroom.plan import find_batch
-from headroom.record import Stopwatch, write_record
+from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import (
     ACCURACY,
     ANSWERS,
@@ -73,10 +72,11 @@ def prepare_model(config: Config, model: str) -> None:
     stopwatch = Stopwatch()
     section = config.models[model]
     model_key = key(config, "models", model)
+    trained = None  # what is fetched is the hub's to keep whole
     if section.train is not None:
         from headroom.reasoner.training import train_reasoner
 
-        folder = Path(paths.CHECKPOINT.format(model=model_key))
+        folder = trained = Path(paths.CHECKPOINT.format(model=model_key))
         train_reasoner(folder, section.train)
     else:
         assert section.source is not None  # the schema asks for one of the two
@@ -84,7 +84,7 @@ def prepare_model(config: Config, model: str) -> None:
     source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
     output = Path(paths.MODEL.format(model=model_key))
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
-    write_record(output, stopwatch, {"model": section.model_dump(mode="json")})
+    write_record(output, stopwatch, {"model": section.model_dump(mode="json")}, trained)
     _LOG.info("model %s is ready in %s", model, folder)
 
 
@@ -94,7 +94,7 @@ def prepare_embedder(config: Config, embedder: str) -> None:
     section = config.embedders[embedder]
     if section.model is not None:
         model_file = Path(paths.MODEL.format(model=key(config, "models", section.model)))
-        folder = str(json.loads(model_file.read_text(encoding="utf-8"))["folder"])
+        folder = str(read_json(model_file)["folder"])
     else:
         from headroom.embeddings import fetch_embedder
 
@@ -198,7 +198,7 @@ def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> Any:
     from headroom.embeddings import embed, load_embedder
 
     file = Path(paths.EMBEDDER.format(embedder=key(config, "embedders", embedder)))
-    folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    folder = read_json(file)["folder"]
     return embed(load_embedder(folder), rows["question"].tolist())
 
 

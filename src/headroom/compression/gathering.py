@@ -1,6 +1,5 @@
 """What the arms of a compression left in the store, brought together for a run."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,7 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config
 from headroom.plan import arms
-from headroom.record import Stopwatch, write_record
+from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import OUTCOMES, STUDY_OUTCOMES, read_table, write_json, write_table
 
 
@@ -25,8 +24,8 @@ def gather(config: Config, compression: str) -> None:
             for template in templates:
                 rows = read_table(Path(arm.file(template, seed)), OUTCOMES)
                 outcomes.append(rows.assign(arm=arm.name, seed=seed))
-            history = Path(arm.file(paths.HISTORY, seed)).read_text(encoding="utf-8")
-            histories.setdefault(arm.name, {})[str(seed)] = json.loads(history)
+            history = read_json(Path(arm.file(paths.HISTORY, seed)))
+            histories.setdefault(arm.name, {})[str(seed)] = history
     keys = {"run": config.run, "compression": compression}
     facts = {"compression": compression, "settings": study.model_dump(mode="json")}
     output = Path(paths.STUDY_OUTCOMES.format(**keys))

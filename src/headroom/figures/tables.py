@@ -7,6 +7,7 @@ import pandas as pd
 
 from headroom.errors import TableError
 from headroom.figures.listing import listing
+from headroom.record import intact
 
 COMPARISON_COLUMNS = {
     "decoding": "prompt",
@@ -37,7 +38,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
         TableError: the file is missing, empty, or lacks a column.
     """
     try:
-        table = pd.read_csv(path)
+        table = pd.read_csv(intact(path))
     except FileNotFoundError:
         raise TableError(f"{path} is missing; the rule that makes it has not run") from None
     except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:

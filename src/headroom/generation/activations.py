@@ -5,7 +5,6 @@ slice is held against that of all heads together. A head whose removal ruins the
 that carries most of its layer, or one that carries little.
 """
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.generation.work import Work
 from headroom.models.geometry import AttentionLayer
 from headroom.models.load import LoadedModel, load_model
-from headroom.record import Stopwatch, write_record
+from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import ACTIVATIONS, write_table
 from headroom.variants import BASE
 
@@ -56,7 +55,7 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
     section = config.models[model]
     file = Path(paths.MODEL.format(model=work.keys["model"]))
-    folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    folder = read_json(file)["folder"]
     loaded = load_model(
         folder, dtype=section.dtype, device=section.device, attention=section.attention
     )

@@ -1,7 +1,6 @@
 """What answers: units of requests in, answers out, in this process or in one of its own."""
 
 import ctypes
-import json
 import logging
 import os
 import signal
@@ -20,6 +19,7 @@ from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
 from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.work import Unit
 from headroom.models.load import LoadedModel, load_model
+from headroom.record import read_json
 from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
         ModelError: see `load_model` and `VllmModel`.
     """
     file = Path(paths.MODEL.format(model=model))
-    folder = json.loads(file.read_text(encoding="utf-8"))["folder"]
+    folder = read_json(file)["folder"]
     if section.backend == "vllm":
         return VllmModel(folder, section.dtype, device)
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)

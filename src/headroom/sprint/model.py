@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from headroom.errors import TableError
+from headroom.record import intact
 from headroom.sprint.loss import squared_distances
 from headroom.tables import atomic
 
@@ -112,7 +113,7 @@ def load(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
         TableError: the file is missing or is no selector.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with safe_open(intact(path), framework="pt") as file:
             facts: dict[str, Any] = json.loads(file.metadata()[_FACTS])
         state = safetensors.torch.load_file(path)
         pool, embedding_dim = len(state["heads"]), state["theta_weight"].shape[1]
