@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^## Add (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-EDIT = re.compile(r"<!-- (append to|replace in) (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+EDIT = re.compile(r"<!-- (new file|append to|replace in) (\S+) -->\n```python\n(.*?)```", re.DOTALL)
 CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
 HOW_TOS = dict(SECTION.findall(PAGE))
 
@@ -27,9 +27,10 @@ def extended(name: str, folder: Path) -> Path:
     assert edits
     for how, path, code in edits:
         file = folder / path
-        text = file.read_text(encoding="utf-8")
-        if how == "append to":
-            text = f"{text}\n\n{code}"
+        assert file.exists() is (how != "new file")
+        text = file.read_text(encoding="utf-8") if file.exists() else ""
+        if how != "replace in":
+            text = f"{text}\n\n{code}" if text else code
         else:
             start = code.partition("=")[0] + "="
             (line,) = [line for line in text.splitlines() if line.startswith(start)]
@@ -64,6 +65,14 @@ def test_what_the_how_tos_name_is_there() -> None:
     for text in HOW_TOS.values():
         for path in re.findall(r"`((?:src|tests|workflow)/[\w/.]+)`", text):
             assert (ROOT / path).is_file(), path
+    for name, path in (
+        ("sweep_figures", "workflow/rules/inputs.smk"),
+        ("draw_sweep", "src/headroom/figures/draw.py"),
+        ("_sweep", "src/headroom/figures/report.py"),
+    ):
+        assert f"`{name}` in `{path}`" in " ".join(HOW_TOS["a figure"].split())
+        text = (ROOT / path).read_text(encoding="utf-8")
+        assert "paths.AGREEMENT" in text.partition(f"def {name}(")[2].partition("\n\n\n")[0]
 
 
 def test_a_grader_is_added_as_the_page_says(tmp_path: Path) -> None:
@@ -107,3 +116,22 @@ def test_an_importance_criterion_is_added_as_the_page_says(
             expected += min(groups, key=lambda group: sum(norms[name] for name in group))
         assert removed == expected
     assert "smallest norm of the output weights" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_figure_is_drawn_as_the_page_says(tmp_path: Path) -> None:
+    source = extended("a figure", tmp_path)
+    check = (
+        "from functools import partial\n"
+        "import pandas as pd\n"
+        "from headroom.figures.drawing import save\n"
+        "from headroom.figures.ranks import ranks\n"
+        "heads = pd.DataFrame({'variant': ['base', 'L01H00', 'L01H02'], 'head': [None, 0, 2],\n"
+        "    'gain': [0.0, -0.05, 0.1], 'n': 20})\n"
+        f"for file in save('{tmp_path}/ranks.{{suffix}}', partial(ranks, heads, 'mine'), []):\n"
+        "    print(file.name, file.stat().st_size > 0)\n"
+    )
+    drawn = run(source, "-c", check).split("\n")
+    assert drawn[:4] == [f"ranks.{suffix} True" for suffix in ("pdf", "png", "svg", "dark.svg")]
+    words = json.loads((tmp_path / "ranks.json").read_text(encoding="utf-8"))
+    assert words["caption"].startswith("mine: accuracy without each of 2 heads")
+    assert words["alt"] == "From +10.0 points down to −5.0."
