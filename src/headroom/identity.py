@@ -121,7 +121,7 @@ def data_key(config: Config, name: str) -> str:
 
 def solver_key(config: Config, solver: str, data: str) -> str:
     """Return the key of a solver trained on a dataset: a profile's settings depend on that."""
-    settings = config.solvers[solver].on(dataset_of(config, data))
+    settings = config.solvers[solver].on(config.dataset(data))
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
     if data in config.texts:  # what stands on the encoder is no thought head
@@ -135,11 +135,6 @@ def encoder_key(encoder: Encoder) -> str:
     assert encoder.source is not None
     name = encoder.source.rstrip("/").rpartition("/")[2]
     return f"{name}-{digest(_encoder_settings(encoder))}"
-
-
-def dataset_of(config: Config, data: str) -> str:
-    """Return which dataset a name under `problems` stands for; labelled texts are just texts."""
-    return config.problems[data].dataset if data in config.problems else "texts"
 
 
 def study_keys(config: Config, study: Study) -> dict[str, str]:

@@ -12,7 +12,7 @@ from headroom import paths
 from headroom.config import Config, Layers, Model, Selector, Study, Sweep
 from headroom.config.compression import Compression, Encoder, Solver
 from headroom.errors import ConfigError
-from headroom.identity import arm_key, data_key, dataset_of, encoder_key, key, study_keys
+from headroom.identity import arm_key, data_key, encoder_key, key, study_keys
 from headroom.variants import BASE, Variant, heads, matched_noise, numeric
 
 
@@ -110,7 +110,7 @@ def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
     keys = {"subject": solver, "data": data}
     for study in config.compressions.values():
         if study.solver and study.data and study_keys(config, study) == keys:
-            return config.solvers[study.solver].on(dataset_of(config, study.data)), study.data
+            return config.solvers[study.solver].on(config.dataset(study.data)), study.data
     raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
 
 

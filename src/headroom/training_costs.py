@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from headroom.config import Config, Study
 from headroom.config.compression import Compression, Encoder, Training
 from headroom.estimate import ANSWER_TOKENS, Request
-from headroom.identity import dataset_of
 
 ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 """Rows of each dataset of word problems."""
@@ -76,7 +75,7 @@ def parameters(config: Config, study: Study) -> float:
     if study.model is not None:
         return config.models[study.model].billions * 1e9
     assert study.solver is not None and study.data is not None
-    encoder = config.solvers[study.solver].on(dataset_of(config, study.data)).encoder
+    encoder = config.solvers[study.solver].on(config.dataset(study.data)).encoder
     if encoder.source is not None:
         return _LARGE if "large" in encoder.source else _BASE
     return _from_scratch(encoder)
@@ -92,7 +91,7 @@ def _recipe(config: Config, study: Study) -> Training | None:
     """Return how a solver is trained before it is compressed; None for a model."""
     if study.solver is None or study.data is None:
         return None
-    return config.solvers[study.solver].on(dataset_of(config, study.data)).training
+    return config.solvers[study.solver].on(config.dataset(study.data)).training
 
 
 def _seconds(config: Config, study: Study, training: Training) -> float:

@@ -273,6 +273,32 @@ class Compression(Section):
             raise ValueError("weights from scratch have no teacher; set `teacher: none`")
         return self
 
+    def check_shape(self, layers: int, heads: int, kv_heads: int) -> None:
+        """Refuse a ratio that removes nothing, or that would leave a layer without heads.
+
+        Args:
+            layers: of the encoder or decoder.
+            heads: query heads a layer.
+            kv_heads: key/value heads a layer.
+
+        Raises:
+            ValueError: one line.
+        """
+        unit = heads // kv_heads if self.importance.unit == "group" else kv_heads
+        if heads == kv_heads:
+            unit = 1
+        whole, largest = layers * heads, layers * (heads - unit)
+        if 0 < self.ratio * whole < unit:
+            raise ValueError(
+                f"ratio {self.ratio} removes nothing of {whole} heads, of which {unit} go at once; "
+                f"raise it to {unit / whole:.3g} at least"
+            )
+        if self.ratio * whole >= largest + 1:
+            raise ValueError(
+                f"ratio {self.ratio} leaves a layer without heads: of {whole}, {largest} can go; "
+                f"lower it to {largest / whole:.3g}"
+            )
+
     def decisive(self) -> dict[str, Any]:
         """Return the settings that decide what comes out: none that others make idle."""
         if not self.rounds:

@@ -428,6 +428,9 @@ class Config(Section):
             assert study.data is not None  # the section asks for it
             _known(f"{where}.solver", study.solver, self.solvers)
             _known(f"{where}.data", study.data, {**self.problems, **self.texts})
+            encoder = self.solvers[study.solver].on(self.dataset(study.data)).encoder
+            if encoder.source is None:
+                _check_ratios(where, study, encoder.layers, encoder.heads, encoder.heads)
             return
         assert study.model is not None and study.train is not None and study.test is not None
         _known(f"{where}.model", study.model, self.models)
@@ -436,6 +439,12 @@ class Config(Section):
         if study.train == study.test:
             raise ValueError(f"{where}: train and test are both {study.train!r}; hold some back")
         self._check_greedy(f"{where}.decoding", study.decoding)
+        model = self.models[study.model]
+        _check_ratios(where, study, model.layers, model.heads, model.kv_heads)
+
+    def dataset(self, data: str) -> str:
+        """Return which dataset of word problems a name stands for, or that it is of texts."""
+        return self.problems[data].dataset if data in self.problems else "texts"
 
     def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
         _known(f"{where}.model", pool.model, self.models)
@@ -454,6 +463,14 @@ class Config(Section):
         _known(where, decoding, self.decodings)
         if not self.decodings[decoding].greedy:
             raise ValueError(f"{where}: {decoding!r} samples; pruned heads are decoded greedily")
+
+
+def _check_ratios(where: str, study: Study, layers: int, heads: int, kv_heads: int) -> None:
+    for name, settings in study.settings.items():
+        try:
+            settings.check_shape(layers, heads, kv_heads)
+        except ValueError as error:
+            raise ValueError(f"{where}, {name}: {error}") from None
 
 
 _Value = TypeVar("_Value")

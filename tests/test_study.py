@@ -1,0 +1,252 @@
+"""Compressions in the config: what is refused, what decides a key, what is planned."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from example_config import VALUES
+from headroom.config import Config, parse
+from headroom.config.arms import ARMS
+from headroom.errors import BenchmarkError, ConfigError
+from headroom.identity import data_key, encoder_key, solver_key
+from headroom.plan import all_arms, arms, batches, find_arm, find_data, find_solver
+from headroom.resolve import preflight, resolve
+from headroom.training_costs import describe, request, training_cost
+
+STUDIES: dict[str, Any] = {
+    **VALUES,
+    "problems": {
+        "made": {"dataset": "generated", "n": 90},
+        "asdiv": {"dataset": "asdiv_a", "file": "asdiv.jsonl", "revision": "5" * 64},
+    },
+    "texts": {"labels": {"task": "classification", "dataset": "generated", "n": 50}},
+    "solvers": {
+        "tiny": {"profile": "tiny", "training": {"epochs": 9}},
+        "base": {"encoder": {"source": "owner/base", "revision": "3" * 40}},
+    },
+    "compressions": {
+        "words": {
+            "solver": "tiny",
+            "data": "made",
+            "arms": ["baseline", "full", "small_from_scratch"],
+            "variations": {"ratio_30": {"ratio": 0.3}},
+            "seeds": [0, 4],
+        },
+        "own": {"model": "big", "train": "train", "test": "test"},
+    },
+}
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """Return the values with one key changed."""
+    values = copy.deepcopy(STUDIES)
+    *sections, last = path.split("/")
+    inner = values
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    inner[last] = value
+    return values
+
+
+@pytest.fixture
+def config() -> Config:
+    return parse(STUDIES)
+
+
+WORDS = "compressions/words"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (f"{WORDS}/solver", "huge", r"words.solver: 'huge' is not defined; there is tiny, base"),
+        (f"{WORDS}/data", "no", r"words.data: 'no' is not defined; there is made, asdiv, labels"),
+        (f"{WORDS}/model", "big", r"give either `solver` with `data`, or `model`"),
+        (f"{WORDS}/train", "train", r"`train` belongs to `model`"),
+        (f"{WORDS}/arms", ["whole"], r"arms: 'whole' is not known; there is baseline,"),
+        (f"{WORDS}/arms", ["full", "full"], r"arms: 'full' stands twice; name it once"),
+        (f"{WORDS}/seeds", [4, 4], r"seeds: '4' stands twice"),
+        (f"{WORDS}/int8", ["random"], r"int8: 'random' is not known; there is baseline, full,"),
+        (f"{WORDS}/variations", {"full": {}}, r"variations.full is an arm's name"),
+        (f"{WORDS}/variations", {"a": {"of": "b"}}, r"variations.a.of: 'b' is not known"),
+        (f"{WORDS}/variations", {"a": {"speed": 1}}, r"variations.a.speed: unknown key"),
+        (f"{WORDS}/variations", {"a": {"ratio": 2}}, r"variations.a.ratio: .* less than 1"),
+        (f"{WORDS}/variations", {"a": {"ratio": 0.25}}, r"'a' does what 'full' does; remove one"),
+        (f"{WORDS}/method", {"ratio": 0.04}, r"full: ratio 0.04 removes nothing of 24 heads"),
+        (f"{WORDS}/method", {"ratio": 0.92}, r"leaves a layer without heads: of 24, 21 can go"),
+        (f"{WORDS}/method/importance", {"a": 1}, r"unknown key '.*importance.a'; .*: alpha, calib"),
+        ("compressions/own/arms", ["small_from_scratch"], r"a model has no recipe from scratch"),
+        ("compressions/own/test", "train", r"own: train and test are both 'train'"),
+        ("compressions/own/decoding", "T0.6", r"own.decoding: 'T0.6' samples"),
+        ("compressions/own/method", {"ratio": 0.01}, r"ratio 0.01 removes nothing of 336 heads, "),
+        ("solvers/base/profile", "tiny", r"solvers.base: profile 'tiny' is an encoder from scra"),
+        ("solvers/tiny/encoder", {"depth": 3}, r"unknown key 'solvers.tiny.encoder.depth'"),
+        ("texts/made", {"task": "classification", "dataset": "generated", "n": 9}, r"texts.made: "),
+        ("sweeps/compression_x", VALUES["sweeps"]["table"], r"is the table of compressions"),
+    ],
+)
+def test_what_cannot_be_run_is_refused_in_one_line(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        parse(changed(path, value))
+    assert "\n" not in str(error.value)
+
+
+def test_a_resolved_config_reads_back_as_it_was(config: Config) -> None:
+    resolved = resolve(config)
+    assert parse(resolved.model_dump(mode="json")) == resolved
+    assert resolve(resolved) == resolved
+
+
+def test_a_profile_follows_its_dataset_and_is_changed_by_other_keys(config: Config) -> None:
+    tiny = config.solvers["tiny"]
+    assert (tiny.on("asdiv_a").depth, tiny.on("math23k").depth) == (4, 10)
+    assert tiny.on("asdiv_a").training.epochs == 9
+    assert tiny.on("asdiv_a").encoder.heads == 8
+
+
+def keys(values: dict[str, Any]) -> dict[str, str]:
+    config = parse(values)
+    found = {arm.name: arm.key for arm in arms(config, "words")}
+    found["solver"] = solver_key(config, "tiny", "made")
+    found["data"] = data_key(config, "made")
+    found["asdiv"] = data_key(config, "asdiv")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "differing"),
+    [
+        (
+            f"{WORDS}/method",
+            {"importance": {"alpha": 0.4}},
+            {"full", "small_from_scratch", "ratio_30"},
+        ),
+        (f"{WORDS}/method", {"training": {"patience": None, "checkpoint_steps": 7}}, set()),
+        (f"{WORDS}/int8", ["ratio_30"], set()),
+        (f"{WORDS}/seeds", [5], set()),
+        ("solvers/tiny/dropout", 0.3, {"solver"}),
+        ("solvers/tiny/training", {"epochs": 9, "checkpoint_steps": 7}, set()),
+        ("solvers/tiny/encoder", {"heads": 4}, {"solver"}),
+        ("problems/made/seed", 1, {"data"}),
+        ("problems/made/partition", {"ratios": [8, 1, 1]}, {"data"}),
+        ("problems/made/partition", {"fold": 3}, set()),
+        ("problems/asdiv/file", "elsewhere.jsonl", set()),
+        ("problems/asdiv/revision", "6" * 64, {"asdiv"}),
+    ],
+)
+def test_keys_follow_what_decides_the_content(path: str, value: Any, differing: set[str]) -> None:
+    before, after = keys(STUDIES), keys(changed(path, value))
+    assert {name for name in before if before[name] != after[name]} == differing
+
+
+def test_keys_stay_what_they_are() -> None:
+    """Results are kept under them: a key may change only with what it stands for."""
+    assert keys(STUDIES) == {
+        "baseline": "baseline-3d82a7d3",
+        "full": "full-2dbc5c34",
+        "small_from_scratch": "small_from_scratch-6105196a",
+        "ratio_30": "ratio_30-db17892e",
+        "solver": "tiny-0c1f879d",
+        "data": keys(STUDIES)["data"],  # of generated problems, with the version
+        "asdiv": "asdiv-a90440bf",
+    }
+
+
+def test_settings_that_others_make_idle_are_in_no_key() -> None:
+    without = {"distillation": {"teacher": "none"}}
+    first, second = (
+        keys(changed(f"{WORDS}/method", {**without, **more}))["full"]
+        for more in ({}, {"distillation": {"teacher": "none", "temperature": 3.0}})
+    )
+    assert first == second
+    first, second = (
+        keys(changed(f"{WORDS}/method", {"importance": {"criterion": "random", **more}}))["full"]
+        for more in ({}, {"alpha": 0.9})
+    )
+    assert first == second
+
+
+def test_keys_lead_back_to_their_names(config: Config) -> None:
+    arm = arms(config, "words")[1]
+    assert find_arm(config, arm.subject, arm.data, arm.key) == arm
+    assert find_data(config, arm.data) == "made"
+    settings, data = find_solver(config, arm.subject, arm.data)
+    assert (settings.training.epochs, data) == (9, "made")
+    for find, stale in (
+        (lambda: find_arm(config, arm.subject, arm.data, "full-0"), "full-0"),
+        (lambda: find_data(config, "made-0"), "made-0"),
+        (lambda: find_solver(config, "tiny-0", arm.data), "tiny-0"),
+    ):
+        with pytest.raises(ConfigError, match=stale):
+            find()
+
+
+def test_an_arm_from_scratch_takes_its_heads_from_full(config: Config) -> None:
+    full, scratch = arms(config, "words")[1:3]
+    layout = scratch.layout()
+    assert layout == full
+    alone = parse(changed(f"{WORDS}/arms", ["small_from_scratch"]))
+    assert full.wildcards in [arm.wildcards for arm in all_arms(alone).values()]
+
+
+def test_a_model_answers_what_it_is_to_learn_and_for_causal_scores_without_each_head() -> None:
+    for criterion, variants in (("mixed", 1), ("causal", 1 + 28 * 12)):
+        values = changed("compressions/own/method", {"importance": {"criterion": criterion}})
+        values["selectors"] = {}
+        config = parse(values)
+        (batch,) = (one for one in batches(config) if one.questions == "train")
+        assert len(batch.variants) == variants
+
+
+def test_a_file_is_looked_at_before_the_first_job(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    only = {"run": "mini", "problems": STUDIES["problems"]}
+    with pytest.raises(BenchmarkError, match=r"problems.asdiv: asdiv.jsonl is missing"):
+        preflight(resolve(parse(only)))
+    Path("asdiv.jsonl").write_text("{}\n")
+    with pytest.raises(BenchmarkError, match=r"problems.asdiv.revision: .* has sha256 .*, not 555"):
+        preflight(resolve(parse(only)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        (
+            "solvers/base/encoder/revision",
+            "main",
+            r"solvers.base.encoder.revision: 'main' does not",
+        ),
+        (
+            "problems/hub",
+            {"dataset": "math23k", "revision": "main"},
+            r"problems.hub.revision: 'main' is not a commit hash .*datasets/Gxg/Math23K HEAD",
+        ),
+        (
+            "texts/hub",
+            {"task": "classification", "dataset": "nyu-mll/glue", "revision": "main"},
+            r"texts.hub.revision: 'main' is not a commit hash .*nyu-mll/glue HEAD",
+        ),
+    ],
+)
+def test_what_comes_from_the_hub_is_pinned(path: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        resolve(parse(changed(path, value)))
+
+
+def test_costs_grow_with_the_model(config: Config) -> None:
+    small, large = (config.compressions[name] for name in ("words", "own"))
+    assert request(config, small).gpus == 0
+    assert request(config, large).gpus == 1
+    assert request(config, large).megabytes > request(config, small).megabytes
+    cost = training_cost(config, "words")
+    assert cost.jobs == 2 * (1 + 3)  # two seeds: the solver, and the arms but baseline
+    assert "words" in describe(config)
+
+
+def test_pretrained_encoders_are_kept_by_name_and_commit(config: Config) -> None:
+    assert encoder_key(config.solvers["base"].encoder).startswith("base-")
+    assert set(ARMS) >= {arm.name for arm in arms(config, "own")}
