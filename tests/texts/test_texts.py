@@ -8,9 +8,11 @@ from pydantic import ValidationError
 
 from headroom.config.texts import Texts
 from headroom.errors import BenchmarkError
+from headroom.tables import TEXTS, write_table
 from headroom.texts.generated import generate
-from headroom.texts.rows import hold_out, read
+from headroom.texts.rows import Parts, hold_out, read
 from headroom.texts.scoring import exact_match, f1
+from headroom.texts.storage import read_parts, table
 from headroom.texts.text import Text
 
 
@@ -117,11 +119,25 @@ def test_generated_texts_are_true_and_stand_in_one_part(task: str) -> None:
             assert text.answers == (min(("red", "blue"), key=words.index),)
         else:
             (answer,), (start,) = text.answers, text.starts
-            deed = text.second.removeprefix("who ").removesuffix(" ?")
-            assert text.text[start:].startswith(f"{answer} {deed} .")
-            assert text.text.count(f" {deed} .") == 1 and text.stratum == "who"
+            before, after = text.text[:start].split(), text.text[start + len(answer) :].split()
+            neighbours = {
+                "who": after[:2] == ["took", "the"],
+                "what": before[-2:] == ["took", "the"] and after[0] == "to",
+                "where": before[-2:] == ["to", "the"] and after[0] == ".",
+            }
+            assert text.text[start:].startswith(answer) and neighbours[text.stratum]
+    assert len({len(text.text.split()) for text in texts}) > 1
     assert generate(task, 200, seed=1) == parts != generate(task, 200, seed=2)
-    assert len({text.answers for text in texts}) == (2 if task == "classification" else 11)
+    strata = {"red", "blue"} if task == "classification" else {"who", "what", "where"}
+    assert {text.stratum for text in texts} == strata
+
+
+@pytest.mark.parametrize("second", [None, "who ?"])
+def test_texts_come_back_from_a_table(tmp_path: Path, second: str | None) -> None:
+    own = [Text("a", "ada and ben", second, ("ada", "ben"), (0, 8)), Text("b", "x", None, ("1",))]
+    for parts in (Parts(own, own[:1], []), Parts(own[:1], [], [])):
+        write_table(tmp_path / "texts.parquet", table(parts), TEXTS)
+        assert read_parts(tmp_path / "texts.parquet") == parts
 
 
 def test_so_many_texts_cannot_be_generated() -> None:

@@ -10,6 +10,7 @@ from headroom import paths
 from headroom.compression import datasets, learners
 from headroom.compression.datasets import Parts
 from headroom.compression.learners import decoder
+from headroom.compression.learners.questions import to_answer, to_learn
 from headroom.config import Config
 from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.identity import key
@@ -33,7 +34,7 @@ def rows(config: Config, arm: Arm) -> Parts:
     base = own_answers(config, study, [])
     answers = read_table(Path(base["base"]), ANSWERS)
     graded = _graded(config, study.train, train, {"base": answers})
-    return Parts(decoder.to_learn(train, answers, graded), [], decoder.to_answer(test))
+    return Parts(to_learn(train, answers, graded), [], to_answer(test))
 
 
 def start(config: Config, arm: Arm, seed: int) -> Learner:

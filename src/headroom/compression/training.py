@@ -61,7 +61,8 @@ class Epoch:
     losses: dict[str, float]
     """Means over the epoch's steps, by part of the objective."""
     dev_strict: float | None
-    """Share of the development part that is solved; None without one."""
+    """Share of the development part that is solved. Without `patience` it is found after the last
+    epoch only; None without a development part."""
 
 
 @dataclass
@@ -212,7 +213,9 @@ class _Run:
     def _end_epoch(self, epoch: int) -> None:
         losses = {name: total / self._steps_per_epoch for name, total in self._sums.items()}
         self._sums = {}
-        solved = accuracy(self._learner, self._dev)
+        # Answering may take longer than learning: it is done where something follows from it.
+        wanted = self._settings.patience is not None or epoch == self._settings.epochs
+        solved = accuracy(self._learner, self._dev) if wanted else None
         best = self._fit.epochs[self._fit.best - 1].dev_strict if self._fit.best else None
         self._fit.epochs.append(Epoch(epoch, self._steps, losses, solved))
         if self._settings.patience is not None and (best is None or (solved or 0.0) > best):

@@ -1,4 +1,4 @@
-"""Generated texts, for the demo and for tests: which colour comes first, and who did what.
+"""Generated texts, for the demo and for tests: which colour comes first; who took what where.
 
 Words are separated by spaces. No text stands in two parts.
 """
@@ -13,6 +13,8 @@ _NAMES = ("ada", "ben", "carla", "dan", "elif", "femi", "gita", "hugo", "ines", 
 _THINGS = ("apple", "book", "card", "coin", "lamp", "map", "pencil", "shell", "stamp", "vase")
 _VERBS = ("bought", "found", "lost", "sold", "took")
 _PLACES = ("beside", "behind", "under", "near")
+_ROOMS = ("attic", "cellar", "garden", "hall", "kitchen", "office", "shed")
+_WEATHERS = ("cold", "dry", "hot", "warm", "wet", "windy")
 _COLOURS = ("red", "blue")
 _SHARES = (7, 1, 2)
 """Training, development and test part, of ten."""
@@ -47,16 +49,20 @@ def _colours(rng: Random, number: int) -> Text:
     things = rng.sample(_THINGS, 3)
     words = f"the {first} {things[0]} lies {rng.choice(_PLACES)} the {second} {things[1]} ."
     other = f"{rng.choice(_NAMES)} {rng.choice(_VERBS)} the {things[2]} ."
-    text = f"{other} {words}" if rng.random() < 0.5 else f"{words} {other}"
+    text = rng.choice([words, f"{other} {words}", f"{words} {other}"])
     return Text(f"{number:05d}", text, None, (first,))
 
 
 def _deeds(rng: Random, number: int) -> Text:
-    """Three people did something; the answer is who did one of these things."""
-    names, things = rng.sample(_NAMES, 3), rng.sample(_THINGS, 3)
-    verbs = [rng.choice(_VERBS) for _ in names]
-    deeds = [f"{verb} the {thing}" for verb, thing in zip(verbs, things, strict=True)]
-    context = " ".join(f"{name} {deed} ." for name, deed in zip(names, deeds, strict=True))
-    asked = rng.randrange(3)
-    start = context.index(names[asked])
-    return Text(f"{number:05d}", context, f"who {deeds[asked]} ?", (names[asked],), (start,))
+    """Somebody took something somewhere; the answer is who, what or where."""
+    name, place = rng.choice(_NAMES), rng.choice(_ROOMS)
+    thing = rng.choice(_THINGS)
+    if rng.random() < 0.5:
+        thing = f"{rng.choice(_COLOURS)} {thing}"
+    words = f"{name} took the {thing} to the {place} ."
+    other = f"it was a {rng.choice(_WEATHERS)} day ."
+    context = rng.choice([words, f"{other} {words}", f"{words} {other}"])
+    question, answer = rng.choice(
+        [("who took it ?", name), ("what was taken ?", thing), ("where is it now ?", place)]
+    )
+    return Text(f"{number:05d}", context, question, (answer,), (context.index(answer),))

@@ -35,7 +35,7 @@ def _texts(rows: pd.DataFrame) -> list[Text]:
         Text(
             example_id=row["example_id"],
             text=row["text"],
-            second=row["second"],
+            second=row["second"] if isinstance(row["second"], str) else None,
             answers=tuple(row["answers"]),
             starts=tuple(map(int, row["starts"])),
         )

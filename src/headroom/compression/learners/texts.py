@@ -6,14 +6,14 @@ of the context. So logits are [batch, choices to make, options] and all losses a
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy, kl_div
 from transformers import (
@@ -23,6 +23,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from headroom.compression.learners.examples import (
+    Batch,
+    Example,
+    answer_place,
+    best_span,
+)
 from headroom.config.compression import Solver, Training
 from headroom.config.texts import Task
 from headroom.errors import ModelError
@@ -43,54 +49,9 @@ _KINDS: dict[Task, Any] = {
     "question_answering": AutoModelForQuestionAnswering,
 }
 _FACTS = "texts.json"
-_LONGEST_ANSWER = 30  # tokens, as in BERT's evaluation on SQuAD
 _LENIENT_FROM = 0.5
 _EXCLUDED = -1e4  # a logit far below all others, of which differences are still numbers
 _UNKNOWN = -100  # a label that no training text has; losses pass it over
-
-
-@dataclass(frozen=True)
-class Example:
-    """A text as the encoder reads it."""
-
-    row: Text
-    input_ids: Int[np.ndarray, " tokens"]
-    types: Int[np.ndarray, " tokens"]
-    """Which of two texts a token belongs to, by the encoder's own numbers."""
-    spans: Int[np.ndarray, "tokens 2"]
-    """Question answering: where each token of the context starts and ends there; -1: no such
-    token. Classification: none."""
-    targets: tuple[int, ...]
-    """The label's number, or the places of the answer's first and last token."""
-
-    @property
-    def example_id(self) -> str:
-        """The text's."""
-        return self.row.example_id
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Texts, padded on the right."""
-
-    input_ids: Int[Tensor, "batch tokens"]
-    attention_mask: Int[Tensor, "batch tokens"]
-    types: Int[Tensor, "batch tokens"] | None
-    """None where the encoder knows no types."""
-    options: Bool[Tensor, "batch tokens"]
-    """Question answering: which tokens may be chosen."""
-    targets: Int[Tensor, "batch choices"]
-
-    @property
-    def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
-        """What the encoder reads."""
-        found = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
-        return found if self.types is None else {**found, "token_type_ids": self.types}
-
-    @property
-    def judged(self) -> int:
-        """How many choices the loss is averaged over."""
-        return self.targets.numel()
 
 
 class Output(NamedTuple):
@@ -154,7 +115,7 @@ class TextLearner:
                     np.array(encoded["input_ids"][index], dtype=np.int64),
                     np.array(encoded["token_type_ids"][index], dtype=np.int64),
                     spans,
-                    _place(row, spans) if answering else (self._number(row.answers[0]),),
+                    answer_place(row, spans) if answering else (self._number(row.answers[0]),),
                 )
             )
         return examples
@@ -261,7 +222,7 @@ class TextLearner:
             answer = self.labels[int(logits[0].argmax())]
             right = answer == row.answers[0]
             return Verdict(row.example_id, row.stratum, answer, right, right)
-        answer = _best_span(logits, example)
+        answer = best_span(logits, example)
         lenient = f1(answer, row.answers) >= _LENIENT_FROM
         return Verdict(
             row.example_id, row.stratum, answer, exact_match(answer, row.answers), lenient
@@ -345,23 +306,3 @@ def _read(
     positions = getattr(network.config, "max_position_embeddings", tokenizer.model_max_length)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     return network.eval(), tokenizer, sorted(info["missing_keys"])
-
-
-def _place(row: Text, spans: Int[np.ndarray, "tokens 2"]) -> tuple[int, int]:
-    """Return the first and the last token of a row's first answer; 0 if they are cut off."""
-    start, end = row.starts[0], row.starts[0] + len(row.answers[0])
-    inside = np.flatnonzero((spans[:, 0] < end) & (spans[:, 1] > start) & (spans[:, 0] >= 0))
-    whole = len(inside) and spans[inside[-1], 1] >= end
-    return (int(inside[0]), int(inside[-1])) if whole else (0, 0)
-
-
-def _best_span(logits: Float[Tensor, "2 options"], example: Example) -> str:
-    """Return the words between the best start and the best end after it."""
-    length = len(example.spans)
-    start, end = logits[:, :length]
-    sums = start[:, None] + end
-    possible = torch.ones(length, length).triu().tril(_LONGEST_ANSWER - 1).bool()
-    context = torch.from_numpy(example.spans[:, 0] >= 0)
-    sums[~(possible & context & context[:, None])] = -torch.inf
-    first, last = divmod(int(sums.argmax()), length)
-    return example.row.text[example.spans[first, 0] : example.spans[last, 1]]
