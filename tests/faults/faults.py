@@ -16,6 +16,7 @@ import pyarrow as pa
 from mini import Snakemake
 
 from headroom.errors import TableError
+from headroom.record import intact, record_path
 from headroom.tables import read_arrow
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
@@ -90,10 +91,13 @@ class Run:
         raise AssertionError(f"after removing {removed} the run still fails")
 
     def _unreadable(self) -> Iterator[str]:
-        """Yield what is said to whoever reads the tables that no step of the run has read."""
-        for file in sorted((self.folder / "results").rglob("*.parquet")):
+        """Yield what is said to whoever reads the files that no step of the run has read."""
+        for file in results(self, checked):
             try:
-                read_arrow(file, pa.schema([]), exact=False)
+                if file.suffix == ".parquet":
+                    read_arrow(file, pa.schema([]), exact=False)
+                else:
+                    intact(file)
             except TableError as error:
                 yield str(error).removeprefix(f"{self.folder}/")
 
@@ -172,7 +176,7 @@ def make_immutable(run: Run) -> None:
     """Make a file of the run unchangeable at some moment, until the run is over."""
     process = run.start()
     run.wait_for_the_moment(process)
-    file = choose(run, "*")
+    file = choose(run, Path.is_file)
     try:
         if file:
             subprocess.run(["chattr", "+i", str(file)], check=False, capture_output=True)
@@ -183,9 +187,9 @@ def make_immutable(run: Run) -> None:
 
 
 def damage(run: Run) -> None:
-    """Cut a table short, or flip a bit of it, and kill everything."""
+    """Kill everything; cut a table or a file with a record short, or flip a bit of it."""
     kill_everything(run)
-    file = choose(run, "*.parquet")
+    file = choose(run, checked)
     if file:
         content = bytearray(file.read_bytes())
         place = run.draw.randrange(len(content))
@@ -214,10 +218,20 @@ def start_two(run: Run) -> None:
     ended(second)
 
 
-def choose(run: Run, pattern: str) -> Path | None:
+def choose(run: Run, wanted: Callable[[Path], bool]) -> Path | None:
     """Choose a file of the results."""
-    files = sorted(file for file in (run.folder / "results").rglob(pattern) if file.is_file())
+    files = results(run, wanted)
     return run.draw.choice(files) if files else None
+
+
+def results(run: Run, wanted: Callable[[Path], bool]) -> list[Path]:
+    """Return the files of the results of some kind, in order."""
+    return sorted(file for file in (run.folder / "results").rglob("*") if wanted(file))
+
+
+def checked(file: Path) -> bool:
+    """Tell whether whoever reads a file would notice damage."""
+    return file.is_file() and (file.suffix == ".parquet" or record_path(file).exists())
 
 
 FAULTS: dict[str, Callable[[Run], None]] = {
@@ -227,7 +241,7 @@ FAULTS: dict[str, Callable[[Run], None]] = {
     "kill everything": kill_everything,
     "fill the disk": fill_the_disk,
     "make a file immutable": make_immutable,
-    "damage a table": damage,
+    "damage a file": damage,
     "move the clock": move_the_clock,
     "start two workflows": start_two,
 }
