@@ -405,11 +405,17 @@ def _embedders_needed(config: Config, draws: list[str]) -> list[str]:
 
 
 def _models_needed(config: Config, embedders: list[str]) -> list[str]:
-    """Return the models that have answers to give or questions to embed."""
+    """Return the models that have answers to give, questions to embed or heads to lose."""
     needed = {config.embedders[name].model for name in embedders}
     for batch in batches(config):
         if any(not Path(file).exists() for file in batch.answers(config)):
             needed.add(batch.model)
+    for name, study in config.compressions.items():
+        files = [
+            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
+        ]
+        if any(not Path(file).exists() for file in files):
+            needed.add(study.model)
     return sorted(name for name in needed if name is not None)
 
 

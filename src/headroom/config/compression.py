@@ -173,7 +173,12 @@ class Solver(Section):
 
 
 class Importance(Section):
-    """How heads are ranked; those of lowest score go first."""
+    """How heads are ranked; those of lowest score go first.
+
+    They are the encoder's. ATHENA's thought head attends, too, but a merge sees two keys, the
+    answer judge mostly one and the reason judge a few: entropies over so few keys are no measure,
+    and by them these heads, which do the reasoning, would go first.
+    """
 
     criterion: Literal["mixed", "attention", "taylor", "causal", "random"] = "mixed"
     """mixed: alpha w + (1 - alpha) H, weight norm and attention entropy. attention: largest
@@ -253,8 +258,15 @@ class Compression(Section):
     distillation: Distillation = Distillation()
     """What the others learn."""
     training: Training = Training(patience=None)
-    """The recipe; its epochs are divided over the rounds. Without `patience` every run of a
-    comparison makes as many steps."""
+    """The recipe; its epochs are divided over the rounds. `patience` is null where it is not given:
+    every run of a comparison makes as many steps."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_many_steps(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("training"), dict):
+            return {**values, "training": {"patience": None, **values["training"]}}
+        return values
 
     @model_validator(mode="after")
     def _possible(self) -> "Compression":
