@@ -10,6 +10,7 @@ import pandas as pd
 
 from headroom import paths
 from headroom.config import Config, Study
+from headroom.config import compression as section
 from headroom.config.compression import Compression
 from headroom.figures.arithmetic import ENCODERS, Encoder
 from headroom.figures.tables import read_csv
@@ -141,16 +142,11 @@ def read_trial(config: Config, compression: str) -> Trial:
     """
     study = config.compressions[compression]
     outcomes, histories, measurements = sources(config, compression)
-    section = config.problems.get(study.data or "")
-    encoder = (
-        config.solvers[study.solver].on(section.dataset).encoder
-        if study.solver and section
-        else None
-    )
-    papers = _PAPERS_MODELS.get(Path(encoder.source).name) if encoder and encoder.source else None
-    shape = ENCODERS[papers] if papers else None
-    if encoder and not encoder.source:
-        shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
+    problems = config.problems.get(study.data or "")
+    encoder = None
+    if study.solver is not None:
+        encoder = config.solvers[study.solver].on(problems.dataset if problems else "texts").encoder
+    shape, papers = _known(encoder)
     return Trial(
         name=compression,
         subject=study.solver or study.model or "",
@@ -160,10 +156,20 @@ def read_trial(config: Config, compression: str) -> Trial:
         histories=_read_histories(histories),
         measurements=read_csv(measurements, MEASUREMENTS),
         seed=config.seed,
-        papers_data=_PAPERS_DATA.get(section.dataset) if section else None,
-        papers_model=papers,
+        papers_data=_PAPERS_DATA.get(problems.dataset) if problems else None,
+        papers_model=papers if problems else None,
         encoder=shape,
     )
+
+
+def _known(encoder: section.Encoder | None) -> tuple[Encoder | None, str | None]:
+    """Return the shape of an encoder, and the name of the paper's solver on it, where known."""
+    if encoder is None:
+        return None, None
+    if encoder.source is None:
+        return Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate), None
+    papers = _PAPERS_MODELS.get(Path(encoder.source).name)
+    return (ENCODERS[papers] if papers else None), papers
 
 
 def read_trials(config: Config) -> list[Trial]:
