@@ -45,7 +45,7 @@ class Difference:
     n: int
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1024)
 def accuracy(
     trial: Trial, arm: str, *, quantised: bool = False, stratum: str | None = None
 ) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from headroom.config.compression import Compression
@@ -24,7 +24,7 @@ COLUMNS = ["arm", "quantised", "kind", "ratio", "whole", "n", "seeds", "accuracy
 """Columns of the numbers: ``whole``, parameters of encoder and thought head; the rest as in the
 tables."""
 
-_MILLION = 1e6
+_UNITS = ((1e9, "B"), (1e6, "M"), (1e3, "k"))
 _BITS = 4  # points that marks of eight bits stand to the right
 _HEADROOM = 20  # points above a panel, for ratios and sizes
 _TEXT = 0.1  # of a panel's width, for a ratio
@@ -146,24 +146,25 @@ def _curve(
     ratios = ratios_of(trial)
     family = data[data["arm"].isin([BASELINE, *ratios.values()])]
     line = family[~family["quantised"]].sort_values("whole")
-    axes.plot(line["whole"] / _MILLION, 100 * line["accuracy"], color=colors.blue, lw=1.0, zorder=2)
+    axes.plot(line["whole"], 100 * line["accuracy"], color=colors.blue, lw=1.0, zorder=2)
     others = data[data["arm"].isin(_named(trial)) & ~data["arm"].isin(family["arm"])]
     for row in rows_of(others[~others["quantised"]]):
-        _mark(axes, row.whole / _MILLION, row, looks, colors, bare=True)
+        _mark(axes, row.whole, row, looks, colors, bare=True)
     for row in rows_of(family):
-        _mark(axes, row.whole / _MILLION, row, looks, colors)
+        _mark(axes, row.whole, row, looks, colors)
     axes.margins(x=0.06, y=0.08)
     if ratios:
         _label_ratios(axes, line[line["ratio"] > 0], colors)
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    axes.set_xlabel("parameters of the whole solver (millions)")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _count(value)))
+    axes.set_xlabel("parameters of the whole model")
     axes.set_title("by ratio of heads removed", pad=_HEADROOM)
 
 
 def _label_ratios(axes: Axes, line: pd.DataFrame, colors: Theme) -> None:
     """Write each ratio above the panel, moved aside where two would touch."""
     low, high = axes.get_xlim()
-    wanted = line["whole"].to_numpy(float) / _MILLION
+    wanted = line["whole"].to_numpy(float)
     for x, place, ratio in zip(
         wanted, spaced(wanted, _TEXT * (high - low)), line["ratio"], strict=True
     ):
@@ -194,7 +195,7 @@ def _strip(axes: Axes, shown: pd.DataFrame, looks: dict[str, _Look], colors: The
         axes.text(
             middle,
             1.045,
-            f"{size / _MILLION:.3g}M",
+            _count(size),
             transform=axes.get_xaxis_transform(),
             ha="center",
             va="bottom",
@@ -241,6 +242,12 @@ def _mark(
     )
 
 
+def _count(parameters: float) -> str:
+    """Write a number of parameters with its unit, as in 1.55M."""
+    unit, letter = next((own for own in _UNITS if parameters >= own[0]), (1, ""))
+    return f"{parameters / unit:.4g}{letter}"
+
+
 def _caption(trial: Trial, data: pd.DataFrame) -> str:
     n, seeds = int(data["n"].iloc[0]), int(data["seeds"].max())
     of = f"means over {seeds} seeds" if seeds > 1 else "one seed"
@@ -257,7 +264,7 @@ def _caption(trial: Trial, data: pd.DataFrame) -> str:
 def _alt(trial: Trial, data: pd.DataFrame) -> str:
     parts = [
         f"{label(row.arm)}{' in eight bits' if row.quantised else ''} {percent(row.accuracy)} "
-        f"({percent(row.low)} to {percent(row.high)}) at {row.whole / _MILLION:.3g} million"
+        f"({percent(row.low)} to {percent(row.high)}) at {_count(row.whole)} parameters"
         for row in rows_of(data)
     ]
     return f"Accuracy against parameters for {trial.title}. {'; '.join(parts)}."
