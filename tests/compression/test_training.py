@@ -222,6 +222,13 @@ def test_patience_ends_training_and_takes_the_best_epoch() -> None:
     assert_same(weights(solver), kept[5])
 
 
+def test_without_patience_the_development_part_is_looked_at_once() -> None:
+    _, examples = setup()
+    seen = [epoch.dev_strict for epoch in fit(dev=examples[:9])[1].epochs]
+    assert seen[:2] == [None, None] and seen[2] is not None
+    assert_same(fit(dev=examples[:9])[0], fit()[0])
+
+
 def test_patience_without_a_development_part_is_refused() -> None:
     with pytest.raises(ModelError, match="patience needs a development part"):
         fit(recipe(patience=2))
