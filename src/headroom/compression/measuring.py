@@ -3,7 +3,9 @@
 Arms take turns at every pass, so that whatever else the machine does falls on all of them alike.
 """
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,6 +62,7 @@ def measure(config: Config, compression: str) -> None:
     test = subjects.rows(config, chosen[0]).test
     measured = [one for arm in chosen for one in _load(config, arm, study.seeds[0])]
     examples = measured[0].learner.prepare(test)
+    peaks = _peaks(measured, max(study.batches), study.tokens[0])
     rows = []
     for tokens in study.tokens:
         encoders = {
@@ -84,7 +87,7 @@ def measure(config: Config, compression: str) -> None:
                         "batch": batch,
                         **_seconds(times[batch].get(str(place))),
                         **facts,
-                        "peak_bytes": _peak(one, batch, tokens) if once else None,
+                        "peak_bytes": peaks.get(one.arm) if once and not one.quantised else None,
                         "end_to_end_seconds": _end_to_end(one, examples) if once else None,
                     }
                 )
@@ -132,12 +135,20 @@ def _seconds(timing: Timing | None) -> dict[str, float | None]:
     return {"seconds": timing.median, "seconds_low": timing.low, "seconds_high": timing.high}
 
 
-def _peak(one: _Measured, batch: int, tokens: int) -> int | None:
-    if one.quantised:  # made after loading: its peak is that of the whole weights
-        return None
-    folder = one.folder / _ENCODER
+def _peaks(measured: Sequence[_Measured], batch: int, tokens: int) -> dict[str, int]:
+    """Return the peak of memory of each arm; as many processes at once as there are cores.
+
+    Weights of eight bits are made after loading: their peak is that of the whole ones.
+    """
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return peak_bytes(folder if folder.is_dir() else one.folder, batch, tokens, device)
+    folders = {
+        one.arm: one.folder / _ENCODER if (one.folder / _ENCODER).is_dir() else one.folder
+        for one in measured
+        if not one.quantised
+    }
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if device == "cpu" else 1) as pool:
+        found = pool.map(lambda folder: peak_bytes(folder, batch, tokens, device), folders.values())
+        return dict(zip(folders, found, strict=True))
 
 
 def _end_to_end(one: _Measured, examples: Sequence[Example]) -> float | None:

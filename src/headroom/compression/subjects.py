@@ -53,7 +53,6 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
     learner = replace(
         decoder.Decoder.of(loaded, name, decoding, family),
         grading=config.grading,
-        at_once=config.models[study.model].batch_size,
     )
     if arm.settings.importance.criterion != "causal":
         return learner

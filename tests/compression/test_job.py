@@ -1,0 +1,228 @@
+"""The jobs of a compression, one after the other, on word problems, texts and a decoder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from headroom import paths, stages
+from headroom.compression import job
+from headroom.compression.datasets import parts, read_data
+from headroom.compression.gathering import gather
+from headroom.compression.measuring import measure
+from headroom.config import Config, parse
+from headroom.identity import data_key, key, source_key
+from headroom.plan import Arm, all_arms, arms, own_answers
+from headroom.record import read_record
+from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
+
+SEED = 3
+TRAINING = {"epochs": 2, "batch_size": 11}
+METHOD = {"ratio": 0.4, "rounds": 2, "training": TRAINING}
+MEASURED = {"seeds": [SEED], "tokens": [9], "batches": [1, 3], "repeats": 2}
+VALUES: dict[str, Any] = {
+    "run": "jobs",
+    "problems": {"words": {"dataset": "generated", "n": 42, "partition": {"ratios": [4, 1, 1]}}},
+    "texts": {"labels": {"task": "classification", "dataset": "generated", "n": 60}},
+    "solvers": {
+        "small": {
+            "profile": "fixture",
+            "encoder": {"width": 24, "intermediate": 20, "heads": 3},
+            "training": TRAINING,
+        }
+    },
+    "models": {
+        "decoder": {
+            "train": {
+                "steps": 2,
+                "layers": 2,
+                "hidden": 20,
+                "query_heads": 6,
+                "kv_heads": 3,
+                "head_dim": 10,
+                "intermediate": 28,
+                "vocabulary": 300,
+                "batch_size": 2,
+            },
+            "layers": 2,
+            "heads": 6,
+            "kv_heads": 3,
+            "billions": 0.0001,
+            "dtype": "float32",
+            "device": "cpu",
+        }
+    },
+    "questions": {
+        "train": {"benchmark": "generated_math", "split": "train", "n": 13, "sampling": "first"},
+        "test": {"benchmark": "generated_math", "split": "test", "n": 7, "sampling": "first"},
+    },
+    "decodings": {"greedy": {"max_new_tokens": 4}},
+    "compressions": {
+        "words": {
+            "solver": "small",
+            "data": "words",
+            "method": METHOD,
+            "arms": ["baseline", "small_from_scratch"],
+            "int8": ["baseline"],
+            **MEASURED,
+        },
+        "labels": {
+            "solver": "small",
+            "data": "labels",
+            "method": METHOD,
+            "arms": ["baseline", "full"],
+            **MEASURED,
+        },
+        "decoder": {
+            "model": "decoder",
+            "train": "train",
+            "test": "test",
+            "method": METHOD,
+            "arms": ["baseline", "full"],
+            "variations": {"causal": {"importance": {"criterion": "causal"}}},
+            "measured": ["baseline", "full"],
+            **MEASURED,
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def config() -> Config:
+    return parse(VALUES)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A folder in which all jobs have run."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("jobs"))
+        for name in ("words", "labels"):
+            read_data(config, data_key(config, name))
+        prepare_decoder(config)
+        order = sorted(all_arms(config).values(), key=lambda arm: arm.settings.scratch)
+        for arm in order:
+            keys = arm.wildcards
+            teacher = Path(arm.file(paths.TEACHER, SEED))
+            if arm.study.model is None and not teacher.exists():
+                job.train_teacher(config, keys["subject"], keys["data"], SEED)
+            job.compress_arm(config, **keys, seed=SEED)
+        job.quantise(config, **arms(config, "words")[0].wildcards, seed=SEED)
+        for name in config.compressions:
+            gather(config, name)
+            measure(config, name)
+        yield
+
+
+def prepare_decoder(config: Config) -> None:
+    """Train a model that knows nothing, and write down what it would know after years.
+
+    Heads 1 of layer 0 and 4 of layer 1 do without: they answer wrong where they are removed.
+    """
+    stages.prepare_model(config, "decoder")
+    for name in config.questions:
+        stages.read_source(config, source_key(config, name))
+        stages.draw_questions(config, name)
+    file = paths.QUESTIONS.format(questions=key(config, "questions", "train"))
+    questions = read_table(Path(file), QUESTIONS)
+    causal = by_name(config, "decoder")["causal"]
+    for variant, output in own_answers(config, causal.study, causal.every_head(config)).items():
+        wrong = variant not in ("base", "L00H01", "L00H00")
+        table = questions[["question_id"]].assign(
+            sample=0,
+            token_ids=[[5, 6, 7]] * len(questions),
+            text=[rf"\boxed{{{'no' if wrong else answer}}}" for answer in questions["answer"]],
+            stop_reason="eos",
+            margin=1.0,
+        )
+        write_table(Path(output), table, ANSWERS)
+
+
+def by_name(config: Config, compression: str) -> dict[str, Arm]:
+    return {arm.name: arm for arm in arms(config, compression)}
+
+
+def history(arm: Arm) -> dict[str, Any]:
+    return json.loads(Path(arm.file(paths.HISTORY, SEED)).read_text())
+
+
+def removed(arm: Arm) -> list[str]:
+    removals = [one for each in history(arm)["rounds"] for one in each["removals"]]
+    return [head for one in removals for head in one["heads"]]
+
+
+def test_a_dataset_is_divided_once_for_all_jobs(config: Config) -> None:
+    found = parts(config, data_key(config, "words"))
+    assert sum(map(len, found)) == 42
+    assert {type(row).__name__ for row in found.train} == {"Problem"}
+    found = parts(config, data_key(config, "labels"))
+    assert {type(row).__name__ for row in found.test} == {"Text"}
+    dropped = Path(paths.DROPPED.format(data=data_key(config, "words")))
+    assert pd.read_csv(dropped).columns.tolist() == ["row", "reason"]
+
+
+@pytest.mark.parametrize("compression", ["words", "labels", "decoder"])
+def test_outcomes_are_of_the_test_part(config: Config, compression: str) -> None:
+    sizes = {"words": len(parts(config, data_key(config, "words")).test), "decoder": 7}
+    sizes["labels"] = len(parts(config, data_key(config, "labels")).test)
+    for arm in arms(config, compression):
+        rows = read_table(Path(arm.file(paths.OUTCOMES, SEED)), OUTCOMES)
+        assert len(rows) == sizes[compression]
+        assert not rows["quantised"].any()
+        assert read_record(Path(arm.file(paths.OUTCOMES, SEED)))["strict"] == rows["strict"].mean()
+
+
+def test_an_arm_from_scratch_has_the_heads_that_full_kept(config: Config) -> None:
+    scratch = by_name(config, "words")["small_from_scratch"]
+    full = scratch.layout()
+    assert full is not None
+    assert len(removed(full)) == 2
+    assert removed(scratch) == []
+    assert history(scratch)["rounds"][-1]["heads"] == history(full)["rounds"][-1]["heads"] == 4
+    assert len(history(scratch)["rounds"][0]["epochs"]) == 4  # of solver and method
+
+
+def test_the_causal_criterion_removes_what_answers_do_without(config: Config) -> None:
+    assert removed(by_name(config, "decoder")["causal"])[:2] == ["L00H00", "L00H01"]
+
+
+def test_a_model_learns_its_own_right_answers(config: Config) -> None:
+    own = history(by_name(config, "decoder")["full"])
+    assert own["dev_strict"] is None
+    assert own["tokens"] > 2 * 13 * 3
+    assert own["heads"] - own["rounds"][-1]["heads"] == 4
+
+
+def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Config) -> None:
+    file = paths.STUDY_OUTCOMES.format(run="jobs", compression="words")
+    rows = pd.read_parquet(file)
+    pairs = list(dict.fromkeys(zip(rows["arm"], rows["quantised"], strict=True)))
+    assert pairs == [("baseline", False), ("baseline", True), ("small_from_scratch", False)]
+    assert set(rows["seed"]) == {SEED}
+    histories = json.loads(
+        Path(paths.HISTORIES.format(run="jobs", compression="decoder")).read_text()
+    )
+    assert list(histories) == ["baseline", "full", "causal"]
+    assert list(histories["full"]) == [str(SEED)]
+
+
+def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
+    rows = pd.read_csv(paths.MEASUREMENTS.format(run="jobs", compression="decoder"))
+    assert rows["arm"].unique().tolist() == ["baseline", "full"]
+    assert rows["batch"].tolist() == [1, 3, 1, 3]
+    assert rows["heads"].tolist() == [12, 12, 8, 8]
+    # Two groups of two query heads and their key/value head, of 10 dimensions: slices of queries,
+    # keys and values with biases, and of the output.
+    gone = 2 * (20 * 21 + 2 * 10 * 21 + 20 * 20)
+    base, full = rows.drop_duplicates("arm")["parameters"]
+    assert base - full == gone
+    rows = pd.read_csv(paths.MEASUREMENTS.format(run="jobs", compression="words"))
+    bits = rows[rows["arm"] == "baseline"].drop_duplicates("quantised").set_index("quantised")
+    assert bits.loc[True, "weight_bytes"] < bits.loc[False, "weight_bytes"]
+    assert bits.loc[True, "parameters"] == bits.loc[False, "parameters"]
+
+
+def test_journals_are_gone() -> None:
+    assert not Path("results/store/.journal").exists()
