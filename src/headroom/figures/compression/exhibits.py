@@ -73,16 +73,9 @@ def _row(trial: Trial, name: str) -> dict[str, Any]:
 
 
 def _ratios(trial: Trial, beside: Beside) -> Rows:
-    by_ratio = {0.0: BASELINE} if BASELINE in trial.settings else {}
-    for ratio, name in (by_ratio | ratios_of(trial)).items():
-        model = trial.papers_model or "ATHENA-base"
-        yield {
-            **_row(trial, name),
-            "ratio": ratio,
-            **accuracy(trial, name),
-            **savings(trial, name),
-            **beside.condition(trial.papers_data, ratio, model),
-        }
+    baseline = [BASELINE] if BASELINE in trial.settings else []
+    for name in [*baseline, *ratios_of(trial).values()]:
+        yield _condition(trial, name, beside, "ATHENA-base")
 
 
 def _sizes(trial: Trial, trials: Sequence[Trial], beside: Beside) -> Rows:
@@ -90,17 +83,21 @@ def _sizes(trial: Trial, trials: Sequence[Trial], beside: Beside) -> Rows:
     on_same = {other.subject: other for other in trials if other.data == trial.data}
     by_size = sorted(on_same, key=lambda subject: on_same[subject].size)
     larger = len(by_size) == 2 and by_size[1] == trial.subject
-    model = trial.papers_model or ("ATHENA-large" if larger else "ATHENA-base")
     for name in (BASELINE, METHOD):
         if name in trial.settings:
-            ratio = trial.settings[name].ratio
-            yield {
-                **_row(trial, name),
-                "ratio": ratio,
-                **accuracy(trial, name),
-                **savings(trial, name),
-                **beside.condition(trial.papers_data, ratio, model),
-            }
+            yield _condition(trial, name, beside, "ATHENA-large" if larger else "ATHENA-base")
+
+
+def _condition(trial: Trial, name: str, beside: Beside, model: str) -> dict[str, Any]:
+    """Return a row of Table 1 or 2, beside a model of the paper, by default the given one."""
+    ratio = trial.settings[name].ratio
+    return {
+        **_row(trial, name),
+        "ratio": ratio,
+        **accuracy(trial, name),
+        **savings(trial, name),
+        **beside.condition(trial.papers_data, ratio, trial.papers_model or model),
+    }
 
 
 def _mixtures(trial: Trial, beside: Beside) -> Rows:
