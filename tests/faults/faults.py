@@ -21,7 +21,7 @@ from headroom.tables import read_arrow
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
 LONGEST = 600.0
-"""Seconds after which a run counts as hung."""
+"""Seconds after which a run counts as hung, or ten times those of an undisturbed one."""
 
 
 class HungError(Exception):
@@ -49,7 +49,8 @@ class Run:
     ) -> None:
         self.folder, self.draw = folder, draw
         self._values, self._target, self._seconds = values, target, seconds
-        self._snakemake = Snakemake(folder)
+        self.patience = max(LONGEST, 10 * seconds)
+        self._snakemake = Snakemake(folder, self.patience)
 
     def start(self, *before: str) -> subprocess.Popen[bytes]:
         """Start it, under a command that changes what it sees."""
@@ -122,14 +123,14 @@ class Run:
         psutil.wait_procs(found, 20)
 
 
-def ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a run.
+def ended(run: Run, process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process of a run.
 
     Raises:
         HungError: there is none.
     """
     try:
-        process.wait(LONGEST)
+        process.wait(run.patience)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         raise HungError("the run with the fault does not end") from None
@@ -143,7 +144,7 @@ def kill(run: Run, *words: str) -> None:
     if victims:
         with contextlib.suppress(psutil.Error):
             run.draw.choice(victims).kill()
-    ended(process)
+    ended(run, process)
 
 
 def kill_everything(run: Run) -> None:
@@ -151,7 +152,7 @@ def kill_everything(run: Run) -> None:
     process = run.start()
     run.wait_for_the_moment(process)
     run.kill()
-    ended(process)
+    ended(run, process)
 
 
 def fill_the_disk(run: Run) -> None:
@@ -162,7 +163,7 @@ def fill_the_disk(run: Run) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(results)]
     subprocess.run(mount, check=True)
     try:
-        ended(run.start())
+        ended(run, run.start())
         kept = run.folder / "kept"
         shutil.copytree(results, kept, symlinks=True)
     finally:
@@ -180,7 +181,7 @@ def make_immutable(run: Run) -> None:
     try:
         if file:
             subprocess.run(["chattr", "+i", str(file)], check=False, capture_output=True)
-        ended(process)
+        ended(run, process)
     finally:
         if file:
             subprocess.run(["chattr", "-i", str(file)], check=False, capture_output=True)
@@ -206,7 +207,7 @@ def move_the_clock(run: Run) -> None:
     process = run.start("faketime", "-f", days)
     run.wait_for_the_moment(process)
     run.kill()
-    ended(process)
+    ended(run, process)
 
 
 def start_two(run: Run) -> None:
@@ -214,8 +215,8 @@ def start_two(run: Run) -> None:
     first = run.start()
     time.sleep(run.draw.uniform(0, 3))
     second = run.start()
-    ended(first)
-    ended(second)
+    ended(run, first)
+    ended(run, second)
 
 
 def choose(run: Run, wanted: Callable[[Path], bool]) -> Path | None:

@@ -84,10 +84,12 @@ MINIATURE: dict[str, Any] = {
 
 
 class Snakemake:
-    """Runs the real Snakefile in a folder."""
+    """Runs the real Snakefile in a folder; a run that takes longer than its patience, in seconds,
+    is killed.
+    """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, patience: float = 500.0) -> None:
+        self._folder, self._patience = folder, patience
         self._environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def __call__(
@@ -99,7 +101,7 @@ class Snakemake:
             capture_output=True,
             text=True,
             env=self._environment,
-            timeout=500,
+            timeout=self._patience,
             check=False,
         )
         if check and done.returncode:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 _BATCH_PAIRS = 64
 _BATCH_CHARACTERS = 16_384  # a batch fits into a pipe, unless one pair alone does not
 _PROGRESS_SECONDS = 10.0
+_LEAVING_SECONDS = 10.0
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 Pair = tuple[str, str]
@@ -110,13 +111,15 @@ class _Worker:
             self.stdin.flush()
 
     def end(self) -> None:
-        """Kill if need be, child and all, and reap."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.stdout.close()
+        """End it by the end of its input; kill it, child and all, if it is at work or stuck."""
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
+        try:
+            self.process.wait(0 if self.batch else _LEAVING_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+        self.stdout.close()
 
 
 def judge_pairs(

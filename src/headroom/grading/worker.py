@@ -64,6 +64,7 @@ def main() -> None:
             if line == b"\n":
                 break
     _judge(judge, replies, cpu_seconds, wall_seconds, int(memory))
+    os._exit(0)
 
 
 def _judge(
