@@ -156,7 +156,7 @@ def history(own: Study, arm: str, seed: int) -> dict[str, Any]:
             }
             for epoch in (1, 2, 3)
         ]
-        removals = [{"step": 0, "heads": gone, "scores": kept}] if gone else []
+        removals = [{"step": 60 * number, "heads": gone, "scores": kept}] if gone else []
         rounds.append(
             {
                 "removals": removals,

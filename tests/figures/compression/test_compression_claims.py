@@ -150,11 +150,18 @@ def test_higher_ratios_must_save_more(stated):
     assert judge(RISING, stated[RISING], [replace(own, measurements=stuck)]).word == "fails"
 
 
+def test_one_seed_decides_nothing_about_training(stated):
+    own = shares({"baseline": 0.6, "full": 0.5, "joint_single_teacher": 0.3}, seeds=(2,))
+    found = judge(RECURSION, stated[RECURSION], [own])
+    assert found.word == "cannot be judged"
+    assert found.why.endswith("; of one seed")
+
+
 def test_trials_that_disagree_leave_a_claim_open():
-    found = claims_method.each(
-        lambda trial, value: claims_method.holds_if(trial == "yes", f"{trial} says {value}"),
-        "sayer",
-    )
+    def says(trial, value):
+        return claims_method.holds_if(trial == "yes", f"{trial} says {value}")
+
+    found = claims_method.each(says, "sayer", trained=False)
     assert found(["yes", "yes"], "it").word == "holds"
     assert found(["yes", "no"], "it").word == "cannot be judged"
     assert found(["yes", "no"], "it").why == "yes says it; no says it"

@@ -142,6 +142,8 @@ def test_losses_count_steps_over_all_rounds(trial):
     assert set(figure.data["part"]) == {"task", "response", "feature"}
     assert task["heads"].drop_duplicates().tolist() == [23, 21, 20, 18]
     assert figure.data["seed"].nunique() == 3
+    steps = figure.image.axes[1].lines[0].get_xdata()
+    assert list(steps) == [0, 0, 60, 120, 180, 240]
 
 
 def test_mixtures_are_drawn_as_changes_with_the_paper_s_beside(trial):

@@ -106,6 +106,10 @@ def test_what_was_not_measured_is_empty():
     assert saved["heads_removed"] == 6
     assert np.isnan(saved["faster_large"])
     assert len(findings(found)) == 1
+    eight = simulated_trials.trial(simulated_trials.study(int8=["full"], variations={}), examples=9)
+    eight = replace(eight, measurements=eight.measurements.head(0))
+    assert findings(eight)[-1].startswith("Pruning and eight bits together change accuracy by")
+    assert not [text for text in findings(eight) if "nan" in text]
 
 
 def test_families_of_arms_differ_in_one_setting(trial):
@@ -173,6 +177,8 @@ def test_the_larger_solver_is_compared_on_the_same_examples():
 )
 def test_what_is_shown_is_decided_by_the_interval(low, high, word):
     assert verdict(Difference((low + high) / 2, low, high, 3, 100)) == word
+    one = verdict(Difference((low + high) / 2, low, high, 1, 100))
+    assert one == (word if word.startswith("not") else f"{word} in this one training")
 
 
 def test_findings_begin_with_what_removal_costs(trial):

@@ -29,7 +29,9 @@ JUDGES: Mapping[str, Judge] = {
     "Math23k, 30% pruning: FLOPs reduction": condition(BASE, "Math23k", 0.3, "flops"),
     "Math23k, 30% pruning: accuracy": condition(BASE, "Math23k", 0.3, *_LOSS),
     "Math23k, increasing the ratio reduces parameters, memory and computation": method.each(
-        method.more_saves_more, "compression at two ratios whose speed and size were measured"
+        method.more_saves_more,
+        "compression at two ratios whose speed and size were measured",
+        trained=False,
     ),
     "ASDiv-A, 25% pruning: accuracy": condition(BASE, "ASDiv-A", 0.25, *_LOSS),
     "ASDiv-A, 25% pruning: parameter reduction / speedup": condition(
@@ -71,7 +73,9 @@ JUDGES: Mapping[str, Judge] = {
     ),
     "distillation only": arms(named("distillation_only")),
     "all pruned variants of Table 4 share speed and memory figures": method.each(
-        method.alike_in_speed, "two pruned arms whose speed and size were measured"
+        method.alike_in_speed,
+        "two pruned arms whose speed and size were measured",
+        trained=False,
     ),
     "recursive distillation gain over single-round distillation": method.each(
         method.recursion_gains, "arms full and joint single teacher"

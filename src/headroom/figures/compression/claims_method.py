@@ -24,13 +24,14 @@ _SAME = 0.0005  # half of the last digit that the paper prints, as a part of 1
 
 
 def each(
-    judge: Callable[[Trial, str], Judgement | None], lacking: str
+    judge: Callable[[Trial, str], Judgement | None], lacking: str, *, trained: bool = True
 ) -> Callable[[Sequence[Trial], str], Judgement]:
     """Return the judge of all trials: one word where those that can be judged agree.
 
     Args:
         judge: judges one trial; None where it lacks what is asked for.
         lacking: what a run lacks where no trial has it.
+        trained: whether accuracies decide, of which one seed says nothing about others.
     """
 
     def judged(trials: Sequence[Trial], value: str) -> Judgement:
@@ -38,6 +39,8 @@ def each(
         if not found:
             return unjudged(f"the run has no {lacking}")
         why = "; ".join(own.why for own in found)
+        if trained and all(len(trial.study.seeds) == 1 for trial in trials):
+            return unjudged(f"{why}; of one seed")
         words = {own.word for own in found} - {"cannot be judged"}
         if len(words) != 1:
             return unjudged(why)
@@ -83,6 +86,8 @@ def larger_loses_less(trials: Sequence[Trial], value: str) -> Judgement:
         f"{large.title} against {small.subject}: {_shown(own)} of change"
         for (small, large), own in zip(pairs, found, strict=True)
     )
+    if all(own.seeds == 1 for own in found):
+        return unjudged(f"{why}; of one seed")
     if all(own.low > 0 for own in found):
         return holds_if(True, why)
     return holds_if(False, why) if any(own.high < 0 for own in found) else unjudged(why)

@@ -35,10 +35,11 @@ def findings(trial: Trial) -> list[str]:
 
 
 def verdict(found: Difference) -> str:
-    """Say what an interval shows: more, less, or neither."""
-    if found.low > 0:
-        return "shown to help"
-    return "shown to harm" if found.high < 0 else "not shown to help"
+    """Say what an interval shows: more, less, or neither; one seed shows nothing of others."""
+    word = "help" if found.low > 0 else "harm" if found.high < 0 else None
+    if word is None:
+        return "not shown to help"
+    return f"shown to {word}" + (" in this one training" if found.seeds == 1 else "")
 
 
 def _cost(trial: Trial) -> Iterator[str]:
@@ -116,7 +117,9 @@ def _eight_bits(trial: Trial) -> Iterator[str]:
             f"{points(found['change_high'])})"
         )
         what = "Eight bits alone" if arm == BASELINE else "Pruning and eight bits together"
-        yield (
-            f"{what} change accuracy by {change} and save "
-            f"{percent(saved['weight_removed'])} of the weights' bytes."
+        weights = (
+            ""
+            if pd.isna(saved["weight_removed"])
+            else (f" and save {percent(saved['weight_removed'])} of the weights' bytes")
         )
+        yield f"{what} change accuracy by {change}{weights}."

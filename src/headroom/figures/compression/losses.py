@@ -94,7 +94,7 @@ def _removals(trial: Trial, arm: str) -> pd.DataFrame:
     for each in history["rounds"]:
         for removal in each["removals"]:
             heads -= len(removal["heads"])
-            rows.append((done + removal["step"], heads))
+            rows.append((removal["step"], heads))  # of all rounds
         done += each["epochs"][-1]["steps"]
     return pd.DataFrame([*rows, (done, heads)], columns=_REMOVALS)
 
