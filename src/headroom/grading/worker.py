@@ -57,7 +57,10 @@ def main() -> None:
         _, status = os.waitpid(child, 0)
         if status == 0:
             return
-        os.write(replies, _cause(os.waitstatus_to_exitcode(status)))
+        try:
+            os.write(replies, _cause(os.waitstatus_to_exitcode(status)))
+        except BrokenPipeError:
+            return
         first = False
     if not first:
         for line in sys.stdin.buffer:
