@@ -72,7 +72,8 @@ def _dominated(found: dict[str, Any]) -> str:
         return "No parameter is gone: they are zeroed, not removed"
     text = (
         f"{percent(found['parameters_removed'])} of the encoder's parameters are gone and "
-        f"{percent(found['flops_removed'])} of its arithmetic, but the forward pass is dominated by "
+        f"{percent(found['flops_removed'])} of its arithmetic, but the forward pass is dominated "
+        "by "
     )
     alone, together = (
         found[f"seconds_{size}"] / found[f"{size}_batch"] for size in ("small", "large")
