@@ -1,6 +1,7 @@
 """What a compression found, in sentences: what it cost, and which of its parts help."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -75,11 +76,18 @@ def _saved(trial: Trial) -> Iterator[str]:
     yield (
         f"It saves {percent(found['parameters_removed'])} of the encoder's parameters, "
         f"{percent(found['whole_removed'])} of all, and {percent(found['flops_removed'])} of the "
-        f"encoder's arithmetic; passes are {percent(found['faster_small'])} (batch "
-        f"{found['small_batch']}) and {percent(found['faster_large'])} (batch "
-        f"{found['large_batch']}) faster, where arithmetic allows "
-        f"{percent(found['speedup_at_most'])}."
+        f"encoder's arithmetic; passes are {_faster(found, 'small')} and "
+        f"{_faster(found, 'large')}, where arithmetic allows {percent(found['speedup_at_most'])}."
     )
+
+
+def _faster(found: dict[str, Any], size: str) -> str:
+    """State a speed-up, or that the timings spread too far to show one."""
+    batch = f"batch {found[f'{size}_batch']}"
+    if not found[f"apart_{size}"]:
+        return f"neither faster nor slower beyond the spread of the timings ({batch})"
+    change = found[f"faster_{size}"]
+    return f"{percent(abs(change))} {'faster' if change > 0 else 'slower'} ({batch})"
 
 
 def _parts(trial: Trial) -> Iterator[str]:

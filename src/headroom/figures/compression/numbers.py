@@ -24,12 +24,13 @@ SAVINGS = ["heads_removed", "heads", "parameters", "parameters_removed", "parame
 SAVINGS += ["whole", "whole_removed", "flops_removed", "speedup_at_most"]
 SAVINGS += ["small_batch", "seconds_small", "faster_small", "saved_small"]
 SAVINGS += ["large_batch", "seconds_large", "faster_large", "saved_large", "weight_bytes"]
+SAVINGS += ["apart_small", "apart_large"]
 SAVINGS += ["weight_removed", "peak_bytes", "peak_removed", "end_to_end", "end_to_end_faster"]
 """Columns: heads; parameters of the encoder, removed, and what the removed heads held by
 arithmetic; of the whole solver, and removed of it; arithmetic removed, and the speed-up if time
-followed it; seconds of a pass, t0 / t1 - 1 and 1 - t1 / t0 at the smallest and the largest batch;
-bytes of weights; bytes that a fresh process grows by; seconds for the whole test part, and t0 / t1
-- 1 of that."""
+followed it; seconds of a pass, t0 / t1 - 1 and 1 - t1 / t0 at the smallest and the largest batch,
+and whether the middle halves of the timings lie apart; bytes of weights; bytes that a fresh process
+grows by; seconds for the whole test part, and t0 / t1 - 1 of that."""
 
 RESAMPLES = 2000
 
@@ -161,11 +162,13 @@ def savings(trial: Trial, arm: str, *, quantised: bool = False) -> dict[str, Any
 def _speed(size: str, base: pd.Series, own: pd.Series) -> dict[str, Any]:
     """Return a speed-up at one batch size, stated both ways."""
     before, after = base["seconds"], own["seconds"]
+    apart = own["seconds_high"] < base["seconds_low"] or own["seconds_low"] > base["seconds_high"]
     return {
         f"{size}_batch": int(own["batch"]),
         f"seconds_{size}": after,
         f"faster_{size}": before / after - 1,
         f"saved_{size}": 1 - after / before,
+        f"apart_{size}": bool(apart),  # the middle halves of the timings do not overlap
     }
 
 
