@@ -103,7 +103,7 @@ def _cards(trial: Trial) -> list[Finding]:
         ),
         Finding(
             f"Faster, batch {saved['large_batch']}",
-            percent(saved["faster_large"]),
+            percent(saved["faster_large"]) if saved["apart_large"] else "not shown",
             f"t0/t1 − 1, measured; arithmetic allows {percent(saved['speedup_at_most'])}",
         ),
     ]
