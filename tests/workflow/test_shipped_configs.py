@@ -22,7 +22,7 @@ def test_a_shipped_config_can_be_planned(
     put_data(loaded, tmp_path)
     start = time.monotonic()
     counts = planned(snakemake(config, "--dry-run"))
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 60
     assert counts["generate"] == sum(len(batch.variants) for batch in batches(loaded))
     runs = {
         (arm.subject, arm.data, arm.key, seed)
