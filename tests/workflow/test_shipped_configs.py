@@ -23,7 +23,7 @@ def test_a_shipped_config_can_be_planned(
     start = time.monotonic()
     counts = planned(snakemake(config, "--dry-run"))
     assert time.monotonic() - start < 60
-    assert counts["generate"] == sum(len(batch.variants) for batch in batches(loaded))
+    assert counts.get("generate", 0) == sum(len(batch.variants) for batch in batches(loaded))
     runs = {
         (arm.subject, arm.data, arm.key, seed)
         for name, study in loaded.compressions.items()
