@@ -226,7 +226,7 @@ def test_a_decoder_learns_its_answers(decoder: Decoder, lessons: list[Question])
     recipe = RECIPE.model_copy(update={"epochs": 8, "learning_rate": 1e-2})
     fit = train(learner, examples, [], recipe, seed=1, device="cpu")
     losses = [epoch.losses["task"] for epoch in fit.epochs]
-    assert losses[-1] < 0.7 * losses[0]
+    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_answers_are_judged_as_squad_does(
         ({}, "give either `dataset`"),
         ({"dataset": "generated"}, "generated texts take `n`"),
         ({"dataset": "a/b", "revision": "c", "n": 4}, "generated texts take `n`"),
-        ({"dataset": "generated", "n": 4, "subset": "x"}, "belong to a `dataset` on the hub"),
+        ({"dataset": "generated", "n": 4, "subset": "x"}, "belongs? to a `dataset` on the hub"),
         ({"dataset": "a/b"}, "a/b from the hub: give its `revision`"),
         ({"files": {"train": "a"}}, "name those of train and test"),
         (

@@ -67,7 +67,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-import test_journal as t
+import test_compression_journal as t
 steps, step = 0, t.training._Run._step
 def counted(self, indices):
     global steps
