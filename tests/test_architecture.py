@@ -13,10 +13,11 @@ LEVELS = [
     {"reference"},
     {"cli"},
     {"library"},
-    {"tool", "bench", "doctor"},
+    {"rules", "tool", "bench", "doctor"},
     {"stages"},
     {"figures", "sprint", "reasoner", "compression"},
     {"grading", "generation", "statistics", "athena", "texts"},
+    {"preflight"},
     {"resolve"},
     {"models", "embeddings", "benchmarks"},
     {"training_costs"},
@@ -82,7 +83,7 @@ def test_foundation_has_no_cycle() -> None:
             "from headroom.generation import job, client",
             "torch transformers pandas multiprocessing",
         ),
-        ("from headroom import resolve, estimate, plan", "torch transformers datasets sklearn"),
+        ("from headroom import preflight, estimate, plan", "torch transformers datasets sklearn"),
     ],
 )
 def test_start_up_imports_nothing_heavy(command: str, forbidden: str) -> None:

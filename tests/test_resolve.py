@@ -18,7 +18,8 @@ from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelErr
 from headroom.identity import key, source_key
 from headroom.models.source import fingerprint
 from headroom.plan import batches
-from headroom.resolve import check_devices, preflight, resolve
+from headroom.preflight import check_devices, preflight
+from headroom.resolve import resolve
 
 SHIPPED = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
 GEOMETRY = {"layers": 28, "heads": 12, "kv_heads": 2}
@@ -326,7 +327,7 @@ def test_every_shipped_config_resolves_and_passes_in_a_moment(file, tmp_path, mo
 
 
 def test_resolving_imports_nothing_heavy():
-    program = "import sys, headroom.resolve; print([m for m in sys.argv[1:] if m in sys.modules])"
+    program = "import sys, headroom.preflight; print([m for m in sys.argv[1:] if m in sys.modules])"
     heavy = ["torch", "transformers", "datasets", "sentence_transformers", "sklearn", "matplotlib"]
     run = [sys.executable, "-c", program, *heavy]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -12,7 +12,8 @@ from headroom.config.arms import ARMS
 from headroom.errors import BenchmarkError, ConfigError
 from headroom.identity import data_key, encoder_key, solver_key
 from headroom.plan import all_arms, arms, batches, find_arm, find_data, find_solver
-from headroom.resolve import preflight, resolve
+from headroom.preflight import preflight
+from headroom.resolve import resolve
 from headroom.training_costs import describe, request, training_cost
 
 STUDIES: dict[str, Any] = {

@@ -17,8 +17,9 @@ from headroom.estimate import cost
 from headroom.generation.client import status
 from headroom.identity import is_folder, key, source_key
 from headroom.plan import batches
+from headroom.preflight import check_devices, preflight
 from headroom.record import git_commit, versions
-from headroom.resolve import check_devices, preflight, resolve
+from headroom.resolve import resolve
 
 _SECONDS = 10.0  # for a command that asks a driver or a controller
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from headroom.cli import RULES, parser
-from headroom.config.schema import Config
+from headroom.cli import parser
+from headroom.config import Config
+from headroom.rules import RULES
 
 MARK = "<!-- Made by `make reference` from the schema and the commands' arguments. -->"
 

@@ -1,34 +1,24 @@
-"""Before the first job: name every input by its content, and look at what can be looked at.
+"""Before the first job: name every input by its content, so that keys are final.
 
-`resolve` fills in revisions, so that keys are final; `preflight` refuses bad input. Neither imports
-torch. What the store already holds needs no source: a run is remade from an archived store with
-no model and no benchmark file at hand.
+A revision that is stated needs no source: a run is remade from an archived store with no model and
+no benchmark file at hand. `headroom.preflight` holds what is stated against the files.
 """
 
 import hashlib
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
-from headroom import paths
-from headroom.benchmarks.sources import PINNED, check_file, file_revision, hub_dataset
-from headroom.config import Config, Model, Questions
+from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
+from headroom.config import Config, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.config.texts import Texts
-from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
-from headroom.estimate import SPLIT_SIZES, cost
-from headroom.identity import data_key, is_folder, key, source_key
-from headroom.models.source import check_folder, check_geometry, fingerprint
-from headroom.plan import arms, batches, teachers
-from headroom.training_costs import training_cost
+from headroom.errors import ConfigError, HeadroomError, ModelError
+from headroom.identity import is_folder
+from headroom.models.source import fingerprint
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_SPARE_GIGABYTES = 1.0
-"""Free space asked for beside the answers: tables, figures, small models."""
 
 
 def resolve(config: Config) -> Config:
@@ -53,7 +43,7 @@ def resolve(config: Config) -> Config:
         name: embedder.model_copy(
             update={
                 "revision": _revision(
-                    f"embedders.{name}", embedder.source, embedder.revision, _embedder_fingerprint
+                    f"embedders.{name}", embedder.source, embedder.revision, embedder_fingerprint
                 )
             }
         )
@@ -95,56 +85,6 @@ def resolve(config: Config) -> Config:
     )
 
 
-def preflight(config: Config) -> None:
-    """Refuse a resolved config that cannot run, as far as can be told quickly and without torch.
-
-    Looked at are the results folder with its free space, benchmark files, and folders of models
-    and embedders; files and models only if the store lacks something made from them.
-
-    Raises:
-        HeadroomError: one line that names key, value, and what to do.
-    """
-    _check_results(config)
-    draws = _draws_needed(config)
-    _check_draws(config, draws)
-    embedders = _embedders_needed(config, draws)
-    for name in embedders:
-        embedder = config.embedders[name]
-        if embedder.source is not None and is_folder(embedder.source):
-            _check_revision(
-                f"embedders.{name}", embedder.source, embedder.revision, _embedder_fingerprint
-            )
-    for name in _models_needed(config, embedders):
-        _check_model(f"models.{name}", config.models[name])
-    _check_problems(config)
-    _check_texts(config)
-    _check_encoders(config)
-
-
-def check_devices(config: Config) -> None:
-    """Refuse models that need a GPU, or vLLM, where there is none, and weights without room.
-
-    For a start, not for planning elsewhere. Where SLURM is, the jobs' machines may have what this
-    one lacks: nothing is refused.
-
-    Raises:
-        ModelError: one line that names key, value, and what to do.
-    """
-    _check_room(config)
-    if shutil.which("sbatch"):
-        return
-    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
-    for name in _models_needed(config, _embedders_needed(config, _draws_needed(config))):
-        model = config.models[name]
-        if model.backend == "vllm" and find_spec("vllm") is None:
-            raise ModelError(
-                f"models.{name}.backend: vllm is not installed here; pip install headroom[vllm], "
-                f"or write backend: headroom"
-            )
-        if not gpu:
-            _check_without_gpu(f"models.{name}", model)
-
-
 def _revision(
     where: str,
     source: str | None,
@@ -155,7 +95,7 @@ def _revision(
     if source is None:
         return revision
     if is_folder(source):
-        return revision or _fingerprint(where, source, fingerprint_of)
+        return revision or folder_fingerprint(where, source, fingerprint_of)
     if Path(source).is_dir():
         raise ConfigError(
             f"{where}.source: {source!r} is a folder here but reads as a hub id; "
@@ -172,57 +112,55 @@ def _revision(
 def _questions_revision(where: str, questions: Questions) -> str | None:
     if questions.generated:
         return None
-    if questions.file is None:
-        hub = hub_dataset(questions)
-        if not _COMMIT.fullmatch(hub.revision):
-            pinned = PINNED.get(questions.benchmark)
-            advice = (
-                f"leave it out for the pinned {pinned.revision}"
-                if pinned
-                else f"`git ls-remote https://huggingface.co/datasets/{hub.path} HEAD` prints one"
-            )
-            raise ConfigError(
-                f"{where}.revision: {questions.revision!r} is not a commit hash of 40 hex digits; "
-                f"{advice}"
-            )
-        return hub.revision
-    if questions.revision is None:
-        with _at(where):
-            return file_revision(Path(questions.file).expanduser())
-    return questions.revision
+    if questions.file is not None:
+        return questions.revision or _file_revision(where, questions.file)
+    hub, pinned = hub_dataset(questions), PINNED.get(questions.benchmark)
+    return _commit(where, hub.revision, hub.path, pinned.revision if pinned else None)
 
 
 def _problems_revision(where: str, problems: WordProblems) -> str | None:
     if problems.dataset == "generated":
         return None
-    if problems.file is None:
-        if not _COMMIT.fullmatch(problems.revision or ""):
-            raise ConfigError(
-                f"{where}.revision: {problems.revision!r} is not a commit hash of 40 hex digits; "
-                f"`git ls-remote https://huggingface.co/datasets/{MATH23K} HEAD` prints one"
-            )
-        return problems.revision
-    if problems.revision is None:
-        with _at(where):
-            return file_revision(Path(problems.file).expanduser())
-    return problems.revision
+    if problems.file is not None:
+        return problems.revision or _file_revision(where, problems.file)
+    return _commit(where, problems.revision, MATH23K)
 
 
 def _texts_revision(where: str, texts: Texts) -> str | None:
     if texts.files is not None:
-        return texts.revision or _files_revision(where, texts)
-    if texts.dataset != "generated" and not _COMMIT.fullmatch(texts.revision or ""):
-        raise ConfigError(
-            f"{where}.revision: {texts.revision!r} is not a commit hash of 40 hex digits; "
-            f"`git ls-remote https://huggingface.co/datasets/{texts.dataset} HEAD` prints one"
-        )
-    return texts.revision
+        return texts.revision or files_revision(where, texts)
+    if texts.dataset is None or texts.dataset == "generated":
+        return texts.revision
+    return _commit(where, texts.revision, texts.dataset)
 
 
-def _files_revision(where: str, texts: Texts) -> str:
-    """Return the sha256 of the hashes of a dataset's files, part by part."""
+def _commit(where: str, revision: str | None, dataset: str, pinned: str | None = None) -> str:
+    """Return the revision of a dataset on the hub, if it pins one."""
+    if revision is not None and _COMMIT.fullmatch(revision):
+        return revision
+    advice = (
+        f"leave it out for the pinned {pinned}"
+        if pinned
+        else f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
+    )
+    raise ConfigError(
+        f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; {advice}"
+    )
+
+
+def _file_revision(where: str, file: str) -> str:
+    with at(where):
+        return file_revision(Path(file).expanduser())
+
+
+def files_revision(where: str, texts: Texts) -> str:
+    """Return the sha256 of the hashes of a dataset's files, part by part.
+
+    Raises:
+        BenchmarkError: a file is missing.
+    """
     files = {str(part): file for part, file in (texts.files or {}).items()}
-    with _at(where):
+    with at(where):
         parts = [
             f"{part} {file_revision(Path(files[part]).expanduser())}" for part in sorted(files)
         ]
@@ -234,18 +172,23 @@ def _pinned(where: str, encoder: Encoder) -> Encoder:
     return encoder.model_copy(update={"revision": revision})
 
 
-def _fingerprint(where: str, source: str, fingerprint_of: Callable[[Path], str]) -> str:
+def folder_fingerprint(where: str, source: str, fingerprint_of: Callable[[Path], str]) -> str:
+    """Return what names the content of a folder that a section of the config has as its source.
+
+    Raises:
+        ModelError: there is no such folder, or it is damaged.
+    """
     folder = Path(source).expanduser()
     if not folder.is_dir():
         raise ModelError(
             f"{where}.source: folder {source} is missing; put it there, or write its `revision` if "
             f"the store holds all that is made from it"
         )
-    with _at(where):
+    with at(where):
         return fingerprint_of(folder)
 
 
-def _embedder_fingerprint(folder: Path) -> str:
+def embedder_fingerprint(folder: Path) -> str:
     """Return 16 hex digits that change when an embedder's weights or settings do.
 
     Settings of pooling lie in folders of their own, which a model's fingerprint leaves out.
@@ -256,196 +199,8 @@ def _embedder_fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _check_revision(
-    where: str,
-    source: str,
-    revision: str | None,
-    fingerprint_of: Callable[[Path], str] = fingerprint,
-) -> None:
-    found = _fingerprint(where, source, fingerprint_of)
-    if found != revision:
-        raise ModelError(
-            f"{where}.revision: {source} has fingerprint {found}, not {revision}; restore the "
-            f"folder, or remove `revision`"
-        )
-
-
-def _check_results(config: Config) -> None:
-    """Make sure that the results folder can be written and has room for the answers to come."""
-    folder = Path(paths.RESULTS).absolute()
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"{existing} cannot be written ({error.strerror}); results go to {folder}: "
-            f"change its permissions, or run in another folder"
-        ) from None
-    needed = _SPARE_GIGABYTES + _gigabytes_to_come(config)
-    free = shutil.disk_usage(existing).free / 1e9
-    if free < needed:
-        raise ConfigError(
-            f"{existing} has {free:.1f} GB free, but this run needs about {needed:.1f} GB; "
-            f"make room, or run on another disk"
-        )
-
-
-def _check_room(config: Config) -> None:
-    """Make sure that the disk has room for the weights of all solvers and arms to come."""
-    needed = 0.0
-    for name, study in config.compressions.items():
-        files = [
-            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
-        ]
-        missing = sum(not Path(file).exists() for file in files)
-        needed += training_cost(config, name).disk_gigabytes * missing / len(files)
-    folder = Path(paths.RESULTS).absolute()
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free / 1e9
-    if free < needed:
-        raise ConfigError(
-            f"{existing} has {free:.1f} GB free, but the weights of this run's compressions need "
-            f"about {needed:.1f} GB; make room, name fewer arms or seeds, or run on another disk"
-        )
-
-
-def _gigabytes_to_come(config: Config) -> float:
-    total = 0.0
-    for batch in batches(config):
-        files = batch.answers(config)
-        missing = sum(not Path(file).exists() for file in files)
-        total += cost(config, batch).disk_gigabytes * missing / len(files)
-    return total
-
-
-def _check_draws(config: Config, names: list[str]) -> None:
-    """Check the splits that question sets are still to be drawn from, each file once."""
-    sizes: dict[str, int | None] = {}
-    for name in names:
-        questions, source = config.questions[name], source_key(config, name)
-        if questions.generated or not _is_missing(paths.SOURCE, source=source):
-            continue
-        if source not in sizes:
-            with _at(f"questions.{name}"):
-                sizes[source] = (
-                    check_file(questions)
-                    if questions.file
-                    else SPLIT_SIZES.get((questions.benchmark, questions.split))
-                )
-        size = sizes[source]
-        if size is not None and (questions.n or 0) > size:
-            raise BenchmarkError(
-                f"questions.{name}.n: {questions.n} questions are asked for, but "
-                f"{questions.file or questions.benchmark} has {size}; lower n"
-            )
-
-
-def _check_problems(config: Config) -> None:
-    """Check the files of the datasets that are still to be read."""
-    for name, problems in config.problems.items():
-        if problems.file is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
-            continue
-        with _at(f"problems.{name}"):
-            found = file_revision(Path(problems.file).expanduser())
-        if found != problems.revision:
-            raise BenchmarkError(
-                f"problems.{name}.revision: {problems.file} has sha256 {found}, not "
-                f"{problems.revision}; restore the file, or remove `revision`"
-            )
-
-
-def _check_texts(config: Config) -> None:
-    """Check the files of the labelled texts that are still to be read."""
-    for name, texts in config.texts.items():
-        if texts.files is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
-            continue
-        found = _files_revision(f"texts.{name}", texts)
-        if found != texts.revision:
-            raise BenchmarkError(
-                f"texts.{name}.revision: the files have sha256 {found}, not {texts.revision}; "
-                f"restore them, or remove `revision`"
-            )
-
-
-def _check_encoders(config: Config) -> None:
-    """Check the folders of the encoders of solvers that are still to be trained."""
-    for study in config.compressions.values():
-        if study.solver is None:
-            continue
-        encoder = config.solvers[study.solver].encoder
-        if encoder.source is None or not is_folder(encoder.source):
-            continue
-        if any(_is_missing(paths.TEACHER, **keys) for keys in teachers(config, study)):
-            where = f"solvers.{study.solver}.encoder"
-            _check_revision(where, encoder.source, encoder.revision)
-            with _at(where):
-                check_folder(Path(encoder.source).expanduser())
-
-
-def _draws_needed(config: Config) -> list[str]:
-    """Return the question sets that the store lacks."""
-    return [
-        name
-        for name in config.questions
-        if _is_missing(paths.QUESTIONS, questions=key(config, "questions", name))
-    ]
-
-
-def _embedders_needed(config: Config, draws: list[str]) -> list[str]:
-    """Return the embedders whose vectors the store lacks, for a draw or for a selector."""
-    needed = {config.questions[name].embedder for name in draws}
-    for selector in config.selectors.values():
-        embedder = key(config, "embedders", selector.embedder)
-        for name in (selector.train, selector.test):
-            questions = key(config, "questions", name)
-            if _is_missing(paths.EMBEDDINGS, embedder=embedder, questions=questions):
-                needed.add(selector.embedder)
-    return sorted(name for name in needed if name is not None)
-
-
-def _models_needed(config: Config, embedders: list[str]) -> list[str]:
-    """Return the models that have answers to give, questions to embed or heads to lose."""
-    needed = {config.embedders[name].model for name in embedders}
-    for batch in batches(config):
-        if any(not Path(file).exists() for file in batch.answers(config)):
-            needed.add(batch.model)
-    for name, study in config.compressions.items():
-        files = [
-            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
-        ]
-        if any(not Path(file).exists() for file in files):
-            needed.add(study.model)
-    return sorted(name for name in needed if name is not None)
-
-
-def _check_model(where: str, model: Model) -> None:
-    if model.device == "cpu":
-        _check_without_gpu(where, model)
-    if model.source is None or not is_folder(model.source):
-        return
-    _check_revision(where, model.source, model.revision)
-    folder = Path(model.source).expanduser()
-    with _at(where):
-        check_folder(folder)
-        check_geometry(folder, model.layers, model.heads, model.kv_heads)
-
-
-def _check_without_gpu(where: str, model: Model) -> None:
-    if model.device not in ("auto", "cpu"):
-        raise ModelError(f"{where}.device: {model.device!r}, but there is no GPU; use auto or cpu")
-    if model.dtype == "float16":
-        raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
-    if model.attention == "flash_attention_2":
-        raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
-
-
-def _is_missing(template: str, **keys: str) -> bool:
-    return not Path(template.format(**keys)).exists()
-
-
 @contextmanager
-def _at(where: str) -> Iterator[None]:
+def at(where: str) -> Iterator[None]:
     """Name the section of the config that an error comes from."""
     try:
         yield

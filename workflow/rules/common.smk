@@ -15,7 +15,8 @@ from headroom.generation.work import forget_finished
 from headroom.figures import published
 from headroom.identity import data_key, digest, encoder_key, key, solver_key, source_key
 from headroom.plan import all_arms, arms, batches, find_batch, own_answers, pool
-from headroom.resolve import check_devices, preflight, resolve
+from headroom.preflight import check_devices, preflight
+from headroom.resolve import resolve
 from headroom.tables import write_json
 from headroom.variants import PATTERN, Variant
 

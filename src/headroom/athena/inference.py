@@ -19,6 +19,7 @@ from headroom.athena.batches import (
 from headroom.athena.expansion import Candidate, Expander
 from headroom.athena.expressions import Op
 from headroom.athena.networks import Athena, Progress
+from headroom.models.evaluation import answer_by_length, evaluating
 from headroom.models.learner import move
 
 ACCEPTED_FROM = 0.5
@@ -69,18 +70,14 @@ def solve(
     Returns:
         The solutions, in the order of `examples`.
     """
-    training = athena.training
-    athena.eval()
-    # Texts of like length together: less padding.
-    order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
-    solutions: dict[int, Solution] = {}
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
-        batch = [examples[index] for index in indices]
-        found = _Search(athena, batch, constants, pad_token_id).run(depth)
-        solutions.update(zip(indices, found, strict=True))
-    athena.train(training)
-    return [solutions[index] for index in range(len(examples))]
+
+    def search(batch: Sequence[Example]) -> list[Solution]:
+        return _Search(athena, batch, constants, pad_token_id).run(depth)
+
+    with evaluating(athena):
+        return answer_by_length(
+            examples, lambda example: len(example.input_ids), batch_size, search
+        )
 
 
 class _Search:

@@ -2,18 +2,18 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from headroom.compression.choice import Scores
 from headroom.compression.effects import loss_rises, random_scores, taylor
 from headroom.compression.importance import Mixture, calibrate, mixed, weight_norms
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
+from headroom.models.evaluation import evaluating
 from headroom.models.geometry import HeadGeometry
 from headroom.models.learner import Batch, Example, Learner, move
 
@@ -40,7 +40,7 @@ def head_scores(
         ModelError: the encoder has no eager attention, or `causal` no development part.
     """
     encoder = learner.encoder
-    with _evaluating(learner.network):
+    with evaluating(learner.network):
         match settings.criterion:
             case "random":
                 return random_scores(geometry, seed)
@@ -91,13 +91,3 @@ def _summed_loss(learner: Learner, batch: Batch) -> Float[Tensor, ""]:
 def _mean_loss(learner: Learner, batches: Sequence[Batch]) -> float:
     total = sum(float(_summed_loss(learner, batch)) for batch in batches)
     return total / sum(batch.judged for batch in batches)
-
-
-@contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
-    training = network.training
-    network.eval()
-    try:
-        yield
-    finally:
-        network.train(training)

@@ -8,7 +8,6 @@ closest reading, `REPAIRED` has what makes the two terms comparable.
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -20,6 +19,7 @@ from transformers.pytorch_utils import Conv1D
 from headroom.compression.choice import Scores
 from headroom.errors import ModelError
 from headroom.models.attention import attention_maps, eager_attention
+from headroom.models.evaluation import evaluating
 from headroom.models.geometry import HeadGeometry
 from headroom.models.readers import Readers, find_readers
 
@@ -144,7 +144,6 @@ def calibrate(
     readers = find_readers(model, geometry)
     watched = {layer.index: _Attention(layer.query_heads) for layer in geometry.layers}
     rows = {name: _RowMeans() for names in readers.values() for name in names}
-    training = model.training
     with ExitStack() as stack, torch.no_grad():
         stack.enter_context(eager_attention(model))
         valid = torch.empty(0)
@@ -153,8 +152,7 @@ def calibrate(
                 lambda _, __, output, means=means: means.add(output, valid)
             )
             stack.callback(hook.remove)
-        stack.callback(partial(model.train, training))
-        model.eval()
+        stack.enter_context(evaluating(model))
         for batch in batches:
             valid = batch["attention_mask"].bool()
             maps = model(**batch, output_attentions=True).attentions

@@ -4,21 +4,17 @@ A config is a YAML file, checked whole before the first job: unknown keys, wrong
 of range and references to names that do not exist are refused in one line.
 """
 
-from headroom.config.reading import load, parse
-from headroom.config.schema import (
+from headroom.config.experiments import Layers, Selector, Sweep
+from headroom.config.models import Embedder, Model, Reasoner
+from headroom.config.questions import (
     SYSTEM_PROMPT,
-    Config,
     Decoding,
-    Embedder,
     Family,
-    Layers,
-    Model,
     Preset,
     Questions,
-    Reasoner,
-    Selector,
-    Sweep,
 )
+from headroom.config.reading import load, parse
+from headroom.config.schema import Config
 from headroom.config.study import Study
 
 __all__ = [

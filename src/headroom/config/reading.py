@@ -1,31 +1,33 @@
 """Reading a config: YAML in, the typed config or one clear line out."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
 
-from headroom.config import compression, schema, study, texts
+from headroom.config.schema import Config
+from headroom.config.section import Section
 from headroom.errors import ConfigError
 
 
-def parse(values: dict[str, Any], origin: str = "config") -> schema.Config:
+def parse(values: dict[str, Any], origin: str = "config") -> Config:
     """Check config values and return the typed config.
 
     Raises:
         ConfigError: one line naming the key, the value and what is allowed.
     """
     try:
-        return schema.Config.model_validate(values)
+        return Config.model_validate(values)
     except ValidationError as error:
         problems = [_describe(problem) for problem in error.errors() if _is_meant(problem)]
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise ConfigError(f"{origin}: {problems[0]}{more}") from None
 
 
-def load(path: Path) -> schema.Config:
+def load(path: Path) -> Config:
     """Read and check a config file (YAML, or the JSON that a run saved).
 
     Raises:
@@ -65,34 +67,22 @@ def _describe(problem: Any) -> str:
     return f"{key}: {message}, not {problem['input']!r}"
 
 
-def _section(location: tuple[Any, ...]) -> type[schema.Section]:
+def _section(location: tuple[Any, ...]) -> type[Section]:
     """Return the section class that a validation error's location points at."""
-    sections: dict[Any, type[schema.Section]] = {
-        "models": schema.Model,
-        "questions": schema.Questions,
-        "decodings": schema.Decoding,
-        "embedders": schema.Embedder,
-        "sweeps": schema.Sweep,
-        "selectors": schema.Selector,
-        "comparisons": schema.Comparison,
-        "problems": compression.WordProblems,
-        "texts": texts.Texts,
-        "solvers": compression.Solver,
-        "compressions": study.Study,
-    }
-    within: dict[Any, type[schema.Section]] = {
-        "train": schema.Reasoner,
-        "columns": schema.Columns,
-        "partition": compression.Partition,
-        "splits": texts.Splits,
-        "encoder": compression.Encoder,
-        "training": compression.Training,
-        "method": compression.Compression,
-        "importance": compression.Importance,
-        "distillation": compression.Distillation,
-    }
-    if not location:
-        return schema.Config
-    if location[0] == "texts" and "columns" in location[2:]:
-        return texts.TextColumns
-    return next((within[key] for key in location[:1:-1] if key in within), sections[location[0]])
+    section: type[Section] = Config
+    parts = iter(location)
+    for part in parts:
+        field = section.model_fields.get(part)
+        if field is not None:
+            section = next(_sections(field.annotation), section)
+            if get_origin(field.annotation) is dict:
+                next(parts, None)  # a name that the user gave
+    return section
+
+
+def _sections(annotation: Any) -> Iterator[type[Section]]:
+    """Yield the section classes that a key's type speaks of."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _sections(part)

@@ -1,8 +1,8 @@
 """Graders: where a benchmark's answer stands in a text, and when it is right.
 
-A grader of one's own is one more entry of `GRADERS` (and of `Grader` in `config/schema.py`, which
-names it). Both of its functions meet hostile text: they take time linear in its length and never
-evaluate it.
+A grader of one's own is one more entry of `GRADERS` (and of `Grader` in `config/questions.py`,
+which names it). Both of its functions meet hostile text: they take time linear in its length and
+never evaluate it.
 """
 
 import math

@@ -24,6 +24,7 @@ from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
+from headroom.models.evaluation import evaluating
 from headroom.variants import Variant
 
 _MIXED = 0.01
@@ -261,10 +262,9 @@ def _forward(model: PreTrainedModel) -> Cache | None:
     arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": tokens}
     if "use_cache" in inspect.signature(model.forward).parameters:
         arguments["use_cache"] = True
-    training = model.training
     try:
-        with torch.no_grad():
-            output = model.eval()(**arguments)
+        with torch.no_grad(), evaluating(model):
+            output = model(**arguments)
     except ModelError:
         raise
     except Exception as error:  # whatever a foreign architecture objects to
@@ -273,8 +273,6 @@ def _forward(model: PreTrainedModel) -> Cache | None:
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
             f"use a text decoder or encoder"
         ) from error
-    finally:
-        model.train(training)
     cache = getattr(output, "past_key_values", None)
     return cache if isinstance(cache, Cache) else None
 

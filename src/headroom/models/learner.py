@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import kl_div
 from transformers import PreTrainedModel
 
 from headroom.config.compression import Training
@@ -135,6 +136,19 @@ def accuracy(learner: Learner, examples: Sequence[Example]) -> float | None:
     if not examples:
         return None
     return sum(verdict.strict for verdict in learner.verdicts(examples)) / len(examples)
+
+
+def divergence(
+    student: Float[Tensor, "choices options"],
+    teacher: Float[Tensor, "choices options"],
+    temperature: float,
+) -> Float[Tensor, ""]:
+    """Return temperature² KL(teacher || student) of the softmax, mean over choices.
+
+    The factor keeps the gradient's size when the temperature changes (Hinton et al., 2015).
+    """
+    said, taught = ((logits.float() / temperature).log_softmax(-1) for logits in (student, teacher))
+    return temperature**2 * kl_div(said, taught, reduction="batchmean", log_target=True)
 
 
 def move(value: _T, device: torch.device) -> _T:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
+from headroom.models.evaluation import evaluating
 from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
 
 Readers = dict[str, Bool[Tensor, "rows query_heads"]]
@@ -107,11 +108,8 @@ def run_on_tokens(model: PreTrainedModel) -> Any:
     """Run a model in evaluation mode on two rows of six tokens."""
     tokens = torch.arange(12, device=model.device).view(2, 6)
     tokens %= model.get_input_embeddings().num_embeddings
-    training = model.training
-    try:
-        return model.eval()(input_ids=tokens, attention_mask=torch.ones_like(tokens))
-    finally:
-        model.train(training)
+    with evaluating(model):
+        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
 
 
 def cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:

@@ -6,8 +6,7 @@ from typing import Any
 import pandas as pd
 from huggingface_hub import ModelCardData
 
-from headroom.config import Config
-from headroom.config.schema import Embedder, Model, Questions
+from headroom.config import Config, Embedder, Model, Questions
 from headroom.identity import is_folder
 from headroom.sprint.evaluation import PAIRED_N
 

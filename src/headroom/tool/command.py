@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from headroom.arguments import count, numbers_or_all
-from headroom.config.schema import Grader
+from headroom.config.questions import Grader
 from headroom.errors import ConfigError
 
 _EXAMPLES = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from headroom.config import Config, parse
-from headroom.config.schema import Benchmark
+from headroom.config.questions import Benchmark
 from headroom.errors import ConfigError
 from headroom.identity import is_folder
 from headroom.models.source import count_parameters, fetch_model, stated_geometry

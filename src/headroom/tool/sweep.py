@@ -15,7 +15,8 @@ from headroom.config import Config
 from headroom.generation import activations, client, job
 from headroom.identity import source_key
 from headroom.plan import find_batch
-from headroom.resolve import check_devices, preflight, resolve
+from headroom.preflight import check_devices, preflight
+from headroom.resolve import resolve
 from headroom.tables import write_json
 from headroom.tool.describe import MODEL, QUESTIONS, RUN, SWEEP, Numbers, sweep_config
 

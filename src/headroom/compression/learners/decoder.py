@@ -19,7 +19,7 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from headroom.compression.effects import accuracy_drops
@@ -30,8 +30,9 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.grading.matrix import grade_answers
 from headroom.models.attention import attention_maps
 from headroom.models.checkpoints import Form, Pruning, save_pruned
+from headroom.models.evaluation import answer_by_length, evaluating
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.learner import Verdict
+from headroom.models.learner import Verdict, divergence
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.quantisation import quantised
 from headroom.tables import write_json
@@ -172,10 +173,7 @@ class Decoder:
         self, student: Output, teacher: Output, batch: Batch, temperature: float
     ) -> Float[Tensor, ""]:
         """Return temperature² KL(teacher || student) of the next token, mean over answer tokens."""
-        said, taught = (
-            (output.logits.float() / temperature).log_softmax(-1) for output in (student, teacher)
-        )
-        return temperature**2 * kl_div(said, taught, reduction="batchmean", log_target=True)
+        return divergence(student.logits, teacher.logits, temperature)
 
     def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
         """Return the accuracy that the unpruned model loses without each head.
@@ -281,19 +279,13 @@ class Decoder:
     @torch.inference_mode()
     def _answers(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the token ids of greedy answers, without what ends them."""
-        training = self.network.training
-        self.network.eval()
-        # Prompts of like length together: less padding.
-        order = sorted(range(len(examples)), key=lambda index: examples[index].prompt)
-        answers: dict[int, list[int]] = {}
-        for start in range(0, len(order), self.at_once):
-            indices = order[start : start + self.at_once]
-            prompts = [examples[index].input_ids[: examples[index].prompt] for index in indices]
-            answers.update(zip(indices, self._generate(prompts), strict=True))
-        self.network.train(training)
-        return [answers[index] for index in range(len(examples))]
+        with evaluating(self.network):
+            return answer_by_length(
+                examples, lambda example: example.prompt, self.at_once, self._generate
+            )
 
-    def _generate(self, prompts: Sequence[Int[np.ndarray, " tokens"]]) -> list[list[int]]:
+    def _generate(self, examples: Sequence[Example]) -> list[list[int]]:
+        prompts = [example.input_ids[: example.prompt] for example in examples]
         width = max(map(len, prompts))
         padding = self.tokenizer.pad_token_id
         ids = torch.full((len(prompts), width), padding)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.nn.functional import cross_entropy, kl_div
+from torch.nn.functional import cross_entropy
 from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
@@ -35,8 +35,9 @@ from headroom.errors import ModelError
 from headroom.models.attention import attention_maps
 from headroom.models.checkpoints import read_pretrained
 from headroom.models.encoders import new_config, word_tokenizer
+from headroom.models.evaluation import answer_by_length, evaluating
 from headroom.models.geometry import HeadGeometry
-from headroom.models.learner import Verdict, move
+from headroom.models.learner import Verdict, divergence, move
 from headroom.models.load import load_tokenizer
 from headroom.models.quantisation import quantised
 from headroom.models.source import fetch_model
@@ -158,11 +159,7 @@ class TextLearner:
         self, student: Output, teacher: Output, batch: Batch, temperature: float
     ) -> Float[Tensor, ""]:
         """Return temperature² KL(teacher || student) of the softmax, mean over choices."""
-        said, taught = (
-            (output.logits.float().flatten(0, 1) / temperature).log_softmax(-1)
-            for output in (student, teacher)
-        )
-        return temperature**2 * kl_div(said, taught, reduction="batchmean", log_target=True)
+        return divergence(student.logits.flatten(0, 1), teacher.logits.flatten(0, 1), temperature)
 
     def known_drops(self, geometry: HeadGeometry) -> None:
         """Nobody has measured what accuracy a head is worth."""
@@ -174,19 +171,16 @@ class TextLearner:
         Classification is judged by equality. An answer is strictly right if its words match a gold
         one's, leniently if their F1 is 0.5 at least.
         """
-        training = self.network.training
-        self.network.eval()
-        # Texts of like length together: less padding.
-        order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
-        found: dict[int, Verdict] = {}
-        for start in range(0, len(order), self.at_once):
-            indices = order[start : start + self.at_once]
-            batch = self.collate([examples[index] for index in indices])
-            logits = self.run(move(batch, self.network.device)).logits.float().cpu()
-            for index, one in zip(indices, logits, strict=True):
-                found[index] = self._verdict(examples[index], one)
-        self.network.train(training)
-        return [found[index] for index in range(len(examples))]
+
+        def judge(some: Sequence[Example]) -> list[Verdict]:
+            batch = move(self.collate(some), self.network.device)
+            logits = self.run(batch).logits.float().cpu()
+            return [self._verdict(*pair) for pair in zip(some, logits, strict=True)]
+
+        with evaluating(self.network):
+            return answer_by_length(
+                examples, lambda example: len(example.input_ids), self.at_once, judge
+            )
 
     def with_network(self, network: PreTrainedModel) -> "TextLearner":
         """Return the learner with another network."""

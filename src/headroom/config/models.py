@@ -1,0 +1,106 @@
+"""The sections of a config that name models: those that answer, and those that embed questions."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from headroom.config.section import Count, Section, Seed
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+class Reasoner(Section):
+    """How the embedded reasoner is trained."""
+
+    steps: Count = 1500
+    """Optimiser steps."""
+    layers: Count = 6
+    """Decoder layers."""
+    hidden: Count = 128
+    """Width of the residual stream."""
+    query_heads: Count = 8
+    """Query heads a layer."""
+    kv_heads: Count = 4
+    """Key/value heads a layer; divides `query_heads`."""
+    head_dim: Count = 32
+    """Width of a head."""
+    intermediate: Count = 256
+    """Width of the feed-forward layers."""
+    vocabulary: Count = 640
+    """Entries of the byte-level BPE tokenizer."""
+    batch_size: Count = 32
+    """Documents a step."""
+    seed: Seed = 0
+    """Seed of data order and initial weights."""
+
+
+class Model(Section):
+    """A model: on the Hugging Face hub, in a local folder, or trained here."""
+
+    source: str | None = None
+    """Hub id or local folder in the hub's format."""
+    revision: str | None = None
+    """Hub: commit hash, pinned. Folder: its fingerprint, filled in when absent."""
+    train: Reasoner | None = None
+    """Train the embedded reasoner in place of loading a model."""
+    layers: Count
+    """Number of layers; checked against the model's own config.json."""
+    heads: Count
+    """Query heads a layer."""
+    kv_heads: Count
+    """Key/value heads a layer."""
+    billions: Annotated[float, Field(gt=0)]
+    """Parameters in billions, for planning only."""
+    dtype: Dtype = "bfloat16"
+    """Type of weights and activations."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?|balanced)$")] = "auto"
+    """auto: the GPU if there is one; balanced: spread over all GPUs by accelerate."""
+    attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention implementation of transformers."""
+    batch_size: Count = 64
+    """Sequences decoded together; changes speed and memory, not answers (in fp32)."""
+    backend: Literal["headroom", "vllm"] = "headroom"
+    """What answers. headroom: the engine, made for sweeps. vllm: vLLM, where headroom[vllm] is
+    installed; no placebos, one process, a GPU each. Their answers lie apart in the store."""
+
+    @model_validator(mode="after")
+    def _for_vllm(self) -> "Model":
+        if self.backend == "vllm" and self.device == "balanced":
+            raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
+        return self
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "Model":
+        if (self.source is None) == (self.train is None):
+            raise ValueError("give either `source` (hub id or folder) or `train`, not both or none")
+        if self.train is not None and self.revision is not None:
+            raise ValueError("`revision` belongs to `source`; a model that is trained has none")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
+        if self.train is not None:
+            own = (self.train.layers, self.train.query_heads, self.train.kv_heads)
+            if own != (self.layers, self.heads, self.kv_heads):
+                raise ValueError(
+                    f"layers, heads, kv_heads are {(self.layers, self.heads, self.kv_heads)}, "
+                    f"but `train` makes {own}"
+                )
+        return self
+
+
+class Embedder(Section):
+    """A sentence-embedding model (phi of the SPRINT paper)."""
+
+    source: str | None = None
+    """sentence-transformers model: hub id or local folder."""
+    revision: str | None = None
+    """Hub: commit hash, pinned."""
+    model: str | None = None
+    """Name under `models`: its transformer with mean pooling."""
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "Embedder":
+        if (self.source is None) == (self.model is None):
+            raise ValueError("give either `source` or `model`")
+        if self.model is not None and self.revision is not None:
+            raise ValueError("`revision` belongs to `source`; `model` has its own")
+        return self

@@ -1,0 +1,134 @@
+"""The sections of a config that say what is asked, and how answers are generated."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from headroom.config.section import Count, Section, Seed
+
+Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
+Grader = Literal["math", "numeric", "choice", "exact"]
+Preset = Literal["default", "authors"]
+Family = Grader | Literal["gsm8k"]
+
+SYSTEM_PROMPT = r"Please reason step by step, and put your final answer within \boxed{}."
+
+
+class Columns(Section):
+    """Which columns of a custom benchmark hold what."""
+
+    question: str = "question"
+    """The question's text."""
+    answer: str = "answer"
+    """The gold answer: a text or a number."""
+    id: str | None = None
+    """Unlike for every question; by default the number of the row."""
+    subject: str | None = None
+    """What tables and figures are split by."""
+    level: str | None = None
+    """Difficulty, 1 to 5."""
+
+
+class Questions(Section):
+    """A question set: questions of one benchmark's split."""
+
+    benchmark: Benchmark
+    """Which benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
+    split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
+    """train or test; custom: any name. math500 has only test, math_train only train."""
+    file: str | None = None
+    """Local .jsonl or .csv (or .gz of it) in the hub's own columns, instead of the hub."""
+    dataset: str | None = None
+    """custom: a dataset on the hub, by id; takes `revision`."""
+    subset: str | None = None
+    """custom: name of the dataset's config, where it has several."""
+    columns: Columns | None = None
+    """custom: names of the columns."""
+    grader: Grader | None = None
+    """custom: math (default) compares mathematical expressions, numeric numbers, choice letters,
+    exact texts."""
+    revision: str | None = None
+    """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
+    n: Count | None = None
+    """How many questions; all by default. Growing n keeps finished answers."""
+    sampling: Literal["first", "uniform", "clusters"] = "uniform"
+    """How n are drawn: the first n, uniformly, or spread over clusters of question embeddings."""
+    embedder: str | None = None
+    """Embedder whose vectors are clustered; needed by `clusters`."""
+    seed: Seed = 0
+    """Seed of the draw, and of generated benchmarks."""
+
+    @property
+    def family(self) -> Family:
+        """Which prompt and grading rules apply."""
+        if self.grader is not None:
+            return self.grader
+        return "gsm8k" if "gsm8k" in self.benchmark else "math"
+
+    @property
+    def generated(self) -> bool:
+        """Whether the benchmark is made here, without download."""
+        return self.benchmark.startswith("generated_")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _filled_in(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("benchmark") == "custom":
+            return {"columns": {}, "grader": "math", **values}
+        return values
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Questions":
+        if self.benchmark == "custom":
+            if (self.file is None) == (self.dataset is None):
+                raise ValueError("a custom benchmark has a `file` or a `dataset`, and not both")
+            if self.dataset is None and self.subset is not None:
+                raise ValueError("`subset` is a part of a `dataset`; a file has none")
+        else:
+            if self.split not in ("train", "test"):
+                raise ValueError(f"split {self.split!r}: {self.benchmark} has train and test")
+            for name in ("dataset", "subset", "columns", "grader"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"`{name}` belongs to benchmark: custom, not {self.benchmark}")
+        only = {"math500": "test", "math_train": "train"}.get(self.benchmark)
+        if only and self.split != only:
+            raise ValueError(f"{self.benchmark} has only split {only!r}, not {self.split!r}")
+        if self.generated and (self.file or self.revision):
+            raise ValueError(f"{self.benchmark} is generated: it takes no `file` or `revision`")
+        if self.generated and self.n is None:
+            raise ValueError(f"{self.benchmark} is generated: give `n`")
+        if (self.sampling == "clusters") != (self.embedder is not None):
+            raise ValueError("`embedder` and `sampling: clusters` go together")
+        return self
+
+
+class Decoding(Section):
+    """How answers are generated."""
+
+    prompt: Preset = "default"
+    """default: the model's own chat template. authors: the paper's hand-written chat prompt."""
+    system: str | None = SYSTEM_PROMPT
+    """System line of the default prompt; null for none."""
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    """0 is greedy decoding."""
+    top_k: Count | None = None
+    """Sample from the k best tokens only."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Sample from the smallest set of tokens with this probability."""
+    samples: Count = 1
+    """Answers a question."""
+    max_new_tokens: Count = 2048
+    """Token limit of an answer."""
+    seed: Seed = 0
+    """Seed of sampling; ignored by greedy decoding."""
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the most probable token is always taken."""
+        return self.temperature == 0
+
+    @model_validator(mode="after")
+    def _possible(self) -> "Decoding":
+        if self.greedy and (self.samples > 1 or self.top_k or self.top_p < 1):
+            raise ValueError("temperature 0 is greedy: samples, top_k and top_p do not apply")
+        return self

@@ -1,0 +1,268 @@
+"""Before the first job: refuse what cannot run, as far as can be told quickly and without torch.
+
+What the store already holds needs no source: a run is remade from an archived store with no model
+and no benchmark file at hand.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
+from headroom import paths
+from headroom.benchmarks.sources import check_file, file_revision
+from headroom.config import Config, Model
+from headroom.errors import BenchmarkError, ConfigError, ModelError
+from headroom.estimate import SPLIT_SIZES, cost
+from headroom.identity import data_key, is_folder, key, source_key
+from headroom.models.source import check_folder, check_geometry, fingerprint
+from headroom.plan import arms, batches, teachers
+from headroom.resolve import at, embedder_fingerprint, files_revision, folder_fingerprint
+from headroom.training_costs import training_cost
+
+_SPARE_GIGABYTES = 1.0
+"""Free space asked for beside the answers: tables, figures, small models."""
+
+
+def preflight(config: Config) -> None:
+    """Refuse a resolved config that cannot run, as far as can be told quickly and without torch.
+
+    Looked at are the results folder with its free space, benchmark files, and folders of models
+    and embedders; files and models only if the store lacks something made from them.
+
+    Raises:
+        HeadroomError: one line that names key, value, and what to do.
+    """
+    _check_results(config)
+    draws = _draws_needed(config)
+    _check_draws(config, draws)
+    embedders = _embedders_needed(config, draws)
+    for name in embedders:
+        embedder = config.embedders[name]
+        if embedder.source is not None and is_folder(embedder.source):
+            _check_revision(
+                f"embedders.{name}", embedder.source, embedder.revision, embedder_fingerprint
+            )
+    for name in _models_needed(config, embedders):
+        _check_model(f"models.{name}", config.models[name])
+    _check_problems(config)
+    _check_texts(config)
+    _check_encoders(config)
+
+
+def check_devices(config: Config) -> None:
+    """Refuse models that need a GPU, or vLLM, where there is none, and weights without room.
+
+    For a start, not for planning elsewhere. Where SLURM is, the jobs' machines may have what this
+    one lacks: nothing is refused.
+
+    Raises:
+        ModelError: one line that names key, value, and what to do.
+    """
+    _check_room(config)
+    if shutil.which("sbatch"):
+        return
+    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    for name in _models_needed(config, _embedders_needed(config, _draws_needed(config))):
+        model = config.models[name]
+        if model.backend == "vllm" and find_spec("vllm") is None:
+            raise ModelError(
+                f"models.{name}.backend: vllm is not installed here; pip install headroom[vllm], "
+                f"or write backend: headroom"
+            )
+        if not gpu:
+            _check_without_gpu(f"models.{name}", model)
+
+
+def _check_revision(
+    where: str,
+    source: str,
+    revision: str | None,
+    fingerprint_of: Callable[[Path], str] = fingerprint,
+) -> None:
+    found = folder_fingerprint(where, source, fingerprint_of)
+    if found != revision:
+        raise ModelError(
+            f"{where}.revision: {source} has fingerprint {found}, not {revision}; restore the "
+            f"folder, or remove `revision`"
+        )
+
+
+def _check_results(config: Config) -> None:
+    """Make sure that the results folder can be written and has room for the answers to come."""
+    existing = _existing()
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{existing} cannot be written ({error.strerror}); results go to "
+            f"{Path(paths.RESULTS).absolute()}: "
+            f"change its permissions, or run in another folder"
+        ) from None
+    needed = _SPARE_GIGABYTES + _gigabytes_to_come(config)
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < needed:
+        raise ConfigError(
+            f"{existing} has {free:.1f} GB free, but this run needs about {needed:.1f} GB; "
+            f"make room, or run on another disk"
+        )
+
+
+def _check_room(config: Config) -> None:
+    """Make sure that the disk has room for the weights of all solvers and arms to come."""
+    needed = 0.0
+    for name, study in config.compressions.items():
+        files = [
+            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
+        ]
+        missing = sum(not Path(file).exists() for file in files)
+        needed += training_cost(config, name).disk_gigabytes * missing / len(files)
+    existing = _existing()
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < needed:
+        raise ConfigError(
+            f"{existing} has {free:.1f} GB free, but the weights of this run's compressions need "
+            f"about {needed:.1f} GB; make room, name fewer arms or seeds, or run on another disk"
+        )
+
+
+def _existing() -> Path:
+    """Return the results folder, or the folder that it will lie in."""
+    folder = Path(paths.RESULTS).absolute()
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _gigabytes_to_come(config: Config) -> float:
+    total = 0.0
+    for batch in batches(config):
+        files = batch.answers(config)
+        missing = sum(not Path(file).exists() for file in files)
+        total += cost(config, batch).disk_gigabytes * missing / len(files)
+    return total
+
+
+def _check_draws(config: Config, names: list[str]) -> None:
+    """Check the splits that question sets are still to be drawn from, each file once."""
+    sizes: dict[str, int | None] = {}
+    for name in names:
+        questions, source = config.questions[name], source_key(config, name)
+        if questions.generated or not _is_missing(paths.SOURCE, source=source):
+            continue
+        if source not in sizes:
+            with at(f"questions.{name}"):
+                sizes[source] = (
+                    check_file(questions)
+                    if questions.file
+                    else SPLIT_SIZES.get((questions.benchmark, questions.split))
+                )
+        size = sizes[source]
+        if size is not None and (questions.n or 0) > size:
+            raise BenchmarkError(
+                f"questions.{name}.n: {questions.n} questions are asked for, but "
+                f"{questions.file or questions.benchmark} has {size}; lower n"
+            )
+
+
+def _check_problems(config: Config) -> None:
+    """Check the files of the datasets that are still to be read."""
+    for name, problems in config.problems.items():
+        if problems.file is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
+            continue
+        with at(f"problems.{name}"):
+            found = file_revision(Path(problems.file).expanduser())
+        if found != problems.revision:
+            raise BenchmarkError(
+                f"problems.{name}.revision: {problems.file} has sha256 {found}, not "
+                f"{problems.revision}; restore the file, or remove `revision`"
+            )
+
+
+def _check_texts(config: Config) -> None:
+    """Check the files of the labelled texts that are still to be read."""
+    for name, texts in config.texts.items():
+        if texts.files is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
+            continue
+        found = files_revision(f"texts.{name}", texts)
+        if found != texts.revision:
+            raise BenchmarkError(
+                f"texts.{name}.revision: the files have sha256 {found}, not {texts.revision}; "
+                f"restore them, or remove `revision`"
+            )
+
+
+def _check_encoders(config: Config) -> None:
+    """Check the folders of the encoders of solvers that are still to be trained."""
+    for study in config.compressions.values():
+        if study.solver is None:
+            continue
+        encoder = config.solvers[study.solver].encoder
+        if encoder.source is None or not is_folder(encoder.source):
+            continue
+        if any(_is_missing(paths.TEACHER, **keys) for keys in teachers(config, study)):
+            where = f"solvers.{study.solver}.encoder"
+            _check_revision(where, encoder.source, encoder.revision)
+            with at(where):
+                check_folder(Path(encoder.source).expanduser())
+
+
+def _draws_needed(config: Config) -> list[str]:
+    """Return the question sets that the store lacks."""
+    return [
+        name
+        for name in config.questions
+        if _is_missing(paths.QUESTIONS, questions=key(config, "questions", name))
+    ]
+
+
+def _embedders_needed(config: Config, draws: list[str]) -> list[str]:
+    """Return the embedders whose vectors the store lacks, for a draw or for a selector."""
+    needed = {config.questions[name].embedder for name in draws}
+    for selector in config.selectors.values():
+        embedder = key(config, "embedders", selector.embedder)
+        for name in (selector.train, selector.test):
+            questions = key(config, "questions", name)
+            if _is_missing(paths.EMBEDDINGS, embedder=embedder, questions=questions):
+                needed.add(selector.embedder)
+    return sorted(name for name in needed if name is not None)
+
+
+def _models_needed(config: Config, embedders: list[str]) -> list[str]:
+    """Return the models that have answers to give, questions to embed or heads to lose."""
+    needed = {config.embedders[name].model for name in embedders}
+    for batch in batches(config):
+        if any(not Path(file).exists() for file in batch.answers(config)):
+            needed.add(batch.model)
+    for name, study in config.compressions.items():
+        files = [
+            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
+        ]
+        if any(not Path(file).exists() for file in files):
+            needed.add(study.model)
+    return sorted(name for name in needed if name is not None)
+
+
+def _check_model(where: str, model: Model) -> None:
+    if model.device == "cpu":
+        _check_without_gpu(where, model)
+    if model.source is None or not is_folder(model.source):
+        return
+    _check_revision(where, model.source, model.revision)
+    folder = Path(model.source).expanduser()
+    with at(where):
+        check_folder(folder)
+        check_geometry(folder, model.layers, model.heads, model.kv_heads)
+
+
+def _check_without_gpu(where: str, model: Model) -> None:
+    if model.device not in ("auto", "cpu"):
+        raise ModelError(f"{where}.device: {model.device!r}, but there is no GPU; use auto or cpu")
+    if model.dtype == "float16":
+        raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
+    if model.attention == "flash_attention_2":
+        raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
+
+
+def _is_missing(template: str, **keys: str) -> bool:
+    return not Path(template.format(**keys)).exists()
