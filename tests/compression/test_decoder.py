@@ -181,7 +181,7 @@ def test_answers_are_those_of_each_prompt_alone(
     decoder: Decoder, questions: pd.DataFrame, form: str
 ) -> None:
     learner = smaller(decoder) if form == "pruned" else decoder
-    learner = replace(learner, at_once=3)
+    learner = replace(learner, batch_size=3)
     examples = learner.prepare(to_answer(questions))
     assert len({example.prompt for example in examples}) > 3
     found = learner._answers(examples)

@@ -30,7 +30,7 @@ from headroom.plan import Arm, arms
 from headroom.record import Stopwatch, write_record
 from headroom.tables import atomic
 
-_WARM_UP = 64  # examples that are answered before all are timed
+_WARM_UP = 16  # examples that are answered before all are timed
 _ENCODER = "encoder"
 
 

@@ -53,6 +53,7 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
     learner = replace(
         decoder.Decoder.of(loaded, name, decoding, family),
         grading=config.grading,
+        batch_size=config.models[study.model].batch_size,
     )
     if arm.settings.importance.criterion != "causal":
         return learner
@@ -70,7 +71,8 @@ def left(config: Config, arm: Arm, seed: int) -> Learner:
     place = folder(config, arm, seed)
     if arm.study.model is None:
         return learners.load(place)
-    return decoder.load_decoder(place, device="cpu")
+    learner = decoder.load_decoder(place, device="cpu")
+    return replace(learner, batch_size=config.models[arm.study.model].batch_size)
 
 
 def folder(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:

@@ -106,6 +106,8 @@ class Decoder:
     """Accuracy matrix of a sweep over training questions, for the criterion causal."""
     at_once: int = 16
     """How many texts may lie side by side where no gradient is kept."""
+    batch_size: int = 64
+    """How many questions are answered together; changes speed and memory only, but for rounding."""
 
     @classmethod
     def of(cls, loaded: LoadedModel, name: str, decoding: Decoding, family: Family) -> "Decoder":
@@ -281,7 +283,7 @@ class Decoder:
         """Return the token ids of greedy answers, without what ends them."""
         with evaluating(self.network):
             return answer_by_length(
-                examples, lambda example: example.prompt, self.at_once, self._generate
+                examples, lambda example: example.prompt, self.batch_size, self._generate
             )
 
     def _generate(self, examples: Sequence[Example]) -> list[list[int]]:
