@@ -23,7 +23,9 @@ RIVALS = (
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
-    bench = commands.add_parser("bench", help="Measure the engine against its rivals.")
+    bench = commands.add_parser(
+        "bench", help="Measure the engine, grading and removal against what they are to beat."
+    )
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
     about = "Time one sweep by the published way, by its rivals and by the engine."
     sweep = targets.add_parser("sweep", help=about, description=about)
@@ -58,6 +60,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     grading.add_argument("--workers", type=count, default=2)
     grading.add_argument("--seed", type=int, default=0)
     grading.set_defaults(handler=_grading)
+    about = "Time an encoder with and without some of its heads, against what arithmetic promises."
+    removal = targets.add_parser("removal", help=about, description=about)
+    removal.add_argument("--tokens", type=_counts, default=[40, 512], help="as in 40,512")
+    removal.add_argument("--batch", type=count, default=32)
+    removal.add_argument("--ratio", type=float, default=0.25, help="part of each layer's heads")
+    removal.add_argument("--layers", type=count, default=12)
+    removal.add_argument("--repeats", type=count, default=10)
+    removal.add_argument("--threads", type=count, default=1)
+    removal.set_defaults(handler=_removal)
 
 
 def _sweep(**options: Any) -> None:
@@ -68,6 +79,12 @@ def _sweep(**options: Any) -> None:
 
 def _grading(**options: Any) -> None:
     from headroom.bench.grading import run
+
+    run(**options)
+
+
+def _removal(**options: Any) -> None:
+    from headroom.bench.removal import run
 
     run(**options)
 

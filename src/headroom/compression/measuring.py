@@ -30,7 +30,6 @@ from headroom.plan import Arm, arms
 from headroom.record import Stopwatch, write_record
 from headroom.tables import atomic
 
-_WARM_UP = 16  # examples that are answered before all are timed
 _ENCODER = "encoder"
 
 
@@ -154,7 +153,6 @@ def _peaks(measured: Sequence[_Measured], batch: int, tokens: int) -> dict[str, 
 def _end_to_end(one: _Measured, examples: Sequence[Example]) -> float | None:
     if not one.timed:
         return None
-    one.learner.verdicts(examples[:_WARM_UP])
     call = {"": lambda: one.learner.verdicts(examples)}
     threads = torch.get_num_threads()
     return latencies(call, threads=threads, repeats=1, warm_ups=0)[""].median

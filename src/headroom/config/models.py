@@ -12,7 +12,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 class Reasoner(Section):
     """How the embedded reasoner is trained."""
 
-    steps: Count = 1400
+    steps: Count = 1500
     """Optimiser steps."""
     layers: Count = 6
     """Decoder layers."""
@@ -20,7 +20,7 @@ class Reasoner(Section):
     """Width of the residual stream."""
     query_heads: Count = 4
     """Query heads a layer."""
-    kv_heads: Count = 2
+    kv_heads: Count = 4
     """Key/value heads a layer; divides `query_heads`."""
     head_dim: Count = 32
     """Width of a head."""
