@@ -321,9 +321,25 @@ def test_stopping_removes_what_dead_engines_left_and_nothing_else(
     others = left.with_name("other-folder.lock")
     others.touch()
     held = left.with_name(f"{client._folder_digest()}-live.lock")
+    listens = held.with_suffix(".sock")
+    listens.touch()
     with client._locked(held):
         assert client.stop() == 0
-        assert set(left.parent.iterdir()) == {held, others}
+        assert set(left.parent.iterdir()) == {held, listens, others}
+
+
+def test_stopping_waits_for_an_engine_that_is_about_to_end(
+    runtime: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    leaving = client._private_folder() / f"{client._folder_digest()}-leaving.lock"
+    stopping = threading.Thread(target=client.stop)
+    with client._locked(leaving):
+        stopping.start()
+        time.sleep(4 * client._SECONDS_BETWEEN_TRIES)
+        assert stopping.is_alive()
+    stopping.join()
+    assert not leaving.exists()
 
 
 def test_a_lock_that_was_removed_meanwhile_is_nobodys(

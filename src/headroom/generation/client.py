@@ -135,12 +135,26 @@ def stop() -> int:
 
 
 def _tidy() -> None:
-    """Remove locks, and sockets beside them, of this folder's engines that have ended."""
+    """Remove locks, and sockets beside them, of this folder's engines that have ended.
+
+    An engine without socket is about to end: it is waited for.
+    """
+    deadline = time.monotonic() + _SECONDS_TO_STOP
     for path in _private_folder().glob(f"{_folder_digest()}-*.lock"):
-        with _locked(path) as mine:
-            if mine is not None:
-                path.with_suffix(".sock").unlink(missing_ok=True)
-                path.unlink()
+        while not _removed(path) and not path.with_suffix(".sock").exists():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_SECONDS_BETWEEN_TRIES)
+
+
+def _removed(lock: Path) -> bool:
+    """Remove a lock, and the socket beside it, unless an engine has it."""
+    with _locked(lock) as mine:
+        if mine is None:
+            return False
+        lock.with_suffix(".sock").unlink(missing_ok=True)
+        lock.unlink()
+    return True
 
 
 def check_peer(connection: socket.socket) -> None:
