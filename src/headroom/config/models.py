@@ -12,7 +12,7 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 class Reasoner(Section):
     """How the embedded reasoner is trained."""
 
-    steps: Count = 1500
+    steps: Count = 1200
     """Optimiser steps."""
     layers: Count = 6
     """Decoder layers."""
