@@ -16,7 +16,7 @@ from headroom.config import Config, Model
 from headroom.errors import BenchmarkError, ConfigError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
 from headroom.identity import data_key, is_folder, key, source_key
-from headroom.models.source import check_folder, check_geometry, fingerprint
+from headroom.models.source import check_folder, check_geometry, fewer_heads, fingerprint
 from headroom.plan import arms, batches, teachers
 from headroom.resolve import at, embedder_fingerprint, files_revision, folder_fingerprint
 from headroom.training_costs import training_cost
@@ -46,6 +46,7 @@ def preflight(config: Config) -> None:
             )
     for name in _models_needed(config, embedders):
         _check_model(f"models.{name}", config.models[name])
+        _check_pools(config, name)
     _check_problems(config)
     _check_texts(config)
     _check_encoders(config)
@@ -253,6 +254,29 @@ def _check_model(where: str, model: Model) -> None:
     with at(where):
         check_folder(folder)
         check_geometry(folder, model.layers, model.heads, model.kv_heads)
+
+
+def _check_pools(config: Config, name: str) -> None:
+    """Refuse to prune heads that a model has lost already."""
+    model = config.models[name]
+    if model.source is None or not is_folder(model.source):
+        return
+    left = fewer_heads(Path(model.source).expanduser())
+    pools = {f"sweeps.{key}": sweep for key, sweep in config.sweeps.items()}
+    pools |= {f"selectors.{key}": selector for key, selector in config.selectors.items()}
+    for where, pool in pools.items():
+        if pool.model != name:
+            continue
+        layers = range(model.layers) if pool.layers == "all" else pool.layers
+        last = model.heads - 1 if pool.heads == "all" else max(pool.heads)
+        for layer in layers:
+            if last >= left.get(layer, model.heads):
+                whole = [str(other) for other in range(model.layers) if other not in left]
+                raise ConfigError(
+                    f"{where}: layer {layer} of {model.source} has {left[layer]} heads left, "
+                    f"numbered from 0, but head {last} is to be pruned; name heads that are there, "
+                    f"or layers that have lost none: {', '.join(whole) or 'no layer has'}"
+                )
 
 
 def _check_without_gpu(where: str, model: Model) -> None:

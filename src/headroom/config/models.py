@@ -12,13 +12,13 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 class Reasoner(Section):
     """How the embedded reasoner is trained."""
 
-    steps: Count = 1200
+    steps: Count = 1500
     """Optimiser steps."""
     layers: Count = 6
     """Decoder layers."""
     hidden: Count = 128
     """Width of the residual stream."""
-    query_heads: Count = 4
+    query_heads: Count = 8
     """Query heads a layer."""
     kv_heads: Count = 4
     """Key/value heads a layer; divides `query_heads`."""

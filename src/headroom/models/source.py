@@ -173,6 +173,13 @@ def stated_geometry(folder: Path) -> dict[str, int]:
     return {name: number for name, number in own.items() if number is not None}
 
 
+def fewer_heads(folder: Path) -> dict[int, int]:
+    """Return how many query heads are left in the layers that removal has taken some from."""
+    config = read_config(folder)
+    noted = config.get("text_config", config).get("kept_heads") or {}
+    return {int(layer): len(heads) for layer, heads in noted.items()}
+
+
 def count_parameters(folder: Path) -> int:
     """Return how many numbers a model's weight files hold.
 
