@@ -11,14 +11,20 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headroom import paths
-from headroom.benchmarks.sources import check_file, file_revision
-from headroom.config import Config, Model
+from headroom.benchmarks.sources import check_file
+from headroom.config import Config, Model, Selector, Sweep
 from headroom.errors import BenchmarkError, ConfigError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
 from headroom.identity import data_key, is_folder, key, source_key
 from headroom.models.source import check_folder, check_geometry, fewer_heads, fingerprint
 from headroom.plan import arms, batches, teachers
-from headroom.resolve import at, embedder_fingerprint, files_revision, folder_fingerprint
+from headroom.resolve import (
+    at,
+    embedder_fingerprint,
+    file_sha256,
+    files_revision,
+    folder_fingerprint,
+)
 from headroom.training_costs import training_cost
 
 _SPARE_GIGABYTES = 1.0
@@ -47,8 +53,7 @@ def preflight(config: Config) -> None:
     for name in _models_needed(config, embedders):
         _check_model(f"models.{name}", config.models[name])
         _check_pools(config, name)
-    _check_problems(config)
-    _check_texts(config)
+    _check_data(config)
     _check_encoders(config)
 
 
@@ -166,31 +171,27 @@ def _check_draws(config: Config, names: list[str]) -> None:
             )
 
 
-def _check_problems(config: Config) -> None:
-    """Check the files of the datasets that are still to be read."""
+def _check_data(config: Config) -> None:
+    """Check the files of word problems and labelled texts that are still to be read."""
+    found: dict[str, tuple[str | None, str]] = {}
     for name, problems in config.problems.items():
-        if problems.file is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
-            continue
-        with at(f"problems.{name}"):
-            found = file_revision(Path(problems.file).expanduser())
-        if found != problems.revision:
-            raise BenchmarkError(
-                f"problems.{name}.revision: {problems.file} has sha256 {found}, not "
-                f"{problems.revision}; restore the file, or remove `revision`"
-            )
-
-
-def _check_texts(config: Config) -> None:
-    """Check the files of the labelled texts that are still to be read."""
+        if problems.file is not None and _is_unread(config, name):
+            where = f"problems.{name}"
+            found[where] = problems.revision, file_sha256(where, problems.file)
     for name, texts in config.texts.items():
-        if texts.files is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
-            continue
-        found = files_revision(f"texts.{name}", texts)
-        if found != texts.revision:
+        if texts.files is not None and _is_unread(config, name):
+            where = f"texts.{name}"
+            found[where] = texts.revision, files_revision(where, texts)
+    for where, (stated, own) in found.items():
+        if own != stated:
             raise BenchmarkError(
-                f"texts.{name}.revision: the files have sha256 {found}, not {texts.revision}; "
-                f"restore them, or remove `revision`"
+                f"{where}.revision: what is to be read has sha256 {own}, not {stated}; restore "
+                f"it, or remove `revision`"
             )
+
+
+def _is_unread(config: Config, data: str) -> bool:
+    return _is_missing(paths.PROBLEMS, data=data_key(config, data))
 
 
 def _check_encoders(config: Config) -> None:
@@ -262,9 +263,11 @@ def _check_pools(config: Config, name: str) -> None:
     if model.source is None or not is_folder(model.source):
         return
     left = fewer_heads(Path(model.source).expanduser())
-    pools = {f"sweeps.{key}": sweep for key, sweep in config.sweeps.items()}
-    pools |= {f"selectors.{key}": selector for key, selector in config.selectors.items()}
-    for where, pool in pools.items():
+    pools: list[tuple[str, Sweep | Selector]] = [
+        *((f"sweeps.{key}", sweep) for key, sweep in config.sweeps.items()),
+        *((f"selectors.{key}", selector) for key, selector in config.selectors.items()),
+    ]
+    for where, pool in pools:
         if pool.model != name:
             continue
         layers = range(model.layers) if pool.layers == "all" else pool.layers

@@ -113,7 +113,7 @@ def _questions_revision(where: str, questions: Questions) -> str | None:
     if questions.generated:
         return None
     if questions.file is not None:
-        return questions.revision or _file_revision(where, questions.file)
+        return questions.revision or file_sha256(where, questions.file)
     hub, pinned = hub_dataset(questions), PINNED.get(questions.benchmark)
     return _commit(where, hub.revision, hub.path, pinned.revision if pinned else None)
 
@@ -122,7 +122,7 @@ def _problems_revision(where: str, problems: WordProblems) -> str | None:
     if problems.dataset == "generated":
         return None
     if problems.file is not None:
-        return problems.revision or _file_revision(where, problems.file)
+        return problems.revision or file_sha256(where, problems.file)
     return _commit(where, problems.revision, MATH23K)
 
 
@@ -148,7 +148,12 @@ def _commit(where: str, revision: str | None, dataset: str, pinned: str | None =
     )
 
 
-def _file_revision(where: str, file: str) -> str:
+def file_sha256(where: str, file: str) -> str:
+    """Return the sha256 of a file that a section of the config names.
+
+    Raises:
+        BenchmarkError: there is no such file.
+    """
     with at(where):
         return file_revision(Path(file).expanduser())
 
