@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.figures.curves import PAIRED_COLUMNS
+from headroom.figures.curves import PAIRED_COLUMNS, told
 from headroom.figures.findings import findings, sentence
 from headroom.figures.gains import cells
 from headroom.figures.job import draw_audit, write_controls, write_report
@@ -120,3 +120,13 @@ def test_headline_numbers_are_those_of_z():
     )
     assert str(accuracy.idxmax()) in best.note
     assert "a maximum over 5 heads" in best.note
+
+
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [([1, 2, 4, 8, 16], [1, 4, 16]), ([8, 2, 1, 4], [1, 4, 8]), ([1, 2], [1, 2]), ([], [])],
+)
+def test_differences_are_told_at_one_four_and_the_largest_n(
+    numbers: list[int], expected: list[int]
+) -> None:
+    assert told(numbers) == expected

@@ -1,5 +1,6 @@
 """Figure 4 of the SPRINT paper: Pass@N of every method, and what SPRINT gains over each."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,11 @@ ORACLE = "all heads (oracle)"
 PAIRED_COLUMNS = ["method", "n", "difference", "low", "high"]
 """Columns of the paired table: SPRINT minus method at N, with its 95% interval."""
 
-_SHOWN = (1, 4, 16)  # N of the panel of differences
+
+def told(numbers: Iterable[int]) -> list[int]:
+    """Return the N of which differences are told: 1, 4 and the largest, where there are answers."""
+    there = set(numbers)
+    return sorted({1, 4, max(there, default=0)} & there)
 
 
 def curves(
@@ -137,7 +142,7 @@ def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
 
 def _differences(axes: Axes, paired: pd.DataFrame, colors: Theme) -> None:
     methods = [name for name in dict.fromkeys(paired["method"]) if name != ORACLE]
-    shown = [n for n in _SHOWN if n in set(paired["n"])] or sorted(set(paired["n"]))[-1:]
+    shown = told(paired["n"])
     markers = dict(zip(shown, ("o", "s", "D"), strict=False))
     axes.axvline(0, color=colors.ink, linewidth=0.8, zorder=1)
     for row, method in enumerate(methods):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from headroom.figures.curves import ORACLE, SPRINT, largest_n
+from headroom.figures.curves import ORACLE, SPRINT, largest_n, told
 from headroom.figures.text import percent, points
 from headroom.variants import BASE
 
@@ -63,7 +63,7 @@ def pass_at_n(table: pd.DataFrame, paired: pd.DataFrame) -> PassAtN:
         paired: SPRINT minus each method, see `headroom.figures.curves.PAIRED_COLUMNS`.
     """
     limit = largest_n(table)
-    sentences = [sentence(table, paired, n) for n in (1, 4, 16) if n <= limit]
+    sentences = [sentence(table, paired, n) for n in told(n for n in paired["n"] if n <= limit)]
     shown = [n for n in (1, 2, 4, 8, 16) if n <= limit]
     rows = []
     for method, part in table.groupby("method", sort=False):
