@@ -4,8 +4,9 @@ Planning reads the config only. The Snakefile turns a plan into jobs, ``headroom
 estimate.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from headroom import paths
@@ -14,6 +15,8 @@ from headroom.config.compression import Compression, Encoder, Solver
 from headroom.errors import ConfigError
 from headroom.identity import arm_key, data_key, encoder_key, key, study_keys
 from headroom.variants import BASE, Variant, heads, matched_noise, numeric
+
+_Names = tuple[str, str, str]  # of a model, a decoding and a question set
 
 
 @dataclass(frozen=True)
@@ -187,37 +190,44 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
 
 def batches(config: Config) -> list[Batch]:
     """Return what has to be generated, in the order of the config, without repetition."""
-    wanted: dict[tuple[str, str, str], set[Variant]] = {}
-    for model, decoding, questions, variants in _requests(config):
-        wanted.setdefault((model, decoding, questions), {BASE}).update(variants)
-    return [Batch(*names, tuple(sorted(variants))) for names, variants in wanted.items()]
+    wanted: dict[_Names, set[Variant]] = {}
+    for names, variants in _requests(config):
+        wanted.setdefault(names, {BASE}).update(variants())
+    return [_batch(names, variants) for names, variants in wanted.items()]
 
 
 def find_batch(config: Config, model: str, decoding: str, questions: str) -> Batch:
-    """Return the batch of the given config names."""
-    return next(
-        batch
-        for batch in batches(config)
-        if (batch.model, batch.decoding, batch.questions) == (model, decoding, questions)
-    )
+    """Return the batch of the given config names, which something in the config asks for."""
+    names = (model, decoding, questions)
+    asked = [variants() for other, variants in _requests(config) if other == names]
+    assert asked, names
+    return _batch(names, {BASE}.union(*asked))
 
 
-def _requests(config: Config) -> Iterator[tuple[str, str, str, list[Variant]]]:
+def _batch(names: _Names, variants: Iterable[Variant]) -> Batch:
+    return Batch(*names, tuple(sorted(variants, key=Variant.order)))
+
+
+def _requests(config: Config) -> Iterator[tuple[_Names, Callable[[], list[Variant]]]]:
+    """Yield which batches are asked for, each with what lists its variants: thousands, maybe."""
     for sweep in config.sweeps.values():
-        variants = pool(config, sweep) + placebos(config, sweep)
-        yield sweep.model, sweep.decoding, sweep.questions, variants
+        names = (sweep.model, sweep.decoding, sweep.questions)
+        yield names, partial(pool, config, sweep)
+        yield names, partial(placebos, config, sweep)
     for selector in config.selectors.values():
         for questions in (selector.train, selector.test):
-            yield selector.model, selector.decoding, questions, pool(config, selector)
+            names = (selector.model, selector.decoding, questions)
+            yield names, partial(pool, config, selector)
         for decoding in selector.sampling:
-            yield selector.model, decoding, selector.test, []
+            yield (selector.model, decoding, selector.test), list
     for comparison in config.comparisons.values():
         for decoding in comparison.decodings:
-            yield comparison.model, decoding, comparison.questions, []
+            yield (comparison.model, decoding, comparison.questions), list
     for study in config.compressions.values():
         if study.model is not None and study.train is not None:
-            wanted = _every_head(config.models[study.model]) if study.causal else []
-            yield study.model, study.decoding, study.train, wanted
+            names = (study.model, study.decoding, study.train)
+            model = config.models[study.model]
+            yield names, partial(_every_head, model) if study.causal else list
 
 
 def _every_head(model: Model) -> list[Variant]:
