@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.benchmarks.sources import check_file
-from headroom.config import Config, Model, Selector, Sweep
+from headroom.config import Config, Model
 from headroom.errors import BenchmarkError, ConfigError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
 from headroom.identity import data_key, is_folder, key, source_key
@@ -52,7 +52,7 @@ def preflight(config: Config) -> None:
             )
     for name in _models_needed(config, embedders):
         _check_model(f"models.{name}", config.models[name])
-        _check_pools(config, name)
+        _check_lost(config, name)
     _check_data(config)
     _check_encoders(config)
 
@@ -257,28 +257,21 @@ def _check_model(where: str, model: Model) -> None:
         check_geometry(folder, model.layers, model.heads, model.kv_heads)
 
 
-def _check_pools(config: Config, name: str) -> None:
+def _check_lost(config: Config, name: str) -> None:
     """Refuse to prune heads that a model has lost already."""
     model = config.models[name]
     if model.source is None or not is_folder(model.source):
         return
     left = fewer_heads(Path(model.source).expanduser())
-    pools: list[tuple[str, Sweep | Selector]] = [
-        *((f"sweeps.{key}", sweep) for key, sweep in config.sweeps.items()),
-        *((f"selectors.{key}", selector) for key, selector in config.selectors.items()),
-    ]
-    for where, pool in pools:
-        if pool.model != name:
-            continue
-        layers = range(model.layers) if pool.layers == "all" else pool.layers
-        last = model.heads - 1 if pool.heads == "all" else max(pool.heads)
-        for layer in layers:
-            if last >= left.get(layer, model.heads):
-                whole = [str(other) for other in range(model.layers) if other not in left]
+    whole = [str(layer) for layer in range(model.layers) if layer not in left]
+    for batch in batches(config) if left else []:
+        for variant in batch.variants if batch.model == name else ():
+            if variant.layer in left and (variant.head or 0) >= left[variant.layer]:
                 raise ConfigError(
-                    f"{where}: layer {layer} of {model.source} has {left[layer]} heads left, "
-                    f"numbered from 0, but head {last} is to be pruned; name heads that are there, "
-                    f"or layers that have lost none: {', '.join(whole) or 'no layer has'}"
+                    f"models.{name}: {model.source} has {left[variant.layer]} heads left in layer "
+                    f"{variant.layer}, numbered from 0, but {variant} is asked for; name heads "
+                    f"that are there, or layers that have lost none: "
+                    f"{', '.join(whole) or 'no layer has'}"
                 )
 
 

@@ -39,11 +39,12 @@ def run(
     gone = int(ratio * _HEADS)
     if not 0 < gone < _HEADS:
         raise ModelError(
-            f"ratio {ratio} removes {gone} of a layer's {_HEADS} heads; name one from "
-            f"{1 / _HEADS:.3f} to {1 - 1 / _HEADS:.3f}"
+            f"ratio {ratio} removes {gone} of a layer's {_HEADS} heads; name at least "
+            f"1/{_HEADS} and less than 1"
         )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     whole, cut = _models(layers, gone, device)
+    geometries = [(model, find_heads(model)) for model in (whole, cut)]
     print(
         f"RoBERTa-base, {layers} layers, {_HEADS - gone} of {_HEADS} heads left in each, "
         f"batch {batch}, {device}, {threads} threads, median of {repeats}"
@@ -59,7 +60,7 @@ def run(
             warm_ups=_WARM_UPS,
             clock=time.process_time if own_time else time.perf_counter,
         )[batch]
-        flops = [closed_form_flops(model, find_heads(model), length) for model in (whole, cut)]
+        flops = [closed_form_flops(*one, length) for one in geometries]
         expected = 1 - flops[1] / flops[0]
         saved = 1 - times["cut"].median / times["whole"].median
         ranges = (f"{times[name].low:.3f} to {times[name].high:.3f} s" for name in times)
