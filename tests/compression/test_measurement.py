@@ -184,10 +184,15 @@ def test_models_are_timed_for_each_batch_size():
 def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     """At least the weights, and not what the libraries take, which is far more."""
     config = copy.deepcopy(BERT)
-    config.update({"intermediate_size": 40_000})  # embeddings that no token names stay on disk
-    model = BertModel(config, add_pooling_layer=False)
-    model.save_pretrained(tmp_path / "bert")
-    word_tokenizer(["some words"], 1).save_pretrained(tmp_path / "bert")
-    assert weight_bytes(model) < peak_bytes(tmp_path / "bert", 2, TOKENS) < 400e6
-    with pytest.raises(ModelError, match=r"cannot be measured .*nowhere"):
-        peak_bytes(tmp_path / "nowhere", 2, TOKENS)
+    least = []
+    for inner, name in ((40_000, "wide"), (90_000, "wider"), (20_000, "narrow")):
+        config.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
+        model = BertModel(config, add_pooling_layer=False)
+        model.save_pretrained(tmp_path / name)
+        word_tokenizer(["some words"], 1).save_pretrained(tmp_path / name)
+        least.append(weight_bytes(model))
+    folders = [tmp_path / name for name in ("wide", "wider", "narrow")]
+    for weights, peak in zip(least, peak_bytes(folders, 2, TOKENS), strict=True):
+        assert weights < peak < weights + 90e6, "no arm is told the peak of one before it"
+    with pytest.raises(ModelError, match=r"nowhere cannot be measured"):
+        peak_bytes([folders[0], tmp_path / "nowhere", folders[1]], 2, TOKENS)

@@ -11,6 +11,7 @@ rule source:
         paths.SOURCE,
     log:
         log_of("source/{source}"),
+    priority: PRIORITY["inputs"]
     shell:
         command("source", "source")
 
@@ -22,6 +23,7 @@ rule questions:
         paths.QUESTIONS,
     log:
         log_of("questions/{questions}"),
+    priority: PRIORITY["inputs"]
     shell:
         command("questions", "questions")
 
@@ -33,6 +35,7 @@ rule embedder:
         paths.EMBEDDER,
     log:
         log_of("embedder/{embedder}"),
+    priority: PRIORITY["inputs"]
     shell:
         command("embedder", "embedder")
 
@@ -45,6 +48,6 @@ rule embed:
         paths.EMBEDDINGS,
     log:
         log_of("embed/{embedder}/{questions}"),
-    priority: 1  # selectors wait for it, and it for no answers
+    priority: PRIORITY["answers"]
     shell:
         command("embed", "embedder", "questions")

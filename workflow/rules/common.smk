@@ -9,7 +9,7 @@ from headroom import paths, training_costs
 from headroom.clock import bring_to_present
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.estimate import request
+from headroom.estimate import cost, request
 from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.figures import published
@@ -113,6 +113,10 @@ onsuccess:
 
 onerror:
     stop_engines()
+
+
+# What much waits for begins first; whatever little waits for fills the cores that are left.
+PRIORITY = {"models": 4, "inputs": 3, "answers": 2, "teachers": 1}
 
 
 wildcard_constraints:

@@ -32,7 +32,7 @@ rule teacher:
         paths.TEACHER,
     log:
         log_of("teacher/{solver}/{data}/{seed}"),
-    priority: 1  # all arms wait for it
+    priority: PRIORITY["teachers"]
     threads: 1
     resources:
         gpu=training_gpus,

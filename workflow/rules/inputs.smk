@@ -41,6 +41,11 @@ def layer(wildcards):
     return group
 
 
+def judges(wildcards):
+    """Return how many cores grading is worth: a job that wants all waits until all are free."""
+    return min(CORES or 1, 1 + cost(CONFIG, batch(wildcards)).answers // 10_000)
+
+
 def gpus(wildcards):
     return request(CONFIG, batch(wildcards)).gpus
 

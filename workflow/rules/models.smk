@@ -23,6 +23,7 @@ rule train_reasoner:
         log_of("model/{model}"),
     wildcard_constraints:
         model="|".join(TRAINED) or "none",
+    priority: PRIORITY["models"]
     threads: CORES or 1
     shell:
         command("model", "model")

@@ -17,6 +17,7 @@ rule train_selector:
         ),
     log:
         log_of("train_selector/{selector}"),
+    priority: PRIORITY["answers"]
     params:
         settings=selector_settings,
     shell:

@@ -9,6 +9,7 @@ rule generate:
         paths.ANSWERS,
     log:
         log_of("generate/{model}/{decoding}/{questions}/{variant}"),
+    priority: PRIORITY["answers"]
     group:
         layer
     resources:
@@ -49,7 +50,8 @@ rule grade:
         accuracy=of_run(paths.ACCURACY),
     log:
         log_of("grade/{model}/{decoding}/{questions}"),
-    threads: CORES or 1
+    priority: PRIORITY["answers"]
+    threads: judges
     params:
         grading=CONFIG.grading,
     shell:

@@ -61,7 +61,8 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     write_record(output, stopwatch, {**facts, "best": fit.best}, output.parent)
     _forget(journal)
     last = fit.epochs[(fit.best or 0) - 1]
-    _LOG.info("%s on %s, seed %d: dev %s", solver, name, seed, last.dev_strict)
+    solved = "" if last.dev_strict is None else f", {last.dev_strict:.1%} of its development part"
+    _LOG.info("%s learnt %s, seed %d%s", solver, name, seed, solved)
 
 
 def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -> None:

@@ -233,28 +233,27 @@ def _call(model: PreTrainedModel, texts: Mapping[str, Tensor]) -> Callable[[], A
     return lambda: model(**texts)
 
 
-def peak_bytes(folder: Path, batch: int, tokens: int, device: str = "cpu") -> int:
-    """Return by how much a fresh process grows, at its peak, to load a model and run one pass.
+def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "cpu") -> list[int]:
+    """Return by how much a fresh process grows, at its peak, to load each model and run one pass.
 
     On a GPU it is the peak of what is allocated there.
 
     Args:
-        folder: a model folder, pruned or not.
+        folders: model folders, pruned or not.
         batch: texts a pass.
         tokens: their length.
         device: cpu or cuda.
 
     Raises:
-        ModelError: the model cannot be loaded or run.
+        ModelError: a model cannot be loaded or run.
     """
-    command = [sys.executable, "-m", "headroom.compression.peak"]
-    run = subprocess.run(
-        [*command, str(folder), str(batch), str(tokens), device], capture_output=True, text=True
-    )
+    command = [sys.executable, "-m", "headroom.compression.peak", str(batch), str(tokens), device]
+    run = subprocess.run([*command, *map(str, folders)], capture_output=True, text=True)
+    peaks = [int(line) for line in run.stdout.split()]
     if run.returncode:
         reason = run.stderr.strip().rpartition("\n")[2]
-        raise ModelError(f"the peak memory of {folder} cannot be measured ({reason})")
-    return int(run.stdout.strip().rpartition("\n")[2])
+        raise ModelError(f"the peak memory of {folders[len(peaks)]} cannot be measured ({reason})")
+    return peaks
 
 
 def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:

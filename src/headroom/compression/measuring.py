@@ -3,9 +3,7 @@
 Arms take turns at every pass, so that whatever else the machine does falls on all of them alike.
 """
 
-import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -135,7 +133,7 @@ def _seconds(timing: Timing | None) -> dict[str, float | None]:
 
 
 def _peaks(measured: Sequence[_Measured], batch: int, tokens: int) -> dict[str, int]:
-    """Return the peak of memory of each arm; as many processes at once as there are cores.
+    """Return the peak of memory of each arm.
 
     Weights of eight bits are made after loading: their peak is that of the whole ones.
     """
@@ -145,9 +143,9 @@ def _peaks(measured: Sequence[_Measured], batch: int, tokens: int) -> dict[str, 
         for one in measured
         if not one.quantised
     }
-    with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if device == "cpu" else 1) as pool:
-        found = pool.map(lambda folder: peak_bytes(folder, batch, tokens, device), folders.values())
-        return dict(zip(folders, found, strict=True))
+    return dict(
+        zip(folders, peak_bytes(list(folders.values()), batch, tokens, device), strict=True)
+    )
 
 
 def _end_to_end(one: _Measured, examples: Sequence[Example]) -> float | None:

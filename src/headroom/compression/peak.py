@@ -1,8 +1,9 @@
-"""A process of its own that loads a model, runs one pass, and prints how far its memory grew.
+"""A process of its own that measures how far loading and running a model makes memory grow.
 
-python -m headroom.compression.peak FOLDER BATCH TOKENS DEVICE
+python -m headroom.compression.peak BATCH TOKENS DEVICE FOLDER...
 """
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -13,13 +14,28 @@ from headroom.compression.measurement import dummy_texts
 from headroom.models.load import load_checkpoint
 
 
-def main(folder: str, batch: str, tokens: str, device: str) -> None:
-    """Print the peak in bytes, without what the libraries take."""
+def main(batch: str, tokens: str, device: str, *folders: str) -> int:
+    """Print for each folder a line with the peak in bytes, without what the libraries take.
+
+    Each is measured in a fork, which starts with the libraries loaded and nothing else: importing
+    them takes longer than all the rest. Returns the exit status.
+    """
+    for folder in folders:
+        child = os.fork()
+        if child == 0:
+            print(_growth(folder, int(batch), int(tokens), device), flush=True)
+            return 0
+        if os.waitpid(child, 0)[1]:
+            return 1
+    return 0
+
+
+def _growth(folder: str, batch: int, tokens: int, device: str) -> int:
     before = _peak(device)
     model = load_checkpoint(folder, device=device)
     with torch.inference_mode():
-        model(**dummy_texts(model, int(batch), int(tokens)))
-    print(_peak(device) - before)
+        model(**dummy_texts(model, batch, tokens))
+    return _peak(device) - before
 
 
 def _peak(device: str) -> int:
@@ -34,4 +50,4 @@ def _peak(device: str) -> int:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main(*sys.argv[1:]))

@@ -150,7 +150,8 @@ class _Run:
         if self._checkpoint is not None and self._checkpoint.exists():
             self._go_on(self._checkpoint)
         self._model.train()
-        reported = time.monotonic()
+        begin = reported = time.monotonic()
+        first = self._steps
         while not self._over():
             epoch, done = divmod(self._steps, self._steps_per_epoch)
             for indices in epoch_batches(
@@ -160,10 +161,13 @@ class _Run:
                 inside = self._steps % self._steps_per_epoch
                 if inside and self._steps % self._settings.checkpoint_steps == 0:
                     self._save()
-                if time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
-                    reported = time.monotonic()
-                    means = {name: total / inside for name, total in self._sums.items() if inside}
-                    _LOG.info("epoch %d, step %d, %s", epoch + 1, self._steps, means)
+                now = time.monotonic()
+                if inside and now - reported > _SECONDS_BETWEEN_REPORTS:
+                    reported = now
+                    steps = self._settings.epochs * self._steps_per_epoch
+                    left = (now - begin) / (self._steps - first) * (steps - self._steps)
+                    losses = _words(self._sums, inside)
+                    _LOG.info("step %d of %d, %s, %.0f s left", self._steps, steps, losses, left)
             self._end_epoch(epoch + 1)
             self._save()
         if self._best:
@@ -212,6 +216,7 @@ class _Run:
 
     def _end_epoch(self, epoch: int) -> None:
         losses = {name: total / self._steps_per_epoch for name, total in self._sums.items()}
+        told = _words(self._sums, self._steps_per_epoch)
         self._sums = {}
         # Answering may take longer than learning: it is done where something follows from it.
         wanted = self._settings.patience is not None or epoch == self._settings.epochs
@@ -223,7 +228,9 @@ class _Run:
             self._best = {
                 name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()
             }
-        _LOG.info("epoch %d: losses %s, dev %s", epoch, losses, solved)
+        if solved is not None:
+            told += f"; {solved:.1%} of the development part solved"
+        _LOG.info("epoch %d of %d: %s", epoch, self._settings.epochs, told)
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         trained = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
@@ -280,6 +287,10 @@ class _Run:
             "settings": self._settings.model_dump(mode="json"),
             "examples": resume.examples_key(self._examples, self._dev),
         }
+
+
+def _words(sums: Mapping[str, float], steps: int) -> str:
+    return "loss " + ", ".join(f"{name} {total / steps:.4g}" for name, total in sums.items())
 
 
 def fit_of(noted: Mapping[str, Any]) -> Fit:
