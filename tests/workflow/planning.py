@@ -2,8 +2,8 @@
 
     python tests/workflow/planning.py [MODELS]    # a few minutes; nothing is generated
 
-Prints time and memory of a dry run, and of a run that finds all done: its outputs are empty files
-that Snakemake is told are up to date.
+Prints time and memory of a dry run, which plans all jobs and then describes each, and of a run that
+finds all done: its outputs are empty files that Snakemake is told are up to date.
 """
 
 import os
@@ -59,13 +59,18 @@ def _measured(what: str, run: Snakemake, config: dict[str, Any], *arguments: str
     log = Path(tempfile.mkstemp(prefix="headroom-planning-")[1])
     begin = time.monotonic()
     process = run.start(config, *arguments, log=log)
-    _, status, used = os.wait4(process.pid, 0)
+    planned = None
+    while not (ended := os.wait4(process.pid, os.WNOHANG))[0]:
+        if planned is None and "Job stats" in log.read_text(encoding="utf-8"):
+            planned = time.monotonic() - begin
+        time.sleep(0.2)
+    _, status, used = ended
     seconds = time.monotonic() - begin
     said = log.read_text(encoding="utf-8")
     log.unlink()
     print(
-        f"{what}: {seconds:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of CPU, "
-        f"{used.ru_maxrss / 1024:.0f} MiB",
+        f"{what}: {seconds:.0f} s{f', planned after {planned:.0f}' if planned else ''}, "
+        f"{used.ru_utime + used.ru_stime:.0f} s of CPU, {used.ru_maxrss / 1024:.0f} MiB",
         flush=True,
     )
     assert status == 0, said[-2000:]
