@@ -20,9 +20,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from headroom.sprint.evaluation import PAIRED_N, Answers
 from headroom.statistics import answers as together
@@ -128,6 +125,11 @@ def _verified(
     held_out: Sequence[Answers], answers: Answers, n: int
 ) -> Float[np.ndarray, " questions"]:
     """Return 1 where the verifier's choice among the first N answers is right, else 0."""
+    # Slow to import, and most jobs of a selector choose nothing.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     learnt = [_candidates(part, n) for part in held_out]
     features = np.concatenate([facts[first] for facts, first in learnt])
     right = np.concatenate(

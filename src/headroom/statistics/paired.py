@@ -6,7 +6,7 @@ pruning head h loses question i, 1 where it gains it, 0 where nothing changes.
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats
+from scipy.special import bdtr, ndtri
 
 
 def paired_interval(
@@ -21,7 +21,7 @@ def paired_interval(
     gained, lost = _discordant(differences)
     total = len(differences) + 2
     plus, minus = (gained + 1) / total, (lost + 1) / total
-    half = stats.norm.isf((1 - level) / 2) * np.sqrt((plus + minus - (plus - minus) ** 2) / total)
+    half = ndtri((1 + level) / 2) * np.sqrt((plus + minus - (plus - minus) ** 2) / total)
     return np.maximum(plus - minus - half, -1.0), np.minimum(plus - minus + half, 1.0)
 
 
@@ -33,13 +33,15 @@ def mcnemar(
     Under the null the questions gained are Binomial(gained + lost, 1/2). Without any change p is 1.
     """
     gained, lost = _discordant(differences)
-    tail = stats.binom.cdf(np.minimum(gained, lost), gained + lost, 0.5)
+    tail = bdtr(np.minimum(gained, lost), gained + lost, 0.5)
     return np.minimum(2 * tail, 1.0)
 
 
 def false_discovery(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
     """Return Benjamini and Hochberg's adjusted p-values (q) of a family of tests."""
-    return stats.false_discovery_control(p) if len(p) else p
+    from scipy.stats import false_discovery_control  # slow to import
+
+    return false_discovery_control(p) if len(p) else p
 
 
 def fragility(

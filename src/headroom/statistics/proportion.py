@@ -2,7 +2,7 @@
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy import stats
+from scipy.special import ndtri
 
 Interval = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
 """Lower and upper ends."""
@@ -18,7 +18,7 @@ def wilson(
         n: questions, at least one.
         level: the probability that the interval is to hold.
     """
-    z = stats.norm.isf((1 - level) / 2)
+    z = ndtri((1 + level) / 2)
     share = correct / n
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))

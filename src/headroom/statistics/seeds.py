@@ -6,7 +6,7 @@ seed, a part of its example, and chance.
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from headroom.statistics.bootstrap import Bootstrap
 
@@ -74,5 +74,5 @@ def _scale(
     effects = by_seed.var(axis=0, ddof=1) - (chance**2).sum(axis=(0, 1)) / freedom / examples
     seen = by_seed.var(axis=0)
     share = np.divide(effects.clip(0), seen, out=np.zeros_like(seen), where=seen > 0)
-    few = stats.t.isf(_TAIL, seeds - 1) / stats.norm.isf(_TAIL)
+    few = stdtrit(seeds - 1, _TAIL) / ndtri(_TAIL)
     return few * np.sqrt(share)

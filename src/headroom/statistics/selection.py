@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import stats
+from scipy.special import bdtr, stdtrit
 
 _BLOCK = 1000  # resamples at once: bounds the memory
 
@@ -42,7 +42,7 @@ def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.nda
     One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
     """
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
-    return stats.binom.cdf(gained, gained + lost, 0.5) < 0.05 / differences.shape[1]
+    return bdtr(gained, gained + lost, 0.5) < 0.05 / differences.shape[1]
 
 
 def best_gain(
@@ -138,7 +138,7 @@ def held_out_gain(
     gain = float(values.mean())
     follows /= 2 * splits
     variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
-    half_width = float(stats.t.isf((1 - level) / 2, questions - 1) * np.sqrt(variance))
+    half_width = float(stdtrit(questions - 1, (1 + level) / 2) * np.sqrt(variance))
     return HeldOutGain(
         gain=gain,
         low=max(gain - half_width, -1.0),

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int
-from scipy import stats
+from scipy.special import chdtrc
 
 
 @dataclass(frozen=True)
@@ -43,5 +43,5 @@ def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
         noise=float(np.sqrt(residual / questions)),
         component=float(np.sqrt(component)),
         share=float(component * questions / between) if between else 0.0,
-        p=float(stats.chi2.sf(statistic / varied, heads - 1)) if varied else 1.0,
+        p=float(chdtrc(heads - 1, statistic / varied)) if varied else 1.0,
     )
