@@ -28,6 +28,27 @@ def test_paired_differences_of_equal_methods_are_exactly_zero() -> None:
     assert not high.any()
 
 
+def test_an_interval_that_ends_at_zero_ends_there_exactly() -> None:
+    """Held against counts in whole numbers, which leave no residue."""
+    questions, resamples, at_zero = 100, 199, 0
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        bootstrap = Bootstrap(questions, resamples, seed)
+        values = np.repeat([-1.0, 1.0, 0.0], [25, 14 + seed % 5, 61 - seed % 5])
+        draw.shuffle(values)
+        chances = np.full(questions, 1 / questions)
+        counts = np.random.default_rng(seed).multinomial(questions, chances, size=resamples)
+        sums = np.sort(counts @ values.astype(int))
+        low, high = bootstrap.interval(values)
+        # 198 gaps: the quantiles of 2.5% and 97.5% lie 4.95 gaps from the ends.
+        exact = np.array([sums[[4, 5]] @ [5, 95], sums[[-6, -5]] @ [95, 5]]) / 10_000
+        np.testing.assert_allclose([low, high], exact, atol=1e-11)
+        assert (np.sign([low, high]) == np.sign(exact)).all()
+        assert not np.signbit([low, high])[exact == 0].any()
+        at_zero += int((exact == 0).any())
+    assert at_zero > 3
+
+
 def test_a_paired_interval_is_narrower_than_that_of_independent_methods() -> None:
     draw = np.random.default_rng(6)
     difficulty = draw.random(400)

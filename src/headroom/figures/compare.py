@@ -14,7 +14,7 @@ from headroom import paths
 from headroom.errors import ConfigError
 from headroom.figures.runs import Pair, described
 from headroom.plan import Batch
-from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.bootstrap import Bootstrap, interval_of
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
 from headroom.statistics.proportion import unpaired_difference
 from headroom.tables import ACCURACY, CURVES, GRADED, read_table
@@ -161,7 +161,7 @@ def _gains(z: Sequence[pd.DataFrame], names: list[str], seed: int) -> pd.DataFra
         for of, summary in ((BEST, np.max), (MEDIAN, np.median)):
             own = [float(summary(o.mean(axis=0)[chosen]) - o[:, base].mean()) for o in outcomes]
             gains = [summary(means[:, chosen], axis=1) - means[:, base] for means in drawn]
-            low, high = np.quantile(gains[1] - gains[0], [0.025, 0.975])
+            low, high = interval_of(gains[1] - gains[0])
             size = (int(layer), int(chosen.sum()), len(z[0]))
             rows.append((*size, of, *own, own[1] - own[0], low, high))
     return pd.DataFrame(rows, columns=GAINS[len(BATCH) :])

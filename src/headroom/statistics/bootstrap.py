@@ -7,6 +7,24 @@ is resampled as a pair: its interval is that of the per-question differences.
 import numpy as np
 from jaxtyping import Float
 
+_DECIMALS = 12
+"""Of an interval's ends. Sums that cancel leave a residue of either sign in the last binary digits,
+and whether an interval ends at zero or below it decides what is said of a difference."""
+
+
+def interval_of(
+    means: Float[np.ndarray, " resamples *columns"], level: float = 0.95
+) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
+    """Return the lower and upper end of the percentile interval of each column.
+
+    Args:
+        means: what the resamples gave.
+        level: the probability that the interval is to hold.
+    """
+    ends = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.round(ends, _DECIMALS) + 0.0  # no zero is negative
+    return low, high
+
 
 class Bootstrap:
     """Resamples of a question set, with replacement, each as large as the set (Efron 1979).
@@ -32,8 +50,7 @@ class Bootstrap:
             values: one number a question, for any number of quantities.
             level: the probability that the interval is to hold.
         """
-        low, high = np.quantile(self.means(values), [(1 - level) / 2, (1 + level) / 2], axis=0)
-        return low, high
+        return interval_of(self.means(values), level)
 
     def means(
         self, values: Float[np.ndarray, " questions *columns"]

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri, stdtrit
 
-from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.bootstrap import Bootstrap, interval_of
 
 _TAIL = 0.025  # at either end of an interval of 95%
 
@@ -43,8 +43,7 @@ class SeedBootstrap:
         Args:
             values: a number for each seed and example, for any number of quantities.
         """
-        low, high = np.quantile(self.means(values), [_TAIL, 1 - _TAIL], axis=0)
-        return low, high
+        return interval_of(self.means(values), 1 - 2 * _TAIL)
 
     def means(
         self, values: Float[np.ndarray, "seeds examples *columns"]
