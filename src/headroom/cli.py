@@ -6,7 +6,6 @@ input (one line says what), 130 interrupted, 1 a bug (traceback in the log).
 """
 
 import argparse
-import gc
 import logging
 import os
 import sys
@@ -32,14 +31,9 @@ The workflow runs these commands, one a job; `snakemake --cores 2` runs them all
 
 _LOG = logging.getLogger("headroom")
 
-_OBJECTS_TO_COLLECT = 100_000
-"""Python looks for garbage at every 700th new object, a fifth of the time that torch and
-transformers take to be imported, and all of those objects stay."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    gc.set_threshold(_OBJECTS_TO_COLLECT)
     options = vars(parser().parse_args(arguments))
     log = options.pop("log", None)
     _set_up_logging(log)

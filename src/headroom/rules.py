@@ -1,6 +1,7 @@
 """The commands that the workflow's rules call, one a job: a table, and how one is called."""
 
 import argparse
+import gc
 import importlib
 import os
 from dataclasses import dataclass
@@ -221,7 +222,12 @@ def _call(config: Path, rule: Rule, **wildcards: str | None) -> None:
     loaded = load(config)
     names = [_name(loaded, wildcard, wildcards[wildcard]) for wildcard in rule.wildcards]
     module, attribute = rule.function.split(":")
-    getattr(importlib.import_module(f"headroom.{module}"), attribute)(loaded, *names)
+    # What importing makes stays: to look for garbage in it takes a fifth of the time of torch and
+    # transformers. While jobs compute, garbage may hold tensors.
+    gc.disable()
+    function = getattr(importlib.import_module(f"headroom.{module}"), attribute)
+    gc.enable()
+    function(loaded, *names)
 
 
 def _name(config: Config, wildcard: str, value: Any) -> Any:
