@@ -17,6 +17,7 @@ from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2T
 from headroom.benchmarks import generated
 from headroom.benchmarks.problem import Problem
 from headroom.config import Reasoner
+from headroom.reasoner.muon import Muon
 from headroom.reasoner.tokenizer import ASSISTANT, train_tokenizer
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]], work
     others = [p for p in model.parameters() if p.ndim != 2 or p is embedding]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.AdamW(others, lr=ADAM_RATE, betas=(0.9, 0.95), weight_decay=0.0, fused=True),
-        *(torch.optim.Muon(matrices[n::workers], lr=MUON_RATE) for n in range(workers)),
+        *(Muon(matrices[n::workers], MUON_RATE, _product_type()) for n in range(workers)),
     ]
     steps = len(batches)
     schedules = [
@@ -168,7 +169,7 @@ def _gradients(
     model: Qwen2ForCausalLM, part: tuple[Tensor, Tensor]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return the loss of some rows and its gradient for each parameter."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=_has_bfloat16()):
+    with torch.autocast("cpu", torch.bfloat16, enabled=_product_type() == torch.bfloat16):
         loss = _loss(model, *part)
     return loss.detach(), torch.autograd.grad(loss, tuple(model.parameters()))
 
@@ -184,10 +185,10 @@ def _loss(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
 
 
 @cache
-def _has_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 itself; where it does not, float32 is faster."""
+def _product_type() -> torch.dtype:
+    """Return bfloat16 where the CPU multiplies it itself; elsewhere float32 is faster."""
     able = torch.cpu.get_capabilities()
-    return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    return torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32
 
 
 @contextlib.contextmanager
