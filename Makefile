@@ -19,7 +19,7 @@ demo: $(INSTALLED)
 	@echo "The report: results/demo/report.html"
 
 test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n $(CORES)
+	$(BIN)/python -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
 
 slurm: $(INSTALLED)
 	HEADROOM_SLURM=1 $(BIN)/python -m pytest tests/slurm

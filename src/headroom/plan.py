@@ -84,7 +84,8 @@ class Arm:
 
     def every_head(self, config: Config) -> list[Variant]:
         """Return the variants whose answers rank the heads, where the criterion asks for them."""
-        if self.study.model is None or self.settings.importance.criterion != "causal":
+        causal = self.settings.importance.criterion == "causal" and self.settings.rounds
+        if self.study.model is None or not causal:
             return []
         return _every_head(config.models[self.study.model])
 

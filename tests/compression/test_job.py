@@ -1,6 +1,7 @@
 """The jobs of a compression, one after the other, on word problems, texts and a decoder."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,13 @@ def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
 
 def test_journals_are_gone() -> None:
     assert not Path("results/store/.journal").exists()
+
+
+def test_an_arm_that_removes_nothing_waits_for_no_head(config: Config) -> None:
+    """Whatever criterion it has: a baseline's is that of the study."""
+    arm = by_name(config, "decoder")["causal"]
+    assert [str(head) for head in arm.every_head(config)] == [
+        f"L{layer:02d}H{head:02d}" for layer in range(2) for head in range(6)
+    ]
+    baseline = replace(arm, settings=arm.settings.model_copy(update={"rounds": 0, "ratio": 0.0}))
+    assert not baseline.every_head(config)

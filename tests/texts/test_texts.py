@@ -142,7 +142,7 @@ def test_texts_come_back_from_a_table(tmp_path: Path, second: str | None) -> Non
 
 def test_so_many_texts_cannot_be_generated() -> None:
     with pytest.raises(BenchmarkError, match="is more than can be made; ask for at most"):
-        generate("classification", 10**6, seed=0)
+        generate("question_answering", 10**6, seed=0)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ MINIATURE: dict[str, Any] = {
     },
     "questions": {
         "test": {"benchmark": "generated_math", "split": "test", "n": 21, "sampling": "first"},
-        "train": {"benchmark": "generated_math", "split": "train", "n": 35, "sampling": "first"},
+        "train": {"benchmark": "generated_math", "split": "train", "n": 140, "sampling": "first"},
     },
     "decodings": {
         "greedy": {"max_new_tokens": 60},

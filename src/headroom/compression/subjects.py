@@ -1,8 +1,10 @@
 """What is compressed, and what it learns from: read from the store for the jobs."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -29,12 +31,19 @@ def rows(config: Config, arm: Arm) -> Parts:
     study = arm.study
     if study.model is None:
         return datasets.parts(config, arm.data)
-    assert study.train is not None and study.test is not None
-    train, test = _questions(config, study.train), _questions(config, study.test)
+    assert study.train is not None
+    train = _questions(config, study.train)
     base = own_answers(config, study, [])
     answers = read_table(Path(base["base"]), ANSWERS)
     graded = _graded(config, study.train, train, {"base": answers})
-    return Parts(to_learn(train, answers, graded), [], to_answer(test))
+    return Parts(to_learn(train, answers, graded), [], test_rows(config, arm))
+
+
+def test_rows(config: Config, arm: Arm) -> Sequence[Any]:
+    """Return what an arm is tested on."""
+    if arm.study.test is None:
+        return datasets.parts(config, arm.data).test
+    return to_answer(_questions(config, arm.study.test))
 
 
 def start(config: Config, arm: Arm, seed: int) -> Learner:
@@ -55,10 +64,11 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
         grading=config.grading,
         batch_size=config.models[study.model].batch_size,
     )
-    if arm.settings.importance.criterion != "causal":
+    every_head = arm.every_head(config)
+    if not every_head:
         return learner
     questions = _questions(config, study.train)
-    files = own_answers(config, study, arm.every_head(config))
+    files = own_answers(config, study, every_head)
     answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
     graded = _graded(config, study.train, questions, answers)
     return replace(learner, matrix=accuracy_matrix(graded, questions))
