@@ -1,7 +1,6 @@
 """The jobs of a compression, one after the other, on word problems, texts and a decoder."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +79,9 @@ VALUES: dict[str, Any] = {
             "model": "decoder",
             "train": "train",
             "test": "test",
-            "method": METHOD,
+            "method": {**METHOD, "importance": {"criterion": "causal"}},
             "arms": ["baseline", "full"],
-            "variations": {"causal": {"importance": {"criterion": "causal"}}},
+            "variations": {"mixed": {"importance": {"criterion": "mixed"}}},
             "measured": ["baseline", "full"],
             **MEASURED,
         },
@@ -128,8 +127,8 @@ def prepare_decoder(config: Config) -> None:
         stages.draw_questions(config, name)
     file = paths.QUESTIONS.format(questions=key(config, "questions", "train"))
     questions = read_table(Path(file), QUESTIONS)
-    causal = by_name(config, "decoder")["causal"]
-    for variant, output in own_answers(config, causal.study, causal.every_head(config)).items():
+    full = by_name(config, "decoder")["full"]
+    for variant, output in own_answers(config, full.study, full.every_head(config)).items():
         wrong = variant not in ("base", "L00H01", "L00H00")
         table = questions[["question_id"]].assign(
             sample=0,
@@ -186,7 +185,7 @@ def test_an_arm_from_scratch_has_the_heads_that_full_kept(config: Config) -> Non
 
 
 def test_the_causal_criterion_removes_what_answers_do_without(config: Config) -> None:
-    assert removed(by_name(config, "decoder")["causal"])[:2] == ["L00H00", "L00H01"]
+    assert removed(by_name(config, "decoder")["full"])[:2] == ["L00H00", "L00H01"]
 
 
 def test_a_model_learns_its_own_right_answers(config: Config) -> None:
@@ -205,7 +204,7 @@ def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Con
     histories = json.loads(
         Path(paths.HISTORIES.format(run="jobs", compression="decoder")).read_text()
     )
-    assert list(histories) == ["baseline", "full", "causal"]
+    assert list(histories) == ["baseline", "full", "mixed"]
     assert list(histories["full"]) == [str(SEED)]
 
 
@@ -230,10 +229,10 @@ def test_journals_are_gone() -> None:
 
 
 def test_an_arm_that_removes_nothing_waits_for_no_head(config: Config) -> None:
-    """Whatever criterion it has: a baseline's is that of the study."""
-    arm = by_name(config, "decoder")["causal"]
-    assert [str(head) for head in arm.every_head(config)] == [
+    found = by_name(config, "decoder")
+    assert [str(head) for head in found["full"].every_head(config)] == [
         f"L{layer:02d}H{head:02d}" for layer in range(2) for head in range(6)
     ]
-    baseline = replace(arm, settings=arm.settings.model_copy(update={"rounds": 0, "ratio": 0.0}))
-    assert not baseline.every_head(config)
+    assert found["baseline"].settings.importance.criterion == "causal"
+    assert not found["baseline"].every_head(config)
+    assert not found["mixed"].every_head(config)
