@@ -84,8 +84,7 @@ class Arm:
 
     def every_head(self, config: Config) -> list[Variant]:
         """Return the variants whose answers rank the heads, where the criterion asks for them."""
-        causal = self.settings.importance.criterion == "causal" and self.settings.rounds
-        if self.study.model is None or not causal:
+        if self.study.model is None or not self.settings.causal:
             return []
         return _every_head(config.models[self.study.model])
 

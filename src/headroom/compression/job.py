@@ -116,7 +116,7 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
     learner = subjects.left(config, chosen, seed).quantised()
-    examples = learner.prepare(subjects.test_rows(config, chosen))
+    examples = learner.prepare(subjects.tested_on(config, chosen))
     outcomes = _test(learner, examples, quantised=True)
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     write_table(output, outcomes, OUTCOMES)

@@ -56,7 +56,7 @@ def measure(config: Config, compression: str) -> None:
     study = config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
     chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
-    test = subjects.test_rows(config, chosen[0])
+    test = subjects.tested_on(config, chosen[0])
     measured = [one for arm in chosen for one in _load(config, arm, study.seeds[0])]
     examples = measured[0].learner.prepare(test)
     peaks = _peaks(measured, max(study.batches), study.tokens[0])

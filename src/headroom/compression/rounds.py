@@ -306,9 +306,7 @@ class _Run(Generic[_L]):
         lowest_heads(equal, self._geometry, count, scope=settings.importance.scope, unit=unit)
         wants = {
             "largest_loss": settings.largest_loss is not None,
-            "criterion causal": settings.rounds > 0
-            and settings.importance.criterion == "causal"
-            and self._given.known_drops(self._geometry) is None,
+            "criterion causal": settings.causal and self._given.known_drops(self._geometry) is None,
         }
         for name, wanted in wants.items():
             if wanted and not self._dev:

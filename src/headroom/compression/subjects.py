@@ -36,10 +36,10 @@ def rows(config: Config, arm: Arm) -> Parts:
     base = own_answers(config, study, [])
     answers = read_table(Path(base["base"]), ANSWERS)
     graded = _graded(config, study.train, train, {"base": answers})
-    return Parts(to_learn(train, answers, graded), [], test_rows(config, arm))
+    return Parts(to_learn(train, answers, graded), [], tested_on(config, arm))
 
 
-def test_rows(config: Config, arm: Arm) -> Sequence[Any]:
+def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
     """Return what an arm is tested on."""
     if arm.study.test is None:
         return datasets.parts(config, arm.data).test

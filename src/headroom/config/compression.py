@@ -311,6 +311,11 @@ class Compression(Section):
                 f"lower it to {largest / whole:.3g}"
             )
 
+    @property
+    def causal(self) -> bool:
+        """Whether heads are ranked by what their removal costs; without rounds none is ranked."""
+        return self.rounds > 0 and self.importance.criterion == "causal"
+
     def decisive(self) -> dict[str, Any]:
         """Return the settings that decide what comes out: none that others make idle."""
         if not self.rounds:

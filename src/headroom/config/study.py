@@ -54,7 +54,7 @@ class Study(Section):
     @property
     def causal(self) -> bool:
         """Whether an arm ranks heads by what their removal costs."""
-        return any(own.importance.criterion == "causal" for own in self.settings.values())
+        return any(own.causal for own in self.settings.values())
 
     def pruned(self, settings: Compression) -> Compression:
         """Return the settings whose heads an arm from scratch takes over."""
