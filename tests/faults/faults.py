@@ -1,6 +1,7 @@
 """Faults that befall a run: each takes a running workflow and leaves it broken, to be run again."""
 
 import contextlib
+import itertools
 import os
 import random
 import shutil
@@ -248,11 +249,10 @@ FAULTS: dict[str, Callable[[Run], None]] = {
 }
 
 
-def rounds(count: int, seed: int) -> Iterator[tuple[int, str]]:
-    """Yield a number and a fault for each round: all faults in turn, in a seeded order."""
+def rounds(seed: int) -> Iterator[tuple[int, str]]:
+    """Yield a number and a fault for each round, without end: all in turn, in a seeded order."""
     draw = random.Random(seed)
-    names: list[str] = []
-    for number in range(count):
-        if not names:
-            names = draw.sample(sorted(FAULTS), len(FAULTS))
-        yield number, names.pop()
+    numbers = itertools.count()
+    while True:
+        for name in draw.sample(sorted(FAULTS), len(FAULTS))[::-1]:
+            yield next(numbers), name

@@ -1,11 +1,13 @@
 """Whatever befalls a run, the next one goes on and ends with the files of an undisturbed run.
 
-Ten seeded rounds in CI; `make faults` does 200, `make faults FROM=120` the last 80 of them.
+A few seeded rounds, others with each commit; `make faults` does rounds 0 to 199, and
+`make faults FROM=7100 ROUNDS=12` those from 7100 to 7111.
 """
 
 import os
 import random
 import shutil
+import subprocess
 import time
 from collections import Counter
 from itertools import islice
@@ -13,69 +15,86 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mini import MINIATURE, Snakemake, contents, different
+from mini import MINIATURE, REASONER, ROOT, Snakemake
 
+from comparing import assert_same, contents
 from faults import FAULTS, HungError, Run, rounds
 from headroom import paths
-from headroom.config import Reasoner, parse
+from headroom.config import parse
 from headroom.plan import batches
 from headroom.resolve import resolve
 
-ROUNDS = int(os.environ.get("HEADROOM_FAULTS", "2"))
-FROM = int(os.environ.get("HEADROOM_FAULTS_FROM", "0"))
+ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)
+"""How many rounds; those that this machine cannot do are left out, and others done."""
+FROM = os.environ.get("HEADROOM_FAULTS_FROM")
+"""Number of the first round; by default it follows from the commit."""
 SEED = int(os.environ.get("HEADROOM_FAULTS_SEED", "0"))
 NEEDED = {
     "fill the disk": "mount",
     "make a file immutable": "chattr",
     "move the clock": "faketime",
 }
+SWEEP: dict[str, Any] = {
+    "run": "mini",
+    "models": {"tiny": REASONER},
+    "questions": {"test": MINIATURE["questions"]["test"]},
+    "decodings": {"greedy": {"max_new_tokens": 60}},
+    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 3]}},
+}
+"""A sweep of two heads."""
 
 
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A sweep of two heads on a model that is there."""
-    from headroom.reasoner.training import train_reasoner
+def first_round() -> int:
+    """Return the number of the first round."""
+    if FROM:
+        return int(FROM)
+    asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    return int(said.strip() or "0", 16) % 10_000
 
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    trained = MINIATURE["models"]["tiny"]
-    train_reasoner(folder, Reasoner(**trained["train"] | {"steps": 2}), threads=1)
-    model = {key: value for key, value in trained.items() if key != "train"}
-    return {
-        "run": "mini",
-        "models": {"tiny": {**model, "source": str(folder)}},
-        "questions": {"test": MINIATURE["questions"]["test"]},
-        "decodings": {"greedy": {"max_new_tokens": 40}},
-        "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [2, 5]}},
-    }
+
+def can_befall(fault: str) -> bool:
+    """Tell whether this machine lets us do it."""
+    needed = NEEDED.get(fault)
+    return needed is None or (os.geteuid() == 0 and shutil.which(needed) is not None)
+
+
+def test_rounds_are_the_same_from_any_number_and_all_faults_take_turns() -> None:
+    many = list(islice(rounds(0), 40 * len(FAULTS)))
+    assert [number for number, _ in many] == list(range(len(many)))
+    assert list(islice(rounds(0), 71, 83)) == many[71:83]
+    assert set(Counter(fault for _, fault in many).values()) == {40}
+    assert many != list(islice(rounds(1), len(many)))
 
 
 def test_no_fault_loses_or_spoils_anything(
-    sweep: dict[str, Any],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = resolve(parse(sweep))
+    first = first_round()
+    assert first >= 0 and ROUNDS > 0, f"{ROUNDS} rounds from {first} are none"
+    config = resolve(parse(SWEEP))
     (batch,) = batches(config)
     target = paths.ACCURACY.format(run="mini", **batch.wildcards(config))
     quiet = tmp_path / "quiet"
     quiet.mkdir()
     begin = time.monotonic()
-    Snakemake(quiet)(sweep, "--cores", "2", target)
+    Snakemake(quiet)(SWEEP, "--cores", "2", target)
     seconds = time.monotonic() - begin
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # what the quiet run has compiled is kept
+    with capsys.disabled():
+        left_out = sorted(fault for fault in FAULTS if not can_befall(fault))
+        print(f"\nmake faults FROM={first} ROUNDS={ROUNDS}", flush=True)
+        print(
+            *(f"left out: {fault} needs root and {NEEDED[fault]}" for fault in left_out), sep="\n"
+        )
+    possible = (each for each in islice(rounds(SEED), first, None) if can_befall(each[1]))
     befallen: Counter[str] = Counter()
     failed: list[str] = []
-    for number, fault in islice(rounds(ROUNDS, SEED), FROM, None):
+    for number, fault in islice(possible, ROUNDS):
         outcome = f"round {number}, {fault}: "
-        needed = NEEDED.get(fault)
-        if needed and not (os.geteuid() == 0 and shutil.which(needed)):
-            with capsys.disabled():
-                print(f"{outcome}left out: it needs root and {needed}", flush=True)
-            continue
         folder = tmp_path / f"round{number}"
         folder.mkdir()
-        run = Run(folder, sweep, target, random.Random(f"{SEED} {number}"), seconds)
+        run = Run(folder, SWEEP, target, random.Random(f"{SEED} {number}"), seconds)
         try:
             FAULTS[fault](run)
             removed = run.finish()
@@ -93,6 +112,7 @@ def test_no_fault_loses_or_spoils_anything(
         shutil.rmtree(folder)
     with capsys.disabled():
         print(f"\n{befallen.total()} rounds, {len(failed)} failed: {dict(befallen)}")
+    assert befallen.total() == ROUNDS
     assert not failed, "\n".join(failed)
 
 
@@ -100,9 +120,8 @@ def assert_undisturbed(run: Run, quiet: Path, removed: list[str]) -> None:
     """Hold a folder against that of an undisturbed run."""
     mine, theirs = contents(run.folder / "results"), contents(quiet / "results")
     lost = theirs.keys() - mine.keys()
-    assert not lost, f"lost: {sorted(lost)}"
-    wrong = different(quiet / "results", run.folder / "results")
-    assert not wrong, f"wrong: {sorted(wrong)}; removed before: {removed}"
+    assert not lost, f"lost: {sorted(lost)}; removed before: {removed}"
+    assert_same(quiet / "results", run.folder / "results")
     left = [
         str(file)
         for file in (run.folder / "results").rglob("*")

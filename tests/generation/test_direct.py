@@ -3,7 +3,7 @@
 import pytest
 import tiny_models
 import torch
-from test_engine import NEW_TOKENS, answer_all, loaded_model, random_prompts, reference, requests
+from test_engine import answer_all, assert_exact, loaded_model, random_prompts, requests
 from transformers import DynamicCache
 
 from headroom.generation.direct import Direct
@@ -64,8 +64,7 @@ def test_a_model_of_another_function_runs_by_its_own_modules(name: str) -> None:
     assert Direct.of(loaded) is None
     wanted = requests()[:3]
     answers = answer_all(loaded, wanted, batch_size=2)
-    for request in wanted:
-        assert answers[request].token_ids == reference(loaded, request, NEW_TOKENS)[0]
+    assert_exact(loaded, answers)
 
 
 def test_half_precision_runs_by_its_own_modules() -> None:

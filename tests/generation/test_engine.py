@@ -1,7 +1,7 @@
 """The engine's answers, held against `transformers.generate` with weights zeroed."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 import tiny_models
@@ -19,6 +19,8 @@ from headroom.variants import BASE, Variant
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
 VARIANTS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4))
 NEW_TOKENS = 13
+THRESHOLD = 1e-4
+"""A tenth of the margin that is promised: some of these models have small logits."""
 DECODERS = {
     **{architecture.name: architecture for architecture in tiny_models.DECODERS},
     "Mistral, window 8": tiny_models.wide("Mistral", sliding_window=8),
@@ -58,10 +60,8 @@ def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
     ]
 
 
-def reference(
-    loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS
-) -> tuple[tuple[int, ...], str, float]:
-    """Answer with `generate`, the head's weights zeroed; the margin comes with it."""
+def reference(loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS) -> Answer:
+    """Answer with `generate`, the head's weights zeroed."""
     with zero_head_weights(loaded.model, loaded.geometry, request.variant) as model:
         ids = torch.tensor([request.prompt])
         out = model.generate(
@@ -77,11 +77,31 @@ def reference(
     best = torch.cat(out.logits).topk(2).values
     tokens = tuple(out.sequences[0, len(request.prompt) :].tolist())
     ended = tokens[-1] in loaded.eos_token_ids
-    return tokens[:-1] if ended else tokens, "eos" if ended else "length", margin(best)
+    margin = (best[:, 0] - best[:, 1]).min().item()
+    if ended:
+        return Answer(request, tokens[:-1], "eos", margin)
+    return Answer(request, tokens, "length", margin)
 
 
-def margin(best: torch.Tensor) -> float:
-    return (best[:, 0] - best[:, 1]).min().item()
+def assert_alike(found: Mapping[Request, Answer], expected: Mapping[Request, Answer]) -> None:
+    """Tokens equal wherever all margins of an answer exceed the threshold; most do."""
+    assert found.keys() == expected.keys()
+    close = 0
+    for request, answer in found.items():
+        other = expected[request]
+        if min(answer.margin, other.margin) <= THRESHOLD:
+            close += 1
+            continue
+        assert (answer.token_ids, answer.stop_reason) == (other.token_ids, other.stop_reason)
+        assert answer.margin == pytest.approx(other.margin, abs=THRESHOLD)
+    assert close <= len(found) / 5
+
+
+def assert_exact(
+    loaded: LoadedModel, answers: Mapping[Request, Answer], new_tokens: int = NEW_TOKENS
+) -> None:
+    """Answers are those of `generate`."""
+    assert_alike(answers, {each: reference(loaded, each, new_tokens) for each in answers})
 
 
 def answer_all(
@@ -119,11 +139,7 @@ def test_tokens_equal_those_of_generate_with_the_head_zeroed(name: str, attentio
     ids = torch.tensor([random_prompts()[3]])
     frequent = int(model.generate(ids, do_sample=False, max_new_tokens=5, eos_token_id=None)[0, -1])
     loaded = loaded_model(model, eos=(frequent, 2))
-    wanted = requests()
-    answers = answer_all(loaded, wanted, batch_size=4)
-    for request in wanted:
-        answer = answers[request]
-        assert (answer.token_ids, answer.stop_reason) == reference(loaded, request)[:2]
+    assert_exact(loaded, answer_all(loaded, requests(), batch_size=4))
 
 
 def test_answers_longer_than_the_first_buffers_stay_exact() -> None:
@@ -131,8 +147,7 @@ def test_answers_longer_than_the_first_buffers_stay_exact() -> None:
     loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
     wanted = requests()
     answers = answer_all(loaded, wanted, batch_size=2, max_new_tokens=150)
-    for request in (wanted[1], wanted[7]):
-        assert answers[request].token_ids == reference(loaded, request, 150)[0]
+    assert_exact(loaded, {each: answers[each] for each in (wanted[1], wanted[7])}, 150)
 
 
 def test_every_end_of_sequence_ends_an_answer_and_none_is_part_of_it() -> None:
@@ -157,9 +172,7 @@ def test_a_batch_of_one_and_one_of_all_give_the_same_answers() -> None:
     loaded = loaded_model(tiny_models.build(QWEN2), eos=(2, 40))
     one = answer_all(loaded, requests(), batch_size=1)
     all_at_once = answer_all(loaded, requests()[::-1], batch_size=100)
-    for request in requests():
-        assert one[request].token_ids == all_at_once[request].token_ids
-        assert one[request].margin == pytest.approx(all_at_once[request].margin, abs=1e-4)
+    assert_alike(one, all_at_once)
 
 
 def test_margin_is_the_smallest_gap_along_the_answer() -> None:
@@ -230,9 +243,7 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(
 
     model.register_forward_pre_hook(fail, with_kwargs=True)
     answers = answer_all(loaded, requests(), batch_size=9)
-    assert {r: a.token_ids for r, a in answers.items()} == {
-        r: a.token_ids for r, a in expected.items()
-    }
+    assert_alike(answers, expected)
     sizes = [record.args for record in caplog.records if "out of GPU memory" in record.message]
     assert sizes == [(4,), (2,)]
 
@@ -259,8 +270,7 @@ def test_a_prompt_longer_than_the_positions_is_refused() -> None:
 def test_an_answer_ends_where_the_positions_end() -> None:
     loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
     request = Request("q", random_prompts((60,))[0])
-    answer = answer_all(loaded, [request], batch_size=2)[request]
-    assert (answer.token_ids, answer.stop_reason) == reference(loaded, request, 4)[:2]
+    assert_exact(loaded, answer_all(loaded, [request], batch_size=2), 4)
 
 
 def test_a_head_out_of_range_is_refused() -> None:

@@ -5,7 +5,14 @@ from collections.abc import Sequence
 import pytest
 import tiny_models
 import torch
-from test_engine import DECODERS, QWEN2, loaded_model, random_prompts, reference
+from test_engine import (
+    DECODERS,
+    QWEN2,
+    assert_alike,
+    assert_exact,
+    loaded_model,
+    random_prompts,
+)
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
@@ -18,8 +25,6 @@ from headroom.models.masks import zero_head_weights
 from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 11
-THRESHOLD = 1e-4
-"""A tenth of the margin that is promised: some of these models have small logits."""
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
 BF16_BOUND = 0.25
 """How far below the best a chosen token's logit may lie in bfloat16, at logits of 10 to 20."""
@@ -57,19 +62,6 @@ def sweep(
     return {answer.request: answer for answer in answers}, engine.statistics
 
 
-def assert_exact(loaded: LoadedModel, answers: dict[Request, Answer], new_tokens: int) -> None:
-    """Tokens equal wherever all margins exceed the threshold; most do."""
-    close = 0
-    for request, answer in answers.items():
-        tokens, reason, least = reference(loaded, request, new_tokens)
-        if least <= THRESHOLD:
-            close += 1
-            continue
-        assert (answer.token_ids, answer.stop_reason) == (tokens, reason)
-        assert answer.margin == pytest.approx(least, abs=THRESHOLD)
-    assert close <= len(answers) / 5
-
-
 @pytest.mark.parametrize("name", DECODERS)
 def test_a_sweep_gives_the_tokens_of_generate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify, "FIRST_CHUNK", 3)
@@ -91,9 +83,7 @@ def test_batch_and_chunk_sizes_change_no_token(
     expected, _ = sweep(loaded, wanted)
     monkeypatch.setattr(verify, "FIRST_CHUNK", first_chunk)
     answers, _ = sweep(loaded, wanted, batch_size)
-    for request, answer in answers.items():
-        assert answer.token_ids == expected[request].token_ids
-        assert answer.margin == pytest.approx(expected[request].margin, abs=1e-4)
+    assert_alike(answers, expected)
 
 
 def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
@@ -125,9 +115,7 @@ def test_base_answers_handed_in_replace_those_generated() -> None:
     )
     pruned = plan(prompts, VARIANTS[1:])
     answers, from_store = sweep(loaded, pruned, **known)
-    assert {r: a.token_ids for r, a in answers.items()} == {
-        r: expected[r].token_ids for r in pruned
-    }
+    assert_alike(answers, {request: expected[request] for request in pruned})
     assert from_store.accepted == statistics.accepted
     assert steps[0] >= 5 + len(known["q0"]) - 1
 
@@ -164,9 +152,7 @@ def test_a_wrong_draft_costs_no_token(draft: tuple[int, ...]) -> None:
     wanted = plan(random_prompts((5,)), VARIANTS[1:])
     expected, _ = sweep(loaded, wanted)
     answers, _ = sweep(loaded, wanted, q0=draft)
-    assert {r: a.token_ids for r, a in answers.items()} == {
-        r: a.token_ids for r, a in expected.items()
-    }
+    assert_alike(answers, expected)
 
 
 def test_base_answers_nobody_asked_for_are_not_handed_out() -> None:
@@ -177,7 +163,7 @@ def test_base_answers_nobody_asked_for_are_not_handed_out() -> None:
     assert statistics.accepted > 0
     alone, statistics = sweep(loaded, plan(random_prompts((5, 3)), VARIANTS[1:2]))
     assert statistics.accepted == 0  # one variant alone does not pay for the base answer
-    assert all(answers[request].token_ids == answer.token_ids for request, answer in alone.items())
+    assert_alike(alone, {request: answers[request] for request in alone})
 
 
 def test_empty_answers_and_a_limit_of_one_are_verified() -> None:
@@ -224,9 +210,7 @@ def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() ->
 
     model.lm_head.register_forward_pre_hook(fail)
     answers, _ = sweep(loaded, wanted, batch_size=9)
-    assert {r: a.token_ids for r, a in answers.items()} == {
-        r: a.token_ids for r, a in expected.items()
-    }
+    assert_alike(answers, expected)
 
 
 def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:

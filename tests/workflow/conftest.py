@@ -1,11 +1,15 @@
 """Runs of the real Snakefile, in miniature."""
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from mini import MINIATURE, Snakemake
+
+from headroom.identity import BUILTIN
 
 
 @pytest.fixture
@@ -14,18 +18,41 @@ def miniature() -> dict[str, Any]:
     return copy.deepcopy(MINIATURE)
 
 
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, str]:
+    """A folder in which the miniature has run once, and what Snakemake printed.
+
+    All workers share it: it is not to be changed. Temporary files and sockets have gone to the
+    folder `elsewhere` beside it.
+    """
+    root = tmp_path_factory.getbasetemp()
+    root = root if worker_id == "master" else root.parent
+    folder, elsewhere, said = root / "finished", root / "elsewhere", root / "said.txt"
+    with FileLock(root / "finished.lock"):
+        if not said.exists():
+            folder.mkdir()
+            elsewhere.mkdir()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("TMPDIR", str(elsewhere))
+                patch.setenv("XDG_RUNTIME_DIR", str(elsewhere))
+                done = Snakemake(folder)(MINIATURE)
+            said.write_text(done.stdout + done.stderr, encoding="utf-8")
+    return folder, said.read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def copied(finished: tuple[Path, str], tmp_path: Path) -> Path:
+    """A copy of the finished folder, to change."""
+    return shutil.copytree(finished[0], tmp_path / "copy")
+
+
 @pytest.fixture
 def snakemake(tmp_path: Path) -> Snakemake:
     """Run the real Snakefile in an empty folder."""
     return Snakemake(tmp_path)
 
 
-@pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint of the miniature's shape, in the format of transformers."""
-    from headroom.config import Reasoner
-    from headroom.reasoner.training import train_reasoner
-
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    train_reasoner(folder, Reasoner(**MINIATURE["models"]["tiny"]["train"]), threads=1)
-    return folder
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A copy of the miniature's model, to change."""
+    return shutil.copytree(BUILTIN[MINIATURE["models"]["tiny"]["source"]], tmp_path / "model")

@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from mini import Snakemake, contents, facts, planned
+from mini import Snakemake, facts, planned
 
+from comparing import contents
 from headroom.config import parse
 from headroom.plan import arms
 

@@ -1,108 +1,92 @@
 """The engine is killed in the middle of a sweep, again and again: the next run just goes on."""
 
 import contextlib
+import json
 import os
-import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from mini import Snakemake, contents, different
+from mini import REASONER, Snakemake
 
+from comparing import assert_same, contents
 from headroom import paths
-from headroom.config import Reasoner, parse
+from headroom.config import parse
 from headroom.generation import journal
 from headroom.plan import batches
 from headroom.resolve import resolve
 
-SHAPE: dict[str, Any] = {
-    "steps": 2,
-    "layers": 3,
-    "hidden": 40,
-    "query_heads": 6,
-    "kv_heads": 2,
-    "head_dim": 8,
-    "intermediate": 56,
-    "vocabulary": 300,
-    "batch_size": 4,
+KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
+"""How often the engine is killed; `make nightly` does it 20 times."""
+GENERATED = {"benchmark": "generated_math", "sampling": "first"}
+SWEEP: dict[str, Any] = {
+    "run": "sweep",
+    "engine": "server",
+    "models": {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}},
+    "questions": {
+        "test": {**GENERATED, "split": "test", "n": 40},
+        "train": {**GENERATED, "split": "train", "n": 11},
+    },
+    "decodings": {
+        "greedy": {"max_new_tokens": 80},
+        "T0.6": {"temperature": 0.6, "samples": 4, "max_new_tokens": 80},
+    },
+    "embedders": {"tiny": {"model": "tiny"}},
+    "sweeps": {
+        "math": {"model": "tiny", "questions": "test", "layers": [1, 3, 4]},
+        "other": {"model": "eager", "questions": "train", "layers": [2], "heads": [0, 3]},
+    },
+    "selectors": {
+        "math": {
+            "model": "tiny",
+            "train": "train",
+            "test": "test",
+            "embedder": "tiny",
+            "layers": [1],
+            "sampling": ["T0.6"],
+            "max_n": 2,
+        }
+    },
 }
-
-KILLS = int(os.environ.get("HEADROOM_KILLS", "4"))
-"""How often the engine is killed; a sweep survives ten times as well, but that takes a while."""
-
-
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A sweep of 18 heads and of two question sets, with samples of the base model; two models."""
-    from headroom.reasoner.training import train_reasoner
-
-    folder = tmp_path_factory.mktemp("model") / "tiny"
-    train_reasoner(folder, Reasoner(**SHAPE), threads=1)
-    generated = {"benchmark": "generated_math", "sampling": "first"}
-    model = {
-        "source": str(folder),
-        "layers": 3,
-        "heads": 6,
-        "kv_heads": 2,
-        "billions": 0.0001,
-        "dtype": "float32",
-        "device": "cpu",
-    }
-    return {
-        "run": "sweep",
-        "engine": "server",
-        "models": {"tiny": model, "eager": {**model, "attention": "eager"}},
-        "questions": {
-            "test": {**generated, "split": "test", "n": 40},
-            "train": {**generated, "split": "train", "n": 11},
-        },
-        "decodings": {
-            "greedy": {"max_new_tokens": 48},
-            "T0.6": {"temperature": 0.6, "samples": 4, "max_new_tokens": 48},
-        },
-        "embedders": {"tiny": {"model": "tiny"}},
-        "sweeps": {
-            "math": {"model": "tiny", "questions": "test", "layers": "all"},
-            "other": {"model": "eager", "questions": "train", "layers": [2]},
-        },
-        "selectors": {
-            "math": {
-                "model": "tiny",
-                "train": "train",
-                "test": "test",
-                "embedder": "tiny",
-                "layers": [1],
-                "sampling": ["T0.6"],
-                "max_n": 2,
-            }
-        },
-    }
+"""Of 14 heads on two question sets, with samples of the base model; two models."""
+OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "answers")
 
 
-def start(values: dict[str, Any], folder: Path) -> subprocess.Popen[bytes]:
-    """Start the sweep's generate jobs."""
-    options = ("--cores", "2", "--keep-going", "--rerun-incomplete")
-    return Snakemake(folder).start(values, *options, "answers")
+@pytest.fixture
+def moments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that says what befalls the engines of this test (see `deaths/sitecustomize.py`)."""
+    file = tmp_path / "moments.json"
+    file.write_text("{}")
+    found = os.environ.get("PYTHONPATH")
+    folder = str(Path(__file__).parent / "deaths")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [folder, found])))
+    monkeypatch.setenv("HEADROOM_TEST_DEATHS", str(file))
+    return file
+
+
+def journaled(moments: Path) -> int:
+    """Return how many answers engines have journaled."""
+    count = Path(f"{moments}.count")
+    return count.stat().st_size if count.exists() else 0
 
 
 def processes(folder: Path) -> list[psutil.Process]:
-    """Return the engine processes of a folder, the engine itself first."""
+    """Return the engine processes of a folder."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             engine = "headroom.generation.server" in process.cmdline()
             if engine and process.cwd() == str(folder):
                 found.append(process)
-    return sorted(found, key=lambda process: process.create_time())
+    return found
 
 
-def answered(values: dict[str, Any], folder: Path) -> int:
+def answered(folder: Path) -> int:
     """Return how many answers are on disk."""
-    config = resolve(parse(values))
+    config = resolve(parse(SWEEP))
     count = 0
     for batch in batches(config):
         keys = batch.wildcards(config)
@@ -117,52 +101,53 @@ def answered(values: dict[str, Any], folder: Path) -> int:
     return count
 
 
-def assert_nothing_is_left(folder: Path) -> None:
-    deadline = time.monotonic() + 10
+def wait_for_engines(folder: Path) -> None:
+    """Wait until no engine is left."""
+    deadline = time.monotonic() + 120
     while processes(folder):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "an engine is left"
         time.sleep(0.05)
+
+
+def assert_nothing_is_left(folder: Path) -> None:
+    wait_for_engines(folder)
     assert not list(folder.rglob("*.jsonl"))
 
 
-def test_a_sweep_whose_engine_is_killed_ends_with_the_same_files(
-    sweep: dict[str, Any], tmp_path: Path
+def test_a_sweep_whose_engine_is_killed_ends_with_the_same_answers(
+    moments: Path, tmp_path: Path
 ) -> None:
     quiet, killed = tmp_path / "quiet", tmp_path / "killed"
     quiet.mkdir()
     killed.mkdir()
-    Snakemake(quiet)(sweep, "--cores", "8", "answers")
+    Snakemake(quiet)(SWEEP, "--cores", "8", "answers")
     assert_nothing_is_left(quiet)
-    total = answered(sweep, quiet)
-    choose = random.Random(7)
-    running = start(sweep, killed)
-    for _ in range(KILLS):
-        moment = answered(sweep, killed) + choose.randint(1, total // (KILLS + 2))
-        while (done := answered(sweep, killed)) < moment or not (found := processes(killed)):
-            if running.poll() is not None:  # all jobs have failed that could
-                running = start(sweep, killed)
-            time.sleep(0.01)
-        with contextlib.suppress(psutil.NoSuchProcess):
-            choose.choice(found).kill()  # an engine, or one of its workers
-        assert done < total
-    running.wait(timeout=300)  # jobs that no engine was dead for are finished
-    assert not processes(killed), "a run that fails stops its engines"
-    assert done <= answered(sweep, killed)
-    Snakemake(killed)(sweep, "--cores", "1", "--rerun-incomplete", "answers")
+    total = journaled(moments)
+    assert answered(quiet) == total
+
+    Path(f"{moments}.count").unlink()
+    kills = {total * n // (KILLS + 1): ("worker", "cut")[n % 2] for n in range(1, KILLS + 1)}
+    moments.write_text(json.dumps(kills))
+    failures = kept = 0
+    while Snakemake(killed)(SWEEP, *OPTIONS, check=False).returncode:
+        failures += 1
+        assert failures <= KILLS, "a run fails though no engine was killed"
+        assert not processes(killed), "a run that fails stops its engines"
+        assert kept < (kept := answered(killed)), "answers are lost"
     assert_nothing_is_left(killed)
-    assert answered(sweep, killed) == total
+    # What was journaled is not answered again, but for the records that were cut.
+    assert journaled(moments) == total + (KILLS + 1) // 2
     assert contents(quiet / "results").keys() == contents(killed / "results").keys()
-    assert not different(quiet / "results", killed / "results")
+    assert_same(quiet / "results", killed / "results")
 
 
-def test_an_interrupted_run_leaves_no_engine(sweep: dict[str, Any], tmp_path: Path) -> None:
-    running = start(sweep, tmp_path)
-    while answered(sweep, tmp_path) < 100:
+def test_an_interrupted_run_leaves_no_engine(moments: Path, tmp_path: Path) -> None:
+    moments.write_text(json.dumps({"100": "wait"}))
+    running = Snakemake(tmp_path).start(SWEEP, *OPTIONS)
+    while journaled(moments) < 100:
         assert running.poll() is None
-        time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGINT)
-    running.wait(timeout=60)
-    deadline = time.monotonic() + 10
-    while processes(tmp_path):
-        assert time.monotonic() < deadline
         time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    running.wait(timeout=300)
+    wait_for_engines(tmp_path)
+    assert answered(tmp_path) == journaled(moments)

@@ -1,22 +1,21 @@
 """A local model with a published name is held against the paper, through the real Snakefile."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from mini import MINIATURE, Snakemake
+from mini import REASONER, Snakemake
 
 SUBJECTS = ("Algebra", "Geometry")
 NAME = "Qwen2.5-Math-1.5B-Instruct"
 
 
 def test_published_numbers_stand_beside_those_of_a_local_copy(
-    snakemake: Snakemake, miniature: dict[str, Any], tiny_checkpoint: Path, tmp_path: Path
+    snakemake: Snakemake, miniature: dict[str, Any], checkpoint: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(tiny_checkpoint, tmp_path / NAME)
+    checkpoint.rename(tmp_path / NAME)
     rows = [
         {
             "problem": f"What is {number} + 4?",
@@ -30,24 +29,15 @@ def test_published_numbers_stand_beside_those_of_a_local_copy(
     ]
     file = tmp_path / "math.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    shape = {key: MINIATURE["models"]["tiny"][key] for key in ("layers", "heads", "kv_heads")}
     miniature |= {
-        "models": {
-            "local": {
-                "source": str(tmp_path / NAME),
-                **shape,
-                "billions": 0.001,
-                "dtype": "float32",
-                "device": "cpu",
-            }
-        },
+        "models": {"local": {**REASONER, "source": str(tmp_path / NAME)}},
         "questions": {"math500": {"benchmark": "math500", "split": "test", "file": str(file)}},
         "decodings": {"greedy": {"max_new_tokens": 20}},
         "embedders": {},
         "selectors": {},
         "comparisons": {},
         "sweeps": {
-            "s": {"model": "local", "questions": "math500", "layers": [0, 1], "heads": [3, 5]}
+            "s": {"model": "local", "questions": "math500", "layers": [0, 1], "heads": [1, 3]}
         },
     }
     tables = tmp_path / "results/mini/tables"

@@ -1,0 +1,143 @@
+"""Two runs held against each other, as far as the promise goes.
+
+In fp32 the tokens of two runs are equal up to an answer's first margin below 1e-3. A table states
+the smallest margin of each answer only. So a greedy answer is compared whole if its margin exceeds
+1e-3 in both tables, and not at all otherwise. A margin says nothing of a sampled answer: its tokens
+change where a random number lies at the edge of a token's interval. Rounding moves edges by about
+1e-6, so that one such answer in ten thousand may differ, and one in a hundred (at least one) is
+borne with here. Files that follow from answers are equal byte for byte where all answers are.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from headroom.tables import ANSWERS, GRADED
+
+NEAR_TIE = 1e-3
+"""Gap of two logits from which on rounding does not choose between them (fp32)."""
+LEAST_SOUND = 0.9
+"""Share of the greedy answers that a test has to compare whole, or it shows too little."""
+FOLLOWS_FROM_NONE = (
+    *("models", "sources", "questions", "embedders", "embeddings"),
+    *("problems", "encoders", "solvers"),
+)
+"""Folders of the store that hold nothing which answers decide."""
+
+
+@dataclass
+class Comparison:
+    """What came of comparing answers, and files."""
+
+    greedy: int = 0
+    sound: int = 0
+    """Greedy answers that could be compared whole."""
+    parted: int = 0
+    """Greedy answers that differ in a near-tie."""
+    sampled: int = 0
+    sampled_parted: int = 0
+    wrong: set[str] = field(default_factory=set)
+    """Files that differ and may not, or that only the second run has."""
+    followed: set[str] = field(default_factory=set)
+    """Files that differ because some answer does."""
+
+    def answers(self, before: pd.DataFrame, after: pd.DataFrame) -> bool:
+        """Count the answers of two tables; tell whether they are equal as far as is promised."""
+        keys = ["question_id", "sample"]
+        if not before[keys].equals(after[keys]):
+            return False
+        same = _texts(before).eq(_texts(after)).all(axis=1).to_numpy()
+        if before["sample"].any():
+            self.sampled += len(same)
+            self.sampled_parted += int((~same).sum())
+            return True
+        # Not above: a margin that is not a number is unsound.
+        sound = [(table["margin"] > NEAR_TIE).to_numpy() for table in (before, after)]
+        both = sound[0] & sound[1]
+        self.greedy += len(same)
+        self.sound += int(both.sum())
+        # A margin that is sound in one table only changes what follows, too.
+        self.parted += int(((~same & ~both) | (sound[0] != sound[1])).sum())
+        apart = np.abs(before["margin"].to_numpy() - after["margin"].to_numpy())
+        return bool(same[both].all() and (apart[both] < NEAR_TIE).all())
+
+    def check(self, besides: frozenset[str] = frozenset()) -> None:
+        """Fail unless all is as promised; files in `besides` may differ."""
+        assert not (wrong := self.wrong - besides), f"wrong: {sorted(wrong)}"
+        few = max(1, self.sampled // 100)
+        assert self.sampled_parted <= few, f"{self.sampled_parted} samples differ"
+        assert self.sound >= LEAST_SOUND * self.greedy, (
+            f"only {self.sound} of {self.greedy} answers could be compared whole"
+        )
+
+
+def assert_same(before: Path, after: Path, besides: frozenset[str] = frozenset()) -> Comparison:
+    """Hold the data files of a folder against those of another, which may have more.
+
+    Args:
+        before: a folder of results.
+        after: the same folder of another run.
+        besides: names of files that may differ.
+    """
+    left, right = contents(before), contents(after)
+    found = Comparison()
+    other = []
+    for name, content in right.items():
+        mine, theirs = before / name, after / name
+        if name not in left:
+            found.wrong.add(name)
+        elif _columns(theirs) == ANSWERS.names:
+            if not found.answers(pd.read_parquet(mine), pd.read_parquet(theirs)):
+                found.wrong.add(name)
+        elif left[name] != content and not _same_but_margins(mine, theirs):
+            other.append(name)
+    if found.parted or found.sampled_parted:
+        found.followed = {name for name in other if _may_follow(after.name, name)}
+    found.wrong |= set(other) - found.followed
+    found.check(besides)
+    print(
+        f"{found.sound} of {found.greedy} answers compared whole, {found.sampled} samples; in "
+        f"near-ties {found.parted + found.sampled_parted} and {len(found.followed)} files differ"
+    )
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return the data files of a run by name, without records, logs and hidden files."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+        and not file.name.endswith(".run.json")
+        and not {"logs", ".snakemake"} & set(file.parts)
+        and not file.name.startswith(".")
+    }
+
+
+def _texts(table: pd.DataFrame) -> pd.DataFrame:
+    tokens = table["token_ids"].map(tuple)
+    return table[["text", "stop_reason"]].assign(token_ids=tokens)
+
+
+def _columns(file: Path) -> list[str]:
+    return pq.read_schema(file).names if file.suffix == ".parquet" else []
+
+
+def _same_but_margins(before: Path, after: Path) -> bool:
+    if _columns(before) != GRADED.names or _columns(after) != GRADED.names:
+        return False
+    left, right = pd.read_parquet(before), pd.read_parquet(after)
+    if len(left) != len(right):
+        return False
+    apart = (left.pop("margin") - right.pop("margin")).abs().max()
+    return bool(apart < NEAR_TIE and left.equals(right))
+
+
+def _may_follow(root: str, name: str) -> bool:
+    """Tell whether a file below `root` may depend on answers."""
+    parts = (root, *Path(name).parts)
+    store = parts.index("store") + 1 if "store" in parts[:2] else None
+    return store is None or parts[store] not in FOLLOWS_FROM_NONE

@@ -1,0 +1,129 @@
+"""The comparison of two runs: what it must let pass, and what it must not."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from comparing import Comparison, assert_same
+from headroom.tables import ANSWERS, GRADED, QUESTIONS, write_table
+
+FILE = Path("results/store/tiny-0/greedy-0/test-0/base.parquet")
+
+
+def table(rows: int = 20, samples: int = 1, **changed: tuple[int, object]) -> pd.DataFrame:
+    """Return sound answers; of each column named, one row has another value."""
+    answers = pd.DataFrame(
+        {
+            "question_id": [f"q{row // samples}" for row in range(rows)],
+            "sample": [row % samples for row in range(rows)],
+            "token_ids": [list(range(row % 7)) for row in range(rows)],
+            "text": [f"answer {row}" for row in range(rows)],
+            "stop_reason": "eos",
+            "margin": 0.5,
+        }
+    )
+    for column, (row, value) in changed.items():
+        answers.at[row, column] = value
+    return answers
+
+
+def write(folder: Path, answers: pd.DataFrame, *, tokens: int = 3, figure: str = "points") -> Path:
+    """Write a run: a question set, answers, what is graded, a figure."""
+    results = folder / "results"
+    write_table(folder / FILE, answers, ANSWERS)
+    questions = pd.DataFrame(
+        {"question_id": ["q0"], "split": "test", "subject": None, "level": None}
+        | {"question": "?", "answer": "1", "solution": None, "source_row": 0}
+    )
+    write_table(results / "store/questions/test-0.parquet", questions, QUESTIONS)
+    graded = answers[["question_id", "sample", "stop_reason", "margin"]].assign(
+        variant="base", answer="1", group=0, correct=True, verdict="judged", tokens=tokens
+    )
+    write_table(results / "mini/graded.parquet", graded[GRADED.names], GRADED)
+    (results / "mini/points.csv").write_text(figure)
+    return results
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"token_ids": (3, [9])}, {"text": (3, "other")}, {"stop_reason": (3, "length")}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_an_answer_whose_margins_are_sound_is_compared_whole(
+    changed: dict[str, tuple[int, object]], tmp_path: Path
+) -> None:
+    before, after = write(tmp_path / "a", table()), write(tmp_path / "b", table(**changed))
+    with pytest.raises(AssertionError, match=r"wrong: .*base\.parquet"):
+        assert_same(before, after)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_near_tie_in_one_of_the_tables_excuses_an_answer_and_what_follows(
+    side: int, tmp_path: Path
+) -> None:
+    tables = [table(), table(token_ids=(3, [9]), text=(3, "other"))]
+    tables[side].loc[3, "margin"] = 9e-4
+    before = write(tmp_path / "a", tables[0])
+    found = assert_same(before, write(tmp_path / "b", tables[1], tokens=1, figure="others"))
+    assert (found.greedy, found.sound, found.parted) == (20, 19, 1)
+    assert found.followed == {"mini/graded.parquet", "mini/points.csv"}
+
+
+def test_what_follows_from_equal_answers_is_equal(tmp_path: Path) -> None:
+    before = write(tmp_path / "a", table(margin=(2, 1e-4)))
+    assert not assert_same(before, write(tmp_path / "b", table(margin=(2, 2e-4)))).followed
+    after = write(tmp_path / "c", table(margin=(2, 1e-4)), figure="others")
+    with pytest.raises(AssertionError, match=r"wrong: \['mini/points\.csv'\]"):
+        assert_same(before, after)
+    assert_same(before, after, frozenset({"mini/points.csv"}))
+
+
+def test_what_no_answer_decides_is_equal_in_any_case(tmp_path: Path) -> None:
+    before = write(tmp_path / "a", table(margin=(2, 1e-4)))
+    after = write(tmp_path / "b", table(token_ids=(2, [9])))
+    (after / "store/questions/test-0.parquet").write_bytes(
+        (after / "mini/graded.parquet").read_bytes()
+    )
+    with pytest.raises(AssertionError, match="store/questions"):
+        assert_same(before, after)
+
+
+def test_margins_may_differ_by_rounding_only(tmp_path: Path) -> None:
+    before = write(tmp_path / "a", table())
+    assert_same(before, write(tmp_path / "b", table(margin=(4, 0.5004))))
+    with pytest.raises(AssertionError, match="wrong"):
+        assert_same(before, write(tmp_path / "c", table(margin=(4, 0.6))))
+
+
+def test_a_file_too_many_and_rows_too_few_are_wrong(tmp_path: Path) -> None:
+    before, after = write(tmp_path / "a", table()), write(tmp_path / "b", table())
+    (after / "mini/more.csv").write_text("more")
+    with pytest.raises(AssertionError, match=r"wrong: \['mini/more\.csv'\]"):
+        assert_same(before, after)
+    assert_same(after, before)
+    with pytest.raises(AssertionError, match=r"base\.parquet"):
+        assert_same(before, write(tmp_path / "c", table(19)))
+
+
+def test_too_few_sound_answers_show_too_little() -> None:
+    few = table()
+    few.loc[:2, "margin"] = float("nan")
+    found = Comparison()
+    assert found.answers(few, few)
+    with pytest.raises(AssertionError, match="only 17 of 20"):
+        found.check()
+
+
+def test_samples_are_compared_by_their_number_whatever_their_margins() -> None:
+    before = table(300, samples=3)
+    after = before.copy()
+    for count, row in enumerate((7, 70, 150, 299), start=1):
+        after.at[row, "token_ids"] = [9]
+        found = Comparison()
+        assert found.answers(before, after)
+        assert (found.greedy, found.sampled, found.sampled_parted) == (0, 300, count)
+        if count <= 3:
+            found.check()
+    with pytest.raises(AssertionError, match="4 samples differ"):
+        found.check()

@@ -1,0 +1,39 @@
+"""What befalls an engine at its n-th answer, however slow the machine is.
+
+Python imports this file as it starts, where its folder is on the path. `HEADROOM_TEST_DEATHS` is a
+JSON file: by the number of answers that all engines have journaled, what happens then. ``cut``
+kills the engine in the midst of writing, ``worker`` kills one of its workers, ``wait`` has the
+engine wait for a signal. Beside it, ``<file>.count`` gets a byte for each answer.
+"""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+if "HEADROOM_TEST_DEATHS" in os.environ and "headroom.generation.server" in sys.orig_argv:
+    from headroom.generation import journal
+
+    _moments = Path(os.environ["HEADROOM_TEST_DEATHS"])
+    _append = journal.append
+
+    def _append_and_die(path: Path, records: Iterable[dict[str, Any]]) -> None:
+        _append(path, records)
+        with Path(f"{_moments}.count").open("ab") as stream:
+            stream.write(b".")
+            stream.flush()
+            count = stream.tell()
+        what = json.loads(_moments.read_text()).get(str(count))
+        if what == "cut":
+            os.truncate(path, path.stat().st_size - 5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        elif what == "worker":
+            multiprocessing.active_children()[0].kill()
+        elif what == "wait":
+            signal.pause()
+
+    journal.append = _append_and_die
