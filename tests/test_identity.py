@@ -3,13 +3,15 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from example_config import VALUES
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
-from headroom.identity import digest, is_folder, key, name_of, source_key
+from headroom.identity import digest, key, local_folder, name_of, source_key
+from headroom.resolve import resolve
 
 KINDS = ("models", "questions", "decodings", "embedders")
 
@@ -141,8 +143,29 @@ def test_a_key_of_another_config_is_refused_with_those_of_this_one():
 
 
 def test_a_folder_is_told_from_a_hub_id_by_its_first_character():
-    assert all(is_folder(source) for source in ("./a", "../a", "/a/b", "~/a"))
-    assert not any(is_folder(source) for source in ("owner/name", "gpt2"))
+    assert local_folder("./a") == Path("a")
+    assert local_folder("../a") == Path("../a")
+    assert local_folder("/a/b") == Path("/a/b")
+    assert local_folder("~/a") == Path.home() / "a"
+    assert local_folder("owner/name") is None
+    assert local_folder("gpt2") is None
+
+
+def test_a_model_of_the_package_is_named_as_builtin():
+    assert (local_folder("builtin:reasoner") / "config.json").is_file()
+    with pytest.raises(ConfigError, match=r"'builtin:other' is not in .*; it has builtin:reasoner"):
+        local_folder("builtin:other")
+
+
+def test_the_key_of_a_model_of_the_package_follows_its_content():
+    def key_of(**origin: str) -> str:
+        models = {"shipped": {**VALUES["models"]["tiny"], "heads": 4, "train": None, **origin}}
+        values = {"run": "mini", "models": models}
+        return key(resolve(parse(values)), "models", "shipped")
+
+    named = key_of(source="builtin:reasoner")
+    assert named == key_of(source=str(local_folder("builtin:reasoner")))
+    assert named != key_of(source="builtin:reasoner", revision="0" * 16)
 
 
 def test_the_saved_config_is_json():

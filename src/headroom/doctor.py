@@ -15,7 +15,7 @@ from headroom.config import Config, load
 from headroom.errors import HeadroomError
 from headroom.estimate import cost
 from headroom.generation.client import status
-from headroom.identity import is_folder, key, source_key
+from headroom.identity import key, local_folder, source_key
 from headroom.plan import batches
 from headroom.preflight import check_devices, preflight
 from headroom.record import git_commit, versions
@@ -120,7 +120,7 @@ def _to_fetch(config: Config) -> Iterator[str]:
 
     for kind in ("models", "embedders"):
         for name, section in getattr(config, kind).items():
-            if section.source is None or is_folder(section.source):
+            if section.source is None or local_folder(section.source):
                 continue
             folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
             found = (folder / "snapshots" / str(section.revision)).is_dir()

@@ -11,6 +11,7 @@ model), by the data, and by the arm, whose digest is of the settings that have a
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any, Literal
 
 from headroom import __version__
@@ -20,6 +21,9 @@ from headroom.config.texts import Texts
 from headroom.errors import ConfigError
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
+
+BUILTIN = {"builtin:reasoner": Path(__file__).parent / "reasoner" / "weights"}
+"""Models that ship with the package, by the source that names them."""
 
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
@@ -44,7 +48,7 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     section = getattr(config, kind)[name]
     values: dict[str, Any] = section.model_dump(mode="json")
     dropped = _SPEED_ONLY | _LOCATION_ONLY
-    if kind in ("models", "embedders") and section.source and is_folder(section.source):
+    if kind in ("models", "embedders") and section.source and local_folder(section.source):
         dropped = dropped | {"source"}  # its fingerprint, `revision`, names the content
     kept = {key: value for key, value in values.items() if key not in dropped}
     if (kind == "models" and section.train) or (kind == "questions" and section.generated):
@@ -190,7 +194,7 @@ def _division(problems: WordProblems) -> dict[str, Any]:
 
 def _encoder_settings(encoder: Encoder) -> dict[str, Any]:
     values = encoder.model_dump(mode="json")
-    if encoder.source is not None and is_folder(encoder.source):
+    if encoder.source is not None and local_folder(encoder.source):
         del values["source"]  # its fingerprint, `revision`, names the content
     return values
 
@@ -209,9 +213,17 @@ def name_of(config: Config, kind: Kind, given: str) -> str:
     raise ConfigError(f"{kind}: {given!r} is not of this config, which has {known or 'none'}")
 
 
-def is_folder(source: str) -> bool:
-    """Tell a local folder from a hub id without touching the disk.
+def local_folder(source: str) -> Path | None:
+    """Return the folder that a model's source names; None for a hub id. The disk is not touched.
 
-    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``.
+    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``; a model that
+    ships with the package with ``builtin:``.
+
+    Raises:
+        ConfigError: the package has no such model.
     """
-    return source.startswith((".", "/", "~"))
+    if source.startswith("builtin:"):
+        if source not in BUILTIN:
+            raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
+        return BUILTIN[source]
+    return Path(source).expanduser() if source.startswith((".", "/", "~")) else None

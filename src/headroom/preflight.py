@@ -15,7 +15,7 @@ from headroom.benchmarks.sources import check_file
 from headroom.config import Config, Model
 from headroom.errors import BenchmarkError, ConfigError, ModelError
 from headroom.estimate import SPLIT_SIZES, cost
-from headroom.identity import data_key, is_folder, key, source_key
+from headroom.identity import data_key, key, local_folder, source_key
 from headroom.models.source import check_folder, check_geometry, fewer_heads, fingerprint
 from headroom.plan import arms, batches, teachers
 from headroom.resolve import (
@@ -46,7 +46,7 @@ def preflight(config: Config) -> None:
     embedders = _embedders_needed(config, draws)
     for name in embedders:
         embedder = config.embedders[name]
-        if embedder.source is not None and is_folder(embedder.source):
+        if embedder.source is not None and local_folder(embedder.source):
             _check_revision(
                 f"embedders.{name}", embedder.source, embedder.revision, embedder_fingerprint
             )
@@ -200,13 +200,14 @@ def _check_encoders(config: Config) -> None:
         if study.solver is None:
             continue
         encoder = config.solvers[study.solver].encoder
-        if encoder.source is None or not is_folder(encoder.source):
+        folder = local_folder(encoder.source) if encoder.source else None
+        if folder is None or encoder.source is None:
             continue
         if any(_is_missing(paths.TEACHER, **keys) for keys in teachers(config, study)):
             where = f"solvers.{study.solver}.encoder"
             _check_revision(where, encoder.source, encoder.revision)
             with at(where):
-                check_folder(Path(encoder.source).expanduser())
+                check_folder(folder)
 
 
 def _draws_needed(config: Config) -> list[str]:
@@ -248,10 +249,10 @@ def _models_needed(config: Config, embedders: list[str]) -> list[str]:
 def _check_model(where: str, model: Model) -> None:
     if model.device == "cpu":
         _check_without_gpu(where, model)
-    if model.source is None or not is_folder(model.source):
+    folder = local_folder(model.source) if model.source else None
+    if folder is None or model.source is None:
         return
     _check_revision(where, model.source, model.revision)
-    folder = Path(model.source).expanduser()
     with at(where):
         check_folder(folder)
         check_geometry(folder, model.layers, model.heads, model.kv_heads)
@@ -260,9 +261,10 @@ def _check_model(where: str, model: Model) -> None:
 def _check_lost(config: Config, name: str) -> None:
     """Refuse to prune heads that a model has lost already."""
     model = config.models[name]
-    if model.source is None or not is_folder(model.source):
+    folder = local_folder(model.source) if model.source else None
+    if folder is None:
         return
-    left = fewer_heads(Path(model.source).expanduser())
+    left = fewer_heads(folder)
     whole = [str(layer) for layer in range(model.layers) if layer not in left]
     for batch in batches(config) if left else []:
         for variant in batch.variants if batch.model == name else ():

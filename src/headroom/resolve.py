@@ -15,7 +15,7 @@ from headroom.config import Config, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.config.texts import Texts
 from headroom.errors import ConfigError, HeadroomError, ModelError
-from headroom.identity import is_folder
+from headroom.identity import local_folder
 from headroom.models.source import fingerprint
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -94,7 +94,7 @@ def _revision(
     """Return the revision of a model or embedder; None for one that is made here."""
     if source is None:
         return revision
-    if is_folder(source):
+    if local_folder(source):
         return revision or folder_fingerprint(where, source, fingerprint_of)
     if Path(source).is_dir():
         raise ConfigError(
@@ -183,7 +183,8 @@ def folder_fingerprint(where: str, source: str, fingerprint_of: Callable[[Path],
     Raises:
         ModelError: there is no such folder, or it is damaged.
     """
-    folder = Path(source).expanduser()
+    folder = local_folder(source)
+    assert folder is not None
     if not folder.is_dir():
         raise ModelError(
             f"{where}.source: folder {source} is missing; put it there, or write its `revision` if "

@@ -5,6 +5,7 @@ Names are config names; paths follow from the config (see `headroom.paths`, `hea
 
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 from headroom import paths
 from headroom.config import Config, Preset
 from headroom.errors import ConfigError
-from headroom.identity import key, settings, source_key, split_key
+from headroom.identity import BUILTIN, key, settings, source_key, split_key
 from headroom.plan import find_batch
 from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import (
@@ -72,19 +73,22 @@ def prepare_model(config: Config, model: str) -> None:
     stopwatch = Stopwatch()
     section = config.models[model]
     model_key = key(config, "models", model)
-    trained = None  # what is fetched is the hub's to keep whole
+    own = None  # what is fetched is the hub's to keep whole
     if section.train is not None:
         from headroom.reasoner.training import train_reasoner
 
-        folder = trained = Path(paths.CHECKPOINT.format(model=model_key))
+        folder = own = Path(paths.CHECKPOINT.format(model=model_key))
         train_reasoner(folder, section.train)
     else:
         assert section.source is not None  # the schema asks for one of the two
         folder = source.fetch_model(section.source, section.revision)
+        if section.source in BUILTIN:  # a store outlives the environment that it was made in
+            own = Path(paths.CHECKPOINT.format(model=model_key))
+            folder = Path(shutil.copytree(folder, own, dirs_exist_ok=True))
     source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
     output = Path(paths.MODEL.format(model=model_key))
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
-    write_record(output, stopwatch, {"model": section.model_dump(mode="json")}, trained)
+    write_record(output, stopwatch, {"model": section.model_dump(mode="json")}, own)
     _LOG.info("model %s is ready in %s", model, folder)
 
 

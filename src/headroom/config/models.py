@@ -35,10 +35,10 @@ class Reasoner(Section):
 
 
 class Model(Section):
-    """A model: on the Hugging Face hub, in a local folder, or trained here."""
+    """A model: on the Hugging Face hub, in a local folder, in this package, or trained here."""
 
     source: str | None = None
-    """Hub id or local folder in the hub's format."""
+    """Hub id, local folder in the hub's format, or builtin:reasoner, which ships with headroom."""
     revision: str | None = None
     """Hub: commit hash, pinned. Folder: its fingerprint, filled in when absent."""
     train: Reasoner | None = None

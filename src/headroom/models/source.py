@@ -12,6 +12,7 @@ from typing import Any
 from huggingface_hub import errors, snapshot_download
 
 from headroom.errors import ModelError
+from headroom.identity import local_folder
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
@@ -53,14 +54,16 @@ def fetch_model(source: str, revision: str | None = None) -> Path:
     """Return the folder of a model's files, complete and checked; download it if need be.
 
     Args:
-        source: a hub id, such as ``Qwen/Qwen2.5-Math-1.5B-Instruct``, or a local folder.
+        source: a hub id, such as ``Qwen/Qwen2.5-Math-1.5B-Instruct``, a local folder, or
+            ``builtin:reasoner``.
         revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
 
     Raises:
+        ConfigError: the package has no such model.
         ModelError: no such model or revision, no access, no network, no space, or files that
             are missing, damaged or changed.
     """
-    folder = Path(source).expanduser()
+    folder = local_folder(source) or Path(source)
     if folder.is_dir():
         check_folder(folder)
         found = fingerprint(folder) if revision else None
@@ -70,7 +73,7 @@ def fetch_model(source: str, revision: str | None = None) -> Path:
                 f"restore them, or write revision: {found}"
             )
         return folder
-    if folder.exists() or source.startswith(("/", ".", "~")):
+    if folder.exists() or local_folder(source):
         raise ModelError(f"{source} is not a folder; name a model folder or a hub id")
     folder = _download(source, revision)
     check_folder(folder)

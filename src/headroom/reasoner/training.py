@@ -36,7 +36,12 @@ _SECONDS_BETWEEN_REPORTS = 5
 _IGNORED = -100
 
 
-def train_reasoner(output: Path, settings: Reasoner, threads: int | None = None) -> None:
+def train_reasoner(
+    output: Path,
+    settings: Reasoner,
+    threads: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> list[float]:
     """Train the embedded reasoner and save it in the format of transformers.
 
     The same settings and number of threads on the same machine give the same weights.
@@ -45,6 +50,10 @@ def train_reasoner(output: Path, settings: Reasoner, threads: int | None = None)
         output: folder to make: weights, tokenizer, chat template, generation config.
         settings: shape of the model and length of the training.
         threads: CPU threads; all that this process may use by default.
+        dtype: type in which the weights are saved.
+
+    Returns:
+        The loss of each step, in nats a token of the solutions.
     """
     workers = min(threads or len(os.sched_getaffinity(0)), settings.batch_size, _MOST_WORKERS)
     documents = list(generated.corpus(settings.steps * settings.batch_size, settings.seed))
@@ -58,10 +67,11 @@ def train_reasoner(output: Path, settings: Reasoner, threads: int | None = None)
         workers,
     )
     with _one_thread_each():
-        _fit(model, list(_batches(documents, tokenizer, settings)), workers)
-    model.save_pretrained(output)
+        losses = _fit(model, list(_batches(documents, tokenizer, settings)), workers)
+    model.to(dtype).save_pretrained(output)
     tokenizer.save_pretrained(output)
     log.info("saved the reasoner in %s", output)
+    return losses
 
 
 def new_model(settings: Reasoner, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
@@ -122,8 +132,10 @@ def _batches(
             yield ids, labels
 
 
-def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]], workers: int) -> None:
-    """Train on each batch once.
+def _fit(
+    model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]], workers: int
+) -> list[float]:
+    """Train on each batch once; return the losses.
 
     Each worker thread has its share of a batch's rows and of the matrices that Muon turns. The
     model's operations are too small to be split each for itself: that took 1.5 times the CPU time.
@@ -143,12 +155,14 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]], work
         for optimizer in optimizers
     ]
     model.train()
+    curve: list[float] = []
     begin = reported = time.monotonic()
     with ThreadPoolExecutor(workers) as pool:
         for step, (ids, labels) in enumerate(batches, start=1):
             parts = [(ids[n::workers], labels[n::workers]) for n in range(workers)]
             losses, gradients = zip(*pool.map(partial(_gradients, model), parts), strict=True)
             tokens = (labels != _IGNORED).sum()
+            curve.append((sum(losses) / tokens).item())
             for parameter, *shares in zip(model.parameters(), *gradients, strict=True):
                 parameter.grad = sum(shares[1:], start=shares[0]) / tokens
             list(pool.map(lambda optimizer: optimizer.step(), optimizers))
@@ -160,9 +174,10 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]], work
                 rate = step / (now - begin)
                 log.info(
                     "step %d of %d, loss %.3f, %.1f steps/s, %.0f s left",
-                    *(step, steps, sum(losses) / tokens, rate, (steps - step) / rate),
+                    *(step, steps, curve[-1], rate, (steps - step) / rate),
                 )
     model.eval()
+    return curve
 
 
 def _gradients(

@@ -7,7 +7,7 @@ import pandas as pd
 from huggingface_hub import ModelCardData
 
 from headroom.config import Config, Embedder, Model, Questions
-from headroom.identity import is_folder
+from headroom.identity import local_folder
 from headroom.sprint.evaluation import PAIRED_N
 
 _TABLE = """\
@@ -28,7 +28,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
     """
     options, setting = config.selectors[name], facts["settings"]
     model = config.models[options.model]
-    hub = model.source if model.source and not is_folder(model.source) else None
+    hub = model.source if model.source and not local_folder(model.source) else None
     data = ModelCardData(
         base_model=hub, library_name="headroom", tags=["sprint", "head-selector", "attention-heads"]
     )

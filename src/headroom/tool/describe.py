@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 from headroom.config import Config, parse
 from headroom.config.questions import Benchmark
 from headroom.errors import ConfigError
-from headroom.identity import is_folder
+from headroom.identity import local_folder
 from headroom.models.source import count_parameters, fetch_model, stated_geometry
 
 RUN = "sweep"
@@ -79,11 +79,11 @@ def default_dtype(device: str) -> str:
 
 def _model(source: str, revision: str | None) -> dict[str, Any]:
     """Return the section of a model, fetched if it is on the hub."""
-    local = Path(source).is_dir() or is_folder(source)
+    local = Path(source).is_dir() or local_folder(source)
     folder = fetch_model(source, revision)
     return {
         # A snapshot's folder is named by its commit.
-        **({"source": str(folder.absolute())} if local else {"source": source}),
+        "source": str(folder.absolute()) if local else source,
         "revision": revision if local else folder.name,
         **stated_geometry(folder),
         "billions": count_parameters(folder) / 1e9,

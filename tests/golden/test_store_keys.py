@@ -1,0 +1,61 @@
+"""The store keys of the shipped configs stay as they are: what users have generated stays valid.
+
+``python tests/golden/test_store_keys.py`` writes the table anew. A change is right only where the
+content of the stored files changes, too.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from headroom import paths
+from headroom.config import load
+from headroom.identity import data_key, encoder_key, key, source_key, split_key
+from headroom.plan import all_arms, batches, teachers
+from headroom.resolve import resolve
+
+ROOT = Path(__file__).parents[2]
+TABLE = Path(__file__).with_name("store_keys.json")
+
+
+def keys(file: Path) -> dict[str, list[str]]:
+    """Return what a shipped config's store is named by: keys by kind, and its answers' files."""
+    config = load(file)
+    updates = {
+        name: problems.model_copy(update={"revision": "0" * 64})
+        for name, problems in config.problems.items()
+        if problems.file is not None  # a file of the user's
+    }
+    config = resolve(config.model_copy(update={"problems": {**config.problems, **updates}}))
+    kinds = ("models", "questions", "decodings", "embedders")
+    found = {kind: {key(config, kind, name) for name in getattr(config, kind)} for kind in kinds}
+    found["sources"] = {source_key(config, name) for name in config.questions}
+    found["splits"] = {split_key(config, name) for name in config.questions}
+    found["data"] = {data_key(config, name) for name in (*config.problems, *config.texts)}
+    found["encoders"] = {
+        encoder_key(solver.encoder) for solver in config.solvers.values() if solver.encoder.source
+    }
+    found["solvers"] = {
+        paths.TEACHER.format(**each)
+        for study in config.compressions.values()
+        for each in teachers(config, study)
+    }
+    found["arms"] = {"/".join(arm) for arm in all_arms(config)}
+    found["batches"] = {
+        f"{'/'.join(batch.wildcards(config).values())}: {len(batch.variants)} variants"
+        for batch in batches(config)
+    }
+    return {kind: sorted(names) for kind, names in found.items()}
+
+
+def table() -> dict[str, dict[str, list[str]]]:
+    return {file.stem: keys(file) for file in sorted((ROOT / "config").glob("*.yaml"))}
+
+
+def test_no_store_key_of_a_shipped_config_has_changed() -> None:
+    assert table() == json.loads(TABLE.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    TABLE.write_text(json.dumps(table(), indent=1) + "\n", encoding="utf-8")
+    sys.exit(0)
