@@ -7,10 +7,11 @@ from simulated_heads import Simulation, simulate
 
 from headroom.config import Selector
 from headroom.errors import ConfigError
+from headroom.sprint import loss
 from headroom.sprint.baselines import greedy_cover
-from headroom.sprint.model import Setting
+from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.training import Fit, choose, fit
+from headroom.sprint.training import Fit, choose, fit, fit_together
 from headroom.sprint.validation import splits
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import pass_at_n_ordered
@@ -144,6 +145,79 @@ def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
     assert astuple(chosen) == best
     assert {tuple(row) for row in table.loc[table["chosen"], keys].to_numpy()} == {best}
     assert (table["pass_at_1"] <= table["pass_at_4"]).all()
+
+
+def alone(
+    embeddings: torch.Tensor, correct: torch.Tensor, setting: Setting, options: Selector, seed: int
+) -> tuple[torch.Tensor, float]:
+    """Train one selector with `torch.optim.AdamW`; return its distances and its loss."""
+    inputs = (embeddings - embeddings.mean(0)) / embeddings.std(0, correction=0)
+    kept = correct.any(1)
+    pool = correct.shape[1]
+    weights = loss.agreement(correct)
+    if setting.geometry != "literal":
+        weights /= pool * (pool - 1) / 2
+    selector = HeadSelector(embeddings.shape[1], pool, setting, seed)
+    groups = [
+        {"params": [selector.theta_weight], "weight_decay": setting.weight_decay},
+        {"params": [selector.theta_bias, selector.heads, selector.log_temperature]},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, weight_decay=0.0)
+
+    def total() -> torch.Tensor:
+        distances = selector.distances(inputs[kept]) / selector.log_temperature.exp()
+        apart = loss.separation(selector.placed_heads(), weights)
+        return loss.alignment(distances, correct[kept]) - setting.diversity * apart
+
+    for _ in range(options.epochs):
+        optimiser.zero_grad()
+        total().backward()
+        optimiser.step()
+    return selector.distances(inputs).detach(), total().item()
+
+
+@pytest.mark.parametrize("geometry", ["sphere", "ball", "literal"])
+def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry: str) -> None:
+    data = simulate(41, pool=11, embedding_dim=17)
+    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    assert 0 < (~correct.any(dim=1)).sum() < 41
+    settings = [
+        Setting(geometry, 5, 0.0, 0.01),
+        Setting(geometry, 5, 0.3, 2.0),
+        Setting(geometry, 5, 0.05, 0.0),
+        Setting(geometry, 5, 0.0, 5.0),
+    ]
+    options = selector(epochs=25)
+    found = fit_together(embeddings, correct, settings, options, seed=3)
+    for setting, one in zip(settings, found, strict=True):
+        distances, final = alone(embeddings, correct, setting, options, seed=3)
+        assert one.selector.setting == setting
+        assert one.loss == pytest.approx(final, rel=1e-3, abs=1e-4)
+        torch.testing.assert_close(
+            one.selector.distances(embeddings).detach(), distances, atol=2e-3, rtol=2e-3
+        )
+
+
+def test_choice_has_the_numbers_of_settings_trained_one_at_a_time() -> None:
+    data = simulate(47, pool=13, embedding_dim=19)
+    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    options = selector(
+        geometry=("literal", "sphere"),
+        dimension=(3, 8),
+        diversity=(0.0, 0.2),
+        weight_decay=(0.1, 4.0),
+        seeds=(5, 2),
+        epochs=15,
+    )
+    _, table = choose(embeddings, correct, options)
+    names = ["training_loss", "spread_half", "spread", "left_out"]
+    found = table.set_index(["geometry", "dimension", "diversity", "weight_decay", "seed"])[names]
+    for split in splits(47, options.validation, options.seeds):
+        part = embeddings[split.fit], correct[split.fit]
+        for key in {row[:4] for row in found.index}:
+            one = fit(*part, Setting(*key), options, split.seed)
+            wanted = [one.loss, one.spread_half, one.spread, one.left_out]
+            np.testing.assert_allclose(found.loc[(*key, split.seed)], wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_a_setting_that_diverged_is_not_chosen() -> None:

@@ -22,6 +22,8 @@ What the formula leaves open is settled here and in `headroom.sprint.model`:
   distance 2 of each other.
 - A sum over pairs grows with the square of the pool, the first term does not. In the bounded
   geometries the sum is a mean over pairs, so that one λ means the same for pools of any size.
+
+Several selectors may learn side by side: what is theirs has a leading axis.
 """
 
 import torch
@@ -30,16 +32,16 @@ from torch import Tensor
 
 
 def alignment(
-    distances: Float[Tensor, "questions pool"], correct: Bool[Tensor, "questions pool"]
-) -> Float[Tensor, ""]:
+    distances: Float[Tensor, "*selectors questions pool"], correct: Bool[Tensor, "questions pool"]
+) -> Float[Tensor, "*selectors"]:
     """Return the first term of the loss.
 
     Args:
         distances: ‖q_i − v_j‖², divided by the temperature if there is one.
         correct: Z; every row has a head that solves it.
     """
-    solving = torch.logsumexp(-distances.masked_fill(~correct, torch.inf), dim=1)
-    return (torch.logsumexp(-distances, dim=1) - solving).mean()
+    solving = torch.logsumexp(-distances.masked_fill(~correct, torch.inf), dim=-1)
+    return (torch.logsumexp(-distances, dim=-1) - solving).mean(dim=-1)
 
 
 def solvable(correct: Bool[Tensor, "questions pool"]) -> Bool[Tensor, " questions"]:
@@ -54,19 +56,20 @@ def agreement(correct: Bool[Tensor, "questions pool"]) -> Float[Tensor, "pool po
 
 
 def separation(
-    heads: Float[Tensor, "pool dimension"], weights: Float[Tensor, "pool pool"]
-) -> Float[Tensor, ""]:
+    heads: Float[Tensor, "*selectors pool dimension"], weights: Float[Tensor, "pool pool"]
+) -> Float[Tensor, "*selectors"]:
     """Return Σ_{j<k} w_jk ‖v_j − v_k‖² for symmetric weights.
 
     With w = s it is the sum of the second term; with w = 2 s / (P (P − 1)) its mean over the pairs
     of a pool of P heads.
     """
-    return (weights * squared_distances(heads, heads)).sum() / 2
+    return (weights * squared_distances(heads, heads)).sum(dim=(-2, -1)) / 2
 
 
 def squared_distances(
-    left: Float[Tensor, "left dimension"], right: Float[Tensor, "right dimension"]
-) -> Float[Tensor, "left right"]:
+    left: Float[Tensor, "*selectors left dimension"],
+    right: Float[Tensor, "*selectors right dimension"],
+) -> Float[Tensor, "*selectors left right"]:
     """Return ‖a − b‖² of every pair, by one matrix product."""
-    squares = left.square().sum(dim=1)[:, None] + right.square().sum(dim=1)[None, :]
-    return squares - 2 * left @ right.T
+    squares = left.square().sum(dim=-1)[..., :, None] + right.square().sum(dim=-1)[..., None, :]
+    return squares - 2 * left @ right.mT

@@ -44,6 +44,9 @@ class Setting:
 class HeadSelector(nn.Module):
     """θ and v_1, ..., v_P.
 
+    Selectors of one geometry whose parameters are stacked make a selector, too: what it returns
+    has their axis first.
+
     Args:
         embedding_dim: length of a question embedding.
         pool: how many heads there are.
@@ -65,36 +68,35 @@ class HeadSelector(nn.Module):
         start = _START_TEMPERATURE if learned else 1.0
         self.log_temperature = nn.Parameter(torch.tensor(start).log(), requires_grad=learned)
 
-    def placed_heads(self) -> Float[Tensor, "pool dimension"]:
+    def placed_heads(self) -> Float[Tensor, "*selectors pool dimension"]:
         """Return v_j, within the geometry."""
         return self._place(self.heads)
 
     def distances(
         self, embeddings: Float[Tensor, "questions embedding_dim"]
-    ) -> Float[Tensor, "questions pool"]:
+    ) -> Float[Tensor, "*selectors questions pool"]:
         """Return ‖q_i − v_j‖², within the geometry."""
         return squared_distances(self.placed_questions(embeddings), self.placed_heads())
 
     def placed_questions(
         self, embeddings: Float[Tensor, "questions embedding_dim"]
-    ) -> Float[Tensor, "questions dimension"]:
+    ) -> Float[Tensor, "*selectors questions dimension"]:
         """Return q_i, within the geometry."""
-        queries = nn.functional.linear(embeddings, self.theta_weight, self.theta_bias)
-        return self._place(queries)
+        return self._place(embeddings @ self.theta_weight.mT + self.theta_bias.unsqueeze(-2))
 
     def extra_repr(self) -> str:
         """Say what it is where it is shown."""
-        pool, dimension = self.heads.shape
+        pool, dimension = self.heads.shape[-2:]
         return f"{pool} heads, {self.setting.geometry}, dimension {dimension}"
 
     def _place(
-        self, points: Float[Tensor, "points dimension"]
-    ) -> Float[Tensor, "points dimension"]:
+        self, points: Float[Tensor, "*selectors points dimension"]
+    ) -> Float[Tensor, "*selectors points dimension"]:
         match self.setting.geometry:
             case "sphere":
-                return nn.functional.normalize(points, dim=1)
+                return nn.functional.normalize(points, dim=-1)
             case "ball":
-                return points * torch.rsqrt(1 + points.square().sum(dim=1, keepdim=True))
+                return points * torch.rsqrt(1 + points.square().sum(dim=-1, keepdim=True))
             case "literal":
                 return points
 

@@ -1,8 +1,9 @@
 """Training a head selector, and choosing its setting on held-out training questions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
-from itertools import product
+from itertools import groupby, product
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.optim.adamw import adamw
 
 from headroom.config import Selector
 from headroom.errors import ConfigError
@@ -48,15 +50,27 @@ def fit(
     options: Selector,
     seed: int,
 ) -> Fit:
-    """Train a selector with AdamW on all questions in every step; no chance but in the start.
+    """Train one selector; otherwise as `fit_together`."""
+    return fit_together(embeddings, correct, [setting], options, seed)[0]
 
-    Embeddings are standardised for the optimiser, feature by feature, and θ is changed at the end
-    so that the selector takes them as they are.
+
+def fit_together(
+    embeddings: Float[Tensor, "questions embedding_dim"],
+    correct: Bool[Tensor, "questions pool"],
+    settings: Sequence[Setting],
+    options: Selector,
+    seed: int,
+) -> list[Fit]:
+    """Train selectors with AdamW on all questions in every step; no chance but in the start.
+
+    They learn side by side, each what it would learn alone but for rounding. Embeddings are
+    standardised for the optimiser, feature by feature, and θ is changed at the end so that a
+    selector takes them as they are.
 
     Args:
         embeddings: φ(x_i).
         correct: Z over the pool.
-        setting: which reading of the loss.
+        settings: which readings of the loss; of one geometry and dimension.
         options: `epochs` and `learning_rate`.
         seed: decides the initial weights.
 
@@ -72,42 +86,67 @@ def fit(
     pool = correct.shape[1]
     pairs = pool * (pool - 1) / 2
     agreement = loss.agreement(correct)
-    weights = agreement if setting.geometry == "literal" else agreement / max(pairs, 1)
+    weights = agreement if settings[0].geometry == "literal" else agreement / max(pairs, 1)
     centre, scale = embeddings.mean(dim=0), embeddings.std(dim=0, correction=0)
     constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # but for rounding
     scale = torch.where(constant, 1.0, scale)
     inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
 
-    selector = HeadSelector(embeddings.shape[1], pool, setting, seed)
-    groups: list[dict[str, Any]] = [
-        {"params": [selector.theta_weight], "weight_decay": setting.weight_decay},
-        {"params": [selector.theta_bias, selector.heads, selector.log_temperature]},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, weight_decay=0.0)
+    selectors = [HeadSelector(embeddings.shape[1], pool, each, seed) for each in settings]
+    stack = deepcopy(selectors[0])
+    for name, parameter in stack.named_parameters():
+        parameter.data = torch.stack([each.get_parameter(name).data for each in selectors])
+    diversity = torch.tensor([each.diversity for each in settings])
+    step = _adamw(stack, settings, options.learning_rate)
 
-    def total() -> Tensor:
-        distances = selector.distances(inputs) / selector.log_temperature.exp()
-        apart = loss.separation(selector.placed_heads(), weights)
-        return loss.alignment(distances, targets) - setting.diversity * apart
+    def total() -> Float[Tensor, " selectors"]:
+        temperature = stack.log_temperature.exp()[:, None, None]
+        apart = loss.separation(stack.placed_heads(), weights)
+        near = loss.alignment(stack.distances(inputs) / temperature, targets)
+        return near - diversity * apart
 
-    def spread() -> float:
+    def spread() -> list[float]:
         everywhere = torch.ones(pool, pool) / max(pairs, 1)
-        return loss.separation(selector.placed_heads(), everywhere).item()
+        return loss.separation(stack.placed_heads(), everywhere).tolist()
 
     spread_half = spread()
     for epoch in range(options.epochs):
         if epoch == options.epochs // 2:
             spread_half = spread()
-        optimiser.zero_grad()
-        total().backward()
-        optimiser.step()
+        step(total().sum())
 
     with torch.no_grad():
-        final = total().item()
-        selector.theta_weight.div_(scale)
-        selector.theta_bias.sub_(selector.theta_weight @ centre)
+        final = total().tolist()
+        stack.theta_weight.div_(scale)
+        stack.theta_bias.sub_(stack.theta_weight @ centre)
+        for number, each in enumerate(selectors):
+            each.load_state_dict({name: part[number] for name, part in stack.state_dict().items()})
         left_out = int((~aligned).sum())
-        return Fit(selector, final, spread_half, spread(), left_out)
+        facts = zip(selectors, final, spread_half, spread(), strict=True)
+        return [Fit(*each, left_out) for each in facts]
+
+
+def _adamw(
+    stack: HeadSelector, settings: Sequence[Setting], learning_rate: float
+) -> Callable[[Float[Tensor, ""]], None]:
+    """Return what makes a step of AdamW, with a weight decay of θ for each selector.
+
+    `torch.optim.AdamW` has one for all, and loads torch's compiler when it is made.
+    """
+    learnt = [parameter for parameter in stack.parameters() if parameter.requires_grad]
+    means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
+    steps = [torch.tensor(0.0) for _ in learnt]
+    kept = torch.tensor([1 - learning_rate * each.weight_decay for each in settings])
+    betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
+    rest = {"lr": learning_rate, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+
+    def step(total: Float[Tensor, ""]) -> None:
+        gradients = list(torch.autograd.grad(total, learnt))
+        with torch.no_grad():
+            stack.theta_weight.mul_(kept[:, None, None])
+            adamw(learnt, gradients, means, squares, [], steps, **betas, **rest)
+
+    return step
 
 
 def choose(
@@ -128,28 +167,31 @@ def choose(
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
     parts = splits(len(z), options.validation, options.seeds)
-    results: dict[Setting, pd.DataFrame] = {}
-    for setting in _grid(options):
-        rows = []
-        for part in parts:
-            trained = fit(embeddings[part.fit], correct[part.fit], setting, options, part.seed)
-            order, _ = rank(trained.selector, embeddings[part.held_out])
-            curve = ranked_pass(z[part.held_out], order, max_n)
-            rows.append(
-                {
-                    **asdict(setting),
-                    "seed": part.seed,
-                    "pass_at_1": curve[0],
-                    "pass_at_4": curve[min(4, max_n) - 1],
-                    "mean_pass": curve.mean(),
-                    "training_loss": trained.loss,
-                    "spread_half": trained.spread_half,
-                    "spread": trained.spread,
-                    "diverged": trained.diverged,
-                    "left_out": trained.left_out,
-                }
-            )
-        results[setting] = pd.DataFrame(rows)
+    grid = product(options.geometry, options.dimension, options.diversity, options.weight_decay)
+    rows: dict[Setting, list[dict[str, Any]]] = {Setting(*values): [] for values in grid}
+    for part in parts:
+        fitted = embeddings[part.fit], correct[part.fit]
+        for _, alike in groupby(rows, key=lambda setting: (setting.geometry, setting.dimension)):
+            together = list(alike)
+            fits = fit_together(*fitted, together, options, part.seed)
+            for setting, trained in zip(together, fits, strict=True):
+                order, _ = rank(trained.selector, embeddings[part.held_out])
+                curve = ranked_pass(z[part.held_out], order, max_n)
+                rows[setting].append(
+                    {
+                        **asdict(setting),
+                        "seed": part.seed,
+                        "pass_at_1": curve[0],
+                        "pass_at_4": curve[min(4, max_n) - 1],
+                        "mean_pass": curve.mean(),
+                        "training_loss": trained.loss,
+                        "spread_half": trained.spread_half,
+                        "spread": trained.spread,
+                        "diverged": trained.diverged,
+                        "left_out": trained.left_out,
+                    }
+                )
+    results = {setting: pd.DataFrame(of_setting) for setting, of_setting in rows.items()}
 
     def worse(setting: Setting) -> tuple[bool, float]:
         result = results[setting]
@@ -178,8 +220,3 @@ def rank_held_out(
     for split in splits(len(correct), options.validation, options.seeds):
         part = fit(embeddings[split.fit], correct[split.fit], setting, options, split.seed)
         yield split, rank(part.selector, embeddings[split.held_out])[0]
-
-
-def _grid(options: Selector) -> list[Setting]:
-    grid = product(options.geometry, options.dimension, options.diversity, options.weight_decay)
-    return [Setting(*values) for values in grid]
