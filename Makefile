@@ -1,59 +1,116 @@
-# make demo   from nothing to results/demo/report.html
-# make test   the tests, in the same environment
-# make slurm  the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
-# make faults 200 seeded rounds of faults: kills, full disks, damage, moved clocks
+# make demo     from nothing to results/demo/report.html
+# make test     the tests and the linters, in the same environment
+# make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
+# Its steps alone:
+# make faults   200 seeded rounds of faults: kills, full disks, damage, moved clocks; FROM=, ROUNDS=
 # make hostile  10,000 hostile answers, graded
+# make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
+# make training, make figures  the reasoner trained again, README's figures made again, both compared
+# make suite-3.12, make suite-3.13  `make test` on another Python
+#
+# make reasoner trains the reasoner that the package ships, in place.
 PYTHON ?= python3
+PYTHON312 ?= python3.12
+PYTHON313 ?= python3.13
 VENV ?= .venv
 CORES ?= $(shell nproc)
 # PyTorch's CPU wheel index, for Linux machines without a GPU; see README.md.
 TORCH_INDEX ?=
 
 BIN := $(VENV)/bin
+# Stamps: what a user needs is there; what tests and linting need on top is there.
 INSTALLED := $(VENV)/.installed
+DEVELOPED := $(VENV)/.developed
+PYTEST := $(BIN)/python -m pytest
+NIGHTLY := faults hostile slurm training figures suite-3.12 suite-3.13
+LOGS := $(VENV)/nightly
+# Not the word MAKE: recipes that hold it run even under `make -n`.
+AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo test slurm faults hostile lint lock reference clean
+.PHONY: demo test lint reasoner nightly $(NIGHTLY) lock reference clean
+
+# Some images forbid it for all: then every job would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
 demo: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --configfile config/demo.yaml
 	@echo "The report: results/demo/report.html"
 
-test: $(INSTALLED) lint
-	$(BIN)/python -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
+# The linters work beside pytest; what they say is printed at the end. Files are handed out in the
+# order of collection (xdist's own order is by number of tests, which says nothing of their length).
+test: $(DEVELOPED)
+	@$(AGAIN) lint >$(VENV)/lint.log 2>&1 & lint=$$!; \
+	$(PYTEST) -n $(CORES) --dist loadfile --no-loadscope-reorder --durations=20; tests=$$?; \
+	wait $$lint; lint=$$?; cat $(VENV)/lint.log; \
+	echo "exit status: pytest $$tests, linters $$lint"; [ $$tests$$lint = 00 ]
 
-slurm: $(INSTALLED)
-	HEADROOM_SLURM=1 $(BIN)/python -m pytest tests/slurm
-
-faults: $(INSTALLED)
-	HEADROOM_FAULTS=$(or $(ROUNDS),200) HEADROOM_FAULTS_FROM=$(or $(FROM),0) $(BIN)/python -m pytest tests/faults
-
-hostile: $(INSTALLED)
-	HEADROOM_HOSTILE=10000 $(BIN)/python -m pytest tests/grading/test_hostile.py
-
-lint: $(INSTALLED)
+lint: $(DEVELOPED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
 	$(BIN)/snakemake --lint
 
+reasoner: $(INSTALLED)
+	$(BIN)/python -m headroom.reasoner
+
+nightly: $(DEVELOPED)
+	@mkdir -p $(LOGS); failed=; for step in $(NIGHTLY); do \
+		echo "$$step: $(LOGS)/$$step.log"; \
+		$(AGAIN) $$step >$(LOGS)/$$step.log 2>&1 || failed="$$failed $$step"; \
+	done; [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+
+faults: $(DEVELOPED)
+	HEADROOM_FAULTS=$(or $(ROUNDS),200) HEADROOM_FAULTS_FROM=$(or $(FROM),0) $(PYTEST) tests/faults
+
+hostile: $(DEVELOPED)
+	HEADROOM_HOSTILE=10000 $(PYTEST) tests/grading/test_hostile.py
+
+slurm: $(DEVELOPED)
+	HEADROOM_SLURM=1 $(PYTEST) tests/slurm
+
+training: $(DEVELOPED)
+	HEADROOM_NIGHTLY=1 $(PYTEST) tests/reasoner
+
+figures: $(DEVELOPED)
+	HEADROOM_NIGHTLY=1 $(PYTEST) tests/nightly
+
+suite-3.12 suite-3.13: suite-3.%:
+	@$(PYTHON3$*) -c 'import sys; sys.exit(sys.version_info[:2] != (3, $*))' || \
+		{ echo "Python 3.$* is needed; install it, or name one: make $@ PYTHON3$*=/path/to/python3.$*"; exit 1; }
+	$(AGAIN) test VENV=.venv-3.$* PYTHON=$(PYTHON3$*)
+
+# PyTorch comes first, alone with what it needs (a GPU's build brings CUDA's libraries); the locks
+# hold all that they need, so nothing else is resolved. pip would compile what nobody imports (tests,
+# three hundred models), on one core; those are compiled when they are imported.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+WITHOUT_RESOLVING := --no-deps --no-build-isolation
+SELDOM_IMPORTED := /tests?/|/transformers/models/
 $(INSTALLED): envs/cpu.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; name one: make PYTHON=python3.12 demo")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$(grep '^torch==' envs/cpu.txt) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement envs/cpu.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP) --constraint envs/cuda.txt torch setuptools $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
+	$(PIP) $(WITHOUT_RESOLVING) --requirement envs/cpu.txt --editable .
+	$(BIN)/python -m compileall -qq -j 0 -x '$(SELDOM_IMPORTED)' $(VENV)/lib src || true
 	touch $@
 
-# Remakes both locks from pyproject.toml; the CPU lock is the CUDA lock without CUDA's libraries.
+$(DEVELOPED): $(INSTALLED) envs/dev.txt
+	$(PIP) $(WITHOUT_RESOLVING) --requirement envs/dev.txt
+	touch $@
+
+# Remakes the locks from pyproject.toml. The CPU lock is the CUDA lock without CUDA's libraries; the
+# developers' lock is what tests and linting need on top.
+LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --no-annotate --no-header --quiet
 lock:
-	uv pip compile pyproject.toml --extra dev --extra slurm --universal --python-version 3.11 \
-		--constraint envs/constraints.txt --no-annotate --no-header --quiet --output-file envs/cuda.txt
+	$(LOCK) --extra slurm --constraint envs/constraints.txt --output-file envs/cuda.txt
 	grep --invert-match --extended-regexp '^(nvidia|cuda|triton)' envs/cuda.txt > envs/cpu.txt
+	$(LOCK) --extra slurm --extra dev --constraint envs/cuda.txt --output-file envs/dev.txt
+	grep --invert-match --line-regexp --fixed-strings --file=envs/cuda.txt envs/dev.txt > envs/dev.part
+	mv envs/dev.part envs/dev.txt
 
 # Remakes the reference in config/README.md.
 reference: $(INSTALLED)
 	$(BIN)/python -m headroom.reference config/README.md
 
 clean:
-	rm -rf $(VENV) .snakemake
+	rm -rf .venv $(VENV) .venv-3.* .snakemake

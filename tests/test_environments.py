@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from importlib.metadata import requires
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
@@ -13,34 +14,80 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 ENVS = ROOT / "envs"
 CUDA_ONLY = re.compile(r"nvidia|cuda|triton")
+USER, DEVELOPER = ("cpu.txt",), ("cpu.txt", "dev.txt")
+"""What `make demo` installs, and what `make test` has installed in the end."""
 
 
-def locked(name: str) -> list[Requirement]:
-    return [Requirement(line) for line in (ENVS / name).read_text().splitlines() if line]
+def locked(*names: str) -> list[Requirement]:
+    lines = [line for name in names for line in (ENVS / name).read_text().splitlines()]
+    return [Requirement(line) for line in lines if line]
 
 
-def wanted() -> list[Requirement]:
+def pins(*names: str) -> dict[str, list[str]]:
+    """Return the version, or one for each range of Pythons, of each package."""
+    found: dict[str, list[str]] = {}
+    for pin in locked(*names):
+        version = str(pin.specifier).removeprefix("==")
+        found.setdefault(canonicalize_name(pin.name), []).append(version)
+    return found
+
+
+def here(requirement: Requirement, extras: frozenset[str] = frozenset()) -> bool:
+    """Return whether this machine needs the requirement, of a package with these extras."""
+    marker = requirement.marker
+    return marker is None or any(marker.evaluate({"extra": extra}) for extra in {"", *extras})
+
+
+def wanted(*extras: str) -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    texts = [*project["dependencies"], *extras["dev"], *extras["slurm"]]
+    optional = project["optional-dependencies"]
+    texts = [*project["dependencies"], *(text for extra in extras for text in optional[extra])]
     return [Requirement(text) for text in texts]
 
 
-@pytest.mark.parametrize("lock", ["cpu.txt", "cuda.txt"])
-def test_every_dependency_is_locked_inside_its_range(lock: str) -> None:
-    pins: dict[str, list[Requirement]] = {}
-    for requirement in locked(lock):
-        pins.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    for requirement in wanted():
-        for pin in pins[canonicalize_name(requirement.name)]:
-            version = str(pin.specifier).removeprefix("==")
-            assert requirement.specifier.contains(version), f"{pin} is outside {requirement}"
+@pytest.mark.parametrize(
+    ("names", "extras"),
+    [(USER, ["slurm"]), (("cuda.txt",), ["slurm"]), (DEVELOPER, ["slurm", "dev"])],
+)
+def test_every_dependency_is_locked_inside_its_range(names: list[str], extras: list[str]) -> None:
+    versions = pins(*names)
+    for requirement in wanted(*extras):
+        for version in versions[canonicalize_name(requirement.name)]:
+            assert requirement.specifier.contains(version), f"{version} is outside {requirement}"
 
 
 def test_cpu_lock_is_the_cuda_lock_without_cuda() -> None:
     cuda = [str(r) for r in locked("cuda.txt") if not CUDA_ONLY.match(r.name)]
     assert [str(r) for r in locked("cpu.txt")] == cuda
     assert len(cuda) < len(locked("cuda.txt"))
+
+
+def test_a_user_gets_no_developers_tools() -> None:
+    """Both locks together pin each package once: the second lies on top of the first."""
+    assert not pins("dev.txt").keys() & pins("cuda.txt").keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    tools = {Requirement(text).name for text in project["optional-dependencies"]["dev"]}
+    assert tools - pins("dev.txt").keys() == {"psutil"}  # Snakemake needs it too
+
+
+@pytest.mark.parametrize("names", [USER, DEVELOPER])
+def test_a_lock_holds_all_that_its_packages_need(names: list[str]) -> None:
+    """The locks are installed without resolving: what they lack, nothing else brings."""
+    versions = {canonicalize_name(r.name): str(r.specifier)[2:] for r in locked(*names) if here(r)}
+    queue = [(name, frozenset[str]()) for name in versions]
+    queue += [(r.name, frozenset(r.extras)) for r in wanted()]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while queue:
+        package, extras = queue.pop()
+        if (package, extras) in seen:
+            continue
+        seen.add((package, extras))
+        for need in map(Requirement, requires(package) or []):
+            if here(need, extras) and not CUDA_ONLY.match(need.name):
+                version = versions.get(canonicalize_name(need.name))
+                assert version, f"{package} needs {need}, which {' and '.join(names)} lack"
+                assert need.specifier.contains(version), f"{package} needs {need}, not {version}"
+                queue.append((need.name, frozenset(need.extras)))
 
 
 def test_constraints_are_what_the_locks_pin() -> None:
@@ -50,8 +97,8 @@ def test_constraints_are_what_the_locks_pin() -> None:
 
 
 def test_installed_packages_are_the_locked_ones() -> None:
-    for requirement in locked("cpu.txt"):
-        if requirement.marker is None or requirement.marker.evaluate():
+    for requirement in locked(*DEVELOPER):
+        if here(requirement):
             found = installed_version(requirement.name).partition("+")[0]
             assert requirement.specifier.contains(found), f"{requirement.name} {found}"
 
