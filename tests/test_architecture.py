@@ -24,7 +24,7 @@ LEVELS = [
     {"estimate"},
     {"plan"},
     {"identity"},
-    {"config", "paths", "variants", "tables", "record", "errors", "arguments", "clock"},
+    {"config", "paths", "variants", "tables", "record", "errors", "arguments", "clock", "saying"},
 ]
 """From the top down: a room may import from lower levels only, and from itself."""
 

@@ -96,12 +96,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _set_up_logging(log: Path | None) -> None:
-    """Send progress to the terminal, and everything, tracebacks included, to the log file."""
+    """Send progress to the terminal, and everything, tracebacks included, to the log file.
+
+    Where a run has the terminal (HEADROOM_QUIET) it shows what is worth it; jobs say errors only.
+    """
+    quiet = log is not None and "HEADROOM_QUIET" in os.environ
     _LOG.setLevel(logging.DEBUG)
     _LOG.propagate = False
     terminal = logging.StreamHandler()
-    terminal.setLevel(logging.INFO)
-    terminal.setFormatter(logging.Formatter("headroom: %(message)s"))
+    terminal.setLevel(logging.ERROR if quiet else logging.INFO)
+    clear = "\r\x1b[K" if quiet and sys.stderr.isatty() else ""  # of the run's status line
+    terminal.setFormatter(logging.Formatter(f"{clear}headroom: %(message)s"))
     _LOG.handlers = [terminal]
     if log is not None:
         log.parent.mkdir(parents=True, exist_ok=True)

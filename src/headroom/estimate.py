@@ -69,8 +69,7 @@ def request(config: Config, batch: Batch) -> Request:
     """Return what a job of a batch asks a cluster for; it follows the model's size."""
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
-    expected = cost(config, batch)
-    seconds = 3600 * expected.gpu_hours / expected.jobs - _START_SECONDS
+    seconds = generating(config, batch) / len(batch.variants)
     if model.device == "cpu":
         gpus, seconds = 0, _CPU_FACTOR * seconds
     elif model.device == "balanced":
@@ -78,6 +77,12 @@ def request(config: Config, batch: Batch) -> Request:
     else:
         gpus = 1
     return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
+
+
+def generating(config: Config, batch: Batch) -> float:
+    """Return the seconds that a GPU takes for the answers of a batch, starts not counted."""
+    expected = cost(config, batch)
+    return 3600 * expected.gpu_hours - _START_SECONDS * expected.jobs
 
 
 def cost(config: Config, batch: Batch) -> Cost:

@@ -16,8 +16,9 @@ from headroom import paths
 from headroom.config import Config, Preset
 from headroom.errors import ConfigError
 from headroom.identity import BUILTIN, key, settings, source_key, split_key
-from headroom.plan import find_batch
+from headroom.plan import Batch, find_batch
 from headroom.record import Stopwatch, read_json, write_record
+from headroom.saying import RESULT
 from headroom.tables import (
     ACCURACY,
     ANSWERS,
@@ -150,8 +151,26 @@ def grade(config: Config, model: str, decoding: str, questions: str) -> None:
     verdicts = graded["verdict"].value_counts().sort_index().to_dict()
     for file in (graded_file, output):
         write_record(file, stopwatch, {**facts, "verdicts": verdicts})
-    base = 100 * graded.loc[graded["variant"] == str(BASE), "correct"].mean()
-    _LOG.info("%s, %s, %s: base %.1f%% right; %s", model, decoding, questions, base, verdicts)
+    shown = RESULT if len(batch.variants) > 1 else logging.INFO
+    _LOG.log(shown, "%s", _right(config, batch, graded))
+
+
+def _right(config: Config, batch: Batch, graded: pd.DataFrame) -> str:
+    """Say whose answers are right how often: the base model's and its pruned heads'."""
+    right = 100 * graded.groupby("variant")["correct"].mean()
+    pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
+    names = (batch.model, batch.decoding, batch.questions)
+    sweeps = [
+        f"sweep {name}, "
+        for name, sweep in config.sweeps.items()
+        if (sweep.model, sweep.decoding, sweep.questions) == names
+    ]
+    heads = f", without one of {len(pruned)} heads {min(pruned):.1f} to " if pruned else ""
+    return (
+        f"{''.join(sweeps)}{batch.model} on {graded['question_id'].nunique()} questions of "
+        f"{batch.questions}, {batch.decoding}: {right[str(BASE)]:.1f}% right"
+        + (f"{heads}{max(pruned):.1f}%" if pruned else "")
+    )
 
 
 def compare_prompts(config: Config, comparison: str) -> None:

@@ -49,10 +49,15 @@ def request(config: Config, study: Study, settings: Compression | None = None) -
     """
     size = parameters(config, study)
     on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
-    recipe = settings.training if settings else _recipe(config, study) or study.method.training
-    seconds = _seconds(config, study, recipe) * (1 if on_gpu else _CPU_FACTOR)
+    seconds = training(config, study, settings) * (1 if on_gpu else _CPU_FACTOR)
     megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
     return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
+
+
+def training(config: Config, study: Study, settings: Compression | None = None) -> float:
+    """Return the seconds that a GPU takes for an arm of a compression, or for its solver."""
+    recipe = settings.training if settings else _recipe(config, study) or study.method.training
+    return _seconds(config, study, recipe)
 
 
 def training_cost(config: Config, compression: str) -> TrainingCost:

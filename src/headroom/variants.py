@@ -86,6 +86,13 @@ class Variant:
         """Whether this is the base model itself; a placebo is not."""
         return self == BASE
 
+    @property
+    def words(self) -> str:
+        """Its name for people who do not know the codes."""
+        if self.layer is not None:
+            return f"{'noise like ' if self.noise else ''}head {self.head} of layer {self.layer}"
+        return f"placebo {self.placebo}" if self.placebo else "the base model"
+
     def __str__(self) -> str:
         if self.layer is not None:
             return f"L{self.layer:02d}{'N' if self.noise else 'H'}{self.head:02d}"

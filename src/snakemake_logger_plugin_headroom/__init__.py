@@ -1,34 +1,53 @@
-"""What a run prints: the jobs done, the time left, and causes of failure in full.
+"""What a run prints: its stages, what was found, the time left, and causes of failure in full.
 
-A logger plugin of Snakemake, chosen by ``logger: headroom`` in the profiles. Jobs print their own
-progress; this adds a line a few seconds apart for the whole run, and leaves out what Snakemake says
-of its own work. A dry run is printed as usual.
+A logger plugin of Snakemake, chosen by ``logger: headroom`` in the profiles. Jobs are told by
+HEADROOM_QUIET to leave the terminal to it: of what they log, results and warnings are shown as they
+end. What Snakemake says of its own work is left out. A dry run is printed as usual, and so is
+everything with ``--verbose``.
 """
 
 import logging
+import os
 import sys
+import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from snakemake_logger_plugin_headroom.pace import Pace
-
-SECONDS_BETWEEN_LINES = 5
+from snakemake_logger_plugin_headroom.pace import Pace, Planned
+from snakemake_logger_plugin_headroom.screen import Screen
+from snakemake_logger_plugin_headroom.words import STAGES, clock, doing, progress, stage_of
 
 _CHATTER = (
     "Assuming unrestricted",
     "Building DAG",
     "Complete log",
+    "Conda environments:",
     "Elapsed time",
     "Execute ",
+    "Group jobs:",
     "Rules claiming",
     "Provided ",
     "Select jobs",
+    "Singularity containers:",
     "Using shell",
     "host:",
 )
+_SHOWN = {"RESULT": "  ", "WARNING": "  warning: "}
+_MOST = 3  # jobs that the status line tells of
+_TAIL = 2000  # bytes of a log that tell how far its job is
+_SECONDS_BETWEEN_LOOKS = 1.0
+
+
+@dataclass(frozen=True)
+class _Job:
+    doing: str
+    log: Path | None
 
 
 class LogHandler(LogHandlerBase):
@@ -41,53 +60,123 @@ class LogHandler(LogHandlerBase):
     needs_rulegraph = False
 
     def __post_init__(self) -> None:
-        self._start = time.monotonic()
-        self._printed = self._start
+        self._plain = self.common_settings.dryrun or self.common_settings.verbose
+        if not self._plain:
+            os.environ["HEADROOM_QUIET"] = "1"  # jobs inherit it
+        self.begin(Screen(sys.stderr, time.monotonic()), time.monotonic())
+        self._closed = threading.Event()
+
+    def begin(self, screen: Screen, now: float) -> None:
+        """Begin to print to a screen, at a time in seconds."""
+        self._screen = screen
+        self._start = now
         self._pace = Pace({})
+        self._jobs: dict[int, _Job] = {}
+        self._stages: set[str] = set()
+        self._done = self._total = 0
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record of Snakemake, or what is worth saying of it."""
-        text = self._text(record)
-        if text:
-            print(text, file=sys.stderr, flush=True)
-
-    def _text(self, record: logging.LogRecord) -> str | None:
         if record.levelno < logging.INFO:
-            return None
-        if self.common_settings.dryrun:
-            return self.format(record)
+            return
+        if self._plain:
+            self._say(self.format(record))
+        else:
+            self.note(record, time.monotonic())
+
+    def note(self, record: Any, now: float) -> None:
+        """Print what is worth saying of a record that comes at a time in seconds."""
+        if hasattr(record, "planned"):
+            jobs = {number: Planned(*job) for number, job in record.planned.items()}
+            self._pace = Pace(jobs, record.cores, now)
+            threading.Thread(target=self._look, daemon=True).start()
+            return
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
-                return self._jobs(getattr(record, "stats", {}))
+                self._say(_summary(record.stats))
             case LogEvent.JOB_INFO:
-                self._pace.start(record.jobid, record.rule_name, time.monotonic())  # type: ignore[attr-defined]
+                self._begin_job(record, now)
             case LogEvent.JOB_FINISHED:
-                self._pace.finish(record.job_id, time.monotonic())  # type: ignore[attr-defined]
+                self._pace.finish(record.job_id, now)
+                self._end_job(record.job_id)
             case LogEvent.PROGRESS:
-                return self._progress(record.done, record.total)  # type: ignore[attr-defined]
+                self._done, self._total = record.done, record.total
+                if self._done == self._total:
+                    self._screen.clear()
+                    self._say(f"All {self._total} jobs done after {clock(now - self._start)}")
+                else:
+                    self.show(now)
             case None | LogEvent.ERROR | LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
+                if hasattr(record, "jobid"):
+                    self._pace.finish(record.jobid, now, failed=True)
+                    self._jobs.pop(record.jobid, None)
                 text = self.format(record)
-                return None if text.startswith(_CHATTER) else text
-        return None
+                if not text.startswith(_CHATTER):
+                    self._say(text)
 
-    def _jobs(self, stats: dict[str, Any]) -> str:
-        counts = {rule: count for rule, count in stats.items() if rule not in ("total", "all")}
-        self._pace = Pace(counts)
-        return f"{sum(counts.values())} jobs: " + ", ".join(
-            f"{n} {rule}" for rule, n in counts.items()
-        )
+    def show(self, now: float) -> None:
+        """Say how far the run is."""
+        if not self._total or self._done == self._total:
+            return
+        told: dict[str, str] = {}
+        for number, job in self._jobs.items():
+            if job.doing not in told and len(told) < _MOST:
+                told[job.doing] = said = progress(_end_of(job.log))
+                self._pace.said(number, said)
+        left = self._pace.left(now)
+        text = f"{self._done} of {self._total} jobs after {clock(now - self._start)}"
+        text += "" if left is None else f", about {clock(left)} left"
+        now_doing = (f"{what}, {said}" if said else what for what, said in told.items())
+        self._screen.status(f"{text}: {'; '.join(now_doing)}", now)
 
-    def _progress(self, done: int, total: int) -> str | None:
-        now = time.monotonic()
-        if done < total and now - self._printed < SECONDS_BETWEEN_LINES:
-            return None
-        self._printed = now
-        line = f"{done} of {total} jobs done after {_clock(now - self._start)}"
-        left = self._pace.left()
-        return line if done == total or left is None else f"{line}, about {_clock(left)} left"
+    def close(self) -> None:
+        """Leave the terminal with what was said."""
+        self._closed.set()
+        self._screen.clear()
+        super().close()
+
+    def _look(self) -> None:
+        while not self._closed.wait(_SECONDS_BETWEEN_LOOKS):
+            with self.lock:  # type: ignore[union-attr]
+                if not self._closed.is_set():
+                    self.show(time.monotonic())
+
+    def _begin_job(self, record: Any, now: float) -> None:
+        self._pace.start(record.jobid, now)
+        stage = stage_of(record.rule_name)
+        if record.rule_name != "all" and stage not in self._stages:
+            self._stages.add(stage)
+            self._say(stage)
+        log = Path(record.log[0]) if record.log else None
+        self._jobs[record.jobid] = _Job(doing(record.rule_name, record.wildcards), log)
+
+    def _end_job(self, number: int) -> None:
+        """Print the results and warnings in a job's log."""
+        job = self._jobs.pop(number, None)
+        for line in _end_of(job.log, None).splitlines() if job else ():
+            _date, _time, level, message = (*line.split(" ", 3), *4 * [""])[:4]
+            if level in _SHOWN:
+                self._say(_SHOWN[level] + message)
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._screen.say(text)
 
 
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def _summary(stats: Mapping[str, int]) -> str:
+    """Say how many jobs there are, by stage."""
+    counts = dict.fromkeys(STAGES, 0)
+    for rule, count in stats.items():
+        if rule not in ("total", "all"):
+            counts[stage_of(rule)] += count
+    listed = ", ".join(f"{stage.lower()} {count}" for stage, count in counts.items() if count)
+    return f"{sum(counts.values())} jobs: {listed}"
+
+
+def _end_of(log: Path | None, most: int | None = _TAIL) -> str:
+    """Return the end of a log, or all of it; nothing where there is none, or none yet."""
+    try:
+        text = log.read_bytes() if log else b""
+    except OSError:
+        return ""
+    return text[-most if most else 0 :].decode(errors="replace")

@@ -1,59 +1,172 @@
-"""How long a run will still take, by what the finished jobs of each rule have cost."""
+"""How long a run will still take: what its jobs are thought to cost, and have cost so far."""
 
-from collections import Counter
-from collections.abc import Mapping
-from statistics import median
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
 
-FEW = 10
-"""A rule's first jobs are not like its others: one waits for an engine that answers for all."""
+SECONDS: Mapping[str, float] = {
+    "train_reasoner": 600.0,
+    "train_selector": 15.0,
+    "weigh_embedding": 10.0,
+    "choose": 10.0,
+    "compress": 8.0,
+    "quantise": 8.0,
+    "measure_compression": 20.0,
+    "draw_compression": 6.0,
+    "report_page": 5.0,
+}
+"""Seconds of a core that a job of a rule takes, about, beside what is planned for it."""
+
+_USUAL = 2.5  # of every other rule
+_COLLECTING = 0.5  # of a job whose answers another has waited for
+_OF_PLAN = 0.6  # of a core and a small model, for one second of the plan
+_ON_ALL_CORES = {"generate", "train_reasoner", "measure_compression"}
+_FIRM = 5.0  # seconds of what was seen that weigh as much as what was expected
+_SAID = 0.05  # share of a unit's work from which on its own word of its progress is taken
+_FIRST = 3  # units to be done before anything is said
+
+
+class Planned(NamedTuple):
+    """What is known of a job before it starts."""
+
+    rule: str
+    unit: str
+    """Names the work that it shares with other jobs, as all that wait for an engine do."""
+    seconds: float
+    """Of generation or training, that the plan states for the unit."""
+    after: list[int]
+    """The jobs that it waits for."""
+
+
+@dataclass(eq=False)
+class Unit:
+    """Jobs that share their work, in seconds of a core."""
+
+    rule: str
+    seconds: float
+    jobs: int = 0
+    left: int = 0
+    spent: float = 0.0
+    done: float = 0.0
+    """Share of the work that is done, as its jobs say."""
+    running: set[int] = field(default_factory=set)
+    after: set["Unit"] = field(default_factory=set)
 
 
 class Pace:
-    """Shares out the time that passes among the jobs that run, and remembers it by rule.
-
-    A job's cost is its part of the wall time, so that costs add up whatever runs side by side.
+    """Shares out the cores, as time passes, among the units that run.
 
     Args:
-        counts: how many jobs of each rule there are.
+        planned: the jobs, by Snakemake's number.
+        cores: how many there are.
+        now: the time, in seconds.
     """
 
-    def __init__(self, counts: Mapping[str, int]) -> None:
-        self._left = Counter(counts)
-        self._finished: Counter[str] = Counter()
-        self._seconds: dict[str, float] = {}
-        self._running: dict[int, tuple[str, float]] = {}
-        self._now = 0.0
+    def __init__(self, planned: Mapping[int, Planned], cores: int = 1, now: float = 0.0) -> None:
+        self._cores, self._now = cores, now
+        named: dict[str, Unit] = {}
+        for job in planned.values():
+            unit = named.setdefault(job.unit, Unit(job.rule, expected(job.rule, job.seconds)))
+            unit.seconds += _COLLECTING if unit.jobs else 0.0
+            unit.jobs += 1
+            unit.left += 1
+        self._of = {number: named[job.unit] for number, job in planned.items()}
+        for number, job in planned.items():
+            unit = self._of[number]
+            unit.after |= {self._of[other] for other in job.after if other in self._of} - {unit}
+        self._units = list(named.values())
 
-    def start(self, job: int, rule: str, now: float) -> None:
+    def start(self, job: int, now: float) -> None:
         """Note that a job starts."""
         self._pass(now)
-        self._running[job] = (rule, 0.0)
+        if job in self._of:
+            self._of[job].running.add(job)
 
-    def finish(self, job: int, now: float) -> None:
-        """Note that a job is done."""
+    def finish(self, job: int, now: float, *, failed: bool = False) -> None:
+        """Note that a job has ended."""
         self._pass(now)
-        if job in self._running:
-            rule, seconds = self._running.pop(job)
-            self._left[rule] -= 1
-            self._finished[rule] += 1
-            self._seconds[rule] = self._seconds.get(rule, 0.0) + seconds
+        if job in self._of and job in self._of[job].running:
+            self._of[job].running.remove(job)
+            self._of[job].left -= not failed
 
-    def left(self) -> float | None:
-        """Return the seconds left; None while too little is known of the rule most jobs are of.
+    def said(self, job: int, progress: str) -> None:
+        """Note what a job says of its progress, such as `3 of 40 answers`."""
+        if job in self._of and progress.endswith("answers"):
+            done, total = (int(word) for word in progress.split() if word.isdecimal())
+            self._of[job].done = done / max(total, 1)
 
-        Of a rule none of whose jobs is done, a job is taken to cost what is usual among the rules.
-        """
-        jobs = self._left.total()
-        for rule, count in self._left.items():
-            if count > max(FEW, jobs / 2) and self._finished[rule] < FEW:
-                return None
-        mean = {rule: seconds / self._finished[rule] for rule, seconds in self._seconds.items()}
-        if not mean:
+    def left(self, now: float) -> float | None:
+        """Return the seconds left; None while too little is known, and at the end."""
+        self._pass(now)
+        open_units = [unit for unit in self._units if unit.left]
+        if not open_units or len(self._units) - len(open_units) < _FIRST:
             return None
-        usual = median(mean.values())
-        return sum(count * mean.get(rule, usual) for rule, count in self._left.items())
+        rules: dict[str, list[Unit]] = defaultdict(list)
+        for unit in self._units:
+            if not unit.left or unit.spent > unit.seconds:
+                rules[unit.rule].append(unit)
+        overall = _scale((unit for units in rules.values() for unit in units), 1.0)
+        scales = {unit.rule: _scale(rules[unit.rule], overall) for unit in open_units}
+        return self._replay({unit: _left(unit, scales[unit.rule]) for unit in open_units})
+
+    def _replay(self, left: Mapping[Unit, float]) -> float:
+        """Return when all is done if each unit begins as soon as there are cores for it."""
+        now, free = 0.0, self._cores
+        awaited = {unit: sum(each in left for each in unit.after) for unit in left}
+        ready = sorted((u for u in left if not awaited[u]), key=lambda unit: not unit.running)
+        followers: dict[Unit, list[Unit]] = defaultdict(list)
+        for unit in left:
+            for each in unit.after:
+                followers[each].append(unit)
+        ends: list[tuple[float, int, Unit]] = []
+        order = count()  # units are not compared
+        while ready or ends:
+            for unit in list(ready):
+                cores = self._cores if unit.rule in _ON_ALL_CORES else 1
+                if cores <= free:
+                    ready.remove(unit)
+                    free -= cores
+                    heapq.heappush(ends, (now + left[unit] / cores, next(order), unit))
+                if not free:
+                    break
+            now, *_, ended = heapq.heappop(ends)
+            free += self._cores if ended.rule in _ON_ALL_CORES else 1
+            for unit in followers[ended]:
+                awaited[unit] -= 1
+                if not awaited[unit]:
+                    ready.append(unit)
+        return now
 
     def _pass(self, now: float) -> None:
-        for job, (rule, seconds) in self._running.items():
-            self._running[job] = (rule, seconds + (now - self._now) / len(self._running))
+        running = [unit for unit in self._units if unit.running]
+        whole = [unit for unit in running if unit.rule in _ON_ALL_CORES]
+        single = len(running) - len(whole)
+        for unit in running:
+            share = min(1.0, self._cores / len(running))
+            if unit in whole:
+                share = max(share, (self._cores - single) / len(whole))
+            unit.spent += share * (now - self._now)
         self._now = now
+
+
+def expected(rule: str, planned: float = 0.0) -> float:
+    """Return the seconds of a core that a rule's job takes, with what is planned for it."""
+    return SECONDS.get(rule, _USUAL) + _OF_PLAN * planned
+
+
+def _scale(seen: Iterable[Unit], before: float) -> float:
+    """Return how many times what was expected some units have cost."""
+    seen = list(seen)
+    spent, thought = (sum(getattr(unit, name) for unit in seen) for name in ("spent", "seconds"))
+    return (spent + _FIRM * before) / (thought + _FIRM)
+
+
+def _left(unit: Unit, scale: float) -> float:
+    """Return the seconds of a core that a unit still takes."""
+    if unit.done >= _SAID and unit.spent:
+        return unit.spent * (1 / unit.done - 1) + scale * _COLLECTING * unit.left
+    whole = scale * unit.seconds
+    return min(max(whole - unit.spent, unit.spent / 10), whole * unit.left / unit.jobs)

@@ -10,7 +10,7 @@ from headroom import paths, training_costs
 from headroom.clock import bring_to_present
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.estimate import cost, request
+from headroom.estimate import cost, generating, request
 from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.figures import published
@@ -103,17 +103,23 @@ onstart:
     check_devices(CONFIG)
     ahead = bring_to_present(Path(paths.RESULTS))
     if ahead:
-        print(
-            f"{ahead} files in {paths.RESULTS} were dated in the future, now at present",
-            file=sys.stderr,
+        logger.warning(
+            f"{ahead} files in {paths.RESULTS} were dated in the future, now at present"
         )
     write_json(Path(of_run(paths.CONFIG)), CONFIG.model_dump(mode="json"))
+    jobs = {job.jobid: planned(job) for job in workflow.dag.needrun_jobs()}
+    cores = CORES or 1 if workflow.local_exec else 1  # a cluster's are not known
+    logger.info("", extra={"planned": jobs, "cores": cores})
 
 
 onsuccess:
     stop_engines()
     forget_finished(CONFIG, BATCHES)
-    print(f"Done. Open {of_run(paths.REPORT)}", file=sys.stderr)
+    if Path(of_run(paths.REPORT)).exists():
+        logger.info(
+            Path(of_run(paths.FINDINGS)).read_text(encoding="utf-8").rstrip()
+        )
+        logger.info(f"Done. Open {of_run(paths.REPORT)}")
 
 
 onerror:

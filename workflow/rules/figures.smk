@@ -284,6 +284,7 @@ rule report_page:
     input:
         reported,
     output:
+        of_run(paths.FINDINGS),
         report(
             of_run(paths.REPORT),
             caption="../report/report.rst",

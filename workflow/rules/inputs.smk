@@ -58,6 +58,19 @@ def minutes(wildcards, attempt):
     return attempt * request(CONFIG, batch(wildcards)).minutes
 
 
+def planned(job):
+    """Return what the time left is told from, see snakemake_logger_plugin_headroom.pace.Planned."""
+    name, wildcards = job.rule.name, job.wildcards
+    unit, seconds = str(job.jobid), 0.0
+    if name == "generate":
+        unit = str(batch(wildcards).wildcards(CONFIG))
+        seconds = generating(CONFIG, batch(wildcards))
+    elif name == "teacher" or name == "compress" and arm(wildcards).settings.rounds:
+        seconds = training_costs.training(CONFIG, *trained(wildcards))
+    after = [other.jobid for other in workflow.dag.dependencies[job]]
+    return name, unit, seconds, after
+
+
 def compared(wildcards):
     comparison = CONFIG.comparisons[wildcards.comparison]
     keys = {
@@ -133,33 +146,36 @@ def taught(wildcards):
     return inputs
 
 
+def arm(wildcards):
+    return ARMS[wildcards.subject, wildcards.data, wildcards.arm]
+
+
 def compressed(wildcards):
-    arm = ARMS[wildcards.subject, wildcards.data, wildcards.arm]
+    chosen = arm(wildcards)
     inputs = tested(wildcards)
-    if arm.study.model:
-        answers = own_answers(CONFIG, arm.study, arm.every_head(CONFIG))
+    if chosen.study.model:
+        answers = own_answers(CONFIG, chosen.study, chosen.every_head(CONFIG))
         return {**inputs, "answers": list(answers.values())}
-    inputs["teacher"] = arm.file(paths.TEACHER, wildcards.seed)
-    layout = arm.layout()
+    inputs["teacher"] = chosen.file(paths.TEACHER, wildcards.seed)
+    layout = chosen.layout()
     if layout:
         inputs["layout"] = layout.file(paths.HISTORY, wildcards.seed)
     return inputs
 
 
+def trained(wildcards):
+    """Return the compression that a job is of, and the settings of its arm where it has one."""
+    if hasattr(wildcards, "compression"):
+        return [CONFIG.compressions[wildcards.compression]]
+    if hasattr(wildcards, "arm"):
+        return [arm(wildcards).study, arm(wildcards).settings]
+    subject = (wildcards.solver, wildcards.data)
+    return [next(a.study for a in ARMS.values() if (a.subject, a.data) == subject)]
+
+
 def training_request(wildcards):
     """Return what a job of training, compressing or testing asks a cluster for."""
-    if hasattr(wildcards, "compression"):
-        study = CONFIG.compressions[wildcards.compression]
-        return training_costs.request(CONFIG, study)
-    if hasattr(wildcards, "arm"):
-        arm = ARMS[wildcards.subject, wildcards.data, wildcards.arm]
-        return training_costs.request(CONFIG, arm.study, arm.settings)
-    study = next(
-        arm.study
-        for arm in ARMS.values()
-        if (arm.subject, arm.data) == (wildcards.solver, wildcards.data)
-    )
-    return training_costs.request(CONFIG, study)
+    return training_costs.request(CONFIG, *trained(wildcards))
 
 
 def training_gpus(wildcards):
@@ -175,7 +191,7 @@ def training_minutes(wildcards, attempt):
 
 
 def tested(wildcards):
-    study = ARMS[wildcards.subject, wildcards.data, wildcards.arm].study
+    study = arm(wildcards).study
     if not study.model:
         return {"data": paths.PROBLEMS}
     return {

@@ -22,6 +22,7 @@ from headroom.models.learner import Example, Learner, Verdict
 from headroom.models.source import fetch_model
 from headroom.plan import Arm, find_arm, find_encoder, find_solver
 from headroom.record import Stopwatch, write_record
+from headroom.saying import RESULT
 from headroom.tables import (
     OUTCOMES,
     write_json,
@@ -108,7 +109,14 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     write_json(output, noted)
     write_record(output, stopwatch, facts, Path(chosen.file(paths.COMPRESSED, seed)))
     _forget(journal)
-    _LOG.info("%s, seed %d: %.1f%% right", chosen.name, seed, 100 * strict)
+    left = history.rounds[-1].heads if history.rounds else history.heads
+    study = chosen.study
+    _LOG.log(
+        RESULT,
+        "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
+        *(study.solver or study.model, chosen.name, seed, left, history.heads),
+        *(100 * strict, study.test or study.data),
+    )
 
 
 def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:

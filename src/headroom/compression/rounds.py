@@ -247,7 +247,7 @@ class _Run(Generic[_L]):
         heads = tuple(named[head] for head in chosen)
         left = self.before.heads - self._gone
         removed = ", ".join(map(str, heads))
-        _LOG.info("%s removed, %d of %d heads left", removed, left, self.before.heads)
+        _LOG.info("heads removed: %s; %d of %d are left", removed, left, self.before.heads)
         self._removals.append(Removal(self._steps, heads, noted))
 
     def _train(self, recipe: Training, hook: Hook | None = None) -> None:

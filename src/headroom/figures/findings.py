@@ -5,9 +5,10 @@ from typing import Any
 
 import pandas as pd
 
+from headroom.figures.controls import helping, hurting
 from headroom.figures.curves import ORACLE, SPRINT, largest_n, told
 from headroom.figures.text import percent, points
-from headroom.variants import BASE
+from headroom.variants import BASE, Variant
 
 
 @dataclass(frozen=True)
@@ -92,26 +93,78 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
     A lead is claimed only when the 95% interval of the paired difference leaves out zero. Returns
     an empty sentence where SPRINT or every other method is missing.
     """
-    at = table[table["n"] == n].set_index("method")
-    others = at.drop(index=[SPRINT, ORACLE], errors="ignore")
-    if SPRINT not in at.index or others.empty:
+    found = _contest(table, paired, n)
+    if found is None:
         return ""
-    own = at.loc[[SPRINT]].iloc[0]
-    best = others.sort_values("pass_at_n", kind="stable").iloc[-1]
+    own, best, difference = found
     text = (
         f"At N = {n}, SPRINT answers {percent(own['pass_at_n'])} of the questions "
         f"({percent(own['low'])} to {percent(own['high'])}); the best other method, "
         f"{best.name}, answers {percent(best['pass_at_n'])}"
     )
-    found = paired[(paired["method"] == best.name) & (paired["n"] == n)]
-    if found.empty:
+    if difference is None:
         return f"{text}; no paired interval was computed."
-    difference, low, high = (float(found[c].iloc[0]) for c in ("difference", "low", "high"))
-    result = "neither is shown to be better"
-    if low > 0 or high < 0:
-        result = "SPRINT is ahead" if low > 0 else "SPRINT is behind"
-    interval = f"{points(difference)} points, 95% interval {points(low)} to {points(high)}"
-    return f"{text}. Difference {interval}: {result}."
+    interval = (
+        f"{points(difference['difference'])} points, 95% interval {points(difference['low'])} to "
+        f"{points(difference['high'])}"
+    )
+    return f"{text}. Difference {interval}: {_winner(difference)}."
+
+
+def short_sentence(table: pd.DataFrame, paired: pd.DataFrame) -> str:
+    """Say in few words how SPRINT compares with the best other method at the largest N."""
+    n = largest_n(table)
+    found = _contest(table, paired, n)
+    if found is None:
+        return ""
+    own, best, difference = found
+    return (
+        f"at N = {n} SPRINT answers {percent(own['pass_at_n'])} of the questions, the best other "
+        f"method, {best.name}, {percent(best['pass_at_n'])}"
+        + ("." if difference is None else f": {_winner(difference)}.")
+    )
+
+
+def sweep_sentence(cells: pd.DataFrame, heads: pd.DataFrame) -> str:
+    """Say what the loss of a head does, at best and at worst, and how often it is shown to.
+
+    Args:
+        cells: as `headroom.figures.gains.cells` returns them.
+        heads: see `headroom.figures.controls.HEADS`.
+    """
+    overall = cells[cells["by"] == "overall"]
+    pruned = overall[overall["variant"] != str(BASE)].sort_values("correct", kind="stable")
+    base = overall[overall["variant"] == str(BASE)].iloc[0]
+    worst, best = (
+        f"{Variant.parse(row['variant']).words} ({percent(row['accuracy'])})"
+        for row in (pruned.iloc[0], pruned[pruned["correct"] == pruned["correct"].max()].iloc[0])
+    )
+    helps, hurts = (len(found(heads)) or "none" for found in (helping, hurting))
+    return (
+        f"the base model answers {percent(base['accuracy'])} of {base['n']} questions; the best to "
+        f"lose is {best}, the worst {worst}; of {len(pruned)} heads {helps} can be shown to help "
+        f"when pruned and {hurts} to hurt."
+    )
+
+
+def _contest(
+    table: pd.DataFrame, paired: pd.DataFrame, n: int
+) -> tuple[pd.Series, pd.Series, pd.Series | None] | None:
+    """Return the rows of SPRINT and of the best other method at N, and of their difference."""
+    at = table[table["n"] == n].set_index("method")
+    others = at.drop(index=[SPRINT, ORACLE], errors="ignore")
+    if SPRINT not in at.index or others.empty:
+        return None
+    best = others.sort_values("pass_at_n", kind="stable").iloc[-1]
+    found = paired[(paired["method"] == best.name) & (paired["n"] == n)]
+    return at.loc[[SPRINT]].iloc[0], best, None if found.empty else found.iloc[0]
+
+
+def _winner(difference: pd.Series) -> str:
+    """Say who is ahead, if the interval of a difference leaves out zero."""
+    if difference["low"] > 0 or difference["high"] < 0:
+        return "SPRINT is ahead" if difference["low"] > 0 else "SPRINT is behind"
+    return "neither is shown to be better"
 
 
 def _extreme(label: str, tied: pd.DataFrame, note: str, heads: int) -> Finding:

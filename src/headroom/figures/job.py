@@ -17,6 +17,7 @@ from headroom.figures.claims_text import claims_tables
 from headroom.figures.controls import NOISE, controls
 from headroom.figures.drawing import filled, record, save, write_csv
 from headroom.figures.gains import accuracy_path, accuracy_paths, read_cells, read_z
+from headroom.figures.headlines import headlines
 from headroom.figures.placebos import placebo_table, placebo_text
 from headroom.figures.published import FIGURE_5, HEAD_PRUNING, SPRINT_CLAIMS, head_pruning
 from headroom.figures.report import render
@@ -141,8 +142,10 @@ def write_claims(config: Config, published: Path) -> None:
 
 
 def write_report(config: Config) -> None:
-    """Write the report of a run."""
+    """Write the report of a run, and what the run prints of it."""
     stopwatch = Stopwatch()
     output = Path(paths.REPORT.format(run=config.run))
     write_text(output, render(config))
-    record([output], stopwatch, accuracy_paths(config))
+    said = Path(paths.FINDINGS.format(run=config.run))
+    write_text(said, "".join(f"{sentence}\n" for sentence in headlines(config)))
+    record([said, output], stopwatch, accuracy_paths(config))

@@ -75,8 +75,9 @@ def grade_answers(
         tokens=table["token_ids"].map(len).astype(np.int32),
     )
     table["group"] = _groups(table["question_id"], found, outcomes)
-    counts = Counter(outcome.verdict for outcome in outcomes)
-    log.info("graded %d answers: %s", len(table), dict(sorted(counts.items())))
+    counts = sorted(Counter(outcome.verdict for outcome in outcomes).items())
+    told = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts)
+    log.info("graded %d answers: %s", len(table), told)
     return table[GRADED.names]
 
 

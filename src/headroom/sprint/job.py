@@ -3,6 +3,8 @@
 Each reads tables, calls the modules beside it, and writes its results and their records.
 """
 
+import logging
+
 import numpy as np
 import pandas as pd
 import torch
@@ -12,6 +14,7 @@ from headroom.config import Config
 from headroom.errors import TableError
 from headroom.identity import key
 from headroom.record import Stopwatch, read_record, write_record
+from headroom.saying import RESULT
 from headroom.sprint import (
     baselines,
     choosing,
@@ -30,6 +33,8 @@ from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.tables import CURVES, POINTS, RANKING, read_metadata, write_table, write_text
 from headroom.variants import BASE
+
+_LOG = logging.getLogger(__name__)
 
 
 def train(config: Config, name: str) -> None:
@@ -159,6 +164,11 @@ def evaluate(config: Config, name: str) -> None:
     }
     diversity = evaluation.diversity(scores, bootstrap)
     write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)
+    solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"].map("{:.1%}".format)
+    others = [name for name in solved.index if name.startswith(methods.SAMPLING)]
+    told = ", ".join(f"{name} {solved[name]}" for name in [methods.SPRINT, methods.COVER, *others])
+    where = f"{options.model} on {len(questions)} questions of {options.test}"
+    _LOG.log(RESULT, "selector %s, %s: Pass@%d of %s", name, where, max_n, told)
 
 
 def weigh_embedding(config: Config, name: str) -> None:

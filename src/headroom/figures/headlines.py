@@ -1,0 +1,75 @@
+"""What a run prints at its end: of what its report finds, the most important."""
+
+from collections.abc import Iterator
+from itertools import chain, islice, zip_longest
+from pathlib import Path
+
+from headroom import paths
+from headroom.config import Config
+from headroom.figures.claims import COLUMNS
+from headroom.figures.compression.evidence import read_trials
+from headroom.figures.compression.findings import findings
+from headroom.figures.curves import PAIRED_COLUMNS
+from headroom.figures.findings import short_sentence, sweep_sentence
+from headroom.figures.gains import read_cells
+from headroom.figures.sheets import read_sheets
+from headroom.figures.tables import read_csv
+from headroom.figures.text import plain
+from headroom.figures.verdict import read_heads
+from headroom.tables import CURVES, read_table
+
+_MOST = 5
+
+
+def headlines(config: Config) -> list[str]:
+    """Return at most five findings of a run, one sentence each, the most important first.
+
+    The first sweep, selector and compression and the papers' claims have a word each before the
+    second ones have.
+
+    Raises:
+        TableError: a table of the run is missing or damaged.
+    """
+    kinds = (_sweeps, _selectors, _embeddings, _compressions, _claims)
+    turns = zip_longest(*(kind(config) for kind in kinds))
+    told = (plain(sentence) for sentence in chain.from_iterable(turns) if sentence)
+    return list(islice(told, _MOST))
+
+
+def _sweeps(config: Config) -> Iterator[str]:
+    for name in config.sweeps:
+        file = paths.CONTROLS.format(run=config.run, sweep=name, table="heads", suffix="csv")
+        yield f"Sweep {name}: {sweep_sentence(read_cells(config, name), read_heads(Path(file)))}"
+
+
+def _selectors(config: Config) -> Iterator[str]:
+    for name in config.selectors:
+        curves, paired = (
+            Path(template.format(run=config.run, selector=name))
+            for template in (paths.CURVES, paths.PAIRED)
+        )
+        said = short_sentence(read_table(curves, CURVES), read_csv(paired, PAIRED_COLUMNS))
+        yield f"Selector {name}: {said}" if said else ""
+
+
+def _embeddings(config: Config) -> Iterator[str]:
+    """Yield the first part of each selector's sentence: the others are the report's to tell."""
+    for name in config.selectors:
+        file = Path(paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="md"))
+        for sheet in read_sheets(file):
+            yield f"Selector {name}: {sheet.words[0].partition(';')[0].rstrip('.')}."
+
+
+def _compressions(config: Config) -> Iterator[str]:
+    for trial in read_trials(config):
+        yield from findings(trial)[:1]
+
+
+def _claims(config: Config) -> Iterator[str]:
+    table = read_csv(Path(paths.CLAIMS.format(run=config.run, suffix="csv")), COLUMNS)
+    own, here = (table[column].value_counts() for column in ("published", "run"))
+    yield (
+        f"Of {len(table)} claims of both papers {here.get('holds', 0)} hold in this run and "
+        f"{here.get('fails', 0)} fail, the others cannot be judged by it; in the papers' own "
+        f"tables {own.get('holds', 0)} hold and {own.get('fails', 0)} fail."
+    )

@@ -1,0 +1,64 @@
+"""What jobs do, in words: the stage of a run that a rule is of, and what a job of it does."""
+
+import re
+from collections.abc import Mapping
+
+STAGES = {
+    "Questions and models": (
+        *("source", "questions", "fetch_model", "train_reasoner", "embedder", "embed"),
+        *("problems", "encoder"),
+    ),
+    "Answers": ("generate", "activations"),
+    "Grading": ("grade", "compare_prompts"),
+    "Head selectors": ("train_selector", "rank_heads", "evaluate", "weigh_embedding", "choose"),
+    "Compression": (
+        *("teacher", "compress", "quantise", "gather_compression", "measure_compression"),
+    ),
+    "Tables and figures": (),
+}
+"""The rules of each stage, in the order of a run; the last has all others."""
+
+_DOING = {
+    "source": "reading {source}",
+    "questions": "drawing {questions}",
+    "fetch_model": "fetching {model}",
+    "train_reasoner": "training {model}",
+    "embed": "embedding {questions}",
+    "generate": "{model} answers {questions} ({decoding})",
+    "activations": "measuring the heads of {model}",
+    "grade": "grading {questions} ({decoding})",
+    "train_selector": "training selector {selector}",
+    "evaluate": "testing selector {selector}",
+    "weigh_embedding": "selector {selector} without the question's embedding",
+    "choose": "choosing among answers, selector {selector}",
+    "teacher": "training {solver}",
+    "compress": "compressing {subject}, arm {arm}",
+    "quantise": "{subject}, arm {arm}, in eight bits",
+    "measure_compression": "timing {compression}",
+}
+_DIGEST = re.compile(r"-[0-9a-f]{8}$")
+_PROGRESS = re.compile(r"(?:step|epoch) \d+ of \d+|\d+ of \d+ (?:answers|questions|distinct pairs)")
+
+
+def stage_of(rule: str) -> str:
+    """Return the stage that a rule is of."""
+    return next((stage for stage, rules in STAGES.items() if rule in rules), list(STAGES)[-1])
+
+
+def doing(rule: str, wildcards: Mapping[str, str]) -> str:
+    """Say what a job does; keys lose their digests."""
+    names = {name: _DIGEST.sub("", value) for name, value in wildcards.items()}
+    return _DOING.get(rule, rule.replace("_", " ")).format_map(names)
+
+
+def progress(log: str) -> str:
+    """Return the last that a job's log says of how far the job is; empty if it says nothing."""
+    said = _PROGRESS.findall(log)
+    return said[-1] if said else ""
+
+
+def clock(seconds: float) -> str:
+    """Write seconds as 1:02, or as 1:02:03 from an hour on."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,188 @@
+"""What a run prints, from records as Snakemake sends them."""
+
+import io
+import logging
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from snakemake.logging import DefaultFormatter
+from snakemake_interface_logger_plugins.common import LogEvent
+
+from snakemake_logger_plugin_headroom import LogHandler
+from snakemake_logger_plugin_headroom.screen import Screen
+from snakemake_logger_plugin_headroom.words import STAGES, clock, doing, progress, stage_of
+
+RULES = Path(__file__).parents[1] / "workflow" / "rules"
+
+
+class Stream(io.StringIO):
+    """Remembers what is written, as a terminal or a file."""
+
+    def __init__(self, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class Run:
+    """A handler that prints to memory, fed with records."""
+
+    def __init__(self, folder: Path, terminal: bool = False) -> None:
+        settings: Any = SimpleNamespace(dryrun=False, verbose=False)
+        self.handler = LogHandler(settings, None)
+        self.handler.setFormatter(DefaultFormatter(show_failed_logs=True))
+        self.stream = Stream(terminal)
+        self.handler.begin(Screen(self.stream, 0.0), 0.0)
+        self._folder = folder
+
+    def note(self, now: float, event: LogEvent | None, message: str = "", **facts: Any) -> None:
+        record = logging.makeLogRecord({"msg": message, "levelno": logging.INFO, **facts})
+        if event:
+            record.event = event
+        self.handler.note(record, now)
+
+    def start(self, number: int, rule: str, now: float = 0.0, **wildcards: str) -> Path:
+        log = self._folder / f"{number}.log"
+        facts = {"jobid": number, "rule_name": rule, "wildcards": wildcards, "log": [str(log)]}
+        self.note(now, LogEvent.JOB_INFO, **facts)
+        return log
+
+    def finish(self, number: int, now: float = 0.0) -> None:
+        self.note(now, LogEvent.JOB_FINISHED, job_id=number)
+
+    def progress(self, done: int, total: int, now: float) -> None:
+        self.note(now, LogEvent.PROGRESS, done=done, total=total)
+
+    @property
+    def said(self) -> str:
+        return self.stream.getvalue()
+
+    @property
+    def left_on_the_terminal(self) -> list[str]:
+        """What a terminal shows in the end: a line is what was written after its last clearing."""
+        return [line.rpartition("\r\x1b[K")[2] for line in self.said.split("\n")]
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADROOM_QUIET", "")  # what a handler sets is undone
+
+
+def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.note(0.0, LogEvent.RUN_INFO, stats={"generate": 3, "grade": 2, "all": 1, "total": 6})
+    for number in (1, 2, 3):
+        run.start(number, "generate", model="m-01234567", decoding="greedy", questions="q")
+        run.finish(number)
+    log = run.start(4, "grade", model="m-01234567", decoding="greedy", questions="q")
+    log.write_text(
+        "2025-01-02 03:04:05,678 INFO graded 5 answers: 4 judged\n"
+        "2025-01-02 03:04:05,679 WARNING one row left out\n"
+        "2025-01-02 03:04:05,680 RESULT m on 5 questions: 60.0% right\n",
+        encoding="utf-8",
+    )
+    run.finish(4)
+    run.start(5, "grade", model="m", decoding="T", questions="q")
+    run.finish(5)  # its log is not there
+    assert run.said.splitlines() == [
+        "5 jobs: answers 3, grading 2",
+        "Answers",
+        "Grading",
+        "  warning: one row left out",
+        "  m on 5 questions: 60.0% right",
+    ]
+
+
+def test_the_status_is_one_line_that_is_written_anew(tmp_path: Path) -> None:
+    run = Run(tmp_path, terminal=True)
+    log = run.start(1, "generate", model="m-01234567", decoding="greedy-89abcdef", questions="q")
+    run.progress(0, 2, 1.0)
+    log.write_text("... INFO 3 of 40 answers, 2.0/s, 18 s left\n", encoding="utf-8")
+    run.handler.show(65.0)
+    shown = "0 of 2 jobs after 1:05: m answers q (greedy), 3 of 40 answers"
+    assert run.left_on_the_terminal == ["Answers", shown]
+    log.write_text("d t RESULT here\n", encoding="utf-8")
+    run.finish(1)
+    assert run.left_on_the_terminal == ["Answers", "  here", shown]
+    run.progress(2, 2, 70.0)
+    run.handler.close()
+    lines = ["Answers", "  here", "All 2 jobs done after 1:10", ""]
+    assert run.left_on_the_terminal == lines
+
+
+def test_the_status_never_breaks_a_line(tmp_path: Path) -> None:
+    run = Run(tmp_path, terminal=True)
+    run.start(1, "train_selector", selector="s" * 200)
+    run.progress(0, 2, 1.0)
+    assert len(run.left_on_the_terminal[-1]) == 79
+
+
+def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.start(1, "grade", model="m", decoding="d", questions="q")
+    run.progress(0, 9, 0.0)
+    for second in range(1, 301):
+        run.handler.show(float(second))
+    lines = run.said.splitlines()[1:]
+    assert [line.split(": ")[0] for line in lines[:2]] == [
+        "0 of 9 jobs after 0:30",
+        "0 of 9 jobs after 1:00",
+    ]
+    assert len(lines) == 10
+    for second in range(90_000, 91_000):
+        run.handler.show(float(second))
+    assert len(run.said.splitlines()[1:]) == 11
+    assert "\r" not in run.said
+    assert "\x1b" not in run.said
+
+
+def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    for chatter in ("Select jobs to execute...", "Group jobs: inactive (local execution)", ""):
+        run.note(0.0, None, chatter)
+    assert run.said == ""
+    log = run.start(7, "grade", model="m", decoding="d", questions="q")
+    log.write_text("the cause\n", encoding="utf-8")
+    facts = {"rule_name": "grade", "rule_msg": None, "jobid": 7, "input": [], "output": []}
+    facts |= {"log": [str(log)], "conda_env": None, "shellcmd": "false", "aux": {}}
+    run.note(0.0, LogEvent.JOB_ERROR, "failed", **facts)
+    assert "Error in rule grade" in run.said
+    assert "the cause" in run.said
+    run.note(0.0, None, "Done. Open results/mini/report.html")
+    assert run.said.endswith("\nDone. Open results/mini/report.html\n")
+
+
+@pytest.mark.parametrize(("verbose", "quiet"), [(False, "1"), (True, "")])
+def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(
+    verbose: bool, quiet: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: Any = SimpleNamespace(dryrun=False, verbose=verbose)
+    handler = LogHandler(settings, None)
+    handler.setFormatter(DefaultFormatter())
+    stream = Stream(terminal=True)
+    handler.begin(Screen(stream, 0.0), 0.0)
+    assert os.environ["HEADROOM_QUIET"] == quiet
+    handler.emit(logging.makeLogRecord({"msg": "Using shell: sh", "levelno": logging.INFO}))
+    assert ("Using shell: sh" in stream.getvalue()) == verbose
+
+
+def test_every_rule_of_a_stage_is_one_of_the_workflow() -> None:
+    text = "".join(file.read_text(encoding="utf-8") for file in RULES.glob("*.smk"))
+    for rules in STAGES.values():
+        assert [rule for rule in rules if f"rule {rule}:" not in text] == []
+    assert stage_of("draw_sweep_math") == "Tables and figures"
+
+
+def test_words() -> None:
+    assert doing("compress", {"subject": "r-01234567", "data": "", "arm": "full-89abcdef"}) == (
+        "compressing r, arm full"
+    )
+    assert doing("draw_sweep_math", {}) == "draw sweep math"
+    assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
+    assert progress("waiting for the first of 40 answers") == ""
+    assert [clock(59.6), clock(3725)] == ["1:00", "1:02:05"]
