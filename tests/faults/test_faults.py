@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mini import MINIATURE, REASONER, ROOT, Snakemake
+from mini import MINIATURE, REASONER, ROOT, Snakemake, left_over
 
 from comparing import assert_same, contents
 from faults import FAULTS, HungError, Run, rounds
@@ -122,9 +122,4 @@ def assert_undisturbed(run: Run, quiet: Path, removed: list[str]) -> None:
     lost = theirs.keys() - mine.keys()
     assert not lost, f"lost: {sorted(lost)}; removed before: {removed}"
     assert_same(quiet / "results", run.folder / "results")
-    left = [
-        str(file)
-        for file in (run.folder / "results").rglob("*")
-        if file.suffix in (".tmp", ".jsonl", ".sock")
-    ]
-    assert not left, f"left behind: {left}"
+    assert not (left := left_over(run.folder)), f"left behind: {left}"

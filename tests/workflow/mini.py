@@ -146,6 +146,17 @@ def planned(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
     return counts
 
 
+def left_over(folder: Path) -> list[str]:
+    """Return what no finished run may leave behind, by name."""
+    files = sorted((folder / "results").rglob("*"))
+    unfinished = {".tmp", ".part", ".lock", ".sock"}
+    return [
+        str(file)
+        for file in files
+        if file.suffix in unfinished or (".journal" in file.parts and not file.is_dir())
+    ]
+
+
 def facts(file: Path) -> dict[str, Any]:
     """Return the record beside a file."""
     loaded: dict[str, Any] = json.loads(Path(f"{file}.run.json").read_text(encoding="utf-8"))
