@@ -2,6 +2,8 @@ import hashlib
 import importlib.util
 import logging
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +80,31 @@ def test_a_plain_decoder_embeds_by_the_mean_of_its_last_hidden_states(decoder):
     vectors = embed(load_embedder(decoder), TEXTS)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, mean_of_hidden_states(decoder, TEXTS), atol=2e-5)
+
+
+def test_a_plain_decoder_embeds_as_sentence_transformers_would(decoder):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    transformer = Transformer(str(decoder), model_kwargs={"dtype": torch.float32})
+    tokenizer = transformer.tokenizer
+    tokenizer.padding_side = "right"
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    pooling = Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")
+    reference = SentenceTransformer(modules=[transformer, pooling])
+    texts = [*TEXTS, "too long " * 90]
+    assert len(tokenizer(texts, truncation=True).input_ids[-1]) == 128  # cut off
+    wanted = reference.encode(texts, batch_size=4, show_progress_bar=False)
+    np.testing.assert_allclose(embed(load_embedder(decoder), texts, 4), wanted, atol=1e-6)
+
+
+def test_a_plain_decoder_embeds_without_sentence_transformers(decoder):
+    code = f"""if True:
+        import sys
+        from headroom.embeddings import embed, load_embedder
+        embed(load_embedder({str(decoder)!r}), ["x"])
+        assert "sentence_transformers" not in sys.modules"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_other_company_in_a_batch_does_not_change_a_vector(decoder):

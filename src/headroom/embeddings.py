@@ -4,19 +4,29 @@ Any sentence-transformers model embeds questions; so does any plain transformer,
 its last hidden states over a question's tokens.
 """
 
+import inspect
 import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import torch
 from huggingface_hub import errors, snapshot_download
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-from transformers import PreTrainedTokenizerBase
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from headroom.errors import ModelError
+
+if TYPE_CHECKING:  # slow to import, and a plain transformer embeds without
+    from sentence_transformers import SentenceTransformer
+
+Embedder = Union["MeanOfTokens", "SentenceTransformer"]
 
 _LOG = logging.getLogger(__name__)
 
@@ -48,7 +58,61 @@ def fetch_embedder(source: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def load_embedder(folder: str | Path) -> SentenceTransformer:
+class MeanOfTokens:
+    """A transformer whose embedding of a text is the mean of its last hidden states.
+
+    Args:
+        model: in evaluation mode.
+        tokenizer: its own; padded on the right from now on, so that absolute positions do not
+            depend on the batch.
+    """
+
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer = tokenizer
+        self._model = model.get_encoder() if model.config.is_encoder_decoder else model
+        self._accepted = set(inspect.signature(self._model.forward).parameters)
+        positions = getattr(model.config, "max_position_embeddings", -1)
+        if positions != -1:  # XLNet's way to say that there is no end
+            tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
+        tokenizer.padding_side = "right"
+        if tokenizer.pad_token is None:  # any token will do: padding is masked out
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+
+    @classmethod
+    def load(cls, folder: Path) -> "MeanOfTokens":
+        """Load a transformer and its tokenizer, as `load_embedder` says."""
+        model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        return cls(model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
+
+    def get_embedding_dimension(self) -> int:
+        """Return the length of a vector."""
+        return int(self._model.config.get_text_config().hidden_size)
+
+    @torch.inference_mode()
+    def encode(
+        self, texts: list[str], batch_size: int, show_progress_bar: bool = False
+    ) -> np.ndarray:
+        """Return float32 [texts, embedding_dim]; texts of like length share a batch."""
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
+        vectors = np.empty((len(texts), self.get_embedding_dimension()), dtype=np.float32)
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            read = self.tokenizer(
+                [texts[place] for place in places],
+                padding=True,
+                truncation=True,
+                return_tensors="pt",
+            ).to(self._model.device)
+            accepted = {name: value for name, value in read.items() if name in self._accepted}
+            states = self._model(**accepted).last_hidden_state
+            mask = read["attention_mask"].unsqueeze(-1).to(states.dtype)
+            means = (states * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+            vectors[places] = means.cpu().numpy()
+        return vectors
+
+
+def load_embedder(folder: str | Path) -> Embedder:
     """Load an embedder from its folder: on the GPU if there is one, in float32, without network.
 
     A folder without ``modules.json`` is a plain transformer; its embedding of a text is the mean of
@@ -61,12 +125,15 @@ def load_embedder(folder: str | Path) -> SentenceTransformer:
     if not folder.is_dir():
         raise ModelError(f"embedder {folder} is not a folder; fetch the embedder again")
     try:
+        embedder: Embedder
         if (folder / "modules.json").is_file():
+            from sentence_transformers import SentenceTransformer
+
             embedder = SentenceTransformer(
                 str(folder), local_files_only=True, model_kwargs={"dtype": torch.float32}
             )
         else:
-            embedder = SentenceTransformer(modules=_mean_pooling(folder))
+            embedder = MeanOfTokens.load(folder)
         tokenizer = embedder.tokenizer
     except Exception as error:  # readers of many formats, each with errors of its own
         raise ModelError(
@@ -81,7 +148,7 @@ def load_embedder(folder: str | Path) -> SentenceTransformer:
     return embedder
 
 
-def embed(embedder: SentenceTransformer, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
+def embed(embedder: Embedder, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
     """Return the embeddings of texts, float32 [questions, embedding_dim], in their order.
 
     The same texts in the same order give the same vectors; other company in a batch changes them
@@ -96,21 +163,6 @@ def embed(embedder: SentenceTransformer, texts: Sequence[str], batch_size: int =
         left = (time.monotonic() - started) / done * (len(texts) - done)
         _LOG.info("embedded %d of %d questions, %.0f s left", done, len(texts), left)
     return np.concatenate(parts).astype(np.float32, copy=False)
-
-
-def _mean_pooling(folder: Path) -> list[torch.nn.Module]:
-    """Return a transformer and the mean over its tokens, as sentence-transformers modules."""
-    transformer = Transformer(
-        str(folder),
-        model_kwargs={"dtype": torch.float32, "local_files_only": True},
-        processor_kwargs={"local_files_only": True},
-        config_kwargs={"local_files_only": True},
-    )
-    tokenizer = transformer.tokenizer
-    tokenizer.padding_side = "right"  # so that absolute positions do not depend on the batch
-    if tokenizer.pad_token is None:  # any token will do: padding is masked out
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
-    return [transformer, Pooling(transformer.get_embedding_dimension(), pooling_mode="mean")]
 
 
 def _line(error: Exception) -> str:
