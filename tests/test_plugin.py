@@ -11,6 +11,8 @@ import pytest
 from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from headroom import cli
+from headroom.saying import RESULT
 from snakemake_logger_plugin_headroom import LogHandler
 from snakemake_logger_plugin_headroom.screen import Screen
 from snakemake_logger_plugin_headroom.words import STAGES, clock, doing, progress, stage_of
@@ -70,7 +72,8 @@ class Run:
 
 @pytest.fixture(autouse=True)
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADROOM_QUIET", "")  # what a handler sets is undone
+    for name in ("HEADROOM_QUIET", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.setenv(name, "")  # what a handler sets is undone
 
 
 def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
@@ -89,12 +92,17 @@ def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
     run.finish(4)
     run.start(5, "grade", model="m", decoding="T", questions="q")
     run.finish(5)  # its log is not there
+    run.progress(5, 6, 7.0)
+    run.start(6, "all")
+    run.finish(6)
+    run.progress(6, 6, 8.0)
     assert run.said.splitlines() == [
         "5 jobs: answers 3, grading 2",
         "Answers",
         "Grading",
         "  warning: one row left out",
         "  m on 5 questions: 60.0% right",
+        "All 5 jobs done after 0:08",
     ]
 
 
@@ -155,6 +163,31 @@ def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_
     assert "the cause" in run.said
     run.note(0.0, None, "Done. Open results/mini/report.html")
     assert run.said.endswith("\nDone. Open results/mini/report.html\n")
+
+
+@pytest.mark.parametrize(
+    ("quiet", "shown"), [(True, ["headroom: c\n"]), (False, [f"headroom: {c}\n" for c in "abc"])]
+)
+def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
+    quiet: bool,
+    shown: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in (("handlers", []), ("propagate", True), ("level", logging.DEBUG)):
+        monkeypatch.setattr(cli._LOG, name, value)
+    if not quiet:
+        monkeypatch.delenv("HEADROOM_QUIET")
+    cli._set_up_logging(tmp_path / "logs" / "job.log")
+    log = logging.getLogger("headroom.somewhere")
+    for level, message in ((logging.INFO, "a"), (RESULT, "b"), (logging.ERROR, "c")):
+        log.log(level, message)
+    assert capsys.readouterr().err.splitlines(keepends=True) == shown
+    kept = (tmp_path / "logs" / "job.log").read_text(encoding="utf-8").splitlines()
+    assert [line.split(" ", 2)[2] for line in kept] == ["INFO a", "RESULT b", "ERROR c"]
+    for handler in cli._LOG.handlers:
+        handler.close()
 
 
 @pytest.mark.parametrize(("verbose", "quiet"), [(False, "1"), (True, "")])

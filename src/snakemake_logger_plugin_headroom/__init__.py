@@ -62,9 +62,10 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         self._plain = self.common_settings.dryrun or self.common_settings.verbose
         if not self._plain:
-            os.environ["HEADROOM_QUIET"] = "1"  # jobs inherit it
+            # Jobs inherit both: neither their lines nor bars of what they load get in the way.
+            os.environ |= {"HEADROOM_QUIET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         self.begin(Screen(sys.stderr, time.monotonic()), time.monotonic())
-        self._closed = threading.Event()
+        self._ended = threading.Event()
 
     def begin(self, screen: Screen, now: float) -> None:
         """Begin to print to a screen, at a time in seconds."""
@@ -73,7 +74,7 @@ class LogHandler(LogHandlerBase):
         self._pace = Pace({})
         self._jobs: dict[int, _Job] = {}
         self._stages: set[str] = set()
-        self._done = self._total = 0
+        self._done = self._total = self._targets = 0  # targets are jobs that do nothing
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print a record of Snakemake, or what is worth saying of it."""
@@ -93,6 +94,7 @@ class LogHandler(LogHandlerBase):
             return
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
+                self._targets = record.stats.get("all", 0)
                 self._say(_summary(record.stats))
             case LogEvent.JOB_INFO:
                 self._begin_job(record, now)
@@ -100,8 +102,9 @@ class LogHandler(LogHandlerBase):
                 self._pace.finish(record.job_id, now)
                 self._end_job(record.job_id)
             case LogEvent.PROGRESS:
-                self._done, self._total = record.done, record.total
-                if self._done == self._total:
+                self._total = record.total - self._targets
+                self._done = min(record.done, self._total)
+                if record.done == record.total:
                     self._screen.clear()
                     self._say(f"All {self._total} jobs done after {clock(now - self._start)}")
                 else:
@@ -126,19 +129,19 @@ class LogHandler(LogHandlerBase):
         left = self._pace.left(now)
         text = f"{self._done} of {self._total} jobs after {clock(now - self._start)}"
         text += "" if left is None else f", about {clock(left)} left"
-        now_doing = (f"{what}, {said}" if said else what for what, said in told.items())
-        self._screen.status(f"{text}: {'; '.join(now_doing)}", now)
+        work = "; ".join(f"{what}, {said}" if said else what for what, said in told.items())
+        self._screen.status(f"{text}: {work}" if work else text, now)
 
     def close(self) -> None:
         """Leave the terminal with what was said."""
-        self._closed.set()
+        self._ended.set()
         self._screen.clear()
         super().close()
 
     def _look(self) -> None:
-        while not self._closed.wait(_SECONDS_BETWEEN_LOOKS):
+        while not self._ended.wait(_SECONDS_BETWEEN_LOOKS):
             with self.lock:  # type: ignore[union-attr]
-                if not self._closed.is_set():
+                if not self._ended.is_set():
                     self.show(time.monotonic())
 
     def _begin_job(self, record: Any, now: float) -> None:

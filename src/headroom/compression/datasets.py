@@ -53,7 +53,8 @@ def read_data(config: Config, data: str) -> None:
     for file in (beside, output):
         facts = {"data": settings, "rows": sizes, "dropped": len(dropped)}
         write_record(file, stopwatch, facts)
-    _LOG.info("%s: %s, %d rows left out", name, sizes, len(dropped))
+    told = ", ".join(f"{count} rows in {part}" for part, count in sizes.items())
+    _LOG.info("%s: %s, %d left out", name, told, len(dropped))
 
 
 def parts(config: Config, data: str) -> Parts:

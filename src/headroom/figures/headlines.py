@@ -57,7 +57,8 @@ def _embeddings(config: Config) -> Iterator[str]:
     for name in config.selectors:
         file = Path(paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="md"))
         for sheet in read_sheets(file):
-            yield f"Selector {name}: {sheet.words[0].partition(';')[0].rstrip('.')}."
+            said = sheet.words[0].partition(";")[0].rstrip(".")
+            yield f"Selector {name}: {said[:1].lower()}{said[1:]}."
 
 
 def _compressions(config: Config) -> Iterator[str]:
@@ -66,7 +67,10 @@ def _compressions(config: Config) -> Iterator[str]:
 
 
 def _claims(config: Config) -> Iterator[str]:
-    table = read_csv(Path(paths.CLAIMS.format(run=config.run, suffix="csv")), COLUMNS)
+    file = Path(paths.CLAIMS.format(run=config.run, suffix="csv"))
+    if not file.exists():  # as the page, which shows what there is
+        return
+    table = read_csv(file, COLUMNS)
     own, here = (table[column].value_counts() for column in ("published", "run"))
     yield (
         f"Of {len(table)} claims of both papers {here.get('holds', 0)} hold in this run and "

@@ -164,11 +164,14 @@ def evaluate(config: Config, name: str) -> None:
     }
     diversity = evaluation.diversity(scores, bootstrap)
     write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)
-    solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"].map("{:.1%}".format)
-    others = [name for name in solved.index if name.startswith(methods.SAMPLING)]
-    told = ", ".join(f"{name} {solved[name]}" for name in [methods.SPRINT, methods.COVER, *others])
-    where = f"{options.model} on {len(questions)} questions of {options.test}"
-    _LOG.log(RESULT, "selector %s, %s: Pass@%d of %s", name, where, max_n, told)
+    solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
+    best = solved.drop([methods.SPRINT, methods.ORACLE]).idxmax()
+    _LOG.log(
+        RESULT,
+        "selector %s, %s on %d questions of %s: Pass@%d %.1f%%, of %s %.1f%%",
+        *(name, options.model, len(questions), options.test, max_n),
+        *(100 * solved[methods.SPRINT], best, 100 * solved[best]),
+    )
 
 
 def weigh_embedding(config: Config, name: str) -> None:

@@ -10,7 +10,7 @@ SINGLE = "best single head"
 BASE = "base greedy"
 ORACLE = "all heads (oracle)"
 
-SAMPLING = "sampling T="
+_SAMPLING = "sampling T="
 
 
 def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
@@ -22,14 +22,14 @@ def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
     """
     shared = Counter(temperatures.values())
     return {
-        name: f"{SAMPLING}{value:g}" + (f" ({name})" if shared[value] > 1 else "")
+        name: f"{_SAMPLING}{value:g}" + (f" ({name})" if shared[value] > 1 else "")
         for name, value in temperatures.items()
     }
 
 
 def in_display_order(methods: list[str]) -> list[str]:
     """Sort method names: SPRINT, head baselines, sampling in the order given, base, oracle."""
-    order = [SPRINT, RANDOM, COVER, SINGLE, SAMPLING, BASE, ORACLE]
+    order = [SPRINT, RANDOM, COVER, SINGLE, _SAMPLING, BASE, ORACLE]
     return sorted(
-        methods, key=lambda name: order.index(SAMPLING if name.startswith(SAMPLING) else name)
+        methods, key=lambda name: order.index(_SAMPLING if name.startswith(_SAMPLING) else name)
     )
