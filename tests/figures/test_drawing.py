@@ -1,4 +1,6 @@
+import io
 import json
+import zlib
 from functools import partial
 from xml.etree import ElementTree
 
@@ -6,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import simulation
+from fontTools.ttLib import TTFont
 from matplotlib.colors import to_hex
 
 from headroom.figures.curves import curves, spaced
@@ -41,6 +44,22 @@ def test_pdf_embeds_truetype_fonts_and_no_date(run, name):
     assert b"/Type3" not in content
     assert b"/FontFile2" in content
     assert b"Date" not in content
+
+
+def test_fonts_in_a_pdf_have_glyphs_and_nothing_that_places_them(run):
+    content = (run[0] / "results/simulated/figures/levels.pdf").read_bytes()
+    streams = [
+        zlib.decompress(part.partition(b"\nendstream")[0])
+        for part in content.split(b"/FlateDecode")[1:]
+        for part in [part.partition(b"stream\n")[2]]
+    ]
+    fonts = [TTFont(io.BytesIO(each)) for each in streams if each[:4] == b"\0\1\0\0"]
+    assert fonts
+    for font in fonts:
+        assert 1 < len(font["glyf"].keys()) < 200
+        assert not {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys())
+    maps = b"".join(each for each in streams if b"beginbfchar" in each or b"beginbfrange" in each)
+    assert len(maps) > 100  # glyphs are characters again where text is selected
 
 
 def test_equal_data_give_equal_bytes(tmp_path):
