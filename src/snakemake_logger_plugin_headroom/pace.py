@@ -2,9 +2,10 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from statistics import geometric_mean
 from typing import NamedTuple
 
 SECONDS: Mapping[str, float] = {
@@ -108,7 +109,9 @@ class Pace:
         for unit in self._units:
             if not unit.left or unit.spent > unit.seconds:
                 rules[unit.rule].append(unit)
-        overall = _scale((unit for units in rules.values() for unit in units), 1.0)
+        # Each rule counts once: a long training says little of many short jobs.
+        seen = [max(_scale(units, 1.0), 0.05) for units in rules.values()]
+        overall = geometric_mean([1.0, *seen])
         scales = {unit.rule: _scale(rules[unit.rule], overall) for unit in open_units}
         return self._replay({unit: _left(unit, scales[unit.rule]) for unit in open_units})
 
@@ -157,9 +160,8 @@ def expected(rule: str, planned: float = 0.0) -> float:
     return SECONDS.get(rule, _USUAL) + _OF_PLAN * planned
 
 
-def _scale(seen: Iterable[Unit], before: float) -> float:
+def _scale(seen: Sequence[Unit], before: float) -> float:
     """Return how many times what was expected some units have cost."""
-    seen = list(seen)
     spent, thought = (sum(getattr(unit, name) for unit in seen) for name in ("spent", "seconds"))
     return (spent + _FIRM * before) / (thought + _FIRM)
 

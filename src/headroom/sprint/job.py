@@ -165,12 +165,12 @@ def evaluate(config: Config, name: str) -> None:
     diversity = evaluation.diversity(scores, bootstrap)
     write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
-    best = solved.drop([methods.SPRINT, methods.ORACLE]).idxmax()
+    rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
         RESULT,
-        "selector %s, %s on %d questions of %s: Pass@%d %.1f%%, of %s %.1f%%",
+        "selector %s, %s on %d questions of %s: Pass@%d %.1f%%, best other (%s) %.1f%%",
         *(name, options.model, len(questions), options.test, max_n),
-        *(100 * solved[methods.SPRINT], best, 100 * solved[best]),
+        *(100 * solved[methods.SPRINT], rival, 100 * solved[rival]),
     )
 
 
