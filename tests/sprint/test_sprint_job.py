@@ -1,4 +1,6 @@
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -277,3 +279,13 @@ def test_an_embedding_that_is_missing_is_named_in_one_line(config: Config) -> No
     with pytest.raises(TableError, match="train-7") as caught:
         job.train(config, "math")
     assert "\n" not in str(caught.value)
+
+
+def test_jobs_that_write_tables_do_not_load_torch() -> None:
+    modules = "sprint.job, compression.gathering, compression.datasets, figures.job, figures.draw, "
+    code = f"""if True:
+        import importlib, sys
+        for name in "{modules}figures.compression.job".split(", "):
+            importlib.import_module(f"headroom.{{name}}")
+            assert not {{"torch", "transformers", "sklearn"}} & set(sys.modules), name"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
 
 from headroom import paths
 from headroom.config import Config, Selector
@@ -79,10 +77,9 @@ class Experiment:
 
     def training_embeddings(
         self, questions: Sequence[str]
-    ) -> Float[Tensor, "questions embedding_dim"]:
+    ) -> Float[np.ndarray, "questions embedding_dim"]:
         """Return the embeddings of the training questions, in the order of their ids."""
-        _, vectors = data.read_embeddings(self.embeddings(self.options.train), questions)
-        return torch.tensor(vectors)
+        return data.read_embeddings(self.embeddings(self.options.train), questions)[1]
 
     def answers(self, questions: str, ids: Sequence[str]) -> Answers:
         """Return the pool's graded answers to a question set, a column a member of the pool."""

@@ -1,13 +1,13 @@
 """The steps of a head selector as jobs: train, rank, evaluate, weigh the embedding, choose.
 
-Each reads tables, calls the modules beside it, and writes its results and their records.
+Each reads tables, calls the modules beside it, and writes its results and their records. Those
+that train or rank load torch, the others do without.
 """
 
 import logging
 
 import numpy as np
 import pandas as pd
-import torch
 
 from headroom import paths
 from headroom.config import Config
@@ -15,17 +15,7 @@ from headroom.errors import TableError
 from headroom.identity import key
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.saying import RESULT
-from headroom.sprint import (
-    baselines,
-    choosing,
-    data,
-    evaluation,
-    matching,
-    methods,
-    model,
-    selection,
-    training,
-)
+from headroom.sprint import baselines, choosing, data, evaluation, matching, methods
 from headroom.sprint.card import card
 from headroom.sprint.evaluation import drawn, ordered
 from headroom.sprint.experiment import Experiment, write_csv
@@ -43,11 +33,16 @@ def train(config: Config, name: str) -> None:
     The final training starts from the first of the config's seeds. Writes `paths.SELECTOR` and
     `paths.CHOICE`.
     """
+    import torch
+
+    from headroom.sprint import model, training
+
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
     questions, z = experiment.training_z(heads)
-    embeddings, correct = experiment.training_embeddings(questions), torch.tensor(z)
+    embeddings = torch.tensor(experiment.training_embeddings(questions))
+    correct = torch.tensor(z)
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
@@ -80,6 +75,10 @@ def rank(config: Config, name: str) -> None:
     Raises:
         TableError: the selector was trained for another pool.
     """
+    import torch
+
+    from headroom.sprint import model, selection
+
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     test = experiment.options.test
@@ -181,13 +180,17 @@ def weigh_embedding(config: Config, name: str) -> None:
     held-out part. The setting was chosen on these parts, which favours SPRINT there, a little.
     Writes `paths.EMBEDDING_VALUE`.
     """
+    import torch
+
+    from headroom.sprint import model, training
+
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
     trained, facts = model.load(experiment.output(paths.SELECTOR))
     questions, z = experiment.training_z(heads)
     base = experiment.training_z([str(BASE)])[1][:, 0]
-    embeddings = experiment.training_embeddings(questions)
+    embeddings = torch.tensor(experiment.training_embeddings(questions))
     held_out = [
         Ranked(split.held_out, z[split.held_out], order, z[split.fit], base[split.fit])
         for split, order in training.rank_held_out(
@@ -215,12 +218,16 @@ def choose(config: Config, name: str) -> None:
     from all of them, the verifier from held-out parts, ranked by selectors trained without these.
     Writes `paths.CHOOSING`.
     """
+    import torch
+
+    from headroom.sprint import model, training
+
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
     trained, facts = model.load(experiment.output(paths.SELECTOR))
     questions, z = experiment.training_z(heads)
-    embeddings = experiment.training_embeddings(questions)
+    embeddings = torch.tensor(experiment.training_embeddings(questions))
     learnt = experiment.answers(options.train, questions)
     held_out = [
         learnt.of(split.held_out).select(order)

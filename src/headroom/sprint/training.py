@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import groupby, product
 from typing import Any
 
@@ -133,18 +134,26 @@ def _adamw(
 
     `torch.optim.AdamW` has one for all, and loads torch's compiler when it is made.
     """
-    learnt = [parameter for parameter in stack.parameters() if parameter.requires_grad]
+    learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
     means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in learnt]
     kept = torch.tensor([1 - learning_rate * each.weight_decay for each in settings])
-    betas = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8}
-    rest = {"lr": learning_rate, "weight_decay": 0.0, "amsgrad": False, "maximize": False}
+    adam = partial(
+        adamw,
+        lr=learning_rate,
+        beta1=0.9,
+        beta2=0.999,
+        eps=1e-8,
+        weight_decay=0.0,
+        amsgrad=False,
+        maximize=False,
+    )
 
     def step(total: Float[Tensor, ""]) -> None:
         gradients = list(torch.autograd.grad(total, learnt))
         with torch.no_grad():
             stack.theta_weight.mul_(kept[:, None, None])
-            adamw(learnt, gradients, means, squares, [], steps, **betas, **rest)
+            adam(learnt, gradients, means, squares, [], steps)
 
     return step
 
