@@ -102,7 +102,7 @@ def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
         "Grading",
         "  warning: one row left out",
         "  m on 5 questions: 60.0% right",
-        "All 5 jobs done after 0:08",
+        "5 jobs done after 0:08",
     ]
 
 
@@ -119,8 +119,15 @@ def test_the_status_is_one_line_that_is_written_anew(tmp_path: Path) -> None:
     assert run.left_on_the_terminal == ["Answers", "  here", shown]
     run.progress(2, 2, 70.0)
     run.handler.close()
-    lines = ["Answers", "  here", "All 2 jobs done after 1:10", ""]
+    lines = ["Answers", "  here", "2 jobs done after 1:10", ""]
     assert run.left_on_the_terminal == lines
+
+
+def test_one_job_is_one_job(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.note(0.0, LogEvent.RUN_INFO, stats={"grade": 1, "total": 1})
+    run.progress(1, 1, 2.0)
+    assert run.said.splitlines() == ["1 job: grading 1", "1 job done after 0:02"]
 
 
 def test_the_status_never_breaks_a_line(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ class LogHandler(LogHandlerBase):
                 self._done = min(record.done, self._total)
                 if record.done == record.total:
                     self._screen.clear()
-                    self._say(f"All {self._total} jobs done after {clock(now - self._start)}")
+                    self._say(f"{_jobs(self._total)} done after {clock(now - self._start)}")
                 else:
                     self.show(now)
             case None | LogEvent.ERROR | LogEvent.JOB_ERROR | LogEvent.GROUP_ERROR:
@@ -166,6 +166,10 @@ class LogHandler(LogHandlerBase):
             self._screen.say(text)
 
 
+def _jobs(count: int) -> str:
+    return f"{count} job" if count == 1 else f"{count} jobs"
+
+
 def _summary(stats: Mapping[str, int]) -> str:
     """Say how many jobs there are, by stage."""
     counts = dict.fromkeys(STAGES, 0)
@@ -173,7 +177,7 @@ def _summary(stats: Mapping[str, int]) -> str:
         if rule not in ("total", "all"):
             counts[stage_of(rule)] += count
     listed = ", ".join(f"{stage.lower()} {count}" for stage, count in counts.items() if count)
-    return f"{sum(counts.values())} jobs: {listed}"
+    return f"{_jobs(sum(counts.values()))}: {listed}"
 
 
 def _end_of(log: Path | None, most: int | None = _TAIL) -> str:

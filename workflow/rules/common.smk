@@ -115,10 +115,10 @@ onstart:
 onsuccess:
     stop_engines()
     forget_finished(CONFIG, BATCHES)
-    if Path(of_run(paths.REPORT)).exists():
-        logger.info(
-            Path(of_run(paths.FINDINGS)).read_text(encoding="utf-8").rstrip()
-        )
+    said = Path(of_run(paths.FINDINGS))
+    if said.exists():
+        findings = said.read_text(encoding="utf-8").splitlines()
+        logger.info("\n  ".join(["Findings", *findings]))
         logger.info(f"Done. Open {of_run(paths.REPORT)}")
 
 
