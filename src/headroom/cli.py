@@ -13,11 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headroom import __version__, rules
-from headroom.bench import command as bench
-from headroom.compression import command as compression
-from headroom.config import load
 from headroom.errors import HeadroomError
-from headroom.tool import command as tool
 
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
@@ -34,7 +30,9 @@ _LOG = logging.getLogger("headroom")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    options = vars(parser().parse_args(arguments))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    alone = [rule for rule in rules.RULES if [rule.name] == list(arguments[:1])]
+    options = vars(parser(alone).parse_args(arguments))
     log = options.pop("log", None)
     _set_up_logging(log)
     try:
@@ -58,8 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+def parser(alone: Sequence[rules.Rule] = ()) -> argparse.ArgumentParser:
+    """Return the parser of the command line, or of some rules alone: jobs need no other."""
     top = argparse.ArgumentParser(
         prog="headroom",
         description=_DESCRIPTION,
@@ -67,6 +65,13 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"headroom {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if alone:
+        rules.add_to(commands, alone)
+        return top
+    from headroom.bench import command as bench
+    from headroom.compression import command as compression
+    from headroom.tool import command as tool
+
     for name, help_text, handler in (
         ("check", "Check a config, its data and its models, before anything starts.", _check),
         ("plan", "Say what a config will cost: jobs, tokens, GPU hours, disk.", _plan),
@@ -82,7 +87,7 @@ def parser() -> argparse.ArgumentParser:
     tool.add_to(commands)
     bench.add_to(commands)
     compression.add_to(commands)
-    rules.add_to(commands)
+    rules.add_to(commands, rules.RULES)
     help_text = "Say what changed between two runs: settings, right answers, gains, Pass@N."
     command = commands.add_parser("compare", help=help_text, description=help_text)
     command.add_argument("first", metavar="RUN_A", help="a run's folder, or its name in results/")
@@ -116,6 +121,7 @@ def _set_up_logging(log: Path | None) -> None:
 
 
 def _check(config: Path) -> None:
+    from headroom.config import load
     from headroom.preflight import check_devices, preflight
     from headroom.resolve import resolve
 
@@ -127,6 +133,7 @@ def _check(config: Path) -> None:
 
 def _plan(config: Path) -> None:
     from headroom import estimate, training_costs
+    from headroom.config import load
     from headroom.resolve import resolve
 
     resolved = resolve(load(config))
@@ -158,8 +165,10 @@ def _doctor(config: Path | None) -> None:
 def _engine(action: str) -> None:
     from headroom.generation.client import status, stop
 
+    none = "no engine runs in this folder"
     if action == "stop":
-        print(f"{stop()} engines stopped")
+        stopped = stop()
+        print(f"{stopped} engine{'s' * (stopped > 1)} stopped" if stopped else none)
         return
     engines = status()
     for engine in engines:
@@ -167,7 +176,7 @@ def _engine(action: str) -> None:
         for batch, (done, total) in engine["batches"].items():
             print(f"  {batch}: {done} of {total} answers")
     if not engines:
-        print("no engine runs in this folder")
+        print(none)
 
 
 if __name__ == "__main__":

@@ -2,30 +2,30 @@
 
 import argparse
 import gc
-import importlib
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headroom.config import Config, load
 from headroom.errors import ConfigError
-from headroom.identity import name_of
-from headroom.variants import Variant
+
+if TYPE_CHECKING:
+    from headroom.config import Config
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A command that a rule of the workflow calls: `function(config, *wildcards)`.
-
-    Only the `online` ones may reach for the network; all others find what those fetched.
-    """
+class Rule(NamedTuple):
+    """A command that a rule of the workflow calls: `function(config, *wildcards)`."""
 
     name: str
     help: str
     function: str
     wildcards: tuple[str, ...] = ()
     online: bool = False
+    """Whether it may reach for the network; all others find what those fetched."""
+    shortcut: str | None = None
+    """What may do it before the config is checked: `shortcut(config_file, *wildcards)`, these as
+    they are given; tells whether it has."""
 
 
 RULES: tuple[Rule, ...] = (
@@ -44,6 +44,7 @@ RULES: tuple[Rule, ...] = (
         "Answer a question set with one model variant.",
         "generation.job:run",
         ("model", "decoding", "questions", "variant", "cores"),
+        shortcut="generation.client:collect",
     ),
     Rule(
         "activations",
@@ -195,9 +196,11 @@ _HELP = {
 }
 
 
-def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the rules' commands to a command line."""
-    for rule in RULES:
+def add_to(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", rules: Iterable[Rule]
+) -> None:
+    """Add rules' commands to a command line."""
+    for rule in rules:
         command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
         command.add_argument(
             "--config",
@@ -213,24 +216,48 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         command.set_defaults(handler=_call, rule=rule)
 
 
-def _call(config: Path, rule: Rule, **wildcards: str | None) -> None:
+def _call(config: Path, rule: Rule, **wildcards: Any) -> None:
     """Call a rule's function with the config names that its wildcards, keys, stand for."""
     if not rule.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick; jobs say the rest
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # what lacks is checked after loading
+    if "cores" in wildcards:
+        wildcards["cores"] = _usable(wildcards["cores"])
+    given = [wildcards[wildcard] for wildcard in rule.wildcards]
+    if rule.shortcut and _function(rule.shortcut)(config, *given):
+        return
+    from headroom.config import load
+
     loaded = load(config)
-    names = [_name(loaded, wildcard, wildcards[wildcard]) for wildcard in rule.wildcards]
-    module, attribute = rule.function.split(":")
+    names = [_name(loaded, *pair) for pair in zip(rule.wildcards, given, strict=True)]
+    _function(rule.function)(loaded, *names)
+
+
+def _function(path: str) -> Callable[..., Any]:
+    module, attribute = path.split(":")
     # What importing makes stays: to look for garbage in it takes a fifth of the time of torch and
     # transformers. While jobs compute, garbage may hold tensors.
     gc.disable()
-    function = getattr(importlib.import_module(f"headroom.{module}"), attribute)
+    function: Callable[..., Any] = getattr(import_module(f"headroom.{module}"), attribute)
     gc.enable()
-    function(loaded, *names)
+    return function
 
 
-def _name(config: Config, wildcard: str, value: Any) -> Any:
+def _usable(cores: str | None) -> int:
+    """Return how many cores are meant, of those that this process may use."""
+    usable = len(os.sched_getaffinity(0))
+    if cores is None:
+        return usable
+    if not cores.isdecimal() or int(cores) < 1:
+        raise ConfigError(f"--cores {cores!r} is not a number of cores; give 1 or more")
+    return min(int(cores), usable)
+
+
+def _name(config: "Config", wildcard: str, value: Any) -> Any:
+    from headroom.identity import name_of
+    from headroom.variants import Variant
+
     match wildcard:
         case "model":
             return name_of(config, "models", value)
@@ -242,13 +269,6 @@ def _name(config: Config, wildcard: str, value: Any) -> Any:
             return name_of(config, "embedders", value)
         case "variant":
             return Variant.parse(value)
-        case "cores":
-            usable = len(os.sched_getaffinity(0))
-            if value is None:
-                return usable
-            if not value.isdecimal() or int(value) < 1:
-                raise ConfigError(f"--cores {value!r} is not a number of cores; give 1 or more")
-            return min(int(value), usable)
         case "published":
             return Path(value)
         case "seed":

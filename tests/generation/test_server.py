@@ -7,7 +7,8 @@ import shutil
 import signal
 import socket
 import stat
-import tempfile
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,19 +24,12 @@ from headroom.errors import EngineError
 from headroom.generation import client, job, journal
 from headroom.generation.work import Work
 from headroom.identity import key
+from headroom.record import record_path
 from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant
 
 HEADS = [Variant(1, 0), Variant(1, 4)]
 OTHER = Variant(3, 2)  # in no plan
-
-
-@pytest.fixture
-def runtime() -> Iterator[Path]:
-    """A runtime folder with a short path, as sockets need it."""
-    folder = Path(tempfile.mkdtemp(prefix="hr", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -75,17 +69,21 @@ def wait_until(condition: Callable[[], Any]) -> None:
         time.sleep(0.02)
 
 
+def place(values: Config, cores: int = 2) -> client.Place:
+    return client.Place(values.model_dump(mode="json"), key(values, "models", "tiny"), cores)
+
+
 def connect(values: Config) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(30)
-    connection.connect(str(client.Place(work_on(values), 2).socket))
+    connection.connect(str(place(values).socket))
     return connection
 
 
 def question(values: Config, variant: Variant, questions: str = "small") -> bytes:
     message = {
         "config": values.model_dump(mode="json"),
-        "batch": ["tiny", "greedy", questions],
+        "batch": list(work_on(values, questions).keys.values()),
         "variant": str(variant),
     }
     return json.dumps(message).encode() + b"\n"
@@ -105,16 +103,16 @@ def test_one_engine_answers_all_jobs_and_works_ahead(
     run(served, HEADS[0])
     wait_until(lambda: not work_on(served).missing(HEADS[1]))  # ahead, and base with it
     assert not outputs[2].exists()
-    place = client.Place(work_on(served), 2)
-    assert stat.S_IMODE(place.socket.stat().st_mode) == 0o600
-    assert stat.S_IMODE(place.socket.parent.stat().st_mode) == 0o700
+    socket_file = place(served).socket
+    assert stat.S_IMODE(socket_file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(socket_file.parent.stat().st_mode) == 0o700
     assert len(engines()) == 1 + 2
     (first, *_) = engines()
     for variant in (HEADS[1], BASE, OTHER):
         run(served, variant)
     run(served, BASE, "large")
     assert engines()[0] == first
-    assert place.log.read_text().count("begins") == 1
+    assert place(served).log.read_text().count("begins") == 1
     for file, expected in zip(outputs, inline, strict=True):
         found = read_table(file, ANSWERS)
         assert (found["margin"] - expected["margin"]).abs().max() < 1e-3
@@ -130,9 +128,59 @@ def test_one_engine_answers_all_jobs_and_works_ahead(
     said = capsys.readouterr().out
     assert f"process {first.pid}: {work_on(served).keys['model']}, 2 workers, 0 jobs" in said
     cli.main(["engine", "stop"])
-    assert capsys.readouterr().out == "1 engines stopped\n"
+    assert capsys.readouterr().out == "1 engine stopped\n"
+    cli.main(["engine", "stop"])
+    assert capsys.readouterr().out == "no engine runs in this folder\n"
     cli.main(["engine", "status"])
     assert "no engine" in capsys.readouterr().out
+
+
+def test_a_job_that_finds_an_engine_needs_no_config_class(served: Config) -> None:
+    config = Path(paths.CONFIG.format(run=served.run))
+    write_json(config, served.model_dump(mode="json"))
+    keys = work_on(served).keys
+    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)  # no engine runs
+    run(served, BASE)
+    assert not client.collect(config, *keys.values(), str(HEADS[0]), 1)  # none with one core
+    code = (
+        "import sys; from headroom import cli; status = cli.main(sys.argv[1:]); "
+        "print(status, *sorted(sys.modules))"
+    )
+    given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}
+    options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
+    for _ in range(2):  # and once more after Snakemake has removed the table
+        done = subprocess.run(
+            [sys.executable, "-c", code, "generate", *options],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        status, *loaded = done.stdout.split()
+        assert status == "0", done.stderr
+        assert "headroom.generation.client" in loaded
+        assert not {"pydantic", "yaml", "pyarrow", "numpy"} & set(loaded)
+        output = work_on(served).output(HEADS[0])
+        assert len(read_table(output, ANSWERS)) == 4
+        assert json.loads(record_path(output).read_text())["answers"] == 4
+        output.unlink()
+    inline = served.model_copy(update={"engine": "inline"})
+    write_json(config, inline.model_dump(mode="json"))
+    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
+    config.write_text("run: tiny\n", encoding="utf-8")
+    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
+
+
+def test_a_table_that_cannot_be_written_is_one_jobs_error(served: Config) -> None:
+    run(served, BASE)
+    output = work_on(served).output(HEADS[0])
+    output.mkdir()
+    with pytest.raises(EngineError, match=r"L01H00 cannot be written: .*directory"):
+        client.ask(work_on(served), HEADS[0], 2)
+    client.ask(work_on(served), HEADS[1], 2)
+    output.rmdir()
+    client.ask(work_on(served), HEADS[0], 2)
+    assert len(read_table(output, ANSWERS)) == 4
+    assert len(engines()) == 3
 
 
 def test_an_idle_engine_leaves(served: Config) -> None:
@@ -140,7 +188,7 @@ def test_an_idle_engine_leaves(served: Config) -> None:
     client.ask(work, BASE, cores=1, idle=0.5)
     assert len(engines()) == 2
     wait_until(lambda: not engines())
-    assert not client.Place(work, 1).socket.exists()
+    assert not place(served, 1).socket.exists()
     assert client.status() == []
 
 
@@ -194,7 +242,7 @@ def test_a_killed_engine_loses_nothing_that_it_has_answered(served: Config) -> N
     assert engines() == []
     table = read_table(work.output(HEADS[0]), ANSWERS)
     assert sorted(table["text"]) == sorted(row["text"] for row in kept if "text" in row)
-    assert client.Place(work, 2).socket.exists()  # it is stale, and replaced
+    assert place(served).socket.exists()  # it is stale, and replaced
     run(served, HEADS[1])
     assert len(read_table(work.output(HEADS[1]), ANSWERS)) == 4
 
@@ -246,15 +294,14 @@ def test_other_settings_and_other_folders_have_engines_of_their_own(
 ) -> None:
     model = served.models["tiny"]
     changed = [model.model_copy(update=u) for u in ({"dtype": "bfloat16"}, {"batch_size": 5})]
-    names = [client.Place(work_on(served), cores).name for cores in (1, 2)]
+    names = [place(served, cores).name for cores in (1, 2)]
     for other in changed:
         values = served.model_copy(update={"models": {"tiny": other}})
-        names.append(client.Place(work_on(values), 2).name)
+        names.append(place(values).name)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    names.append(client.Place(work_on(served), 2).name)
+    names.append(place(served).name)
     assert len(set(names)) == 5
-    assert client.Place(work_on(served, "large"), 2).name == names[-1]
     monkeypatch.chdir(tmp_path)
 
 
@@ -293,7 +340,7 @@ def test_a_long_runtime_folder_is_passed_over(
     long = runtime / ("x" * 100)
     long.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
-    path = client.Place(work_on(served), 2).socket
+    path = place(served).socket
     assert not path.is_relative_to(long)
     assert len(os.fsencode(path)) <= 107
 
@@ -309,43 +356,3 @@ def test_an_engine_is_stopped_by_a_signal_and_says_so(served: Config) -> None:
         engine.send_signal(signal.SIGTERM)
         assert b"was stopped" in connection.makefile("rb").read()
     wait_until(lambda: not engines())
-
-
-def test_stopping_removes_what_dead_engines_left_and_nothing_else(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    left = client._private_folder() / f"{client._folder_digest()}-dead.lock"
-    left.with_suffix(".sock").touch()
-    left.touch()
-    others = left.with_name("other-folder.lock")
-    others.touch()
-    held = left.with_name(f"{client._folder_digest()}-live.lock")
-    listens = held.with_suffix(".sock")
-    listens.touch()
-    with client._locked(held):
-        assert client.stop() == 0
-        assert set(left.parent.iterdir()) == {held, listens, others}
-
-
-def test_stopping_waits_for_an_engine_that_is_about_to_end(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    leaving = client._private_folder() / f"{client._folder_digest()}-leaving.lock"
-    stopping = threading.Thread(target=client.stop)
-    with client._locked(leaving):
-        stopping.start()
-        time.sleep(4 * client._SECONDS_BETWEEN_TRIES)
-        assert stopping.is_alive()
-    stopping.join()
-    assert not leaving.exists()
-
-
-def test_a_lock_that_was_removed_meanwhile_is_nobodys(
-    runtime: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = runtime / "engine.lock"
-    monkeypatch.setattr(client.fcntl, "flock", lambda *_: path.unlink())
-    with client._locked(path) as lock:
-        assert lock is None

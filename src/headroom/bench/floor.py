@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from headroom.bench.work import Key, Work
-from headroom.generation.linear import onednn_linear
+from headroom.generation.linear import fast_linear
 from headroom.models.load import LoadedModel
 from headroom.variants import BASE
 
@@ -98,7 +98,7 @@ def peak(device: torch.device, dtype: torch.dtype) -> float:
     layer = nn.Linear(_SIZE, _SIZE, bias=False, device=device, dtype=dtype)
     states = torch.ones(_SIZE, _SIZE, device=device, dtype=dtype)
     seconds = [_seconds(layer, states) for _ in range(_ROUNDS)]
-    with onednn_linear(layer):
+    with fast_linear(layer):
         seconds += [_seconds(layer, states) for _ in range(_ROUNDS)]
     return 2 * _SIZE**3 / min(seconds)
 

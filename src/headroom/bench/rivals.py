@@ -204,7 +204,7 @@ RIVALS = {
     "no oneDNN": Rival(
         "same, linear layers as PyTorch has them",
         _without(
-            without=lambda: _own_modules(patch.object(engine_module, "onednn_linear", nullcontext))
+            without=lambda: _own_modules(patch.object(engine_module, "fast_linear", nullcontext))
         ),
     ),
 }

@@ -6,6 +6,9 @@ at its death, however it dies, and no process id is trusted. A job that gets the
 engine and leaves it the lock; one that does not finds the engine at its Unix socket. Both lie in a
 folder of the user's own, and their names begin with a digest of the folder that is worked in.
 Messages are lines of JSON.
+
+Most jobs of a sweep find an engine that has worked ahead: this module imports next to nothing, so
+that they take no longer than Python's own start.
 """
 
 import contextlib
@@ -17,21 +20,19 @@ import signal
 import socket
 import stat
 import struct
-import subprocess
 import sys
-import tempfile
 import time
+import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headroom import paths
 from headroom.errors import EngineError
-from headroom.generation.work import Work, progress
-from headroom.identity import digest
-from headroom.variants import Variant
+
+if TYPE_CHECKING:
+    from headroom.generation.work import Work
+    from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,23 +48,30 @@ _TRIES = 3
 _LONGEST_FOLDER = 60  # a socket's whole path has at most 107 bytes
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the engine for some work is found."""
+class Place(NamedTuple):
+    """Where the engine for a model is found."""
 
-    work: Work
+    values: dict[str, Any]
+    """The config's, as JSON holds them."""
+    model: str
+    """Key of the model."""
     cores: int
-    """CPU cores that it may use."""
+    """CPU cores that the engine may use."""
 
-    @cached_property
+    @property
+    def section(self) -> dict[str, Any]:
+        """The model's section of the config."""
+        section: dict[str, Any] = self.values["models"][self.model.rpartition("-")[0]]
+        return section
+
+    @property
     def name(self) -> str:
         """Names the engine: different models, settings or folders never share one."""
-        model = self.work.config.models[self.work.model]
-        told = (self.work.keys["model"], model.device, model.batch_size, self.cores)
+        told = (self.model, self.section["device"], self.section["batch_size"], self.cores)
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        return f"{_folder_digest()}-{digest([*told, allocation])}"
+        return f"{_folder_digest()}-{_digest(*told, allocation)}"
 
-    @cached_property
+    @property
     def socket(self) -> Path:
         """The Unix socket, with the lock beside it."""
         return _private_folder() / f"{self.name}.sock"
@@ -71,11 +79,39 @@ class Place:
     @property
     def log(self) -> Path:
         """What the engine prints, in the run whose job has started it."""
-        return Path(paths.ENGINE_LOG.format(run=self.work.config.run, engine=self.name))
+        return Path(paths.ENGINE_LOG.format(run=self.values["run"], engine=self.name))
 
 
-def ask(work: Work, variant: Variant, cores: int, idle: float = IDLE_SECONDS) -> None:
-    """Have an engine answer all that a variant lacks, and wait for it; start one if none runs.
+def collect(
+    config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
+) -> bool:
+    """Have an engine that runs answer all that a variant lacks and write its table; wait for it.
+
+    Args:
+        config: the run's config, as Snakemake has left it.
+        model: its key.
+        decoding: its key.
+        questions: their key.
+        variant: what is pruned.
+        cores: how many CPU cores the engine may use.
+
+    Returns:
+        Whether it has; False if no engine runs, or if the config is not one that a run left.
+
+    Raises:
+        EngineError: the engine's cause in one line. What is answered is kept.
+    """
+    try:
+        place = Place(json.loads(config.read_bytes()), model, cores)
+        connection = _try(place.socket) if place.values["engine"] == "server" else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
+    batch = (model, decoding, questions)
+    return connection is not None and _ask(connection, place, batch, variant)
+
+
+def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS) -> None:
+    """Have an engine answer a variant and write its table, as `collect`; start one if none runs.
 
     Args:
         work: the batch that the variant is of.
@@ -86,17 +122,10 @@ def ask(work: Work, variant: Variant, cores: int, idle: float = IDLE_SECONDS) ->
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.
     """
-    place = Place(work, cores)
-    message = {
-        "config": work.config.model_dump(mode="json"),
-        "batch": [work.model, work.decoding, work.questions],
-        "variant": str(variant),
-    }
+    place = Place(work.config.model_dump(mode="json"), work.keys["model"], cores)
     for _ in range(_TRIES):
-        with _connect(place, idle) as connection, contextlib.suppress(ConnectionError):
-            connection.sendall(json.dumps(message).encode() + b"\n")
-            if _wait(connection, variant, place):
-                return
+        if _ask(_connect(place, idle), place, tuple(work.keys.values()), str(variant)):
+            return
     raise EngineError(f"the engine dies before it answers; {place.log} says why")
 
 
@@ -178,12 +207,16 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
 
 
 def _folder_digest() -> str:
-    return digest(str(Path(paths.RESULTS).absolute()))
+    return _digest(str(Path(paths.RESULTS).absolute()))
+
+
+def _digest(*facts: object) -> str:
+    return f"{zlib.crc32(repr(facts).encode()):08x}"
 
 
 def _private_folder() -> Path:
     """Return a folder for sockets that no one else may enter."""
-    choices = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")
+    choices = (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp")
     base = next(
         path
         for path in choices
@@ -238,13 +271,15 @@ def _locked(path: Path) -> Iterator[int | None]:
 
 def _start(place: Place, lock: int, idle: float) -> None:
     """Start an engine, which inherits the lock, in a session of its own."""
-    _LOG.info("starting an engine for %s; its log: %s", place.work.model, place.log)
+    import subprocess
+
+    _LOG.info("starting an engine for %s; its log: %s", place.model, place.log)
     place.log.parent.mkdir(parents=True, exist_ok=True)
     # A worker for each core needs no more; vLLM is one worker.
-    threads = place.cores if place.work.config.models[place.work.model].backend == "vllm" else 1
+    threads = place.cores if place.section["backend"] == "vllm" else 1
     order = {
-        "config": place.work.config.model_dump(mode="json"),
-        "model": place.work.model,
+        "config": place.values,
+        "model": place.model,
         "cores": place.cores,
         "socket": str(place.socket),
         "idle": idle,
@@ -304,18 +339,21 @@ def _drain(connection: socket.socket) -> None:
             pass
 
 
-def _wait(connection: socket.socket, variant: Variant, place: Place) -> bool:
-    """Wait for the last word, with progress; return False if the engine was about to leave."""
+def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], variant: str) -> bool:
+    """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
+    message = {"config": place.values, "batch": batch, "variant": variant}
     heard = False
-    reported = time.monotonic()
-    with contextlib.suppress(ConnectionError):
+    asked = reported = time.monotonic()
+    with connection, contextlib.suppress(ConnectionError):
+        connection.sendall(json.dumps(message).encode() + b"\n")
         for said in _messages(connection):
             heard = True
             if "error" in said:
                 raise EngineError(said["error"])
-            if "complete" in said:
-                return True
             now = time.monotonic()
+            if "complete" in said:
+                _LOG.info("%s: %d answers, %.1f s", variant, said["complete"], now - asked)
+                return True
             if now - reported >= _SECONDS_BETWEEN_REPORTS:
                 reported = now
                 _LOG.info("%s: %s", variant, progress(**said))
@@ -325,3 +363,11 @@ def _wait(connection: socket.socket, variant: Variant, place: Place) -> bool:
             f"what it has answered is kept"
         )
     return False
+
+
+def progress(done: int, total: int, seconds: float) -> str:
+    """Return words for so many answers in so many seconds."""
+    if not done:
+        return f"waiting for the first of {total} answers"
+    rate = done / seconds
+    return f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left"

@@ -2,9 +2,9 @@
 
 The model's own modules run some thirty operators a layer; here there are a dozen. Queries, keys
 and values are one product. Rotary embedding is one complex product: the two parts of a pair are
-put side by side, in queries and keys alike, so that no score changes. Activation, gate and
-residual sums are done by oneDNN as it writes a product. The last layer is computed only where
-logits are asked for.
+put side by side, in queries and keys alike, so that no score changes. oneDNN, where it is taken,
+does activation, gate and residual sums as it writes a product. The last layer is computed only
+where logits are asked for.
 
 The same weights give the same function, but for rounding. `Direct.of` makes sure of that by a
 trial, and serves no model that fails it: everything else goes through `forward.Forward`.
@@ -23,7 +23,7 @@ from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attentio
 from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
 from transformers.cache_utils import Cache
 
-from headroom.generation.linear import has_onednn, linear, linear_add, linear_mul, linear_silu
+from headroom.generation.linear import linear, linear_add, linear_mul, linear_silu
 from headroom.models.load import LoadedModel
 from headroom.models.masks import RowMasks, variant_masks
 from headroom.variants import BASE, Variant
@@ -60,7 +60,7 @@ class Direct:
     def of(loaded: LoadedModel) -> "Direct | None":
         """Return direct passes of a model, or None where it needs its own modules."""
         on_cpu = loaded.device.type == "cpu" and loaded.dtype == torch.float32
-        if not (on_cpu and type(loaded.model) in _SERVED and has_onednn()):
+        if not (on_cpu and type(loaded.model) in _SERVED):
             return None
         direct = Direct(loaded)
         if direct._is_faithful():

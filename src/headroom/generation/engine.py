@@ -66,7 +66,7 @@ from headroom.errors import ModelError
 from headroom.generation.batch import Batch
 from headroom.generation.direct import Direct
 from headroom.generation.forward import Forward
-from headroom.generation.linear import onednn_linear
+from headroom.generation.linear import fast_linear
 from headroom.generation.numerics import reordered, rows_together
 from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
@@ -252,7 +252,7 @@ class Engine:
     def _answer(self, plan: _Plan, drafts: dict[Prompt, Sequence[int]]) -> Iterator[Answer]:
         """Work a plan off; `drafts` takes the base answers found."""
         model = self._loaded.model
-        with onednn_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
+        with fast_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = self._direct or Forward(self._loaded, masks)
             batch = Batch(forward, self._decoding, plan.batch_size)
             verifier = Verifier(forward, self._batch_size)

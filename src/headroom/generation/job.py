@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from headroom.config import Config
 from headroom.generation import journal
-from headroom.generation.work import Key, Work, progress
+from headroom.generation.client import ask, progress
+from headroom.generation.work import Key, Work
 from headroom.record import Stopwatch
 from headroom.variants import Variant
 
@@ -39,15 +40,11 @@ def run(
     """
     stopwatch = Stopwatch()
     work = Work(config, model, decoding, questions)
-    if work.restore(variant):
-        _LOG.info("%s: finished before", variant)
-        return
     missing = work.missing(variant)
     if missing and config.engine == "server":
-        from headroom.generation.client import ask
-
-        ask(work, variant, cores)
-    elif missing:
+        ask(work, variant, cores)  # the engine writes, too
+        return
+    if missing:
         _answer(work, variant, missing)
     count = work.write(variant, stopwatch)
     _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)

@@ -2,9 +2,10 @@
 
 On a CPU one worker process a core, forked with the model in memory; on GPUs one worker each. The
 workers share the questions. This process hands out units, journals answers as they come, and tells
-jobs when their variant is complete. It leaves when no job has been connected for a while, or when
-its plan is done and another model needs room, and ends when a worker dies: what is journaled is
-kept, the next job starts another.
+a job when it has written its variant's table, not earlier: Snakemake removes what is there before a
+job. It leaves when no job has been connected for a while, or when its plan is done and another
+model needs room, and ends when a worker dies: what is journaled is kept, the next job starts
+another.
 """
 
 import contextlib
@@ -30,8 +31,9 @@ from headroom.generation import journal
 from headroom.generation.client import LINE_LIMIT, check_peer
 from headroom.generation.schedule import Schedule
 from headroom.generation.work import Work, part
-from headroom.identity import key
+from headroom.identity import name_of
 from headroom.plan import batches
+from headroom.record import Stopwatch
 from headroom.variants import Variant
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class _Worker:
 @dataclass(eq=False)
 class _Job:
     connection: socket.socket
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
     received: bytes = b""
     schedule: Schedule | None = None  # what it waits for
     variant: Variant | None = None
@@ -171,8 +174,8 @@ class Server:
                 job.tell(**self._status())
             elif message.keys() == {"make_room"}:
                 self._leaving = self._is_done()
-            elif not self._wait_for(job, message):
-                job.tell(complete=True)
+            else:
+                self._answer(job, message)
         except HeadroomError as error:
             job.tell(error=str(error))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -180,24 +183,30 @@ class Server:
         if job.schedule is None and not self._leaving:
             self._leave(job)
 
-    def _wait_for(self, job: _Job, message: dict[str, Any]) -> bool:
-        """Put what a job asks for first; tell whether there is something to wait for."""
-        config = parse(message["config"])
-        work = Work(config, *message["batch"])
-        if work.keys["model"] != self._model:
-            raise EngineError(f"this engine serves {self._model}, not {work.keys['model']}")
+    def _answer(self, job: _Job, message: dict[str, Any]) -> None:
+        """Put what a job asks for first, or hand it over if nothing of it is missing."""
+        model, decoding, questions = message["batch"]
+        if model != self._model:
+            raise EngineError(f"this engine serves {self._model}, not {model}")
         variant = Variant.parse(message["variant"])
-        batch = (*work.keys.values(), part(variant))
+        batch = (model, decoding, questions, part(variant))
         if batch not in self._schedules:
-            ahead = work.planned(variant)
-            self._schedules[batch] = Schedule(work, ahead, len(self._workers))
+            config = parse(message["config"])
+            work = Work(
+                config,
+                name_of(config, "models", model),
+                name_of(config, "decodings", decoding),
+                name_of(config, "questions", questions),
+            )
+            self._schedules[batch] = Schedule(work, work.planned(variant), len(self._workers))
             self._planned |= self._plan(config)
         schedule = self._schedules[batch]
-        if not schedule.want(variant):
-            return False
+        lacks = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
-        self._tell_progress(job)
-        return True
+        if lacks:
+            self._tell_progress(job)
+        else:
+            self._complete(schedule, variant)
 
     def _plan(self, config: Config) -> set[tuple[str, ...]]:
         """Return this model's batches that lack a table."""
@@ -275,7 +284,20 @@ class Server:
         journal.append(path, [*facts, answer])
         self._unsynced.add(path)
         if schedule.answered(variant, answer):
-            self._finish(schedule, variant, complete=True)
+            self._complete(schedule, variant)
+
+    def _complete(self, schedule: Schedule, variant: Variant) -> None:
+        """Write the table of a variant that is complete, if jobs wait for it, and tell them."""
+        for job in self._jobs:
+            if (job.schedule, job.variant) == (schedule, variant):
+                break
+        else:
+            return
+        try:
+            message: dict[str, Any] = {"complete": schedule.work.write(variant, job.stopwatch)}
+        except (HeadroomError, OSError) as error:
+            message = {"error": f"{variant} cannot be written: {error}"}
+        self._finish(schedule, variant, **message)
 
     def _finish(self, schedule: Schedule, variant: Variant | None, **message: Any) -> None:
         """Give the last word to the jobs that wait for a variant, or for any of a batch."""
@@ -329,12 +351,12 @@ def _listening(path: Path) -> socket.socket:
     return listener
 
 
-def _serve(listener: socket.socket, config: Config, name: str, cores: int, idle: float) -> None:
-    model = key(config, "models", name)
+def _serve(listener: socket.socket, config: Config, model: str, cores: int, idle: float) -> None:
+    section = config.models[name_of(config, "models", model)]
     _LOG.info("an engine for %s begins, process %d", model, os.getpid())
     server = Server(listener, model, idle)
     try:
-        _start_workers(server, config.models[name], model, cores)
+        _start_workers(server, section, model, cores)
         server.run()
         _LOG.info("all is done and room asked for, or no job for %.0f s: the engine leaves", idle)
     except HeadroomError as error:
@@ -354,15 +376,15 @@ def _start_workers(server: Server, section: Model, model: str, cores: int) -> No
 
     vLLM is loaded by its worker, and uses all cores itself.
     """
-    from headroom.generation.worker import load, serve
+    from headroom.generation.worker import devices, load, serve
 
-    devices = _devices(section.device)
+    found = devices(section.device)
     makers: list[Callable[[], LoadedModel | VllmModel]]
-    if devices == ["cpu"] and section.backend == "headroom":
+    if found == ["cpu"] and section.backend == "headroom":
         loaded = load(section, model, "cpu")
         makers = [lambda: loaded] * cores
     else:
-        makers = [partial(load, section, model, device) for device in devices]
+        makers = [partial(load, section, model, device) for device in found]
     context = multiprocessing.get_context("fork")
     for make in makers:
         ours, theirs = context.Pipe()
@@ -370,16 +392,6 @@ def _start_workers(server: Server, section: Model, model: str, cores: int) -> No
         process.start()
         theirs.close()
         server.hire(process, ours)
-
-
-def _devices(device: str) -> list[str]:
-    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
-    import torch
-
-    found = torch.cuda.device_count()
-    if device == "auto":
-        return [f"cuda:{number}" for number in range(found)] or ["cpu"]
-    return [device]
 
 
 if __name__ == "__main__":

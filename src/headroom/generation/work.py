@@ -1,6 +1,6 @@
 """The work on one question set under one decoding of one model: what is asked, kept, lacking.
 
-Light enough for a job that only waits for an engine: no torch, no pandas.
+Light: no torch, no pandas. A job whose answers are all there loads no more.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pyarrow.json import ParseOptions, ReadOptions, read_json
 
 from headroom import paths
 from headroom.config import Config, Decoding, Family
-from headroom.errors import TableError
+from headroom.errors import EngineError, TableError
 from headroom.generation import journal
 from headroom.identity import key, settings, split_key
 from headroom.plan import Batch, batches
@@ -111,10 +111,10 @@ class Work:
         Answers that the store holds, made for another draw from the same split, are taken over
         into the journal first.
         """
+        if self._finished_before(variant):
+            return []
         kept = self._kept(variant)[0]
-        samples = range(self.config.decodings[self.decoding].samples)
-        keys = [(question, sample) for question in self.texts for sample in samples]
-        left = [key for key in keys if key not in kept]
+        left = [key for key in self._asked if key not in kept]
         if left:
             found = dict(self._elsewhere(variant))
             taken = [found[key] for key in left if key in found]
@@ -148,18 +148,24 @@ class Work:
     def write(self, variant: Variant, stopwatch: Stopwatch) -> int:
         """Make a variant's table and record from its complete journal; drop the journal.
 
+        A table that was finished before and that Snakemake has removed is put back: it removes the
+        output of a job that it did not see end, and of all jobs of a group of which one fails.
+
         Returns:
             The number of answers.
+
+        Raises:
+            EngineError: the journal is not complete: someone has removed it.
         """
-        kept, engine = self._kept(variant)
-        samples = range(self.config.decodings[self.decoding].samples)
-        keys = [(question, sample) for question in self.texts for sample in samples]
-        if not kept.keys() >= set(keys) and self.restore(variant):
-            # The job was started twice, and the other has finished while this one answered.
-            self.journal(variant).unlink(missing_ok=True)
-            return len(keys)
-        rows = [kept[key] for key in keys]
         output = self.output(variant)
+        if self._finished_before(variant):  # maybe by a twin of the job, while this one answered
+            _link(self.finished(variant), output)
+            self.journal(variant).unlink(missing_ok=True)
+            return len(self._asked)
+        kept, engine = self._kept(variant)
+        if not kept.keys() >= set(self._asked):
+            raise EngineError(f"{self.journal(variant)} has lost answers; run again")
+        rows = [kept[key] for key in self._asked]
         facts = {**self.keys, "variant": str(variant), "split": self.split}
         write_table(output, _table(rows), ANSWERS, facts)
         facts |= engine | {
@@ -179,18 +185,17 @@ class Work:
         self.journal(variant).unlink(missing_ok=True)
         return len(rows)
 
-    def restore(self, variant: Variant) -> bool:
-        """Put a finished table back that Snakemake has removed; tell whether there was one.
+    @cached_property
+    def _asked(self) -> list[Key]:
+        samples = range(self.config.decodings[self.decoding].samples)
+        return [(question, sample) for question in self.texts for sample in samples]
 
-        It removes the output of a job that it did not see end, and of all jobs of a group of which
-        one fails.
-        """
+    def _finished_before(self, variant: Variant) -> bool:
         try:
             read_arrow(self.finished(variant), ANSWERS)
         except TableError:
             return False
-        _link(self.finished(variant), self.output(variant))
-        return self.output(variant).exists()
+        return True
 
     def _kept(self, variant: Variant) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
         """Return the answers in the journal, and what their engine said of itself."""
@@ -238,18 +243,12 @@ def _link(file: Path, name: Path) -> None:
     """Give a file a second name; where the disk knows no hard links, it has just the first."""
     name.parent.mkdir(parents=True, exist_ok=True)
     temporary = name.with_name(f".{name.name}.{os.getpid()}.tmp")
-    with contextlib.suppress(OSError):
-        os.link(file, temporary)
-        temporary.replace(name)
-    temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
-
-
-def progress(done: int, total: int, seconds: float) -> str:
-    """Return words for so many answers in so many seconds."""
-    if not done:
-        return f"waiting for the first of {total} answers"
-    rate = done / seconds
-    return f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left"
+    try:
+        with contextlib.suppress(OSError):
+            os.link(file, temporary)
+            temporary.replace(name)
+    finally:
+        temporary.unlink(missing_ok=True)  # rename leaves it where both name one file
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:

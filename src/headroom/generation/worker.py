@@ -104,6 +104,13 @@ def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
 
 
+def devices(device: str) -> list[str]:
+    """Return the device of each worker to load a model; a single "cpu" for any number of them."""
+    if device == "auto":
+        return [f"cuda:{number}" for number in range(torch.cuda.device_count())] or ["cpu"]
+    return [device]
+
+
 def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], parent: int) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
