@@ -73,7 +73,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner, parts = subjects.start(config, chosen, seed), subjects.rows(config, chosen)
+    learner, parts = subjects.lesson(config, chosen, seed)
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
     layout = _layout(config, chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))

@@ -21,22 +21,33 @@ from headroom.models.load import load_model
 from headroom.plan import Arm, own_answers
 from headroom.record import intact, read_json
 from headroom.tables import ANSWERS, QUESTIONS, read_table
+from headroom.variants import BASE
+
+_ANSWERS_A_WORKER = 10_000
 
 
-def rows(config: Config, arm: Arm) -> Parts:
-    """Return the data that an arm is trained, looked at and tested on.
+def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Parts]:
+    """Return what an arm starts from, and the data that it is trained, looked at and tested on.
 
-    A model that reasons in words learns its own right answers to the training questions.
+    A model that reasons in words learns its own right answers to the training questions. It comes
+    with the accuracy matrix of all its heads on them if the arm asks for it.
     """
-    study = arm.study
+    study, learner = arm.study, start(config, arm, seed)
     if study.model is None:
-        return datasets.parts(config, arm.data)
-    assert study.train is not None
+        return learner, datasets.parts(config, arm.data)
+    assert study.train is not None and isinstance(learner, decoder.Decoder)
     train = _questions(config, study.train)
-    base = own_answers(config, study, [])
-    answers = read_table(Path(base["base"]), ANSWERS)
-    graded = _graded(config, study.train, train, {"base": answers})
-    return Parts(to_learn(train, answers, graded), [], tested_on(config, arm))
+    files = own_answers(config, study, arm.every_head(config))
+    answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
+    # A process more takes as long to start as thousands of answers take.
+    workers = min(len(os.sched_getaffinity(0)), 1 + len(answers) * len(train) // _ANSWERS_A_WORKER)
+    graded = grade_answers(
+        train, answers, family=learner.family, preset=config.grading, workers=workers
+    )
+    if len(answers) > 1:
+        learner = replace(learner, matrix=accuracy_matrix(graded, train))
+    learnt = to_learn(train, answers[str(BASE)], graded)
+    return learner, Parts(learnt, [], tested_on(config, arm))
 
 
 def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
@@ -47,11 +58,7 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
 
 
 def start(config: Config, arm: Arm, seed: int) -> Learner:
-    """Return what an arm starts from, with all heads, on the CPU.
-
-    A model that reasons in words comes with the accuracy matrix of all its heads if the arm asks
-    for it.
-    """
+    """Return what an arm starts from, with all heads, on the CPU."""
     study = arm.study
     if study.model is None:
         return learners.load(folder(config, arm, seed, pruned=False))
@@ -59,19 +66,11 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
     loaded = load_model(str(folder(config, arm, seed, pruned=False)), device="cpu")
     decoding, family = config.decodings[study.decoding], config.questions[study.train].family
     name = config.models[study.model].source or study.model
-    learner = replace(
+    return replace(
         decoder.Decoder.of(loaded, name, decoding, family),
         grading=config.grading,
         batch_size=config.models[study.model].batch_size,
     )
-    every_head = arm.every_head(config)
-    if not every_head:
-        return learner
-    questions = _questions(config, study.train)
-    files = own_answers(config, study, every_head)
-    answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
-    graded = _graded(config, study.train, questions, answers)
-    return replace(learner, matrix=accuracy_matrix(graded, questions))
 
 
 def left(config: Config, arm: Arm, seed: int) -> Learner:
@@ -105,11 +104,3 @@ def device(config: Config, arm: Arm) -> str:
 def _questions(config: Config, name: str) -> pd.DataFrame:
     file = paths.QUESTIONS.format(questions=key(config, "questions", name))
     return read_table(Path(file), QUESTIONS)
-
-
-def _graded(
-    config: Config, name: str, questions: pd.DataFrame, answers: dict[str, pd.DataFrame]
-) -> pd.DataFrame:
-    family = config.questions[name].family
-    workers = len(os.sched_getaffinity(0)) if len(answers) > 1 else 1
-    return grade_answers(questions, answers, family=family, preset=config.grading, workers=workers)
