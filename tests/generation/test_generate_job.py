@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from comparing import Comparison
 from headroom import paths
 from headroom.config import Config, Sweep
 from headroom.generation import job
@@ -47,6 +48,12 @@ def run(
 def as_lists(answers: pd.DataFrame) -> list[list[Any]]:
     columns = answers[["question_id", "sample", "stop_reason"]]
     return [*columns.to_numpy().tolist(), *(list(tokens) for tokens in answers["token_ids"])]
+
+
+def assert_alike(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    compared = Comparison()
+    assert compared.answers(expected.reset_index(drop=True), found)
+    compared.check()
 
 
 def forbid_loading(*_: object, **__: object) -> None:
@@ -92,7 +99,7 @@ def test_a_larger_draw_takes_over_finished_answers(
     samples = run_config.decodings[decoding].samples
     with caplog.at_level(logging.INFO, logger="headroom"):
         grown, record = run(run_config, "large", decoding)
-    assert as_lists(grown) == as_lists(fresh)
+    assert_alike(grown, fresh)
     assert record["reused"] == 4 * samples
     assert f"{3 * samples} of {3 * samples} answers" in caplog.text
 
@@ -101,7 +108,7 @@ def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.M
     large, _ = run(run_config, "large")
     monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     small, record = run(run_config, "small")
-    assert as_lists(small) == as_lists(large[large["question_id"] < "q4"])
+    assert_alike(small, large[large["question_id"] < "q4"])
     assert record["reused"] == record["answers"] == 4
 
 
@@ -190,6 +197,6 @@ def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
     for twin in twins:
         twin.join()
     assert [twin.exitcode for twin in twins] == [0, 0]
-    assert as_lists(read_table(file, ANSWERS)) == as_lists(alone)
+    assert_alike(read_table(file, ANSWERS), alone)
     assert [each.name for each in file.parent.iterdir() if each.suffix != ".json"] == [file.name]
     assert not list(Path(paths.RESULTS).rglob("*.jsonl"))

@@ -14,6 +14,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from comparing import NEAR_TIE, Comparison
 from headroom import paths
 from headroom.config import Config, Decoding, parse
 from headroom.errors import ConfigError, ModelError
@@ -148,10 +149,15 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(llama: Path) -> None:
     assert len(found["greedy"]) == len(expected) == len(VARIANTS) * 4
     assert len({answer.token_ids for answer in expected.values()}) > 4, "heads matter"
     assert {answer.stop_reason for answer in expected.values()} == {"eos", "length"}
+    close = 0
     for question, variant, tokens, reason, margin in found["greedy"]:
         answer = expected[question, variant]
+        if min(margin, answer.margin) <= NEAR_TIE:
+            close += 1
+            continue
         assert (tuple(tokens), reason) == (answer.token_ids, answer.stop_reason)
-        assert margin == pytest.approx(answer.margin, abs=1e-3)
+        assert margin == pytest.approx(answer.margin, abs=NEAR_TIE)
+    assert close <= len(expected) / 10
     tokens = [answer[2] for answer in found["samples"]]
     assert tokens == [answer[2] for answer in found["backwards"]]
     assert len({tuple(answer) for answer in tokens}) > 24, "samples differ"
@@ -180,8 +186,9 @@ def test_jobs_of_a_model_with_backend_vllm_answer_through_it_into_a_store_of_its
         files = [Work(c, "tiny", "greedy", "small").output(variant) for c in (ours, theirs)]
         assert files[0] != files[1]
         left, right = (read_table(file, ANSWERS) for file in files)
-        assert (left.pop("margin") - right.pop("margin")).abs().max() < 1e-3
-        assert left.map(str).equals(right.map(str))
+        compared = Comparison()
+        assert compared.answers(left, right)
+        compared.check()
         records = [json.loads(record_path(file).read_text()) for file in files]
         assert records[0]["backend"] == "headroom"
         assert records[1]["backend"].startswith("vllm 0.")

@@ -2,7 +2,7 @@ r"""Answers on disk as they finish: the journal of a table that is not complete 
 
 One record a line: a newline, the CRC-32 of the rest in hex, a space, JSON. As the newline comes
 first, a record cut short by a crash spoils itself only, and several processes may append to one
-journal. A record that is there twice does no harm: answers do not depend on who gives them.
+journal. Of a record that is there twice the last one counts.
 """
 
 import contextlib
