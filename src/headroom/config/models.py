@@ -58,8 +58,8 @@ class Model(Section):
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""
     batch_size: Count = 64
-    """Sequences decoded together; changes speed and memory, and in fp32 no answer whose margins exceed
-    1e-3."""
+    """Sequences decoded together; changes speed and memory, and in fp32 no answer whose margins
+    exceed 1e-3."""
     backend: Literal["headroom", "vllm"] = "headroom"
     """What answers. headroom: the engine, made for sweeps. vllm: vLLM, where headroom[vllm] is
     installed; no placebos, one process, a GPU each. Their answers lie apart in the store."""
