@@ -356,7 +356,7 @@ def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], varian
                 return True
             if now - reported >= _SECONDS_BETWEEN_REPORTS:
                 reported = now
-                _LOG.info("%s: %s", variant, progress(**said))
+                _LOG.info("%s, %s: %s", batch[2], batch[1], progress(**said))  # of all variants
     if heard:
         raise EngineError(
             f"the engine has died, perhaps for lack of memory; {place.log} may say why; run again: "
