@@ -8,11 +8,13 @@ import pandas as pd
 import pytest
 
 from headroom import paths, stages
-from headroom.compression import job
+from headroom.compression import job, subjects
 from headroom.compression.datasets import parts, read_data
 from headroom.compression.gathering import gather
+from headroom.compression.learners import Decoder
 from headroom.compression.measuring import measure
 from headroom.config import Config, parse
+from headroom.grading.matrix import grade_answers
 from headroom.identity import data_key, key, source_key
 from headroom.plan import Arm, all_arms, arms, own_answers
 from headroom.record import read_record
@@ -193,6 +195,26 @@ def test_a_model_learns_its_own_right_answers(config: Config) -> None:
     assert own["dev_strict"] is None
     assert own["tokens"] > 2 * 13 * 3
     assert own["heads"] - own["rounds"][-1]["heads"] == 4
+
+
+def test_what_is_learnt_and_what_heads_are_worth_is_graded_once(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graded: list[list[str]] = []
+
+    def counted(questions: pd.DataFrame, answers: dict[str, pd.DataFrame], **how: Any) -> Any:
+        graded.append(list(answers))
+        return grade_answers(questions, answers, **how)
+
+    monkeypatch.setattr(subjects, "grade_answers", counted)
+    found = by_name(config, "decoder")
+    for name, heads in {"full": 12, "mixed": 0}.items():
+        learner, rows = subjects.lesson(config, found[name], SEED)
+        assert isinstance(learner, Decoder)
+        assert len(graded.pop()) == 1 + heads
+        assert not graded
+        assert (learner.matrix is not None) == (heads > 0)
+        assert {row.taught for row in rows.train} == {(5, 6, 7)}
 
 
 def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Config) -> None:
