@@ -49,7 +49,7 @@ class Page:
         self.heard.clear()
         self.call("Page.navigate", url=file.as_uri())
         painted = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0"
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             if self.run("document.readyState === 'complete'") and (at := self.run(painted)):
                 return float(at) / 1000
@@ -137,4 +137,4 @@ def page(profile: Path) -> Iterator[Page]:
             finally:
                 process.terminate()
     finally:
-        process.wait(timeout=30)
+        process.wait(timeout=300)

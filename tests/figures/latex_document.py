@@ -38,7 +38,7 @@ def typeset(folder: Path, *tables: str) -> str:
             capture_output=True,
             text=True,
             encoding="latin-1",
-            timeout=120,
+            timeout=600,
         )
         assert done.returncode == 0, done.stdout[-2000:]
         if "Rerun" not in done.stdout and "Table widths have changed" not in done.stdout:

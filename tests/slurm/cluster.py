@@ -90,11 +90,11 @@ class Cluster:
             Path("/run/munge").mkdir(mode=0o755, exist_ok=True)
             shutil.chown("/run/munge", "munge", "munge")
             self._run("munged", "runuser", "-u", "munge", "--", "munged", "--foreground")
-            wait_until(Path("/run/munge/munge.socket.2").exists, 20)
+            wait_until(Path("/run/munge/munge.socket.2").exists, 100)
         self._run("slurmctld", "slurmctld", "-D")
         for name in NODES:
             self.start_node(name)
-        wait_until(lambda: self.states().count("idle") == len(NODES), 60)
+        wait_until(lambda: self.states().count("idle") == len(NODES), 300)
 
     def start_node(self, name: str) -> None:
         """Start a node's daemon."""

@@ -129,9 +129,9 @@ class Snakemake:
         return [*command, *(arguments or ("--cores", "2"))]
 
 
-def planned(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
+def planned(done: subprocess.CompletedProcess[str] | str) -> dict[str, int]:
     """Return the number of jobs of each rule that a dry run announced."""
-    text = done.stdout + done.stderr
+    text = done if isinstance(done, str) else done.stdout + done.stderr
     counts: dict[str, int] = {}
     lines = iter(text.splitlines())
     for line in lines:

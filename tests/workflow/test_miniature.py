@@ -9,17 +9,20 @@ import psutil
 import pytest
 from mini import MINIATURE, Snakemake, facts, left_over
 
+from comparing import NEAR_TIE
 from headroom import cli
 from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.plan import batches
+from headroom.resolve import resolve
 from headroom.tool.run import load
 from headroom.tool.solve import Solver
 
 
 def test_one_job_answers_each_head(finished: tuple[Path, str]) -> None:
-    for batch in batches(parse(MINIATURE)):
-        for file in batch.answers(parse(MINIATURE)):
+    config = resolve(parse(MINIATURE))
+    for batch in batches(config):
+        for file in batch.answers(config):
             assert (finished[0] / file).is_file()
             assert facts(finished[0] / file)["seconds"] > 0
 
@@ -83,8 +86,10 @@ def test_the_base_model_decoded_in_other_batches_answers_alike(
     table = pd.read_csv(finished[0] / "results/mini/controls/math/placebos.csv")
     assert list(table["kind"]) == ["head", "noise", "numeric"]
     assert list(table["answers"]) == [30, 30, 30]
-    assert table.loc[2, ["changed", "outcome", "best"]].eq(0).all()
-    assert table.loc[1, "changed"] > 0
+    assert table.loc[0, "changed"] > 0
+    (base,) = (finished[0] / "results/store").glob("tiny-*/greedy-*/test-*/base.parquet")
+    ties = (pd.read_parquet(base)["margin"] <= NEAR_TIE).sum()
+    assert table.loc[2, "changed"] * 15 <= ties
 
 
 def test_run_names_its_report_at_the_end(finished: tuple[Path, str]) -> None:

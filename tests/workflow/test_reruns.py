@@ -56,7 +56,7 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(
     values = {**MINIATURE, "selectors": {}, "comparisons": {}}
     run = Snakemake(tmp_path)
     killed = run.start(values)
-    deadline = time.monotonic() + 300
+    deadline = time.monotonic() + 900
     while not list(tmp_path.glob("results/store/tiny-*/*/*/*.parquet")):
         assert killed.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline
