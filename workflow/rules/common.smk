@@ -40,6 +40,14 @@ CORES = workflow.resource_settings.cores
 if CORES == 0:  # Snakemake would wait for ever
     raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
 
+# Snakemake's limit of 100 job starts a second wakes the scheduler, every second, once for each job
+# that has ended (snakemake/snakemake#3744): after 130 jobs that takes two thirds of a core.
+limit = (
+    workflow.scheduling_settings and workflow.scheduling_settings.max_jobs_per_timespan
+)
+if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # its default
+    workflow.scheduling_settings.max_jobs_per_timespan = None
+
 CONFIG = checked(config)
 RUN = CONFIG.run
 
