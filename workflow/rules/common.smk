@@ -40,14 +40,6 @@ CORES = workflow.resource_settings.cores
 if CORES == 0:  # Snakemake would wait for ever
     raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
 
-# Snakemake's limit of 100 job starts a second wakes the scheduler, every second, once for each job
-# that has ended (snakemake/snakemake#3744): after 130 jobs that takes two thirds of a core.
-limit = (
-    workflow.scheduling_settings and workflow.scheduling_settings.max_jobs_per_timespan
-)
-if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # its default
-    workflow.scheduling_settings.max_jobs_per_timespan = None
-
 CONFIG = checked(config)
 RUN = CONFIG.run
 
@@ -108,6 +100,11 @@ FETCHED = [
 # A job reads the resolved config from here. It is no rule's input: settings that decide a file's
 # content are in the file's path or in its rule's params, so that other edits rerun nothing.
 onstart:
+    # Its limit of 100 job starts a second wakes Snakemake's scheduler, every second, once for each
+    # job that has ended (snakemake/snakemake#3744): after 130 jobs that takes two thirds of a core.
+    limit = workflow.scheduler.job_rate_limiter
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
+        workflow.scheduler.job_rate_limiter = None
     check_devices(CONFIG)
     ahead = bring_to_present(Path(paths.RESULTS))
     if ahead:
