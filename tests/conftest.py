@@ -20,6 +20,26 @@ ALLOWED_SKIPS = (
 """Beginnings of the reasons for which a test may skip in CI; everywhere else any reason will do."""
 
 
+LONGEST = (
+    "workflow/test_miniature.py",
+    "faults/test_faults.py",
+    "workflow/test_engine_deaths.py",
+    "workflow/test_compression.py",
+    "workflow/test_reruns.py",
+    "generation/test_server.py",
+    "grading/test_judges.py",
+    "compression/test_decoder.py",
+)
+"""Files that take longest, longest first; `test_reruns` needs what `test_miniature` makes."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Hand out the longest files first, so that no worker is left alone with one at the end."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    here = Path(__file__).parent
+    items.sort(key=lambda item: places.get(str(item.path.relative_to(here)), len(places)))
+
+
 @pytest.fixture(scope="session")
 def headroom_data() -> Path:
     """Return the folder of real data; skip where there is none."""
