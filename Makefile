@@ -8,7 +8,8 @@
 # make training, make figures  the reasoner trained again, README's figures made again, both compared
 # make suite-3.12, make suite-3.13  `make test` on another Python
 #
-# make reasoner trains the reasoner that the package ships, in place.
+# make reasoner trains the reasoner that the package ships, in place; make readme puts the demo's
+# figures into README.md and results/gallery.
 PYTHON ?= python3
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
@@ -27,7 +28,7 @@ LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo test lint reasoner nightly $(NIGHTLY) lock reference clean
+.PHONY: demo test lint reasoner readme nightly $(NIGHTLY) lock reference clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -72,8 +73,11 @@ slurm: $(DEVELOPED)
 training: $(DEVELOPED)
 	HEADROOM_NIGHTLY=1 $(PYTEST) tests/reasoner
 
-figures: $(DEVELOPED)
+figures: $(DEVELOPED) demo
 	HEADROOM_NIGHTLY=1 $(PYTEST) tests/nightly
+
+readme: demo
+	$(BIN)/python tests/nightly/readme.py results/demo
 
 suite-3.12 suite-3.13: suite-3.%:
 	@$(PYTHON3$*) -c 'import sys; sys.exit(sys.version_info[:2] != (3, $*))' || \
