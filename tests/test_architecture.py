@@ -80,10 +80,18 @@ def test_foundation_has_no_cycle() -> None:
     [
         ("from headroom import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
         (
+            "from headroom import cli, rules; cli.parser(rules.RULES); "
+            "from headroom.generation import client",
+            "torch pandas pyarrow tempfile subprocess dataclasses",
+        ),
+        (
             "from headroom.generation import job, client",
             "torch transformers pandas multiprocessing",
         ),
-        ("from headroom import preflight, estimate, plan", "torch transformers datasets sklearn"),
+        (
+            "from headroom import preflight, estimate, plan",
+            "torch transformers datasets sklearn huggingface_hub",
+        ),
     ],
 )
 def test_start_up_imports_nothing_heavy(command: str, forbidden: str) -> None:

@@ -9,8 +9,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import errors, snapshot_download
-
 from headroom.errors import ModelError
 from headroom.identity import local_folder
 
@@ -275,6 +273,8 @@ def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
 
 def _download(hub_id: str, revision: str | None) -> Path:
     """Download a model's files, or find them in the cache when offline; return their folder."""
+    from huggingface_hub import errors, snapshot_download  # planning looks at folders only
+
     name = f"{hub_id} (revision {revision})" if revision else hub_id
     try:
         folder = snapshot_download(

@@ -1,0 +1,51 @@
+"""What the workflow's commands may import before they begin: start-up is most of a small job."""
+
+import subprocess
+import sys
+
+import pytest
+
+from headroom.rules import RULES
+
+HEAVY = ("pandas", "matplotlib", "scipy", "torch", "transformers", "sentence_transformers")
+
+MAY_IMPORT = [
+    {
+        "generation.client": "",
+        "generation.job": "",
+        "stages": "pandas",
+        "compression.gathering": "pandas",
+        "compression.datasets": "pandas",
+        "figures.job": "pandas scipy matplotlib",
+        "figures.draw": "pandas scipy matplotlib",
+        "figures.compression.job": "pandas scipy matplotlib",
+    },
+    {
+        "sprint.job": "pandas scipy torch",
+        "generation.activations": "pandas scipy torch transformers",
+        "compression.job": "pandas scipy torch transformers",
+        "compression.measuring": "pandas scipy torch transformers",
+    },
+]
+"""In each process one after the other: what one may import, those after it may, too."""
+
+
+def test_every_rule_is_looked_at() -> None:
+    named = {rule.function for rule in RULES} | {rule.shortcut for rule in RULES if rule.shortcut}
+    modules = {function.partition(":")[0] for function in named}
+    assert modules == {module for chain in MAY_IMPORT for module in chain}
+
+
+@pytest.mark.parametrize("chain", MAY_IMPORT)
+def test_a_job_imports_what_it_needs(chain: dict[str, str]) -> None:
+    code = (
+        "import sys; from importlib import import_module\n"
+        "for module in sys.argv[1:]:\n"
+        "    import_module(f'headroom.{module}'); print(*sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, *chain], capture_output=True, text=True, check=True
+    )
+    for module, loaded in zip(chain, run.stdout.splitlines(), strict=True):
+        found = set(HEAVY) & set(loaded.split())
+        assert found <= set(chain[module].split()), f"headroom.{module} imports {sorted(found)}"
