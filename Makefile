@@ -3,7 +3,8 @@
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
 # Its steps alone:
 # make faults   200 seeded rounds of faults: kills, full disks, damage, moved clocks; FROM=, ROUNDS=
-# make hostile  10,000 hostile answers, graded
+# make kills    an engine killed 20 times in one sweep
+# make hostile  10,000 hostile answers graded, and all gold answers of MATH
 # make slurm    the shipped profile on a real SLURM, which it installs (root, apt-get) and stops
 # make training, make figures  the reasoner trained again, README's figures made again, both compared
 # make suite-3.12, make suite-3.13  `make test` on another Python
@@ -23,7 +24,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEVELOPED := $(VENV)/.developed
 PYTEST := $(BIN)/python -m pytest
-NIGHTLY := faults hostile slurm training figures suite-3.12 suite-3.13
+NIGHTLY := faults kills hostile slurm training figures suite-3.12 suite-3.13
 LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
@@ -64,8 +65,11 @@ nightly: $(DEVELOPED)
 faults: $(DEVELOPED)
 	HEADROOM_FAULTS=$(or $(ROUNDS),200) HEADROOM_FAULTS_FROM=$(or $(FROM),0) $(PYTEST) tests/faults
 
+kills: $(DEVELOPED)
+	HEADROOM_KILLS=20 $(PYTEST) tests/workflow/test_engine_deaths.py
+
 hostile: $(DEVELOPED)
-	HEADROOM_HOSTILE=10000 $(PYTEST) tests/grading/test_hostile.py
+	HEADROOM_NIGHTLY=1 HEADROOM_HOSTILE=10000 $(PYTEST) tests/grading
 
 slurm: $(DEVELOPED)
 	HEADROOM_SLURM=1 $(PYTEST) tests/slurm
