@@ -150,7 +150,7 @@ def test_time_left_of_the_demo_is_within_half_of_the_truth_from_a_fifth_on(seed:
     *told, (end, last) = demo.run(Pace(demo.planned(), CORES))
     assert last is None
     for now, left in told:
-        if now >= 0.2 * end and end - now > 15:
+        if now >= 0.2 * end and end - now > 60:  # the last rules are yet to show their pace
             assert left is not None
             assert 1 / 1.5 < left / (end - now) < 1.5, (now, end)
 

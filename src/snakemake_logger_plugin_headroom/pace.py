@@ -15,7 +15,7 @@ SECONDS: Mapping[str, float] = {
     "choose": 10.0,
     "compress": 8.0,
     "quantise": 8.0,
-    "measure_compression": 20.0,
+    "measure_compression": 60.0,
     "draw_compression": 6.0,
     "report_page": 5.0,
 }

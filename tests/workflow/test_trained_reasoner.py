@@ -43,7 +43,7 @@ def test_a_model_is_trained_and_answers(snakemake: Snakemake, tmp_path: Path) ->
     (model,) = store.glob("models/own-*/model.json")
     shape = json.loads((model.parent / "checkpoint/config.json").read_text(encoding="utf-8"))
     assert (shape["num_hidden_layers"], shape["num_attention_heads"]) == (2, 6)
-    assert facts(model)["settings"]["train"]["steps"] == 3
+    assert facts(model)["model"]["train"]["steps"] == 3
     for variant in ("base", "L01H04"):
         (answers,) = store.glob(f"own-*/greedy-*/test-*/{variant}.parquet")
         assert len(pd.read_parquet(answers)) == 5
