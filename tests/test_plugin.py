@@ -100,7 +100,7 @@ def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
         "5 jobs: answers 3, grading 2",
         "Answers",
         "Grading",
-        "  warning: one row left out",
+        "  warning, grading q (greedy): one row left out",
         "  m on 5 questions: 60.0% right",
         "5 jobs done after 0:08",
     ]

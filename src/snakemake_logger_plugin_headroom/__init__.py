@@ -38,7 +38,7 @@ _CHATTER = (
     "Using shell",
     "host:",
 )
-_SHOWN = {"RESULT": "  ", "WARNING": "  warning: "}
+_SHOWN = {"RESULT": "  {message}", "WARNING": "  warning, {doing}: {message}"}
 _MOST = 3  # jobs that the status line tells of
 _TAIL = 2000  # bytes of a log that tell how far its job is
 _SECONDS_BETWEEN_LOOKS = 1.0
@@ -159,7 +159,7 @@ class LogHandler(LogHandlerBase):
         for line in _end_of(job.log, None).splitlines() if job else ():
             _date, _time, level, message = (*line.split(" ", 3), *4 * [""])[:4]
             if level in _SHOWN:
-                self._say(_SHOWN[level] + message)
+                self._say(_SHOWN[level].format(doing=job.doing if job else "", message=message))
 
     def _say(self, text: str) -> None:
         if text:
