@@ -182,17 +182,19 @@ def test_models_are_timed_for_each_batch_size():
 
 
 def test_a_fresh_process_tells_its_peak(tmp_path: Path):
-    """At least the weights, and not what the libraries take, which is far more."""
+    """At least the weights; neither the peak of the model before it nor what the libraries take."""
     config = copy.deepcopy(BERT)
     least = []
-    for inner, name in ((40_000, "wide"), (90_000, "wider"), (20_000, "narrow")):
+    for inner, name in ((40_000, "wide"), (500_000, "widest"), (20_000, "narrow")):
         config.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
         model = BertModel(config, add_pooling_layer=False)
         model.save_pretrained(tmp_path / name)
         word_tokenizer(["some words"], 1).save_pretrained(tmp_path / name)
         least.append(weight_bytes(model))
-    folders = [tmp_path / name for name in ("wide", "wider", "narrow")]
-    for weights, peak in zip(least, peak_bytes(folders, 2, TOKENS), strict=True):
-        assert weights < peak < weights + 90e6, "no arm is told the peak of one before it"
+    folders = [tmp_path / name for name in ("wide", "widest", "narrow")]
+    peaks = peak_bytes(folders, 2, TOKENS)
+    assert all(weights < peak for weights, peak in zip(least, peaks, strict=True))
+    # How much the libraries' buffers add hangs on the machine's threads; the weights are far more.
+    assert max(peaks[0], peaks[2]) < least[1] / 2, "no model is told the peak of one before it"
     with pytest.raises(ModelError, match=r"nowhere cannot be measured"):
         peak_bytes([folders[0], tmp_path / "nowhere", folders[1]], 2, TOKENS)

@@ -60,7 +60,7 @@ class Direct:
     def of(loaded: LoadedModel) -> "Direct | None":
         """Return direct passes of a model, or None where it needs its own modules."""
         on_cpu = loaded.device.type == "cpu" and loaded.dtype == torch.float32
-        if not (on_cpu and type(loaded.model) in _SERVED):
+        if not (on_cpu and type(loaded.model) in _SERVED and _has_weights(loaded.model)):
             return None
         direct = Direct(loaded)
         if direct._is_faithful():
@@ -206,6 +206,12 @@ class Direct:
         # Far above rounding, far below what another function gives.
         tolerance = math.sqrt(torch.finfo(torch.float32).eps) * expected.abs().max()
         return bool((expected - found).abs().max() <= tolerance)
+
+
+def _has_weights(model: nn.Module) -> bool:
+    """Tell whether products are those of plain weights, not of eight bits."""
+    parts = [module for name, module in model.named_modules() if name.endswith(("proj", "head"))]
+    return all(type(part) is nn.Linear for part in parts)
 
 
 def _normed(norm: Any, hidden: Hidden) -> Hidden:

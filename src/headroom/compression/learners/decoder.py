@@ -20,17 +20,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headroom.compression.effects import accuracy_drops
 from headroom.compression.learners.questions import Question
 from headroom.config import Decoding, Family
 from headroom.errors import ModelError
+from headroom.generation.engine import Engine
 from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.generation.requests import Request
 from headroom.grading.matrix import grade_answers
 from headroom.models.attention import attention_maps
 from headroom.models.checkpoints import Form, Pruning, save_pruned
-from headroom.models.evaluation import answer_by_length, evaluating
+from headroom.models.evaluation import evaluating
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Verdict, divergence
 from headroom.models.load import LoadedModel, load_model
@@ -281,35 +283,29 @@ class Decoder:
     @torch.inference_mode()
     def _answers(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the token ids of greedy answers, without what ends them."""
+        greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
+        asked = [
+            Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
+            for example in examples
+        ]
         with evaluating(self.network):
-            return answer_by_length(
-                examples, lambda example: example.prompt, self.batch_size, self._generate
-            )
+            engine = Engine(self._loaded, greedy, self.batch_size)
+            found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
+        return [found[request] for request in asked]
 
-    def _generate(self, examples: Sequence[Example]) -> list[list[int]]:
-        prompts = [example.input_ids[: example.prompt] for example in examples]
-        width = max(map(len, prompts))
-        padding = self.tokenizer.pad_token_id
-        ids = torch.full((len(prompts), width), padding)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(prompts):
-            ids[row, width - len(prompt) :] = torch.from_numpy(prompt)
-            mask[row, width - len(prompt) :] = 1
-        device = self.network.device
-        generated = self.network.generate(
-            ids.to(device),
-            attention_mask=mask.to(device),
-            generation_config=GenerationConfig(
-                max_new_tokens=self.decoding.max_new_tokens,
-                eos_token_id=list(self.ends) or None,
-                pad_token_id=padding,
-            ),
+    @property
+    def _loaded(self) -> LoadedModel:
+        """The network as it stands, for the engine."""
+        return LoadedModel(
+            model=self.network,
+            tokenizer=self.tokenizer,
+            geometry=find_heads(self.network),
+            folder=self.source,
+            device=self.network.device,
+            dtype=self.network.dtype,
+            pad_token_id=self.tokenizer.pad_token_id,
+            eos_token_ids=self.ends,
         )
-        return [self._until_end(row) for row in generated[:, width:].tolist()]
-
-    def _until_end(self, tokens: list[int]) -> list[int]:
-        place = next((at for at, token in enumerate(tokens) if token in self.ends), len(tokens))
-        return tokens[:place]
 
 
 def load_decoder(folder: Path, device: str = "auto") -> Decoder:
