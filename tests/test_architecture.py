@@ -16,7 +16,7 @@ LEVELS = [
     {"rules", "tool", "bench", "doctor"},
     {"stages"},
     {"figures", "sprint", "reasoner", "compression"},
-    {"grading", "generation", "statistics", "athena", "texts"},
+    {"grading", "generation", "statistics", "athena"},
     {"preflight"},
     {"resolve"},
     {"models", "embeddings", "benchmarks"},

@@ -22,7 +22,6 @@ STUDIES: dict[str, Any] = {
         "made": {"dataset": "generated", "n": 90},
         "asdiv": {"dataset": "asdiv_a", "file": "asdiv.jsonl", "revision": "5" * 64},
     },
-    "texts": {"labels": {"task": "classification", "dataset": "generated", "n": 50}},
     "solvers": {
         "tiny": {"profile": "tiny", "training": {"epochs": 9}},
         "base": {"encoder": {"source": "owner/base", "revision": "3" * 40}},
@@ -63,7 +62,7 @@ WORDS = "compressions/words"
     ("path", "value", "message"),
     [
         (f"{WORDS}/solver", "huge", r"words.solver: 'huge' is not defined; there is tiny, base"),
-        (f"{WORDS}/data", "no", r"words.data: 'no' is not defined; there is made, asdiv, labels"),
+        (f"{WORDS}/data", "no", r"words.data: 'no' is not defined; there is made, asdiv"),
         (f"{WORDS}/model", "big", r"give either `solver` with `data`, or `model`"),
         (f"{WORDS}/train", "train", r"`train` belongs to `model`"),
         (f"{WORDS}/arms", ["whole"], r"arms: 'whole' is not known; there is baseline,"),
@@ -84,7 +83,7 @@ WORDS = "compressions/words"
         ("compressions/own/method", {"ratio": 0.01}, r"ratio 0.01 removes nothing of 336 heads, "),
         ("solvers/base/profile", "tiny", r"solvers.base: profile 'tiny' is an encoder from scra"),
         ("solvers/tiny/encoder", {"depth": 3}, r"unknown key 'solvers.tiny.encoder.depth'"),
-        ("texts/made", {"task": "classification", "dataset": "generated", "n": 9}, r"texts.made: "),
+        ("texts", {}, r"unknown key 'texts'; .*compressions, decodings, .*problems, "),
         ("sweeps/compression_x", VALUES["sweeps"]["table"], r"is the table of compressions"),
     ],
 )
@@ -225,11 +224,6 @@ def test_a_file_is_looked_at_before_the_first_job(
             "problems/hub",
             {"dataset": "math23k", "revision": "main"},
             r"problems.hub.revision: 'main' is not a commit hash .*datasets/Gxg/Math23K HEAD",
-        ),
-        (
-            "texts/hub",
-            {"task": "classification", "dataset": "nyu-mll/glue", "revision": "main"},
-            r"texts.hub.revision: 'main' is not a commit hash .*nyu-mll/glue HEAD",
         ),
     ],
 )

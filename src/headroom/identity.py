@@ -17,7 +17,6 @@ from typing import Any, Literal
 from headroom import __version__
 from headroom.config import Config, Study
 from headroom.config.compression import Compression, Encoder, WordProblems
-from headroom.config.texts import Texts
 from headroom.errors import ConfigError
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
@@ -111,8 +110,6 @@ def _split_settings(config: Config, name: str) -> dict[str, Any]:
 
 def data_key(config: Config, name: str) -> str:
     """Return the key of a dataset that solvers are trained on, with its division into parts."""
-    if name in config.texts:
-        return f"{name}-{digest(_texts_settings(config.texts[name]))}"
     section = config.problems[name]
     values = section.model_dump(mode="json", exclude=_LOCATION_ONLY | {"partition"})
     kept = {key: value for key, value in values.items() if value is not None}
@@ -125,11 +122,9 @@ def data_key(config: Config, name: str) -> str:
 
 def solver_key(config: Config, solver: str, data: str) -> str:
     """Return the key of a solver trained on a dataset: a profile's settings depend on that."""
-    settings = config.solvers[solver].on(config.dataset(data))
+    settings = config.solvers[solver].on(config.problems[data].dataset)
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
-    if data in config.texts:  # what stands on the encoder is no thought head
-        values = {"training": values["training"]}
     values["encoder"] = _encoder_settings(settings.encoder)
     return f"{solver}-{digest(_without_later(values))}"
 
@@ -176,13 +171,6 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name not in _LATER or value != _LATER[name]
     }
-
-
-def _texts_settings(texts: Texts) -> dict[str, Any]:
-    values = texts.model_dump(mode="json", exclude={"files"})
-    if texts.dataset == "generated":
-        values = {"task": texts.task, "n": texts.n, "seed": texts.seed, "version": __version__}
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _division(problems: WordProblems) -> dict[str, Any]:

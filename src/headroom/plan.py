@@ -113,7 +113,7 @@ def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
     keys = {"subject": solver, "data": data}
     for study in config.compressions.values():
         if study.solver and study.data and study_keys(config, study) == keys:
-            return config.solvers[study.solver].on(config.dataset(study.data)), study.data
+            return config.solver_of(study), study.data
     raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
 
 
@@ -123,7 +123,7 @@ def find_data(config: Config, data: str) -> str:
     Raises:
         ConfigError: the config has no such dataset.
     """
-    for name in (*config.problems, *config.texts):
+    for name in config.problems:
         if data_key(config, name) == data:
             return name
     raise ConfigError(f"no dataset of this config has key {data!r}")

@@ -22,7 +22,6 @@ from headroom.resolve import (
     at,
     embedder_fingerprint,
     file_sha256,
-    files_revision,
     folder_fingerprint,
 )
 from headroom.training_costs import training_cost
@@ -172,26 +171,17 @@ def _check_draws(config: Config, names: list[str]) -> None:
 
 
 def _check_data(config: Config) -> None:
-    """Check the files of word problems and labelled texts that are still to be read."""
-    found: dict[str, tuple[str | None, str]] = {}
+    """Check the files of word problems that are still to be read."""
     for name, problems in config.problems.items():
-        if problems.file is not None and _is_unread(config, name):
-            where = f"problems.{name}"
-            found[where] = problems.revision, file_sha256(where, problems.file)
-    for name, texts in config.texts.items():
-        if texts.files is not None and _is_unread(config, name):
-            where = f"texts.{name}"
-            found[where] = texts.revision, files_revision(where, texts)
-    for where, (stated, own) in found.items():
-        if own != stated:
+        if problems.file is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
+            continue
+        where = f"problems.{name}"
+        own = file_sha256(where, problems.file)
+        if own != problems.revision:
             raise BenchmarkError(
-                f"{where}.revision: what is to be read has sha256 {own}, not {stated}; restore "
-                f"it, or remove `revision`"
+                f"{where}.revision: what is to be read has sha256 {own}, not "
+                f"{problems.revision}; restore it, or remove `revision`"
             )
-
-
-def _is_unread(config: Config, data: str) -> bool:
-    return _is_missing(paths.PROBLEMS, data=data_key(config, data))
 
 
 def _check_encoders(config: Config) -> None:

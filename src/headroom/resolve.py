@@ -13,7 +13,6 @@ from pathlib import Path
 from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headroom.config import Config, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
-from headroom.config.texts import Texts
 from headroom.errors import ConfigError, HeadroomError, ModelError
 from headroom.identity import local_folder
 from headroom.models.source import fingerprint
@@ -61,10 +60,6 @@ def resolve(config: Config) -> Config:
         )
         for name, section in config.problems.items()
     }
-    texts = {
-        name: section.model_copy(update={"revision": _texts_revision(f"texts.{name}", section)})
-        for name, section in config.texts.items()
-    }
     solvers = {
         name: solver.model_copy(
             update={"encoder": _pinned(f"solvers.{name}.encoder", solver.encoder)}
@@ -79,7 +74,6 @@ def resolve(config: Config) -> Config:
             "embedders": embedders,
             "questions": questions,
             "problems": problems,
-            "texts": texts,
             "solvers": solvers,
         }
     )
@@ -126,14 +120,6 @@ def _problems_revision(where: str, problems: WordProblems) -> str | None:
     return _commit(where, problems.revision, MATH23K)
 
 
-def _texts_revision(where: str, texts: Texts) -> str | None:
-    if texts.files is not None:
-        return texts.revision or files_revision(where, texts)
-    if texts.dataset is None or texts.dataset == "generated":
-        return texts.revision
-    return _commit(where, texts.revision, texts.dataset)
-
-
 def _commit(where: str, revision: str | None, dataset: str, pinned: str | None = None) -> str:
     """Return the revision of a dataset on the hub, if it pins one."""
     if revision is not None and _COMMIT.fullmatch(revision):
@@ -156,20 +142,6 @@ def file_sha256(where: str, file: str) -> str:
     """
     with at(where):
         return file_revision(Path(file).expanduser())
-
-
-def files_revision(where: str, texts: Texts) -> str:
-    """Return the sha256 of the hashes of a dataset's files, part by part.
-
-    Raises:
-        BenchmarkError: a file is missing.
-    """
-    files = {str(part): file for part, file in (texts.files or {}).items()}
-    with at(where):
-        parts = [
-            f"{part} {file_revision(Path(files[part]).expanduser())}" for part in sorted(files)
-        ]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def _pinned(where: str, encoder: Encoder) -> Encoder:

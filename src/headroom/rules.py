@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         "problems",
         "Read a dataset and divide it.",
-        "compression.datasets:read_data",
+        "athena.storage:read_data",
         ("data",),
         online=True,
     ),

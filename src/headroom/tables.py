@@ -147,19 +147,6 @@ PROBLEMS = pa.schema(
 )
 """A dataset of word problems, divided into parts."""
 
-TEXTS = pa.schema(
-    [
-        pa.field("example_id", pa.string(), nullable=False),
-        pa.field("part", pa.string(), nullable=False),  # "train", "dev" or "test"
-        pa.field("stratum", pa.string(), nullable=False),  # the label, or the question word
-        pa.field("text", pa.string(), nullable=False),  # question answering: the context
-        pa.field("second", pa.string()),  # a second text; question answering: the question
-        pa.field("answers", pa.list_(pa.string()), nullable=False),  # the label, or right answers
-        pa.field("starts", pa.list_(pa.int32()), nullable=False),  # of answers in the context
-    ]
-)
-"""A dataset of labelled texts, divided into parts."""
-
 OUTCOMES = pa.schema(
     [
         pa.field("example_id", pa.string(), nullable=False),

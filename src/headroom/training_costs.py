@@ -16,7 +16,6 @@ from headroom.estimate import ANSWER_TOKENS, Request
 ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 """Rows of each dataset of word problems."""
 
-_TEXTS = 70_000  # SST-2 has 67,349, SQuAD 87,599
 _TEXT_TOKENS = 35
 _FLOPS = 2e13
 _LAUNCH_SECONDS = 0.2
@@ -79,8 +78,7 @@ def parameters(config: Config, study: Study) -> float:
     """Return about how many parameters is trained; an encoder's size follows from its name."""
     if study.model is not None:
         return config.models[study.model].billions * 1e9
-    assert study.solver is not None and study.data is not None
-    encoder = config.solvers[study.solver].on(config.dataset(study.data)).encoder
+    encoder = config.solver_of(study).encoder
     if encoder.source is not None:
         return _LARGE if "large" in encoder.source else _BASE
     return _from_scratch(encoder)
@@ -94,9 +92,7 @@ def _from_scratch(encoder: Encoder) -> float:
 
 def _recipe(config: Config, study: Study) -> Training | None:
     """Return how a solver is trained before it is compressed; None for a model."""
-    if study.solver is None or study.data is None:
-        return None
-    return config.solvers[study.solver].on(config.dataset(study.data)).training
+    return None if study.solver is None else config.solver_of(study).training
 
 
 def _seconds(config: Config, study: Study, training: Training) -> float:
@@ -110,8 +106,6 @@ def _rows(config: Config, study: Study) -> int:
         assert study.train is not None
         return config.questions[study.train].n or 1_000
     assert study.data is not None
-    if study.data in config.texts:
-        return config.texts[study.data].n or _TEXTS
     problems = config.problems[study.data]
     return problems.n or ROWS[problems.dataset]
 

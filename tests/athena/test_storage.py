@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headroom import paths
 from headroom.athena.equations import (
     Constant,
     Equation,
@@ -30,15 +31,20 @@ EQUATIONS: list[Equation] = [
 ]
 
 
-def stored(parts: Parts, file: Path) -> Parts:
-    write_table(file, table(parts), PROBLEMS)
-    return read_parts(file)
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
 
 
-def test_parts_and_their_order_stay(tmp_path: Path) -> None:
+def stored(parts: Parts) -> Parts:
+    write_table(Path(paths.PROBLEMS.format(data="made-1")), table(parts), PROBLEMS)
+    return read_parts("made-1")
+
+
+def test_parts_and_their_order_stay() -> None:
     parts = divide(generate(70, seed=2), Partition(ratios=(4, 1, 2)))
     rows = table(parts)
-    assert stored(parts, tmp_path / "made.parquet") == parts
+    assert stored(parts) == parts
     assert rows["part"].value_counts().to_dict() == {
         name: len(part) for name, part in parts._asdict().items()
     }
@@ -46,10 +52,10 @@ def test_parts_and_their_order_stay(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("equation", EQUATIONS)
-def test_an_equation_comes_back_as_the_same_tree(equation: Equation, tmp_path: Path) -> None:
+def test_an_equation_comes_back_as_the_same_tree(equation: Equation) -> None:
     numbers = (3.0, 0.7)
     problem = Problem(
         "a", f"{NUMBER} and {NUMBER} ?", 0, numbers, equation, evaluate(equation, numbers), "train"
     )
     parts = Parts([problem], [], [])
-    assert stored(parts, tmp_path / "one.parquet") == parts
+    assert stored(parts) == parts

@@ -18,8 +18,8 @@ from transformers import (
 from headroom.benchmarks.generated import corpus, generate
 from headroom.benchmarks.problem import box
 from headroom.compression.criteria import head_scores
-from headroom.compression.learners.decoder import Decoder, load_decoder
-from headroom.compression.learners.questions import Question, to_answer, to_learn
+from headroom.compression.decoder import Decoder, load_decoder
+from headroom.compression.questions import Question, to_answer, to_learn
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
 from headroom.config import Decoding

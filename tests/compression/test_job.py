@@ -1,4 +1,4 @@
-"""The jobs of a compression, one after the other, on word problems, texts and a decoder."""
+"""The jobs of a compression, one after the other, on word problems and a decoder."""
 
 import json
 from pathlib import Path
@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from headroom import paths, stages
+from headroom.athena.storage import read_data, read_parts
 from headroom.compression import job, subjects
-from headroom.compression.datasets import parts, read_data
+from headroom.compression.decoder import Decoder
 from headroom.compression.gathering import gather
-from headroom.compression.learners import Decoder
 from headroom.compression.measuring import measure
 from headroom.config import Config, parse
 from headroom.grading.matrix import grade_answers
@@ -27,7 +27,6 @@ MEASURED = {"seeds": [SEED], "tokens": [9], "batches": [1, 3], "repeats": 2}
 VALUES: dict[str, Any] = {
     "run": "jobs",
     "problems": {"words": {"dataset": "generated", "n": 42, "partition": {"ratios": [4, 1, 1]}}},
-    "texts": {"labels": {"task": "classification", "dataset": "generated", "n": 60}},
     "solvers": {
         "small": {
             "profile": "fixture",
@@ -70,13 +69,6 @@ VALUES: dict[str, Any] = {
             "int8": ["baseline"],
             **MEASURED,
         },
-        "labels": {
-            "solver": "small",
-            "data": "labels",
-            "method": METHOD,
-            "arms": ["baseline", "full"],
-            **MEASURED,
-        },
         "decoder": {
             "model": "decoder",
             "train": "train",
@@ -101,8 +93,7 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder in which all jobs have run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
-        for name in ("words", "labels"):
-            read_data(config, data_key(config, name))
+        read_data(config, data_key(config, "words"))
         prepare_decoder(config)
         order = sorted(all_arms(config).values(), key=lambda arm: arm.settings.scratch)
         for arm in order:
@@ -156,19 +147,15 @@ def removed(arm: Arm) -> list[str]:
 
 
 def test_a_dataset_is_divided_once_for_all_jobs(config: Config) -> None:
-    found = parts(config, data_key(config, "words"))
-    assert sum(map(len, found)) == 42
-    assert {type(row).__name__ for row in found.train} == {"Problem"}
-    found = parts(config, data_key(config, "labels"))
-    assert {type(row).__name__ for row in found.test} == {"Text"}
+    found = read_parts(data_key(config, "words"))
+    assert list(map(len, found)) == [28, 7, 7]
     dropped = Path(paths.DROPPED.format(data=data_key(config, "words")))
     assert pd.read_csv(dropped).columns.tolist() == ["row", "reason"]
 
 
-@pytest.mark.parametrize("compression", ["words", "labels", "decoder"])
+@pytest.mark.parametrize("compression", ["words", "decoder"])
 def test_outcomes_are_of_the_test_part(config: Config, compression: str) -> None:
-    sizes = {"words": len(parts(config, data_key(config, "words")).test), "decoder": 7}
-    sizes["labels"] = len(parts(config, data_key(config, "labels")).test)
+    sizes = {"words": len(read_parts(data_key(config, "words")).test), "decoder": 7}
     for arm in arms(config, compression):
         rows = read_table(Path(arm.file(paths.OUTCOMES, SEED)), OUTCOMES)
         assert len(rows) == sizes[compression]

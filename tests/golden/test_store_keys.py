@@ -31,7 +31,7 @@ def keys(file: Path) -> dict[str, list[str]]:
     found = {kind: {key(config, kind, name) for name in getattr(config, kind)} for kind in kinds}
     found["sources"] = {source_key(config, name) for name in config.questions}
     found["splits"] = {split_key(config, name) for name in config.questions}
-    found["data"] = {data_key(config, name) for name in (*config.problems, *config.texts)}
+    found["data"] = {data_key(config, name) for name in config.problems}
     found["encoders"] = {
         encoder_key(solver.encoder) for solver in config.solvers.values() if solver.encoder.source
     }

@@ -70,7 +70,7 @@ KEYS = {
 }
 TRAINED = [k for k, name in KEYS["models"].items() if CONFIG.models[name].train]
 ARMS = all_arms(CONFIG)
-DATA = sorted({data_key(CONFIG, name) for name in (*CONFIG.problems, *CONFIG.texts)})
+DATA = sorted({data_key(CONFIG, name) for name in CONFIG.problems})
 ENCODER_OF = {
     solver_key(CONFIG, study.solver, study.data): (
         encoder_key(CONFIG.solvers[study.solver].encoder)

@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 
 from headroom import paths
-from headroom.athena.solver import MathSolver
-from headroom.compression import datasets, learners, subjects
+from headroom.athena.solver import new_solver
+from headroom.athena.storage import read_parts
+from headroom.compression import subjects
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
@@ -46,8 +47,8 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads: what every arm starts from."""
     stopwatch = Stopwatch()
     settings, name = find_solver(config, solver, data)
-    parts = datasets.parts(config, data)
-    learner = learners.new(settings, parts.train, seed)
+    parts = read_parts(data)
+    learner = new_solver(settings, parts.train, seed)
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
     journal.parent.mkdir(parents=True, exist_ok=True)
@@ -55,8 +56,6 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
     output = Path(paths.TEACHER.format(**keys))
     learner.save(output.parent)
-    if not isinstance(learner, MathSolver):  # whose last file it is: it says that all are there
-        write_json(output, {"settings": settings.model_dump(mode="json")})
     epochs = [vars(epoch) for epoch in fit.epochs]
     facts = {**keys, "settings": settings.model_dump(mode="json"), "epochs": epochs}
     write_record(output, stopwatch, {**facts, "best": fit.best}, output.parent)

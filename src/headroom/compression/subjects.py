@@ -4,15 +4,15 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from headroom import paths
-from headroom.compression import datasets, learners
-from headroom.compression.datasets import Parts
-from headroom.compression.learners import decoder
-from headroom.compression.learners.questions import to_answer, to_learn
+from headroom.athena.solver import load_solver
+from headroom.athena.storage import read_parts
+from headroom.compression.decoder import Decoder, load_decoder
+from headroom.compression.questions import to_answer, to_learn
 from headroom.config import Config
 from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.identity import key
@@ -26,6 +26,15 @@ from headroom.variants import BASE
 _ANSWERS_A_WORKER = 10_000
 
 
+class Parts(NamedTuple):
+    """The parts of a dataset, not yet as a learner reads them."""
+
+    train: Sequence[Any]
+    dev: Sequence[Any]
+    """Empty for a model that reasons in words."""
+    test: Sequence[Any]
+
+
 def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Parts]:
     """Return what an arm starts from, and the data that it is trained, looked at and tested on.
 
@@ -34,8 +43,8 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Parts]:
     """
     study, learner = arm.study, start(config, arm, seed)
     if study.model is None:
-        return learner, datasets.parts(config, arm.data)
-    assert study.train is not None and isinstance(learner, decoder.Decoder)
+        return learner, Parts(*read_parts(arm.data))
+    assert study.train is not None and isinstance(learner, Decoder)
     train = _questions(config, study.train)
     files = own_answers(config, study, arm.every_head(config))
     answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
@@ -53,7 +62,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Parts]:
 def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
     """Return what an arm is tested on."""
     if arm.study.test is None:
-        return datasets.parts(config, arm.data).test
+        return read_parts(arm.data).test
     return to_answer(_questions(config, arm.study.test))
 
 
@@ -61,13 +70,13 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
     """Return what an arm starts from, with all heads, on the CPU."""
     study = arm.study
     if study.model is None:
-        return learners.load(folder(config, arm, seed, pruned=False))
+        return load_solver(folder(config, arm, seed, pruned=False))
     assert study.train is not None
     loaded = load_model(str(folder(config, arm, seed, pruned=False)), device="cpu")
     decoding, family = config.decodings[study.decoding], config.questions[study.train].family
     name = config.models[study.model].source or study.model
     return replace(
-        decoder.Decoder.of(loaded, name, decoding, family),
+        Decoder.of(loaded, name, decoding, family),
         grading=config.grading,
         batch_size=config.models[study.model].batch_size,
     )
@@ -79,8 +88,8 @@ def left(config: Config, arm: Arm, seed: int) -> Learner:
         return start(config, arm, seed)
     place = folder(config, arm, seed)
     if arm.study.model is None:
-        return learners.load(place)
-    learner = decoder.load_decoder(place, device="cpu")
+        return load_solver(place)
+    learner = load_decoder(place, device="cpu")
     return replace(learner, batch_size=config.models[arm.study.model].batch_size)
 
 

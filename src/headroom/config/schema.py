@@ -13,7 +13,6 @@ from headroom.config.models import Embedder, Model
 from headroom.config.questions import Decoding, Preset, Questions
 from headroom.config.section import Name, Section, Seed
 from headroom.config.study import Study
-from headroom.config.texts import Texts
 
 _TAKEN = ("store", "gallery")  # folders of results/ that are no runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # files of a run's tables that are no sweep's
@@ -47,10 +46,8 @@ class Config(Section):
     """Prompt and grading comparisons, by name."""
     problems: dict[Name, WordProblems] = Field({})
     """The datasets of word problems, by name."""
-    texts: dict[Name, Texts] = Field({})
-    """The datasets of labelled texts, by name."""
     solvers: dict[Name, Solver] = Field({})
-    """The encoders with what stands on them, by name: it follows from the data."""
+    """The solvers of word problems, by name: an encoder and what stands on it."""
     compressions: dict[Name, Study] = Field({})
     """What is compressed, by name."""
 
@@ -106,9 +103,6 @@ class Config(Section):
             _known(f"{where}.questions", comparison.questions, self.questions)
             for decoding in comparison.decodings:
                 self._check_greedy(f"{where}.decodings", decoding)
-        for name in self.texts:
-            if name in self.problems:
-                raise ValueError(f"texts.{name}: {name!r} stands under `problems` too; rename one")
         for name, study in self.compressions.items():
             self._check_study(f"compressions.{name}", study)
         return self
@@ -117,8 +111,8 @@ class Config(Section):
         if study.solver is not None:
             assert study.data is not None  # the section asks for it
             _known(f"{where}.solver", study.solver, self.solvers)
-            _known(f"{where}.data", study.data, {**self.problems, **self.texts})
-            encoder = self.solvers[study.solver].on(self.dataset(study.data)).encoder
+            _known(f"{where}.data", study.data, self.problems)
+            encoder = self.solver_of(study).encoder
             if encoder.source is None:
                 _check_ratios(where, study, encoder.layers, encoder.heads, encoder.heads)
             return
@@ -132,9 +126,10 @@ class Config(Section):
         model = self.models[study.model]
         _check_ratios(where, study, model.layers, model.heads, model.kv_heads)
 
-    def dataset(self, data: str) -> str:
-        """Return which dataset of word problems a name stands for, or that it is of texts."""
-        return self.problems[data].dataset if data in self.problems else "texts"
+    def solver_of(self, study: Study) -> Solver:
+        """Return the settings of a compression's solver on its data."""
+        assert study.solver is not None and study.data is not None
+        return self.solvers[study.solver].on(self.problems[study.data].dataset)
 
     def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
         _known(f"{where}.model", pool.model, self.models)

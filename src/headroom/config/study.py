@@ -15,7 +15,7 @@ class Study(Section):
     solver: str | None = None
     """Name under `solvers`: what is trained, and then compressed."""
     data: str | None = None
-    """Name under `problems` or `texts`: what the solver is trained and tested on."""
+    """Name under `problems`: what the solver is trained and tested on."""
     model: str | None = None
     """Name under `models`, in place of a solver: what is compressed."""
     train: str | None = None

@@ -81,8 +81,8 @@ def _files(config: Config) -> Iterator[tuple[str, Path]]:
 
 def _compressed(config: Config) -> Iterator[tuple[str, Path]]:
     """Yield the files of compressions: data, trained solvers, arms, what was measured of them."""
-    for name in (*config.problems, *config.texts):
-        yield "problems and texts", Path(paths.PROBLEMS.format(data=data_key(config, name)))
+    for name in config.problems:
+        yield "problems", Path(paths.PROBLEMS.format(data=data_key(config, name)))
     for name, study in config.compressions.items():
         for arm in arms(config, name):
             for seed in study.seeds:
@@ -152,9 +152,6 @@ def _revisions(config: Config) -> list[tuple[str, str, str, str]]:
     for name, problems in config.problems.items():
         source = problems.file or problems.dataset
         rows.append(("problems", name, source, problems.revision or "none"))
-    for name, texts in config.texts.items():
-        source = texts.dataset or ", ".join((texts.files or {}).values())
-        rows.append(("texts", name, source, texts.revision or "none"))
     for name, solver in config.solvers.items():
         source = solver.encoder.source or "trained here"
         rows.append(("solver", name, source, solver.encoder.revision or "none"))

@@ -126,7 +126,6 @@ def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerF
     start, end = _SPECIAL["cls_token"], _SPECIAL["sep_token"]
     tokenizer.post_processor = TemplateProcessing(
         single=f"{start} $A {end}",
-        pair=f"{start} $A {end} $B {end}",
         special_tokens=[(start, entries.index(start)), (end, entries.index(end))],
     )
     return PreTrainedTokenizerFast(

@@ -1,4 +1,4 @@
-"""What can be trained, lose heads and be taught: word problems, decoders and classifiers alike.
+"""What can be trained, lose heads and be taught: solvers of word problems, and decoders.
 
 Training, compression and distillation know their models by this protocol only.
 """

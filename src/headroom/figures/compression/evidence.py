@@ -143,9 +143,7 @@ def read_trial(config: Config, compression: str) -> Trial:
     study = config.compressions[compression]
     outcomes, histories, measurements = sources(config, compression)
     problems = config.problems.get(study.data or "")
-    encoder = None
-    if study.solver is not None:
-        encoder = config.solvers[study.solver].on(problems.dataset if problems else "texts").encoder
+    encoder = config.solver_of(study).encoder if study.solver is not None else None
     shape, papers = _known(encoder)
     return Trial(
         name=compression,

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headroom.compression.effects import accuracy_drops
-from headroom.compression.learners.questions import Question
+from headroom.compression.questions import Question
 from headroom.config import Decoding, Family
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine

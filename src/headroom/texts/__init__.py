@@ -1,1 +1,0 @@
-"""Labelled texts, as those of GLUE and SQuAD: read, or generated, and divided."""
