@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headroom.bench.floor import Costs, floor, peak
-from headroom.bench.work import Work
+from headroom.bench.rivals import Work
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
 from headroom.variants import BASE, Variant, heads

@@ -24,13 +24,13 @@ RIVALS = (
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
     bench = commands.add_parser(
-        "bench", help="Measure the engine, grading and removal against what they are to beat."
+        "bench", help="Measure the engine and grading against what they are to beat."
     )
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
     about = "Time one sweep by the published way, by its rivals and by the engine."
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
-    sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
+    sweep.add_argument("--shape", choices=("demo", "qwen2.5-1.5b"), default="demo")
     sweep.add_argument("--heads", type=count, default=24, help="heads to prune, one at a time")
     sweep.add_argument("--questions", type=count, default=200)
     sweep.add_argument("--max-new-tokens", type=count, default=128)
@@ -46,7 +46,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     sweep.add_argument("--repeat", type=count, default=1, help="rounds; medians count")
     sweep.add_argument("--json", type=Path, help="write all figures here")
-    sweep.add_argument("--plot", type=Path, help="draw here how the time grows (takes longer)")
     sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
     sweep.set_defaults(handler=_sweep)
     about = "Time grading against math-verify on each pair in turn, with the same verdicts."
@@ -60,15 +59,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     grading.add_argument("--workers", type=count, default=2)
     grading.add_argument("--seed", type=int, default=0)
     grading.set_defaults(handler=_grading)
-    about = "Time an encoder with and without some of its heads, against what arithmetic promises."
-    removal = targets.add_parser("removal", help=about, description=about)
-    removal.add_argument("--tokens", type=_counts, default=[40, 512], help="as in 40,512")
-    removal.add_argument("--batch", type=count, default=32)
-    removal.add_argument("--ratio", type=float, default=0.25, help="part of each layer's heads")
-    removal.add_argument("--layers", type=count, default=12)
-    removal.add_argument("--repeats", type=count, default=10)
-    removal.add_argument("--threads", type=count, default=1)
-    removal.set_defaults(handler=_removal)
 
 
 def _sweep(**options: Any) -> None:
@@ -79,12 +69,6 @@ def _sweep(**options: Any) -> None:
 
 def _grading(**options: Any) -> None:
     from headroom.bench.grading import run
-
-    run(**options)
-
-
-def _removal(**options: Any) -> None:
-    from headroom.bench.removal import run
 
     run(**options)
 

@@ -1,4 +1,4 @@
-"""The floor of a sweep: the arithmetic that distinct tokens cannot do without.
+"""What a sweep's time is held against: the arithmetic that distinct tokens cannot do without.
 
 A pruned model needs nothing of its own below its pruned layer for tokens that it shares with the
 base answer, the prompt among them; no logits but those that a token is chosen from; and of the
@@ -6,13 +6,14 @@ last layer nothing but keys and values at prompt positions. Everything else depe
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.profiler import ProfilerActivity, profile
 
-from headroom.bench.work import Key, Work
+from headroom.bench.rivals import Key, Work
 from headroom.generation.linear import fast_linear
 from headroom.models.load import LoadedModel
 from headroom.variants import BASE
@@ -101,6 +102,24 @@ def peak(device: torch.device, dtype: torch.dtype) -> float:
     with fast_linear(layer):
         seconds += [_seconds(layer, states) for _ in range(_ROUNDS)]
     return 2 * _SIZE**3 / min(seconds)
+
+
+def idle_share(call: Callable[[], object]) -> float:
+    """Return the share of a call's wall time outside every operator that torch's profiler sees.
+
+    The profiler's own time counts on both sides; it is about a microsecond an operator.
+    """
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        begin = time.perf_counter()
+        call()
+        seconds = time.perf_counter() - begin
+    intervals = sorted((e.time_range.start, e.time_range.end) for e in profiler.events())
+    busy = reached = 0.0
+    for start, end in intervals:
+        if end > reached:
+            busy += end - max(start, reached)
+            reached = end
+    return 1 - busy / 1e6 / seconds
 
 
 def _seconds(layer: nn.Linear, states: torch.Tensor) -> float:

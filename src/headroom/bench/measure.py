@@ -1,27 +1,159 @@
 """Measures every rival at every thread setting, side by side on the same work."""
 
+import json
 import logging
+import os
 import statistics
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from headroom.bench.channel import Job
-from headroom.bench.crew import Crew, Run
+import headroom
 from headroom.bench.floor import Costs, floor
-from headroom.bench.rivals import RIVALS
-from headroom.bench.work import Key, Work
+from headroom.bench.rivals import RIVALS, Key, Work
+from headroom.bench.worker import Job
 from headroom.errors import ModelError
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
+_SOURCE = str(Path(headroom.__file__).parents[1])
 
-TORCH, VLLM = "headroom.bench.worker", "headroom.bench.vllm_worker"
+TORCH, VLLM = "torch", "vllm"
+"""Kinds of workers; `VLLM` is a row, too."""
 REFERENCE = "published"
 VLLM_NAME = "vLLM, one pruned model at a time"
 
 Setting = tuple[int, int]
 """Processes, and threads of each."""
+
+
+@dataclass
+class Run:
+    """One measurement."""
+
+    seconds: float
+    cpu_seconds: float
+    choices: dict[Key, list[int]] = field(repr=False)
+    fed: int | None
+    statistics: dict[str, float]
+    near_ties: set[Key] = field(default_factory=set, repr=False)
+
+
+class Crew:
+    """Processes that hold the same model.
+
+    Args:
+        kind: of worker, `TORCH` or `VLLM`.
+        processes: how many.
+        threads: of each.
+        setup: the first job of each worker.
+        python: interpreter that runs them.
+
+    Raises:
+        ModelError: a worker does not start.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        processes: int,
+        threads: int,
+        setup: Job,
+        python: str = sys.executable,
+    ) -> None:
+        self.processes = processes
+        self.threads = threads
+        # Some libraries size their pools from the environment, when they are imported.
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": _SOURCE}
+        try:
+            self._workers = [
+                subprocess.Popen(
+                    [python, "-m", "headroom.bench.worker", kind],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    env=environment,
+                    text=True,
+                )
+                for _ in range(processes)
+            ]
+        except OSError as error:
+            raise ModelError(f"{python} cannot be run ({error.strerror}); name a Python") from error
+        self.ask([{**setup, "threads": threads}] * processes)
+
+    def __enter__(self) -> "Crew":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for worker in self._workers:
+            if kind is None:
+                worker.communicate()  # closes its input, which ends it
+            else:
+                worker.kill()
+                worker.wait()
+
+    def ask(self, jobs: Sequence[Job]) -> list[Job]:
+        """Give each of the first workers a job; return their replies.
+
+        Raises:
+            ModelError: a worker answers with an error, or not at all.
+        """
+        workers = self._workers[: len(jobs)]
+        for worker, job in zip(workers, jobs, strict=True):
+            assert worker.stdin is not None
+            try:
+                print(json.dumps(job), file=worker.stdin, flush=True)
+            except BrokenPipeError:
+                continue  # it does not answer either
+        return [_reply(worker) for worker in workers]
+
+    def measure(self, rival: str, work: Work, split: str) -> Run:
+        """Let the workers share a sweep out and measure the time until the last has finished.
+
+        Raises:
+            ModelError: the rival fails.
+        """
+        jobs = [_job("sweep", rival, part) for part in work.split(split, self.processes)]
+        begin = time.perf_counter()
+        replies = self.ask(jobs)
+        seconds = time.perf_counter() - begin
+        return Run(
+            seconds=seconds,
+            cpu_seconds=sum(reply["cpu_seconds"] for reply in replies),
+            choices={(q, v): row for reply in replies for q, v, row in reply["choices"]},
+            fed=sum(reply["fed"] for reply in replies) if "fed" in replies[0] else None,
+            statistics={
+                name: sum(reply["statistics"][name] for reply in replies)
+                for name in replies[0]["statistics"]
+            },
+            near_ties={(q, v) for reply in replies for q, v in reply.get("near_ties", ())},
+        )
+
+
+def _job(task: str, rival: str, work: Work) -> Job:
+    return {
+        "task": task,
+        "rival": rival,
+        "prompts": work.prompts,
+        "variants": [str(variant) for variant in work.variants],
+        "max_new_tokens": work.max_new_tokens,
+    }
+
+
+def _reply(worker: "subprocess.Popen[str]") -> Any:
+    assert worker.stdout is not None
+    line = worker.stdout.readline()
+    if not line:
+        raise ModelError(f"its process died with status {worker.wait()}")
+    reply = json.loads(line)
+    if "error" in reply:
+        raise ModelError(reply["error"])
+    return reply
 
 
 @dataclass
@@ -113,15 +245,10 @@ class Measurements:
     @property
     def unchanged(self) -> float | None:
         """Share of pruned models' answers that equal the base model's."""
-        row = next((row for row in self.rows if row.runs), None)
-        return None if row is None else unchanged(row.choices)
-
-
-def unchanged(choices: Mapping[Key, Sequence[int]]) -> float | None:
-    """Return the share of pruned models' answers that equal the base model's."""
-    pruned = [(q, v) for q, v in choices if v != str(BASE)]
-    same = sum(choices[q, v] == choices[q, str(BASE)] for q, v in pruned)
-    return same / len(pruned) if pruned else None
+        choices = next((row.choices for row in self.rows if row.runs), {})
+        pruned = [(q, v) for q, v in choices if v != str(BASE)]
+        same = sum(choices[q, v] == choices[q, str(BASE)] for q, v in pruned)
+        return same / len(pruned) if pruned else None
 
 
 def settings_of(threads: Sequence[int], *, processes: bool) -> list[Setting]:
@@ -136,38 +263,29 @@ class Bench:
     """The workers of a benchmark, started once for all that is measured.
 
     Args:
+        stack: ends the workers.
         setup: first job of the workers.
-        vllm: first job of vLLM's workers and the Python that runs them, where there is one.
         settings: processes and threads.
+        vllm: first job of vLLM's workers and the Python that runs them, where there is one.
     """
 
     def __init__(
         self,
+        stack: ExitStack,
         setup: Job,
         settings: Sequence[Setting],
         vllm: tuple[Job, str] | None = None,
     ) -> None:
-        self._setup, self._vllm = setup, vllm
-        self._settings = list(settings)
-        self._stack = ExitStack()
+        self._stack, self._settings = stack, list(settings)
+        self._started_by = {TORCH: (setup, sys.executable)} | ({VLLM: vllm} if vllm else {})
         self._crews: dict[tuple[str, Setting], Crew] = {}
 
-    def __enter__(self) -> "Bench":
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self._stack.__exit__(*details)  # type: ignore[arg-type]
-
-    def crew(self, module: str, setting: Setting) -> Crew:
+    def _crew(self, kind: str, setting: Setting) -> Crew:
         """Return the workers of a setting; the first call starts them."""
-        if (module, setting) not in self._crews:
-            if module == TORCH:
-                crew = Crew(TORCH, *setting, self._setup)
-            else:
-                assert self._vllm is not None
-                crew = Crew(VLLM, *setting, *self._vllm)
-            self._crews[module, setting] = self._stack.enter_context(crew)
-        return self._crews[module, setting]
+        if (kind, setting) not in self._crews:
+            crew = Crew(kind, *setting, *self._started_by[kind])
+            self._crews[kind, setting] = self._stack.enter_context(crew)
+        return self._crews[kind, setting]
 
     def measure(self, keys: Sequence[str], work: Work, repeat: int) -> Measurements:
         """Measure rivals in turn, round after round, after a small part of the work to warm up.
@@ -178,7 +296,7 @@ class Bench:
             repeat: rounds; medians of their times count.
         """
         rows = [self._row(key, work) for key in keys]
-        crew = self.crew(TORCH, self._settings[0])
+        crew = self._crew(TORCH, self._settings[0])
         costs = Costs(**crew.ask([{"task": "costs"}])[0]["costs"])
         peaks = {count: self._peak(count) for count in self._threads()}
         for number in range(repeat):
@@ -193,19 +311,21 @@ class Bench:
         return [threads for processes, threads in self._settings if processes == 1]
 
     def _peak(self, threads: int) -> float:
-        return float(self.crew(TORCH, (1, threads)).ask([{"task": "peak"}])[0]["peak"])
+        return float(self._crew(TORCH, (1, threads)).ask([{"task": "peak"}])[0]["peak"])
 
     def _row(self, key: str, work: Work) -> Row:
-        if key == "vllm":
+        if key == VLLM:
             return Row(key, VLLM_NAME, work)
         rival = RIVALS[key]
         return Row(key, rival.name, work.first(variants=rival.variants))
 
     def _run(self, row: Row, setting: Setting, *, warm: bool) -> None:
-        by_vllm = row.key == "vllm"
-        module, split = (VLLM, "variants") if by_vllm else (TORCH, RIVALS[row.key].split)
+        if row.key == VLLM:
+            kind, split = VLLM, "variants"
+        else:
+            kind, split = TORCH, RIVALS[row.key].split
         try:
-            crew = self.crew(module, setting)
+            crew = self._crew(kind, setting)
             if not warm:
                 crew.measure(row.key, row.work.first(questions=2 * setting[0], variants=2), split)
             run = crew.measure(row.key, row.work, split)
@@ -228,7 +348,7 @@ class Bench:
         if reference is None or engine is None or not half:
             return None
         part = work.first(variants=len(work.variants) - half)
-        crew, split = self.crew(TORCH, engine.best), RIVALS["engine"].split
+        crew, split = self._crew(TORCH, engine.best), RIVALS["engine"].split
         seconds = statistics.median(
             crew.measure("engine", part, split).seconds for _ in engine.runs[engine.best]
         )
@@ -239,12 +359,5 @@ class Bench:
 
     def idle(self, work: Work) -> float:
         """Return the share of the engine's time, on one thread, with no operator running."""
-        crew = self.crew(TORCH, self._settings[0])
-        job = {
-            "task": "profile",
-            "rival": "engine",
-            "prompts": work.prompts,
-            "variants": [str(variant) for variant in work.variants],
-            "max_new_tokens": work.max_new_tokens,
-        }
-        return float(crew.ask([job])[0]["idle"])
+        crew = self._crew(TORCH, self._settings[0])
+        return float(crew.ask([_job("profile", "engine", work)])[0]["idle"])

@@ -1,15 +1,14 @@
-"""The ways to answer a sweep that run on this environment's torch and transformers."""
+"""What the rivals of a benchmark have to do, and how each does it with torch and transformers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 from unittest.mock import patch
 
 import torch
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from headroom.bench.work import Key, Work
 from headroom.config import Decoding
 from headroom.generation import engine as engine_module
 from headroom.generation import passes, verify
@@ -17,12 +16,53 @@ from headroom.generation.direct import Direct
 from headroom.generation.engine import Engine, Request
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
+from headroom.variants import Variant
 
 PUBLISHED_BATCH = 16
 SORTED_BATCH = 256
 ENGINE_BATCH = 128
 NEAR_TIE = 1e-3
 """Margin, in logits, below which rounding may decide a token in float32."""
+
+Key = tuple[str, str]
+"""Question and variant."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A sweep: every question is answered by every variant."""
+
+    prompts: dict[str, tuple[int, ...]]
+    """Token ids, by question."""
+    variants: tuple[Variant, ...]
+    """The base model first."""
+    max_new_tokens: int
+
+    def split(self, by: str, parts: int) -> list["Work"]:
+        """Share the work out among workers, by `questions` or by `variants`.
+
+        Each part has questions of all lengths.
+        """
+        if by == "variants":
+            return [replace(self, variants=self.variants[part::parts]) for part in range(parts)]
+        ordered = sorted(self.prompts.items(), key=lambda item: len(item[1]))
+        return [replace(self, prompts=dict(ordered[part::parts])) for part in range(parts)]
+
+    def first(self, *, questions: int | None = None, variants: int | None = None) -> "Work":
+        """Return a part: the first questions, the base model and heads of all layers."""
+        base, *pruned = self.variants
+        count = len(self.variants) if variants is None else variants
+        return replace(
+            self,
+            prompts=dict(list(self.prompts.items())[:questions]),
+            variants=(base, *spread(pruned, count - 1)),
+        )
+
+
+def spread(heads: Sequence[Variant], count: int) -> list[Variant]:
+    """Choose heads evenly over all layers and heads."""
+    count = min(count, len(heads))
+    return [heads[place * len(heads) // count] for place in range(count)]
 
 
 @dataclass

@@ -4,7 +4,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,11 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from headroom import __version__, paths
-from headroom.bench import growth, shapes
-from headroom.bench.channel import Job
-from headroom.bench.measure import REFERENCE, Bench, Measurements, settings_of, unchanged
-from headroom.bench.rivals import engine
+from headroom.bench import shapes
+from headroom.bench.measure import REFERENCE, Bench, Measurements, settings_of
+from headroom.bench.rivals import Work, spread
 from headroom.bench.table import as_json, report
-from headroom.bench.work import Work, spread
+from headroom.bench.worker import Job
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding, load
 from headroom.errors import ConfigError
@@ -46,7 +45,6 @@ def run(
     rivals: Sequence[str],
     repeat: int,
     json: Path | None,
-    plot: Path | None,
     vllm_python: str | None,
 ) -> Measurements:
     """Measure a sweep, print the table, and write what is asked for.
@@ -61,24 +59,19 @@ def run(
         rivals: which rows to measure.
         repeat: rounds; medians count.
         json: where to write all figures.
-        plot: where to draw how the time grows; measures more.
         vllm_python: Python of an environment that has vLLM.
 
     Raises:
         ConfigError: the demo's reasoner is not trained yet.
-        ModelError: the model cannot be loaded, or embedded in the shape.
+        ModelError: the model cannot be loaded, or the shape is not for it.
     """
     disable_progress_bar()
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as scratch:
         source = load_model(str(_demo() if model == "demo" else model), device="cpu")
         on_gpu = torch.cuda.is_available()
         dtype = torch.bfloat16 if on_gpu else torch.float32
-        folder, carrying = shapes.make(shape, source, Path(scratch) / "model", dtype)
-        work = _work(source, [BASE, *spread(carrying, heads)], questions, max_new_tokens)
-        small = None
-        if shape == "46m":
-            same = replace(work, variants=(BASE, *spread(shapes.heads_of(source), heads)))
-            small = unchanged(engine(source, same).choices)
+        folder, every = shapes.make(shape, source, Path(scratch) / "model", dtype)
+        work = _work(source, [BASE, *spread(every, heads)], questions, max_new_tokens)
         setup: Job = {
             "folder": str(folder),
             "dtype": str(dtype).removeprefix("torch."),
@@ -95,18 +88,14 @@ def run(
         if not on_gpu:
             settings = settings_of(threads, processes=_fits(folder, len(threads) + max(threads)))
         keys = [name for name in rivals if name != "vllm" or vllm]
-        with Bench(setup, settings, vllm) as bench:
+        with ExitStack() as stack:
+            bench = Bench(stack, setup, settings, vllm)
             found = bench.measure(keys, work, repeat)
             facts = _facts(found, work, shape)
             facts["settings"] = [f"{processes} × {threads}" for processes, threads in settings]
-            facts["unchanged_small"] = small
             facts["added_head"] = bench.added_head(found, work)
             facts["idle"] = bench.idle(work.first(questions=_PROFILED_QUESTIONS))
             print(report(found, facts))
-            if plot:
-                curves = growth.measure(bench, found, work)
-                facts["growth"] = curves
-                growth.draw(curves, plot)
         if json:
             write_json(json, facts)
     return found

@@ -20,10 +20,6 @@ def report(found: Measurements, facts: Mapping[str, Any]) -> str:
         as_table(found),
         f"unchanged answers {_share(found.unchanged)}",
     ]
-    if facts["unchanged_small"] is not None:
-        lines[-1] += (
-            f"; of the small model's, same heads and questions, {_share(facts['unchanged_small'])}"
-        )
     if found.alone is not None:
         lines.append(f"engine {found.alone:.1f} times as fast as one process of the published way")
     added = facts["added_head"]

@@ -1,24 +1,83 @@
-"""A process that holds one model and answers sweeps by any rival: `python -m` this module."""
+"""A process that holds one model and answers sweeps: `python -m headroom.bench.worker KIND`.
 
+Jobs and replies are JSON objects, one a line. Only the standard library is imported before the
+first job: vLLM has an environment of its own.
+"""
+
+import json
+import os
+import sys
+import time
 from collections.abc import Callable
-from dataclasses import asdict
+from typing import Any
 
-import torch
-from torch import nn
-
-from headroom.bench.channel import Job, serve
-from headroom.bench.floor import Costs, peak
-from headroom.bench.profile import idle_share
-from headroom.bench.rivals import RIVALS
-from headroom.bench.work import Work
-from headroom.models.load import LoadedModel, load_model
-from headroom.variants import Variant
+Job = dict[str, Any]
 
 
-def start(setup: Job) -> Callable[[Job], Job]:
-    """Load the model; return what answers jobs."""
+def serve(start: Callable[[Job], Callable[[Job], Job]]) -> None:
+    """Answer jobs from standard input until it ends.
+
+    The first line sets the worker up. Whatever libraries print goes to standard error. An error
+    is answered in one line; the worker goes on.
+
+    Args:
+        start: takes the first job, returns the function that answers all others.
+    """
+    replies = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    answer: Callable[[Job], Job] | None = None
+    for line in sys.stdin:
+        begin = time.process_time()
+        try:
+            if answer is None:
+                answer = start(json.loads(line))
+                reply: Job = {}
+            else:
+                reply = answer(json.loads(line))
+        except Exception as error:  # a rival that fails is a row of the table, not the end of it
+            reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
+        reply["cpu_seconds"] = time.process_time() - begin
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+def start_torch(setup: Job) -> Callable[[Job], Job]:
+    """Load a model; return what answers jobs by any of `rivals.RIVALS`."""
+    from dataclasses import asdict
+
+    import torch
+
+    from headroom.bench.floor import Costs, idle_share, peak
+    from headroom.bench.rivals import RIVALS, Work
+    from headroom.models.load import load_model
+    from headroom.variants import Variant
+
     torch.set_num_threads(setup["threads"])
     loaded = load_model(setup["folder"], dtype=setup["dtype"], device=setup["device"])
+
+    def sweep(job: Job) -> Job:
+        work = Work(
+            prompts={question: tuple(prompt) for question, prompt in job["prompts"].items()},
+            variants=tuple(Variant.parse(name) for name in job["variants"]),
+            max_new_tokens=job["max_new_tokens"],
+        )
+        fed = 0
+
+        def count(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
+            nonlocal fed
+            fed += output.shape[:-1].numel()
+
+        last = loaded.geometry.output_projection(loaded.model, loaded.geometry.layers[-1].index)
+        hook = last.register_forward_hook(count)
+        try:
+            outcome = RIVALS[job["rival"]].answer(loaded, work)
+        finally:
+            hook.remove()
+        return {
+            "choices": [[*key, row] for key, row in outcome.choices.items()],
+            "near_ties": outcome.near_ties,
+            "fed": int(outcome.statistics.get("fed", fed)),
+            "statistics": outcome.statistics,
+        }
 
     def answer(job: Job) -> Job:
         match job["task"]:
@@ -27,40 +86,43 @@ def start(setup: Job) -> Callable[[Job], Job]:
             case "costs":
                 return {"costs": asdict(Costs.of(loaded))}
             case "profile":
-                return {"idle": idle_share(lambda: _sweep(loaded, job))}
-            case _:
-                return _sweep(loaded, job)
+                return {"idle": idle_share(lambda: sweep(job))}
+        return sweep(job)
 
     return answer
 
 
-def _sweep(loaded: LoadedModel, job: Job) -> Job:
-    work = Work(
-        prompts={question: tuple(prompt) for question, prompt in job["prompts"].items()},
-        variants=tuple(Variant.parse(name) for name in job["variants"]),
-        max_new_tokens=job["max_new_tokens"],
-    )
-    fed = 0
+def start_vllm(setup: Job) -> Callable[[Job], Job]:
+    """Load a model in vLLM; return what answers sweeps."""
+    os.environ["OMP_NUM_THREADS"] = str(setup["threads"])
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    from headroom.config import Decoding
+    from headroom.generation.requests import Request
+    from headroom.generation.vllm import VllmEngine, VllmModel
+    from headroom.variants import Variant
 
-    def count(module: nn.Module, inputs: object, output: torch.Tensor) -> None:
-        nonlocal fed
-        fed += output.shape[:-1].numel()
+    decoding = Decoding(max_new_tokens=setup["max_new_tokens"])
+    ends = setup["eos_token_ids"]
+    model = VllmModel(setup["folder"], setup["dtype"], eos_token_ids=ends)
+    engine = VllmEngine(model, decoding, margins=False)
 
-    last = loaded.geometry.layers[-1].index
-    hook = loaded.geometry.output_projection(loaded.model, last).register_forward_hook(count)
-    try:
-        outcome = RIVALS[job["rival"]].answer(loaded, work)
-    finally:
-        hook.remove()
-    fed = int(outcome.statistics.get("fed", fed))
-    choices = [[*key, row] for key, row in outcome.choices.items()]
-    return {
-        "choices": choices,
-        "near_ties": outcome.near_ties,
-        "fed": fed,
-        "statistics": outcome.statistics,
-    }
+    def answer(job: Job) -> Job:
+        requests = [
+            Request(question, tuple(prompt), Variant.parse(variant))
+            for question, prompt in job["prompts"].items()
+            for variant in job["variants"]
+        ]
+        choices = []
+        for found in engine.run(requests):
+            row = list(found.token_ids)
+            if found.stop_reason == "eos":
+                row.append(ends[0])
+            choices.append([found.request.question_id, str(found.request.variant), row])
+        return {"choices": choices, "statistics": {}}
+
+    return answer
 
 
 if __name__ == "__main__":
-    serve(start)
+    serve({"torch": start_torch, "vllm": start_vllm}[sys.argv[1]])
