@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from headroom.config.arms import ARMS, LITERAL, arm, changed
+from headroom.config.arms import ARMS, arm, changed
 from headroom.config.compression import Compression, Importance, Training
 from headroom.errors import ConfigError
 
@@ -57,7 +57,8 @@ def test_an_arm_changes_what_its_name_says(name: str, differing: dict[str, objec
 
 
 def test_there_are_thirteen_arms_and_all_go_with_the_literal_reading() -> None:
-    literal = changed(METHOD.model_copy(update={"smallest": 1000}), LITERAL)
+    reading = {"importance": {"entropy": "raw", "scale": "raw"}, "schedule": "literal"}
+    literal = changed(METHOD.model_copy(update={"smallest": 1000}), reading)
     assert literal.importance.scale == "raw" and literal.importance.entropy_sign == -1
     assert literal.schedule == "literal" and literal.training == METHOD.training
     settings = [arm(name, literal) for name in ARMS]

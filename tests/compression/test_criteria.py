@@ -1,5 +1,7 @@
 """The criterion that the settings name is what scores a solver's heads."""
 
+from typing import get_args
+
 import pytest
 import torch
 
@@ -8,8 +10,8 @@ from headroom.athena.generated import generate
 from headroom.athena.objective import task_loss
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression.choice import Scores
-from headroom.compression.criteria import calibration, head_scores
-from headroom.compression.importance import LITERAL, calibrate, mixed, weight_norms
+from headroom.compression.criteria import CRITERIA, calibration, head_scores
+from headroom.compression.importance import calibrate, mixed, weight_norms
 from headroom.config.compression import Encoder, Importance, Solver
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
@@ -60,12 +62,10 @@ def test_the_mixture_follows_its_settings(solver, examples):
     texts = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
     found = calibrate(encoder, geometry, [texts])
     norm = weight_norms(encoder, geometry)
+    raw = {"alpha": 0.3, "entropy": "raw", "scale": "raw"}
     for settings, expected in [
-        ({}, mixed(norm, found.entropy, 0.5)),
-        (
-            {"alpha": 0.3, "entropy": "raw", "scale": "raw"},
-            mixed(norm, found.raw_entropy, 0.3, LITERAL),
-        ),
+        ({}, mixed(norm, found.entropy, Importance(alpha=0.5))),
+        (raw, mixed(norm, found.raw_entropy, Importance(alpha=0.3, scale="raw"))),
         ({"alpha": 1.0, "scale": "raw", "norm": "activations"}, found.activation_norms),
         ({"criterion": "attention"}, found.peak),
     ]:
@@ -115,6 +115,10 @@ def test_a_solver_is_left_as_it_was_and_scored_without_dropout(solver, examples,
     for name, tensor in solver.athena.state_dict().items():
         assert torch.equal(tensor, before[name])
     assert all(parameter.grad is None for parameter in solver.athena.parameters())
+
+
+def test_every_criterion_of_a_config_is_there() -> None:
+    assert set(get_args(Importance.model_fields["criterion"].annotation)) < CRITERIA.keys()
 
 
 def test_a_random_score_follows_the_seed(solver, examples):

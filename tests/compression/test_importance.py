@@ -17,9 +17,6 @@ from transformers import (
 
 from headroom.compression.choice import Scores
 from headroom.compression.importance import (
-    LITERAL,
-    REPAIRED,
-    Mixture,
     calibrate,
     entropy,
     min_max,
@@ -27,6 +24,7 @@ from headroom.compression.importance import (
     visible_keys,
     weight_norms,
 )
+from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import find_heads
@@ -215,28 +213,26 @@ ENTROPY = {0: torch.tensor([0.9, 0.5, 0.1]), 1: torch.tensor([0.3, 0.7])}
 
 def test_the_literal_mixture_takes_both_as_measured():
     assert close(
-        mixed(NORM, ENTROPY, 0.25, LITERAL),
+        mixed(NORM, ENTROPY, Importance(alpha=0.25, scale="raw")),
         {0: torch.tensor([0.925, 0.875, 1.325]), 1: torch.tensor([0.975, 1.525])},
     )
 
 
 def test_the_repaired_mixture_puts_both_on_one_scale():
     assert close(
-        mixed(NORM, ENTROPY, 0.25, REPAIRED),
+        mixed(NORM, ENTROPY, Importance(alpha=0.25)),
         {0: torch.tensor([0.75, 0.4375, 0.25]), 1: torch.tensor([0.3125, 0.75])},
     )
 
 
 def test_the_sign_of_the_entropy_turns_its_order():
-    turned = mixed(NORM, ENTROPY, 0.0, Mixture(entropy_sign=-1))
+    turned = mixed(NORM, ENTROPY, Importance(alpha=0.0, entropy_sign=-1))
     assert close(turned, {layer: -score for layer, score in min_max(ENTROPY).items()})
 
 
 def test_at_the_ends_one_term_is_alone():
-    assert close(mixed(NORM, ENTROPY, 1.0), min_max(NORM))
-    assert close(mixed(NORM, ENTROPY, 0.0), min_max(ENTROPY))
-    with pytest.raises(ValueError, match="is not between 0 and 1"):
-        mixed(NORM, ENTROPY, 1.5)
+    assert close(mixed(NORM, ENTROPY, Importance(alpha=1.0)), min_max(NORM))
+    assert close(mixed(NORM, ENTROPY, Importance(alpha=0.0)), min_max(ENTROPY))
 
 
 def test_equal_scores_stay_equal():

@@ -18,13 +18,11 @@ from transformers import (
 )
 
 from headroom.compression.measurement import (
-    SpeedUp,
     Timing,
     closed_form_flops,
     counted_flops,
     dummy_texts,
     latencies,
-    layer_flops,
     model_latencies,
     peak_bytes,
     size,
@@ -83,21 +81,13 @@ def test_the_closed_form_equals_the_counter(build):
 
 def test_the_closed_form_of_an_encoder_is_that_of_its_layers():
     model = bert()
-    whole = LAYERS * layer_flops(TOKENS, WIDTH, HEADS, HEAD_DIM, INNER)
+    joined = HEADS * HEAD_DIM  # queries, keys, values and output; two products; feed-forward
+    layer = 4 * WIDTH * joined + 2 * TOKENS * joined + 2 * WIDTH * INNER
+    whole = LAYERS * 2 * TOKENS * layer
     assert closed_form_flops(model, find_heads(model), TOKENS) == whole
     smaller = remove_heads(model, find_heads(model), [Variant(0, 1), Variant(0, 2)])
     removed = 2 * 2 * TOKENS * (4 * WIDTH * HEAD_DIM + 2 * TOKENS * HEAD_DIM)
     assert closed_form_flops(model, smaller, TOKENS) == whole - removed
-
-
-def test_a_quarter_of_robertas_heads_is_less_than_a_tenth_of_its_arithmetic():
-    """8.5% at 40 tokens, 10.0% at 512: the bound of any speed-up is 9.3% and 11.1%."""
-    for tokens, removed, faster in ((40, 0.085, 0.093), (512, 0.100, 0.111)):
-        gain = SpeedUp.of(
-            layer_flops(tokens, 768, 12, 64, 3072), layer_flops(tokens, 768, 9, 64, 3072)
-        )
-        assert gain.saved == pytest.approx(removed, abs=5e-4)
-        assert gain.faster == pytest.approx(faster, abs=5e-4)
 
 
 def test_the_layers_of_a_model_are_counted_without_embeddings_and_head():
@@ -138,11 +128,6 @@ def test_only_what_can_be_quantised_is():
         quantised(bert().bfloat16())
 
 
-def test_both_ways_to_state_a_gain():
-    gain = SpeedUp.of(5.0, 4.0)
-    assert (gain.faster, gain.saved) == (pytest.approx(0.25), pytest.approx(0.2))
-
-
 class Clock:
     """Stands still but for the calls that it times."""
 
@@ -160,14 +145,15 @@ class Clock:
         return call
 
 
-def test_calls_take_turns_and_the_median_of_the_timed_ones_counts():
+def test_calls_take_turns_and_the_median_of_the_timed_ones_counts(monkeypatch):
     clock = Clock()
+    monkeypatch.setattr("time.perf_counter", lambda: clock.now)
     calls = {
         "whole": clock.work("whole", [90.0, 80.0, 5.0, 7.0, 50.0]),
         "pruned": clock.work("pruned", [70.0, 60.0, 4.0, 2.0, 3.0]),
     }
     threads = torch.get_num_threads()
-    times = latencies(calls, threads=1, repeats=3, warm_ups=2, clock=lambda: clock.now)
+    times = latencies(calls, threads=1, repeats=3, warm_ups=2)
     assert times == {"whole": Timing(7.0, 6.0, 28.5), "pruned": Timing(3.0, 2.5, 3.5)}
     assert clock.calls == ["whole", "pruned"] * 5
     assert torch.get_num_threads() == threads

@@ -95,7 +95,7 @@ class MathSolver:
         return response_loss(student, teacher, batch, temperature)
 
     def known_drops(self, geometry: HeadGeometry) -> None:
-        """Nobody has measured what accuracy a head is worth."""
+        """Return None: no sweep measures what a head of a solver is worth."""
 
     def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
         """Solve problems and judge the values; the stratum is the gold equation's complexity."""

@@ -1,14 +1,13 @@
 """How important a head is, by what it holds and where it looks: arXiv 2511.17577, eq. 1 to 4.
 
 The score of a head mixes the size of its projections with the entropy of its attention,
-S = alpha w + (1 - alpha) H, and low scores go first. The equations leave gaps. `LITERAL` is their
-closest reading, `REPAIRED` has what makes the two terms comparable.
+S = alpha w + (1 - alpha) H, and low scores go first. The equations leave gaps; `Importance` says
+how each is filled.
 """
 
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -17,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.compression.choice import Scores
+from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.attention import attention_maps, eager_attention
 from headroom.models.evaluation import evaluating
@@ -27,44 +27,18 @@ Texts = Mapping[str, Tensor]
 """What a model reads: input_ids and attention_mask [batch, tokens], padded on either side."""
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """How norm and entropy are measured and mixed."""
-
-    norm: Literal["weights", "activations"] = "weights"
-    """Mean absolute entry of a head's weights, or of its queries, keys and values on data."""
-    entropy: Literal["raw", "normalised"] = "normalised"
-    """In nats, or divided by the largest possible, the logarithm of the number of visible keys."""
-    scale: Literal["raw", "min_max"] = "min_max"
-    """As measured, or each of the two stretched to 0 to 1 over all heads."""
-    entropy_sign: Literal[1, -1] = 1
-    """1: heads that focus go first, as written. -1: heads that look everywhere go first."""
-
-
-LITERAL = Mixture(entropy="raw", scale="raw")
-"""The closest reading of the equations."""
-REPAIRED = Mixture()
-"""Both terms on one scale."""
-
-
-def mixed(norm: Scores, entropy: Scores, alpha: float, mixture: Mixture = REPAIRED) -> Scores:
+def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
     """Return S = alpha w + (1 - alpha) H (eq. 4).
 
     Args:
         norm: w of each head.
         entropy: H of each head.
-        alpha: weight of the norm, 0 to 1.
-        mixture: scale and sign.
-
-    Raises:
-        ValueError: alpha is out of range.
+        settings: alpha, scale and sign.
     """
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"alpha {alpha} is not between 0 and 1")
-    if mixture.scale == "min_max":
+    if settings.scale == "min_max":
         norm, entropy = min_max(norm), min_max(entropy)
-    share = mixture.entropy_sign * (1 - alpha)
-    return {layer: alpha * norm[layer] + share * entropy[layer] for layer in norm}
+    share = settings.entropy_sign * (1 - settings.alpha)
+    return {layer: settings.alpha * norm[layer] + share * entropy[layer] for layer in norm}
 
 
 def min_max(scores: Scores) -> Scores:

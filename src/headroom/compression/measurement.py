@@ -62,24 +62,12 @@ def parameters(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-def layer_flops(tokens: int, width: int, heads: int, head_dim: int, intermediate: int) -> int:
-    """Return the floating-point operations of one encoder layer.
-
-    They are 2 L (4 d h d_h + 2 L h d_h + 2 d f): a token takes 4 d h d_h multiplications for
-    queries, keys, values and output, 2 L h d_h for the products of attention, 2 d f for the
-    feed-forward layer; each comes with an addition.
-    """
-    joined = heads * head_dim
-    multiplications = 4 * width * joined + 2 * tokens * joined + 2 * width * intermediate
-    return 2 * tokens * multiplications
-
-
 def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> int:
     """Return the floating-point operations of a pass over one text, from the shapes of a model.
 
-    `layer_flops` for any architecture: two for each weight of a linear layer and token, and four
-    for each entry of a head's output and key that it sees. Language heads count, embeddings,
-    norms, poolers and classifiers do not; of experts all count.
+    Two for each weight of a linear layer and token, and four for each entry of a head's output and
+    key that it sees. Language heads count, embeddings, norms, poolers and classifiers do not; of
+    experts all count.
     """
     weights = sum(
         module.get_parameter("weight").numel()
@@ -124,21 +112,6 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-@dataclass(frozen=True)
-class SpeedUp:
-    """Two ways to state one gain; published figures seldom say which they are."""
-
-    faster: float
-    """t0 / t1 - 1: how much more is done in the same time."""
-    saved: float
-    """1 - t1 / t0: how much less time the same takes."""
-
-    @classmethod
-    def of(cls, before: float, after: float) -> "SpeedUp":
-        """Compare times, or floating-point operations, which predict times at best."""
-        return cls(before / after - 1, 1 - after / before)
-
-
 class Timing(NamedTuple):
     """Seconds of repeated calls."""
 
@@ -163,7 +136,6 @@ def latencies(
     threads: int,
     repeats: int = 50,
     warm_ups: int = 10,
-    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
     """Return how long each call takes, in seconds.
 
@@ -174,18 +146,17 @@ def latencies(
         threads: CPU threads, fixed.
         repeats: how often each is timed.
         warm_ups: how often each is called before.
-        clock: what to read; `time.process_time` with one thread is blind to other processes.
     """
     times: dict[str, list[float]] = {name: [] for name in calls}
     with _fixed_threads(threads), torch.inference_mode():
         for turn in range(warm_ups + repeats):
             for name, call in calls.items():
                 _wait_for_device()
-                started = clock()
+                started = time.perf_counter()
                 call()
                 _wait_for_device()
                 if turn >= warm_ups:
-                    times[name].append(clock() - started)
+                    times[name].append(time.perf_counter() - started)
     return {name: Timing.of(seconds) for name, seconds in times.items()}
 
 

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headroom.compression.choice import Scope, Unit, lowest_heads
+from headroom.compression.criteria import Plain, find_criterion
 from headroom.compression.measurement import Size, size
 from headroom.compression.schedule import heads_at
-from headroom.compression.yardsticks import Subject, find_criterion
+from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headroom.models.geometry import HeadGeometry, find_heads
@@ -73,7 +74,7 @@ def prune(
         ratio: share of all heads to remove, those of lowest score.
         form: `zeroed` and `uniform` load with plain `from_pretrained`, `free` with
             `headroom.load_model`.
-        criterion: the score, by its name in `headroom.compression.yardsticks.CRITERIA`.
+        criterion: the score, by its name in `headroom.compression.criteria.CRITERIA`.
         texts: what entropy, mixed, attention and taylor look at.
         accuracy: what causal reads: the accuracy matrix (Parquet) of a sweep over all heads of
             some layers, on training questions.
@@ -96,10 +97,10 @@ def prune(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    yardstick = find_criterion(criterion)
-    if heads is None and yardstick.needs == "texts" and not texts:
+    chosen_by = find_criterion(criterion)
+    if heads is None and chosen_by.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
-    if heads is None and yardstick.needs == "accuracy" and accuracy is None:
+    if heads is None and chosen_by.needs == "accuracy" and accuracy is None:
         raise ModelError(
             f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
         )
@@ -112,9 +113,10 @@ def prune(
         chosen = sorted(set(named))
         about = "named by hand"
     else:
-        subject = Subject(model, geometry, folder, texts or (), accuracy, alpha, seed)
-        scores = yardstick.scores(subject)
-        about = yardstick.about.format(alpha=alpha, seed=seed)
+        settings = Importance(alpha=alpha)
+        ranked = Plain(model, geometry, settings, seed, folder, texts or (), accuracy)
+        scores = chosen_by.scores(ranked)
+        about = chosen_by.about.format(alpha=alpha, seed=seed)
         unit, scope = "head" if form == "zeroed" else unit, "layer" if form == "uniform" else scope
         count = _count(geometry, ratio, form, unit)
         chosen = lowest_heads(scores, geometry, count, scope=scope, unit=unit)

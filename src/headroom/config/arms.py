@@ -33,13 +33,6 @@ ARMS: Mapping[str, Changes] = {
 """In the order of the paper's table; the last two are ours. `joint_single_teacher` has the losses
 of `full` without its recursion; `small_from_scratch` asks whether the large solver was needed."""
 
-LITERAL: Changes = {
-    "schedule": "literal",
-    "importance": {"entropy": "raw", "scale": "raw", "calibration": None},
-    "distillation": {"reduction": "literal"},
-}
-"""The closest reading of the equations; the defaults repair what they leave open."""
-
 
 def arm(name: str, method: Compression) -> Compression:
     """Return the settings of an arm of the ablation.
