@@ -15,7 +15,7 @@ MAY_IMPORT = [
         "generation.job": "",
         "stages": "pandas",
         "athena.storage": "pandas",
-        "compression.gathering": "pandas",
+        "compression.arm_tables": "pandas",
         "figures.job": "pandas scipy matplotlib",
         "figures.draw": "pandas scipy matplotlib",
         "figures.compression.job": "pandas scipy matplotlib",
@@ -23,8 +23,8 @@ MAY_IMPORT = [
     {
         "sprint.job": "pandas scipy torch",
         "generation.activations": "pandas scipy torch transformers",
-        "compression.job": "pandas scipy torch transformers",
-        "compression.measuring": "pandas scipy torch transformers",
+        "compression.arm_jobs": "pandas scipy torch transformers",
+        "compression.arm_measurements": "pandas scipy torch transformers",
     },
 ]
 """In each process one after the other: what one may import, those after it may, too."""

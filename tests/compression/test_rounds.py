@@ -9,8 +9,8 @@ from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.compression import rounds
+from headroom.compression.footprint import parameters
 from headroom.compression.history import History, Removal, Round
-from headroom.compression.measurement import parameters
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import Epoch, Fit

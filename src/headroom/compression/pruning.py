@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headroom.compression.choice import Scope, Unit, lowest_heads
 from headroom.compression.criteria import Plain, find_criterion
-from headroom.compression.measurement import Size, size
+from headroom.compression.footprint import Size, size
 from headroom.compression.schedule import heads_at
 from headroom.config.compression import Importance
 from headroom.errors import ModelError

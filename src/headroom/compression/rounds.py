@@ -22,9 +22,9 @@ from headroom.compression.distillation import (
     distilled,
     without_attention_dropout,
 )
+from headroom.compression.footprint import parameters
 from headroom.compression.history import History, Removal, Round
 from headroom.compression.journal import Journal
-from headroom.compression.measurement import parameters
 from headroom.compression.resume import examples_key, restore_shape, shape_of
 from headroom.compression.schedule import LiteralSchedule, heads_at, removed_by_round
 from headroom.compression.training import Hook, Objective, task, train

@@ -218,7 +218,14 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
     Raises:
         ModelError: a model cannot be loaded or run.
     """
-    command = [sys.executable, "-m", "headroom.compression.peak", str(batch), str(tokens), device]
+    command = [
+        sys.executable,
+        "-m",
+        "headroom.compression.peak_memory",
+        str(batch),
+        str(tokens),
+        device,
+    ]
     run = subprocess.run([*command, *map(str, folders)], capture_output=True, text=True)
     peaks = [int(line) for line in run.stdout.split()]
     if run.returncode:

@@ -9,10 +9,10 @@ import pytest
 
 from headroom import paths, stages
 from headroom.athena.storage import read_data, read_parts
-from headroom.compression import job, subjects
+from headroom.compression import arm_inputs, arm_jobs
+from headroom.compression.arm_measurements import measure
+from headroom.compression.arm_tables import gather
 from headroom.compression.decoder import Decoder
-from headroom.compression.gathering import gather
-from headroom.compression.measuring import measure
 from headroom.config import Config, parse
 from headroom.grading.matrix import grade_answers
 from headroom.identity import data_key, key, source_key
@@ -100,9 +100,9 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
             keys = arm.wildcards
             teacher = Path(arm.file(paths.TEACHER, SEED))
             if arm.study.model is None and not teacher.exists():
-                job.train_teacher(config, keys["subject"], keys["data"], SEED)
-            job.compress_arm(config, **keys, seed=SEED)
-        job.quantise(config, **arms(config, "words")[0].wildcards, seed=SEED)
+                arm_jobs.train_teacher(config, keys["subject"], keys["data"], SEED)
+            arm_jobs.compress_arm(config, **keys, seed=SEED)
+        arm_jobs.quantise(config, **arms(config, "words")[0].wildcards, seed=SEED)
         for name in config.compressions:
             gather(config, name)
             measure(config, name)
@@ -193,10 +193,10 @@ def test_what_is_learnt_and_what_heads_are_worth_is_graded_once(
         graded.append(list(answers))
         return grade_answers(questions, answers, **how)
 
-    monkeypatch.setattr(subjects, "grade_answers", counted)
+    monkeypatch.setattr(arm_inputs, "grade_answers", counted)
     found = by_name(config, "decoder")
     for name, heads in {"full": 12, "mixed": 0}.items():
-        learner, rows = subjects.lesson(config, found[name], SEED)
+        learner, rows = arm_inputs.lesson(config, found[name], SEED)
         assert isinstance(learner, Decoder)
         assert len(graded.pop()) == 1 + heads
         assert not graded

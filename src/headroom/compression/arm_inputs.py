@@ -1,4 +1,4 @@
-"""What is compressed, and what it learns from: read from the store for the jobs."""
+"""What an arm starts from, what it learns and is tested on, and what it left: read from the store."""
 
 import os
 from collections.abc import Sequence

@@ -17,7 +17,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from headroom.compression.measurement import (
+from headroom.compression.footprint import (
     Timing,
     closed_form_flops,
     counted_flops,

@@ -1,6 +1,6 @@
 """A process of its own that measures how far loading and running a model makes memory grow.
 
-python -m headroom.compression.peak BATCH TOKENS DEVICE FOLDER...
+python -m headroom.compression.peak_memory BATCH TOKENS DEVICE FOLDER...
 """
 
 import os
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from headroom.compression.measurement import dummy_texts
+from headroom.compression.footprint import dummy_texts
 from headroom.models.load import load_checkpoint
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 import torch
 
 from headroom import paths
-from headroom.compression import subjects
-from headroom.compression.measurement import (
+from headroom.compression import arm_inputs
+from headroom.compression.footprint import (
     Timing,
     latencies,
     model_latencies,
@@ -56,7 +56,7 @@ def measure(config: Config, compression: str) -> None:
     study = config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
     chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
-    test = subjects.tested_on(config, chosen[0])
+    test = arm_inputs.tested_on(config, chosen[0])
     measured = [one for arm in chosen for one in _load(config, arm, study.seeds[0])]
     examples = measured[0].learner.prepare(test)
     peaks = _peaks(measured, max(study.batches), study.tokens[0])
@@ -98,8 +98,8 @@ def measure(config: Config, compression: str) -> None:
 
 
 def _load(config: Config, arm: Arm, seed: int) -> list[_Measured]:
-    folder = subjects.folder(config, arm, seed)
-    learner = subjects.left(config, arm, seed)
+    folder = arm_inputs.folder(config, arm, seed)
+    learner = arm_inputs.left(config, arm, seed)
     found = [_Measured(arm.name, False, learner, folder)]
     if arm.name in arm.study.int8:
         found.append(_Measured(arm.name, True, learner.quantised(), folder))

@@ -14,7 +14,7 @@ import pandas as pd
 from headroom import paths
 from headroom.athena.solver import new_solver
 from headroom.athena.storage import read_parts
-from headroom.compression import subjects
+from headroom.compression import arm_inputs
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
@@ -72,7 +72,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner, parts = subjects.lesson(config, chosen, seed)
+    learner, parts = arm_inputs.lesson(config, chosen, seed)
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
     layout = _layout(config, chosen, seed)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
@@ -84,7 +84,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
         seed,
         layout=layout,
         journal=journal,
-        device=subjects.device(config, chosen),
+        device=arm_inputs.device(config, chosen),
     )
     if chosen.settings.rounds:
         learner.save(Path(chosen.file(paths.COMPRESSED, seed)))
@@ -122,8 +122,8 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test what an arm left with weights of eight bits."""
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner = subjects.left(config, chosen, seed).quantised()
-    examples = learner.prepare(subjects.tested_on(config, chosen))
+    learner = arm_inputs.left(config, chosen, seed).quantised()
+    examples = learner.prepare(arm_inputs.tested_on(config, chosen))
     outcomes = _test(learner, examples, quantised=True)
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     write_table(output, outcomes, OUTCOMES)
@@ -136,7 +136,7 @@ def _layout(config: Config, arm: Arm, seed: int) -> dict[str, list[int]] | None:
     other = arm.layout()
     if other is None:
         return None
-    return shape_of(subjects.left(config, other, seed).encoder)
+    return shape_of(arm_inputs.left(config, other, seed).encoder)
 
 
 def _test(learner: Learner, examples: Sequence[Example], *, quantised: bool) -> pd.DataFrame:
