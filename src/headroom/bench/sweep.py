@@ -1,6 +1,5 @@
 """`headroom bench sweep`: the engine and its rivals side by side on one sweep."""
 
-import logging
 import os
 import tempfile
 from collections.abc import Sequence
@@ -25,8 +24,6 @@ from headroom.identity import key
 from headroom.models.load import LoadedModel, load_model
 from headroom.tables import write_json
 from headroom.variants import BASE, Variant
-
-_LOG = logging.getLogger(__name__)
 
 _DEMO = Path("config/demo.yaml")
 _PROFILED_QUESTIONS = 8

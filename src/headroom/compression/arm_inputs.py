@@ -1,4 +1,4 @@
-"""What an arm starts from, what it learns and is tested on, and what it left: read from the store."""
+"""What an arm starts from, learns and is tested on, and what it left: read from the store."""
 
 import os
 from collections.abc import Sequence

@@ -254,6 +254,9 @@ class _Run(Generic[_L]):
         number, before, encoder = len(self.rounds), self._steps, self.learner.encoder
         # In all arms that train what was trained before, so that they differ in their names only.
         own = nullcontext() if self._settings.scratch else without_attention_dropout(encoder)
+        between: dict[str, Any] = {}
+        if hook:
+            between = {"after_step": hook, "remember": self.state, "recall": self.restore}
         with own:
             fit = train(
                 self.learner,
@@ -262,10 +265,9 @@ class _Run(Generic[_L]):
                 recipe,
                 self._seed * 1009 + number,
                 objective=self._minimised,
-                after_step=hook,
-                memory=self if hook else None,
                 checkpoint=self._journal.training(number),
                 device=self._device,
+                **between,
             )
         self._steps = before + fit.epochs[-1].steps
         removals, self._removals = tuple(self._removals), []

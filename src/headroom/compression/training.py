@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,15 +34,11 @@ Hook = Callable[[int], bool]
 """Called after each optimiser step with its number, from 1; returns whether it exchanged
 parameters of the model, so that the optimiser has to be built again."""
 
+Remember = Callable[[], tuple[Mapping[str, Tensor], dict[str, Any]]]
+"""Returns what a hook has to remember, tensors and JSON values: checkpoints keep it."""
 
-class Memory(Protocol):
-    """What whoever acts after steps has to remember: checkpoints keep it."""
-
-    def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """Return tensors and JSON values."""
-
-    def restore(self, tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> None:
-        """Go on with what `state` returned; the network has its shape of then."""
+Recall = Callable[[Mapping[str, Tensor], dict[str, Any]], None]
+"""Takes what `Remember` returned; the network has its shape of then."""
 
 
 def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
@@ -83,7 +79,8 @@ def train(
     *,
     objective: Objective = task,
     after_step: Hook | None = None,
-    memory: Memory | None = None,
+    remember: Remember = lambda: ({}, {}),
+    recall: Recall = lambda tensors, facts: None,
     checkpoint: Path | None = None,
     device: str = "auto",
 ) -> Fit:
@@ -101,7 +98,8 @@ def train(
         objective: what is minimised.
         after_step: may prune the network between steps; earlier epochs then no longer count as
             best.
-        memory: of `after_step`.
+        remember: what checkpoints keep for `after_step`.
+        recall: gives it back where a training goes on.
         checkpoint: where the state of the training is kept; what is found there is gone on with.
         device: auto (the GPU if there is one) or cpu.
 
@@ -114,7 +112,7 @@ def train(
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         run = _Run(learner, examples, dev, settings, seed, objective, checkpoint, device)
-        return run.to_the_end(after_step, memory)
+        return run.to_the_end(after_step, remember, recall)
 
 
 class _Run:
@@ -135,7 +133,6 @@ class _Run:
         self._settings, self._seed, self._objective = settings, seed, objective
         self._checkpoint = checkpoint
         self._after_step: Hook | None = None
-        self._memory: Memory | None = None
         self._accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
         self._model = learner.network.to(self._accelerator.device)
         self._steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
@@ -145,10 +142,10 @@ class _Run:
         self._best: dict[str, Tensor] = {}
         self._optimizer = self._new_optimizer()
 
-    def to_the_end(self, after_step: Hook | None, memory: Memory | None) -> Fit:
-        self._after_step, self._memory = after_step, memory
+    def to_the_end(self, after_step: Hook | None, remember: Remember, recall: Recall) -> Fit:
+        self._after_step, self._remember = after_step, remember
         if self._checkpoint is not None and self._checkpoint.exists():
-            self._go_on(self._checkpoint)
+            self._go_on(self._checkpoint, recall)
         self._model.train()
         begin = reported = time.monotonic()
         first = self._steps
@@ -250,7 +247,7 @@ class _Run:
     def _save(self) -> None:
         if self._checkpoint is None:
             return
-        tensors, remembered = self._memory.state() if self._memory else ({}, {})
+        tensors, remembered = self._remember()
         facts = {
             **self._identity(),
             "shape": resume.shape_of(self._learner.encoder),
@@ -268,14 +265,13 @@ class _Run:
             memory=tensors,
         )
 
-    def _go_on(self, checkpoint: Path) -> None:
+    def _go_on(self, checkpoint: Path, recall: Recall) -> None:
         facts = resume.read_facts(checkpoint)
         resume.check(checkpoint, facts, self._identity())
         resume.restore_shape(self._learner.encoder, facts["shape"])
         self._optimizer = self._new_optimizer()
         self._best, remembered = resume.read(checkpoint, self._model, self._optimizer)
-        if self._memory is not None:
-            self._memory.restore(remembered, facts["memory"])
+        recall(remembered, facts["memory"])
         self._steps, self._sums = facts["steps"], facts["sums"]
         self._fit = fit_of(facts["fit"])
         _LOG.info("going on after step %d", self._steps)

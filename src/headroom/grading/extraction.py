@@ -74,20 +74,6 @@ RULES: dict[tuple[str, str], Callable[[str], str | None]] = {
 """The extraction rule of each (benchmark family, preset)."""
 
 
-def extract(text: str, family: str, preset: str) -> str | None:
-    """Return the final answer of a text, None if there is none.
-
-    Args:
-        text: what the model wrote.
-        family: ``math`` or ``gsm8k``.
-        preset: ``default``, or ``authors`` for the rules of SPRINT's authors.
-
-    Raises:
-        GradingError: there is no rule for this family and preset.
-    """
-    return rule(family, preset)(text)
-
-
 def rule(family: str, preset: str) -> Callable[[str], str | None]:
     """Return the extraction rule of a benchmark family under a preset.
 

@@ -14,7 +14,6 @@ class PlaceboGain:
 
     gain: float
     p: float
-    p_error: float  # Monte Carlo standard error of `p`
 
 
 def against_placebos(
@@ -52,8 +51,4 @@ def against_placebos(
         gap = (shared + swapped).max(axis=1) - (shared - swapped).max(axis=1)
         beyond += int((gap >= observed).sum())
     p = (1 + beyond) / (1 + resamples)
-    return PlaceboGain(
-        gain=float(placebos.mean(axis=0).max()),
-        p=p,
-        p_error=float(np.sqrt(p * (1 - p) / resamples)),
-    )
+    return PlaceboGain(gain=float(placebos.mean(axis=0).max()), p=p)

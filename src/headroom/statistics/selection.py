@@ -22,7 +22,6 @@ class BestGain:
     expected: float  # mean of the best gain under the null
     expected_error: float  # Monte Carlo standard error of `expected`
     p: float
-    p_error: float  # Monte Carlo standard error of `p`
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ def best_gain(
         expected=float(best.mean()),
         expected_error=float(best.std() / np.sqrt(resamples)),
         p=float(p),
-        p_error=float(np.sqrt(p * (1 - p) / resamples)),
     )
 
 

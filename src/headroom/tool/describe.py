@@ -17,7 +17,6 @@ QUESTIONS = "questions"
 SWEEP = "heads"
 
 _GENERATED_QUESTIONS = 200
-_LEFT_OUT = re.compile(r"[^A-Za-z0-9._]+")
 
 Numbers = Literal["all"] | Sequence[int]
 
