@@ -19,7 +19,7 @@ from headroom.athena.batches import (
 from headroom.athena.expansion import Candidate, Expander
 from headroom.athena.expressions import Op
 from headroom.athena.networks import Athena, Progress
-from headroom.models.evaluation import answer_by_length, evaluating
+from headroom.models.evaluation import evaluating
 from headroom.models.learner import move
 
 ACCEPTED_FROM = 0.5
@@ -70,14 +70,16 @@ def solve(
     Returns:
         The solutions, in the order of `examples`.
     """
-
-    def search(batch: Sequence[Example]) -> list[Solution]:
-        return _Search(athena, batch, constants, pad_token_id).run(depth)
-
+    # Problems of like length share a batch: less padding.
+    order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
+    found: dict[int, Solution] = {}
     with evaluating(athena):
-        return answer_by_length(
-            examples, lambda example: len(example.input_ids), batch_size, search
-        )
+        for start in range(0, len(order), batch_size):
+            places = order[start : start + batch_size]
+            batch = [examples[place] for place in places]
+            solutions = _Search(athena, batch, constants, pad_token_id).run(depth)
+            found.update(zip(places, solutions, strict=True))
+    return [found[place] for place in range(len(examples))]
 
 
 class _Search:

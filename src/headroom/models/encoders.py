@@ -75,7 +75,7 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
             f"the weights in {source} lack {len(missing)} tensors, such as {missing[0]}; "
             f"fetch them again"
         )
-    check_vocabulary(model, tokenizer, source)
+    _check_vocabulary(model, tokenizer, source)
     positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     return TextEncoder(model.eval(), tokenizer)
@@ -90,15 +90,7 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
         seed: decides the weights.
     """
     tokenizer = word_tokenizer(texts, settings.min_count)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = RobertaPreLayerNormModel(new_config(settings, tokenizer), add_pooling_layer=False)
-    return TextEncoder(model.eval(), tokenizer)
-
-
-def new_config(settings: Encoder, tokenizer: PreTrainedTokenizerBase) -> RobertaPreLayerNormConfig:
-    """Return the config of an encoder from scratch that reads a tokenizer's words."""
-    return RobertaPreLayerNormConfig(
+    config = RobertaPreLayerNormConfig(
         vocab_size=len(tokenizer),
         hidden_size=settings.width,
         num_hidden_layers=settings.layers,
@@ -112,6 +104,10 @@ def new_config(settings: Encoder, tokenizer: PreTrainedTokenizerBase) -> Roberta
         bos_token_id=tokenizer.cls_token_id,
         eos_token_id=tokenizer.sep_token_id,
     )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = RobertaPreLayerNormModel(config, add_pooling_layer=False)
+    return TextEncoder(model.eval(), tokenizer)
 
 
 def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
@@ -133,7 +129,7 @@ def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerF
     )
 
 
-def check_vocabulary(
+def _check_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str
 ) -> None:
     """Make sure that a tokenizer suits an encoder of word problems.
