@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from headroom.errors import ModelError
-from headroom.models.load import check_device, load_model, load_tokenizer
+from headroom.models.load import check_device, load_checkpoint, load_model, load_tokenizer
 from headroom.models.source import fingerprint
 
 PROMPT = "w5 w17 w3 w40"
@@ -127,9 +127,9 @@ def test_cuda_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_fingerprint_is_checked_when_loading(qwen2_folder: Path):
-    load_model(str(qwen2_folder), revision=fingerprint(qwen2_folder))
+    load_checkpoint(str(qwen2_folder), revision=fingerprint(qwen2_folder))
     with pytest.raises(ModelError, match="has fingerprint"):
-        load_model(str(qwen2_folder), revision="0123456789abcdef")
+        load_checkpoint(str(qwen2_folder), revision="0123456789abcdef")
 
 
 def test_missing_tensors_are_refused_rather_than_drawn_at_random(qwen2_folder: Path):

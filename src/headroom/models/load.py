@@ -55,7 +55,6 @@ class LoadedModel:
 def load_model(
     source: str,
     *,
-    revision: str | None = None,
     dtype: str = "float32",
     device: str = "auto",
     attention: str = "sdpa",
@@ -64,7 +63,6 @@ def load_model(
 
     Args:
         source: a hub id or a local folder.
-        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
         dtype: float32, bfloat16 or float16.
         device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced (spread over all
             GPUs by accelerate, for a model larger than one).
@@ -75,7 +73,7 @@ def load_model(
             not to be had here, not enough memory, or a model whose heads cannot be found.
     """
     placement = check_device(device, dtype, attention)
-    folder = fetch_model(source, revision)
+    folder = fetch_model(source)
     tokenizer = load_tokenizer(folder)
     model = _load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
     geometry = find_heads(model)

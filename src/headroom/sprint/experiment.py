@@ -44,9 +44,9 @@ class Experiment:
         """Largest N: the pool has no more answers."""
         return min(self.options.max_n, len(self.heads))
 
-    def output(self, template: str, suffix: str = "csv") -> Path:
+    def output(self, template: str) -> Path:
         """Return where a file of the selector lies."""
-        return Path(template.format(run=self.config.run, selector=self.name, suffix=suffix))
+        return Path(template.format(run=self.config.run, selector=self.name, suffix="csv"))
 
     def table(self, template: str, decoding: str, questions: str) -> Path:
         """Return where graded answers or Z of some decoding and question set lie."""

@@ -7,21 +7,18 @@ is resampled as a pair: its interval is that of the per-question differences.
 import numpy as np
 from jaxtyping import Float
 
+from headroom.statistics import LEVEL
+
 _DECIMALS = 12
 """Of an interval's ends. Sums that cancel leave a residue of either sign in the last binary digits,
 and whether an interval ends at zero or below it decides what is said of a difference."""
 
 
 def interval_of(
-    means: Float[np.ndarray, " resamples *columns"], level: float = 0.95
+    means: Float[np.ndarray, " resamples *columns"],
 ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
-    """Return the lower and upper end of the percentile interval of each column.
-
-    Args:
-        means: what the resamples gave.
-        level: the probability that the interval is to hold.
-    """
-    ends = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    """Return the lower and upper end of the percentile interval of each column of resamples."""
+    ends = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     low, high = np.round(ends, _DECIMALS) + 0.0  # no zero is negative
     return low, high
 
@@ -42,15 +39,14 @@ class Bootstrap:
         self._weights = draw.multinomial(questions, chances, size=resamples) / questions
 
     def interval(
-        self, values: Float[np.ndarray, " questions *columns"], level: float = 0.95
+        self, values: Float[np.ndarray, " questions *columns"]
     ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
         """Return the lower and upper end of the interval of each column's mean over questions.
 
         Args:
             values: one number a question, for any number of quantities.
-            level: the probability that the interval is to hold.
         """
-        return interval_of(self.means(values), level)
+        return interval_of(self.means(values))
 
     def means(
         self, values: Float[np.ndarray, " questions *columns"]

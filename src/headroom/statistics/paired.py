@@ -8,9 +8,11 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import bdtr, ndtri
 
+from headroom.statistics import LEVEL
+
 
 def paired_interval(
-    differences: Int[np.ndarray, "questions heads"], level: float = 0.95
+    differences: Int[np.ndarray, "questions heads"],
 ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"]]:
     """Return the lower and upper end of the interval of each head's gain.
 
@@ -21,7 +23,7 @@ def paired_interval(
     gained, lost = _discordant(differences)
     total = len(differences) + 2
     plus, minus = (gained + 1) / total, (lost + 1) / total
-    half = ndtri((1 + level) / 2) * np.sqrt((plus + minus - (plus - minus) ** 2) / total)
+    half = ndtri((1 + LEVEL) / 2) * np.sqrt((plus + minus - (plus - minus) ** 2) / total)
     return np.maximum(plus - minus - half, -1.0), np.minimum(plus - minus + half, 1.0)
 
 

@@ -4,21 +4,20 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import ndtri
 
+from headroom.statistics import LEVEL
+
 Interval = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
 """Lower and upper ends."""
 
 
-def wilson(
-    correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"], level: float = 0.95
-) -> Interval:
+def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> Interval:
     """Return Wilson's score interval of each share of right answers (Wilson 1927).
 
     Args:
         correct: right answers.
         n: questions, at least one.
-        level: the probability that the interval is to hold.
     """
-    z = ndtri((1 + level) / 2)
+    z = ndtri((1 + LEVEL) / 2)
     share = correct / n
     middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))

@@ -11,6 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import bdtr, stdtrit
 
+from headroom.statistics import LEVEL
+
 _BLOCK = 1000  # resamples at once: bounds the memory
 
 
@@ -95,7 +97,6 @@ def held_out_gain(
     strata: Int[np.ndarray, " questions"],
     splits: int,
     seed: int,
-    level: float = 0.95,
 ) -> HeldOutGain:
     """Choose the best head on one half of the questions, measure its gain on the other.
 
@@ -115,7 +116,6 @@ def held_out_gain(
         strata: label of each question's stratum; halves have equal parts of each, up to one.
         splits: how many random splits.
         seed: decides the splits.
-        level: the probability that the interval is to hold.
     """
     questions, heads = differences.shape
     data = differences.astype(np.float32)
@@ -136,7 +136,7 @@ def held_out_gain(
     gain = float(values.mean())
     follows /= 2 * splits
     variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
-    half_width = float(stdtrit(questions - 1, (1 + level) / 2) * np.sqrt(variance))
+    half_width = float(stdtrit(questions - 1, (1 + LEVEL) / 2) * np.sqrt(variance))
     return HeldOutGain(
         gain=gain,
         low=max(gain - half_width, -1.0),
