@@ -10,7 +10,7 @@ from scipy.special import ndtri, stdtrit
 
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 
-_TAIL = 0.025  # at either end of an interval of 95%
+_TAIL = 0.025  # at either end of an interval
 
 
 class SeedBootstrap:
@@ -43,7 +43,7 @@ class SeedBootstrap:
         Args:
             values: a number for each seed and example, for any number of quantities.
         """
-        return interval_of(self.means(values), 1 - 2 * _TAIL)
+        return interval_of(self.means(values))
 
     def means(
         self, values: Float[np.ndarray, "seeds examples *columns"]
