@@ -195,10 +195,10 @@ def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monk
     pairs = []
     original = rounds.distilled
 
-    def distilled(teacher, learner, geometry, settings):
+    def distilled(teacher, geometry, settings):
         heads = (sum(one.query_heads for one in g.layers) for g in (teacher.geometry, geometry))
         pairs.append(tuple(heads))
-        return original(teacher, learner, geometry, settings)
+        return original(teacher, geometry, settings)
 
     monkeypatch.setattr(rounds, "distilled", distilled)
     run(method(schedule="literal"))

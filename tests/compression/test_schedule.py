@@ -57,16 +57,3 @@ def test_size_and_lost_accuracy_stop_too(parameters: int, loss: float, stopped: 
     schedule = LiteralSchedule(heads=18, steps=40, target=0.25, smallest=1000, largest_loss=0.02)
     assert schedule.stopped(1, parameters, loss) is stopped
     assert not LiteralSchedule(heads=18, steps=40, target=0.25).stopped(1, parameters, loss)
-
-
-@pytest.mark.parametrize(("start", "target"), [(0.3, 0.2), (0.0, 1.0), (-0.1, 0.2)])
-def test_impossible_ratios_are_errors(start: float, target: float):
-    with pytest.raises(ValueError, match="not in order between 0 and 1"):
-        removed_by_round(10, target, start=start)
-    with pytest.raises(ValueError, match="not in order"):
-        LiteralSchedule(heads=10, steps=4, target=target, start=start)
-
-
-def test_no_rounds_are_an_error():
-    with pytest.raises(ValueError, match="0 rounds"):
-        removed_by_round(10, 0.2, rounds=0)

@@ -16,7 +16,6 @@ from transformers import PreTrainedModel
 
 from headroom.compression.training import Objective
 from headroom.config.compression import Distillation
-from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Batch, Learner, copied
@@ -41,24 +40,17 @@ class Teacher(NamedTuple):
         return cls(teacher, geometry)
 
 
-def distilled(
-    teacher: Teacher, student: Learner, geometry: HeadGeometry, settings: Distillation
-) -> Objective:
+def distilled(teacher: Teacher, geometry: HeadGeometry, settings: Distillation) -> Objective:
     """Return the objective of a student: its own, and to do as its teacher does.
 
     Its parts are `task` and, as the settings have it, `response` and `feature`, weighted. Where
     attention maps are compared, train `without_attention_dropout`.
 
     Args:
-        teacher: whom to learn from.
-        student: who learns.
+        teacher: whom to learn from: the student as it was, before heads went.
         geometry: the student's heads as they stand.
         settings: losses and weights.
-
-    Raises:
-        ModelError: the two do not belong together.
     """
-    _check_fit(teacher, student, geometry)
     survivors = list(surviving_heads(teacher.geometry, geometry).values())
     return _Distilled(teacher.learner, survivors, settings)
 
@@ -144,38 +136,3 @@ def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
                     stack.callback(setattr, dropout, "p", dropout.p)
                     dropout.p = 0.0
         yield
-
-
-def _check_fit(teacher: Teacher, student: Learner, geometry: HeadGeometry) -> None:
-    """Make sure that a student's heads and all else it has are among its teacher's."""
-    words, known = (
-        learner.encoder.get_input_embeddings().num_embeddings
-        for learner in (student, teacher.learner)
-    )
-    own, taught = ({layer.index: layer for layer in g.layers} for g in (geometry, teacher.geometry))
-    reason = ""
-    if words != known:
-        reason = f"the teacher's vocabulary has {known} entries, the student's {words}"
-    elif own.keys() != taught.keys():
-        reason = f"the teacher has {len(taught)} layers, the student {len(own)}"
-    else:
-        for index, layer in own.items():
-            foreign = set(layer.original_heads) - set(taught[index].original_heads)
-            if foreign:
-                reason = f"layer {index} of the student has head {min(foreign)}, its teacher's not"
-    mine, yours = (_beside_the_encoder(learner) for learner in (student, teacher.learner))
-    for name in mine if not reason else ():
-        if mine[name] != yours.get(name):
-            reason = f"{name} is {yours.get(name)} in the teacher, {mine[name]} in the student"
-    if reason:
-        raise ModelError(f"{reason}; use the one that the student was pruned from")
-
-
-def _beside_the_encoder(learner: Learner) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the parameters that no head can be cut from."""
-    encoder = {id(parameter) for parameter in learner.encoder.parameters()}
-    return {
-        name: tuple(parameter.shape)
-        for name, parameter in learner.network.named_parameters()
-        if id(parameter) not in encoder
-    }

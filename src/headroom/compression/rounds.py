@@ -222,9 +222,8 @@ class _Run(Generic[_L]):
     def _aim(self) -> None:
         """Let the objective follow from teacher and student as they stand."""
         if self._teacher is not None:
-            self._objective = distilled(
-                self._teacher, self.learner, self._geometry, self._settings.distillation
-            )
+            settings = self._settings.distillation
+            self._objective = distilled(self._teacher, self._geometry, settings)
 
     def _remove(self, count: int) -> None:
         learner, settings, before = self.learner, self._settings.importance, self._geometry

@@ -40,13 +40,7 @@ def removed_by_round(
         rounds: R.
         start: p_min.
         exponent: n.
-
-    Raises:
-        ValueError: ratios are not 0 <= start <= target < 1, or there are no rounds.
     """
-    _check(start, target)
-    if rounds < 1:
-        raise ValueError(f"{rounds} rounds cannot prune; use 1 or more")
     ratios = (
         ratio_at(number, rounds, target, start=start, exponent=exponent)
         for number in range(1, rounds + 1)
@@ -77,9 +71,6 @@ class LiteralSchedule:
     largest_loss: float | None = None
     """Loss of accuracy, as a part of 1, above which to stop: the third rule, if given."""
 
-    def __post_init__(self) -> None:
-        _check(self.start, self.target)
-
     def due(self, step: int, removed: int) -> bool:
         """Tell whether a head is to go at a step, if so many are gone already."""
         ratio = ratio_at(step, self.steps, self.target, start=self.start, exponent=self.exponent)
@@ -98,8 +89,3 @@ class LiteralSchedule:
             or (self.smallest is not None and parameters <= self.smallest)
             or (self.largest_loss is not None and loss > self.largest_loss)
         )
-
-
-def _check(start: float, target: float) -> None:
-    if not 0 <= start <= target < 1:
-        raise ValueError(f"ratios {start} to {target} are not in order between 0 and 1")
