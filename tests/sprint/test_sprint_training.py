@@ -11,8 +11,8 @@ from headroom.sprint import loss
 from headroom.sprint.baselines import greedy_cover
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.training import Fit, choose, fit, fit_together
-from headroom.sprint.validation import splits
+from headroom.sprint.training import Fit, choose, fit, fit_together, rank_again
+from headroom.sprint.validation import ALL, drawn, folds, redraws, splits, without
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import pass_at_n_ordered
 
@@ -188,9 +188,10 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry: str)
         Setting(geometry, 5, 0.0, 5.0),
     ]
     options = selector(epochs=25)
-    found = fit_together(embeddings, correct, settings, options, seed=3)
-    for setting, one in zip(settings, found, strict=True):
-        distances, final = alone(embeddings, correct, setting, options, seed=3)
+    seeds = [3, 3, 8, 1]
+    found = fit_together(embeddings, correct, settings, options, seeds)
+    for setting, seed, one in zip(settings, seeds, found, strict=True):
+        distances, final = alone(embeddings, correct, setting, options, seed)
         assert one.selector.setting == setting
         assert one.loss == pytest.approx(final, rel=1e-3, abs=1e-4)
         torch.testing.assert_close(
@@ -234,6 +235,62 @@ def test_a_setting_that_diverged_is_not_chosen() -> None:
     )
     assert chosen.diversity == 0.0
     assert list(table["diverged"]) == [True] * 3 + [False] * 3
+
+
+def test_each_question_is_held_out_by_one_fold() -> None:
+    found = folds(23, 0.2, seed=4)
+    assert [len(fold.held_out) for fold in found] == [5, 5, 5, 4, 4]
+    assert sorted(row for fold in found for row in fold.held_out) == list(range(23))
+    for fold in found:
+        assert sorted([*fold.fit, *fold.held_out]) == list(range(23))
+    assert len(folds(3, 0.9, seed=4)) == 2
+    with pytest.raises(ConfigError, match="1 training questions"):
+        folds(1, 0.2, 0)
+
+
+def test_redraws_are_two_thirds_and_differ() -> None:
+    found = redraws(20, 4)
+    assert [len(set(rows)) for rows in found] == [13] * 4
+    assert len({tuple(rows) for rows in found}) == 4
+    assert redraws(20, 0) == []
+
+
+@pytest.mark.parametrize("setting", ["fixed", "anew"])
+def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting: str) -> None:
+    data, asked = simulate(31, pool=7), simulate(11, pool=7, seed=5)
+    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    test = torch.from_numpy(asked.embeddings)
+    options = selector(
+        dimension=(4,),
+        diversity=(0.0, 0.3),
+        weight_decay=(0.1,),
+        seeds=(2, 9),
+        redraws=2,
+        redrawn_setting=setting,
+        epochs=15,
+    )
+    kept = Setting("ball", 4, 0.3, 0.1)
+    found = {
+        (name, seed): order
+        for name, seed, order in rank_again(embeddings, correct, test, kept, options)
+    }
+    rows = {ALL: np.arange(31)} | {drawn(i): rows for i, rows in enumerate(redraws(31, 2))}
+    assert set(found) == {(name, seed) for name in rows for seed in (2, 9)} | {
+        (without(fold), 2) for fold in range(5)
+    }
+    for (name, seed), order in found.items():
+        if name in rows:
+            part = embeddings[rows[name]], correct[rows[name]]
+            anew = setting == "anew" and name != ALL
+            wanted = choose(*part, options)[0] if anew else kept
+            trained, vectors = fit(*part, wanted, options, seed), test
+        else:
+            fold = folds(31, options.validation, 2)[int(name.rpartition(" ")[2])]
+            trained = fit(embeddings[fold.fit], correct[fold.fit], kept, options, seed)
+            vectors = embeddings[fold.held_out]
+        distances = trained.selector.distances(vectors).detach().numpy()
+        ordered = np.take_along_axis(distances, order.astype(int), axis=1)
+        assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn
 
 
 def test_splits_are_disjoint_complete_and_differ_by_seed() -> None:

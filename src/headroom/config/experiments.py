@@ -75,9 +75,16 @@ class Selector(Section):
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose among the settings above."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
-    """Seeds of initial weights and of the held-out part."""
-    shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 8, 16)
-    """K of the random-heads baseline; chosen on held-out training questions."""
+    """Seeds of initial weights and of the held-out part. Results are means over selectors trained
+    from each; the first one's selector is kept."""
+    redraws: Annotated[int, Field(ge=0)] = 10
+    """Subsamples of two thirds of the training questions on which all is trained again: how much
+    of a difference hangs on the draw. No answer is generated for them."""
+    redrawn_setting: Literal["anew", "fixed"] = "anew"
+    """Whether the settings above are chosen anew on each redraw, or kept."""
+    shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 32)
+    """K of the random-heads baseline; chosen on held-out training questions. Where K is below
+    max_n, the baseline's curve ends at K."""
     max_n: Count = 16
     """Largest N of the Pass@N curves."""
     bootstrap: Count = 2000

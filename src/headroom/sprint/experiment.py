@@ -1,6 +1,7 @@
 """What a head selector of a config reads and writes: its pool, its tables, where they lie."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,8 +16,9 @@ from headroom.config import Config, Selector
 from headroom.identity import key
 from headroom.plan import pool
 from headroom.record import Stopwatch, write_record
-from headroom.sprint import data, methods
+from headroom.sprint import data, methods, validation
 from headroom.sprint.evaluation import Answers
+from headroom.sprint.validation import Split
 from headroom.tables import write_text
 from headroom.variants import BASE
 
@@ -105,6 +107,30 @@ class Experiment:
         questions, ranked = data.read_ranking(self.output(paths.RANKING))
         number = {head: index for index, head in enumerate(self.heads)}
         return questions, np.array([[number[head] for head in row] for row in ranked])
+
+    def trainings(self) -> tuple[list[str], dict[str, list[Int[np.ndarray, "questions pool"]]]]:
+        """Return the test questions' ids and, by training, rankings by selectors of each seed."""
+        found = data.read_trainings(self.output(paths.TRAININGS))
+        questions = found[validation.ALL, self.options.seeds[0]][0]
+        orders: dict[str, list[Int[np.ndarray, "questions pool"]]] = defaultdict(list)
+        for (training, _), (_, order) in found.items():
+            orders[training].append(order)
+        return questions, orders
+
+    def held_out(
+        self, questions: Sequence[str]
+    ) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
+        """Yield folds of the training questions, each ranked by a selector trained without it.
+
+        Args:
+            questions: ids of the training questions, in the order of `training_z`.
+        """
+        found = data.read_trainings(self.output(paths.TRAININGS))
+        seed = self.options.seeds[0]
+        for number, fold in enumerate(
+            validation.folds(len(questions), self.options.validation, seed)
+        ):
+            yield fold, found[validation.without(number), seed][1]
 
 
 def write_csv(path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict[str, Any]) -> None:

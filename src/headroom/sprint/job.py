@@ -15,13 +15,22 @@ from headroom.errors import TableError
 from headroom.identity import key
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.saying import RESULT
-from headroom.sprint import baselines, choosing, data, evaluation, matching, methods
+from headroom.sprint import baselines, choosing, data, evaluation, matching, methods, validation
 from headroom.sprint.card import card
-from headroom.sprint.evaluation import drawn, ordered
+from headroom.sprint.evaluation import Retrained, drawn, ordered
 from headroom.sprint.experiment import Experiment, write_csv
 from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.tables import CURVES, POINTS, RANKING, read_metadata, write_table, write_text
+from headroom.statistics.pass_at_n import pass_at_n_ordered
+from headroom.tables import (
+    CURVES,
+    POINTS,
+    RANKING,
+    TRAININGS,
+    read_metadata,
+    write_table,
+    write_text,
+)
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -70,45 +79,74 @@ def train(config: Config, name: str) -> None:
 def rank(config: Config, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
-    Writes `paths.RANKING`, and where heads and questions lie as `paths.POINTS`.
+    Writes `paths.RANKING`, where heads and questions lie as `paths.POINTS`, and as
+    `paths.TRAININGS` the rankings of selectors trained from every seed, on redraws of the training
+    questions, and without each fold of them.
 
     Raises:
         TableError: the selector was trained for another pool.
     """
     import torch
 
-    from headroom.sprint import model, selection
+    from headroom.sprint import model, selection, training
 
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
-    test = experiment.options.test
+    options = experiment.options
     trained = experiment.output(paths.SELECTOR)
     selector, facts = model.load(trained)
     if facts["heads"] != experiment.heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    questions, vectors = data.read_embeddings(experiment.embeddings(test))
+    questions, found = data.read_embeddings(experiment.embeddings(options.test))
+    vectors = torch.from_numpy(found)
 
     selecting = Stopwatch()
-    order, distances = selection.rank(selector, torch.from_numpy(vectors))
+    order, distances = selection.rank(selector, vectors)
     seconds = selecting.seconds
     ranked = np.array(facts["heads"])[order]
     table = pd.DataFrame(
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
     )
     path = experiment.output(paths.RANKING)
-    facts = {**facts, "test": key(config, "questions", test)}
+    facts = {**facts, "test": key(config, "questions", options.test)}
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
     path = experiment.output(paths.POINTS)
-    placed = selection.points(selector, facts["heads"], questions, torch.from_numpy(vectors))
+    placed = selection.points(selector, facts["heads"], questions, vectors)
     write_table(path, placed, POINTS)
+    write_record(path, stopwatch, facts)
+
+    learnt, z = experiment.training_z(experiment.heads)
+    embeddings = torch.tensor(experiment.training_embeddings(learnt))
+    held_out = {
+        validation.without(number): [learnt[row] for row in fold.held_out]
+        for number, fold in enumerate(
+            validation.folds(len(learnt), options.validation, options.seeds[0])
+        )
+    }
+    parts = [
+        pd.DataFrame(
+            {
+                "training": trained_on,
+                "seed": seed,
+                "question_id": held_out.get(trained_on, questions),
+                "heads": list(order.astype(np.int16)),
+            }
+        )
+        for trained_on, seed, order in training.rank_again(
+            embeddings, torch.tensor(z), vectors, selector.setting, options
+        )
+    ]
+    path = experiment.output(paths.TRAININGS)
+    write_table(path, pd.concat(parts, ignore_index=True), TRAININGS, facts)
     write_record(path, stopwatch, facts)
 
 
 def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
-    Curves end at the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
+    SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
+    the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
     `paths.PAIRED`, `paths.SENSITIVITY` and `paths.DIVERSITY`, the selector's model card as
     `paths.SELECTOR_CARD`; the seconds that embedding and selection took are in the record of
     diversity.
@@ -116,19 +154,19 @@ def evaluate(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
-    questions, nearest = experiment.nearest()
+    questions, trainings = experiment.trainings()
 
     _, train_z = experiment.training_z(heads)
     answers = experiment.answers(options.test, questions)
     graded = experiment.table(paths.GRADED, options.decoding, options.test)
     base = data.read_answers(graded, questions, [str(BASE)])
-    shortlist, sensitivity = baselines.choose_shortlist(train_z, answers.correct, options)
-    best = baselines.accuracy_order(train_z)[:1]
+
+    learnt = baselines.learn(train_z, answers, options, max_n)
+    by_seed = [ordered(answers.select(order), max_n) for order in trainings[validation.ALL]]
     scores = {
-        methods.SPRINT: ordered(answers.select(nearest), max_n),
-        methods.RANDOM: drawn(answers.select(np.array(shortlist.heads)), max_n),
-        methods.COVER: ordered(answers.select(baselines.greedy_cover(train_z)), max_n),
-        methods.SINGLE: ordered(answers.select(best), max_n),
+        methods.SPRINT: evaluation.mean_over(by_seed),
+        **learnt.scores,
+        methods.POOL: drawn(answers, max_n),
         methods.BASE: ordered(base, max_n),
         methods.ORACLE: evaluation.oracle(answers, max_n),
         **{
@@ -136,24 +174,39 @@ def evaluate(config: Config, name: str) -> None:
             for method, sampled in experiment.samples(questions).items()
         },
     }
-
+    parts = {validation.ALL: np.arange(len(train_z))} | {
+        validation.drawn(number): rows
+        for number, rows in enumerate(validation.redraws(len(train_z), options.redraws))
+    }
+    whole, *redrawn = [
+        Retrained(
+            [pass_at_n_ordered(answers.select(order).correct, max_n) for order in trainings[part]],
+            {
+                method: score.pass_at_n
+                for method, score in baselines.learn(
+                    train_z[rows], answers, options, max_n
+                ).scores.items()
+            },
+        )
+        for part, rows in parts.items()
+    ]
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
     ranking = experiment.output(paths.RANKING)
     facts = {
         **read_metadata(ranking),
         "test_questions": len(questions),
-        "shortlist_criterion": shortlist.criterion,
-        "shortlist": [heads[member] for member in shortlist.heads],
-        "best_single_head": heads[best[0]],
+        "shortlist_criterion": learnt.shortlist.criterion,
+        "shortlist": [heads[member] for member in learnt.shortlist.heads],
+        "best_single_head": heads[learnt.best],
         "bootstrap_seed": config.seed,
     }
     curves = evaluation.curves(scores, bootstrap)
     path = experiment.output(paths.CURVES)
     write_table(path, curves, CURVES, facts)
     write_record(path, stopwatch, facts)
-    differences = evaluation.paired(scores, bootstrap)
+    differences = evaluation.paired(scores, whole, redrawn)
     write_csv(experiment.output(paths.PAIRED), differences, stopwatch, facts)
-    write_csv(experiment.output(paths.SENSITIVITY), sensitivity, stopwatch, facts)
+    write_csv(experiment.output(paths.SENSITIVITY), learnt.sensitivity, stopwatch, facts)
     path = experiment.output(paths.SELECTOR_CARD)
     write_text(path, card(config, name, facts, curves))
     write_record(path, stopwatch, facts)
@@ -176,26 +229,18 @@ def evaluate(config: Config, name: str) -> None:
 def weigh_embedding(config: Config, name: str) -> None:
     """Ask whether the question embedding matters, on held-out training and on test questions.
 
-    For each split of the training questions the chosen setting is trained again without the
-    held-out part. The setting was chosen on these parts, which favours SPRINT there, a little.
+    For each fold of the training questions the chosen setting is trained again without it. The
+    setting was chosen on parts of these questions, which favours SPRINT there, a little.
     Writes `paths.EMBEDDING_VALUE`.
     """
-    import torch
-
-    from headroom.sprint import model, training
-
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
-    trained, facts = model.load(experiment.output(paths.SELECTOR))
     questions, z = experiment.training_z(heads)
     base = experiment.training_z([str(BASE)])[1][:, 0]
-    embeddings = torch.tensor(experiment.training_embeddings(questions))
     held_out = [
-        Ranked(split.held_out, z[split.held_out], order, z[split.fit], base[split.fit])
-        for split, order in training.rank_held_out(
-            embeddings, torch.tensor(z), trained.setting, options
-        )
+        Ranked(fold.held_out, z[fold.held_out], order, z[fold.fit], base[fold.fit])
+        for fold, order in experiment.held_out(questions)
     ]
     asked, nearest = experiment.nearest()
     greedy = experiment.table(paths.ACCURACY, options.decoding, options.test)
@@ -207,7 +252,7 @@ def weigh_embedding(config: Config, name: str) -> None:
         matching.compare(parts, questions, max_n, options.bootstrap, config.seed)
         for parts, questions in ((held_out, "training, held out"), (tested, "test"))
     )
-    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
     write_csv(experiment.output(paths.EMBEDDING_VALUE), table, stopwatch, facts)
 
 
@@ -215,25 +260,16 @@ def choose(config: Config, name: str) -> None:
     """Say how much of Pass@N is left where nobody knows the right answer.
 
     What learns from answers learns from training questions: how far a head agrees with the others
-    from all of them, the verifier from held-out parts, ranked by selectors trained without these.
+    from all of them, the verifier from folds, each ranked by a selector trained without it.
     Writes `paths.CHOOSING`.
     """
-    import torch
-
-    from headroom.sprint import model, training
-
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
-    options, heads = experiment.options, experiment.heads
-    trained, facts = model.load(experiment.output(paths.SELECTOR))
-    questions, z = experiment.training_z(heads)
-    embeddings = torch.tensor(experiment.training_embeddings(questions))
+    options = experiment.options
+    questions, _ = experiment.training_z(experiment.heads)
     learnt = experiment.answers(options.train, questions)
     held_out = [
-        learnt.of(split.held_out).select(order)
-        for split, order in training.rank_held_out(
-            embeddings, torch.tensor(z), trained.setting, options
-        )
+        learnt.of(fold.held_out).select(order) for fold, order in experiment.held_out(questions)
     ]
     asked, nearest = experiment.nearest()
     ranked = experiment.answers(options.test, asked).select(nearest)
@@ -246,5 +282,5 @@ def choose(config: Config, name: str) -> None:
         },
     }
     table = choosing.compare(rules, Bootstrap(len(asked), options.bootstrap, config.seed))
-    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
     write_csv(experiment.output(paths.CHOOSING), table, stopwatch, facts)

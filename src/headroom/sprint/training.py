@@ -19,7 +19,7 @@ from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.validation import Split, ranked_pass, splits
+from headroom.sprint.validation import ALL, drawn, folds, ranked_pass, redraws, splits, without
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -52,7 +52,7 @@ def fit(
     seed: int,
 ) -> Fit:
     """Train one selector; otherwise as `fit_together`."""
-    return fit_together(embeddings, correct, [setting], options, seed)[0]
+    return fit_together(embeddings, correct, [setting], options, [seed])[0]
 
 
 def fit_together(
@@ -60,7 +60,7 @@ def fit_together(
     correct: Bool[Tensor, "questions pool"],
     settings: Sequence[Setting],
     options: Selector,
-    seed: int,
+    seeds: Sequence[int],
 ) -> list[Fit]:
     """Train selectors with AdamW on all questions in every step; no chance but in the start.
 
@@ -73,7 +73,7 @@ def fit_together(
         correct: Z over the pool.
         settings: which readings of the loss; of one geometry and dimension.
         options: `epochs` and `learning_rate`.
-        seed: decides the initial weights.
+        seeds: of the initial weights, one a setting.
 
     Raises:
         ConfigError: no question is solved by any head.
@@ -93,7 +93,10 @@ def fit_together(
     scale = torch.where(constant, 1.0, scale)
     inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
 
-    selectors = [HeadSelector(embeddings.shape[1], pool, each, seed) for each in settings]
+    selectors = [
+        HeadSelector(embeddings.shape[1], pool, each, seed)
+        for each, seed in zip(settings, seeds, strict=True)
+    ]
     stack = deepcopy(selectors[0])
     for name, parameter in stack.named_parameters():
         parameter.data = torch.stack([each.get_parameter(name).data for each in selectors])
@@ -182,7 +185,7 @@ def choose(
         fitted = embeddings[part.fit], correct[part.fit]
         for _, alike in groupby(rows, key=lambda setting: (setting.geometry, setting.dimension)):
             together = list(alike)
-            fits = fit_together(*fitted, together, options, part.seed)
+            fits = fit_together(*fitted, together, options, [part.seed] * len(together))
             for setting, trained in zip(together, fits, strict=True):
                 order, _ = rank(trained.selector, embeddings[part.held_out])
                 curve = ranked_pass(z[part.held_out], order, max_n)
@@ -214,18 +217,38 @@ def choose(
     return chosen, table
 
 
-def rank_held_out(
+def rank_again(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
+    test: Float[Tensor, "test embedding_dim"],
     setting: Setting,
     options: Selector,
-) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
-    """Train a setting again without each held-out part, and rank the heads for that part.
+) -> Iterator[tuple[str, int, Int[np.ndarray, "ranked pool"]]]:
+    """Train selectors from every seed, on every redraw and without each fold, and rank with them.
+
+    Setting and λ are chosen anew on a redraw, unless the options fix them.
+
+    Args:
+        embeddings: of the training questions.
+        correct: Z of the training questions over the pool.
+        test: embeddings of the test questions.
+        setting: the chosen one.
+        options: of the selector.
 
     Yields:
-        A split of the training questions, and head numbers for each of its held-out questions,
-        nearest first.
+        What a selector was trained on (`ALL`, `drawn(i)`, `without(i)`), its seed, and head
+        numbers, nearest first, for each test question, or for each question of the fold.
     """
-    for split in splits(len(correct), options.validation, options.seeds):
-        part = fit(embeddings[split.fit], correct[split.fit], setting, options, split.seed)
-        yield split, rank(part.selector, embeddings[split.held_out])[0]
+    draws = redraws(len(correct), options.redraws)
+    for name, rows in [(ALL, np.arange(len(correct)))] + [
+        (drawn(number), rows) for number, rows in enumerate(draws)
+    ]:
+        part = embeddings[rows], correct[rows]
+        anew = name != ALL and options.redrawn_setting == "anew"
+        found = choose(*part, options)[0] if anew else setting
+        fits = fit_together(*part, [found] * len(options.seeds), options, options.seeds)
+        for seed, trained in zip(options.seeds, fits, strict=True):
+            yield name, seed, rank(trained.selector, test)[0]
+    for number, split in enumerate(folds(len(correct), options.validation, options.seeds[0])):
+        trained = fit(embeddings[split.fit], correct[split.fit], setting, options, split.seed)
+        yield without(number), split.seed, rank(trained.selector, embeddings[split.held_out])[0]
