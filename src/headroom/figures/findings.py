@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from headroom.figures.controls import helping, hurting
-from headroom.figures.curves import ORACLE, SPRINT, largest_n, told
+from headroom.figures.curves import ORACLE, SPRINT, covered, largest_n, told
 from headroom.figures.text import percent, points
 from headroom.variants import BASE, Variant
 
@@ -105,10 +105,10 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
     if difference is None:
         return f"{text}; no paired interval was computed."
     interval = (
-        f"{points(difference['difference'])} points, 95% interval {points(difference['low'])} to "
-        f"{points(difference['high'])}"
+        f"{points(difference['difference'])} points, 95% interval over {covered(paired)} "
+        f"{points(difference['low'])} to {points(difference['high'])}"
     )
-    return f"{text}. Difference {interval}: {_winner(difference)}."
+    return f"{text}. Difference {interval}: {_winner(difference)}.{_sources(difference)}"
 
 
 def short_sentence(table: pd.DataFrame, paired: pd.DataFrame) -> str:
@@ -158,6 +158,17 @@ def _contest(
     best = others.sort_values("pass_at_n", kind="stable").iloc[-1]
     found = paired[(paired["method"] == best.name) & (paired["n"] == n)]
     return at.loc[[SPRINT]].iloc[0], best, None if found.empty else found.iloc[0]
+
+
+def _sources(difference: pd.Series) -> str:
+    """Say how much of the chance in a difference comes from what, where more than one is known."""
+    named = {"by_questions": "questions", "by_draw": "draw", "by_seed": "seeds"}
+    known = [
+        f"{text} {100 * difference[name]:.1f}"
+        for name, text in named.items()
+        if pd.notna(difference.get(name))
+    ]
+    return f" Standard errors in points: {', '.join(known)}." if len(known) > 1 else ""
 
 
 def _winner(difference: pd.Series) -> str:
