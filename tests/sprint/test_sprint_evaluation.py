@@ -20,6 +20,7 @@ from headroom.sprint.evaluation import (
 from headroom.statistics.bootstrap import Bootstrap
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
+EVERY = np.ones(QUESTIONS, dtype=bool)
 
 
 @pytest.fixture
@@ -93,7 +94,7 @@ def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None
         methods.RANDOM: drawn(answers, MAX_N),
     }
     learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
-    table = paired(scores, learnt, [])
+    table = paired(scores, learnt, [], EVERY)
     assert table[["by_draw", "by_seed"]].isna().all(axis=None)
     assert list(table["method"]) == [methods.RANDOM] * 2 + [methods.BASE] * 2
     assert list(table["n"]) == [1, 2] * 2  # of 1, 2, 4, 8, 16 what the curves reach
@@ -113,15 +114,15 @@ def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers: Answers
     }
     learnt = {methods.COVER: scores[methods.COVER].pass_at_n}
     whole = Retrained(passes, learnt)
-    alone = paired(scores, Retrained([scores[methods.SPRINT].pass_at_n], learnt), [])
-    table = paired(scores, whole, [])
+    alone = paired(scores, Retrained([scores[methods.SPRINT].pass_at_n], learnt), [], EVERY)
+    table = paired(scores, whole, [], EVERY)
     apart = (passes[0] - passes[1]).mean(axis=0)[:2]
     assert (apart != 0).any()
     np.testing.assert_allclose(table["by_seed"], np.abs(apart) / 2)
     assert (table["high"] - table["low"] > alone["high"] - alone["low"])[apart != 0].all()
 
     worse = Retrained([one * 0.5 for one in passes], {methods.COVER: passes[0]})
-    table = paired(scores, whole, [whole, worse])
+    table = paired(scores, whole, [whole, worse], EVERY)
     of_whole, of_worse = (
         np.mean([one - part.others[methods.COVER] for one in part.sprint], axis=(0, 1))[:2]
         for part in (whole, worse)
@@ -130,6 +131,21 @@ def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers: Answers
     noise = np.mean(within, axis=0) / 2
     between = (of_whole - of_worse) ** 2 / 2
     np.testing.assert_allclose(table["by_draw"] ** 2, 2 * np.maximum(between - noise, 0))
+
+
+def test_questions_that_resemble_training_questions_are_left_out_beside(answers: Answers) -> None:
+    scores = {
+        methods.SPRINT: ordered(answers, MAX_N),
+        methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
+    }
+    learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
+    apart = EVERY.copy()
+    apart[[0, 3, 4]] = False
+    table = paired(scores, learnt, [], apart)
+    wanted = answers.correct[apart, :2].any(axis=1).mean() - answers.correct[apart, 4].mean()
+    assert table["difference_apart"].iloc[1] == pytest.approx(wanted)
+    assert (table["resembling"] == 3).all()
+    assert paired(scores, learnt, [], ~EVERY)["difference_apart"].isna().all()
 
 
 def test_a_method_that_draws_ends_where_its_answers_end(answers: Answers) -> None:

@@ -22,6 +22,7 @@ from headroom.tables import (
     CURVES,
     EMBEDDINGS,
     GRADED,
+    QUESTIONS,
     RANKING,
     TRAININGS,
     read_metadata,
@@ -33,7 +34,7 @@ LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
 VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]
 OUTPUTS = (
     *(paths.SELECTOR, paths.CHOICE, paths.RANKING, paths.TRAININGS),
-    *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY),
+    *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY, paths.OVERLAP),
     *(paths.DIVERSITY, paths.EMBEDDING_VALUE, paths.CHOOSING, paths.SELECTOR_CARD),
 )
 
@@ -97,6 +98,11 @@ def write_questions(config: Config, name: str, data: Simulation) -> None:
         embeddings.sample(frac=1, random_state=1),
         EMBEDDINGS,
     )
+    asked = pd.DataFrame({"question_id": ids, "question": [f"{name} question {i}" for i in ids]})
+    asked = asked.assign(split=name, subject=None, level=None, answer="1", solution=None)
+    asked["source_row"] = np.arange(count)
+    path = Path(paths.QUESTIONS.format(questions=names["questions"]))
+    write_table(path, asked, QUESTIONS)
     greedy = {"decoding": key(config, "decodings", "greedy")}
     base = draw.random(count) < 0.4
     z = pd.DataFrame(np.c_[base, data.correct].astype(np.int8), columns=["base", *VARIANTS])

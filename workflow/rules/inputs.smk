@@ -111,6 +111,10 @@ def evaluated(wildcards):
         "train": accuracy(chosen.model, chosen.decoding, chosen.train),
         "test": accuracy(chosen.model, chosen.decoding, chosen.test),
         "graded": graded(chosen.model, chosen.decoding, chosen.test),
+        "texts": [
+            paths.QUESTIONS.format(questions=key(CONFIG, "questions", questions))
+            for questions in (chosen.train, chosen.test)
+        ],
         "sampled": [
             graded(chosen.model, decoding, chosen.test) for decoding in chosen.sampling
         ],

@@ -53,6 +53,7 @@ rule evaluate:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
         sensitivity=of_run(paths.SENSITIVITY),
+        overlap=of_run(paths.OVERLAP),
         card=of_run(paths.SELECTOR_CARD),
         diversity=of_run(paths.DIVERSITY).replace("{suffix}", "csv"),
     log:

@@ -108,7 +108,10 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
         f"{points(difference['difference'])} points, 95% interval over {covered(paired)} "
         f"{points(difference['low'])} to {points(difference['high'])}"
     )
-    return f"{text}. Difference {interval}: {_winner(difference)}.{_sources(difference)}"
+    return (
+        f"{text}. Difference {interval}: {_winner(difference)}.{_sources(difference)}"
+        f"{_apart(difference)}"
+    )
 
 
 def short_sentence(table: pd.DataFrame, paired: pd.DataFrame) -> str:
@@ -169,6 +172,20 @@ def _sources(difference: pd.Series) -> str:
         if pd.notna(difference.get(name))
     ]
     return f" Standard errors in points: {', '.join(known)}." if len(known) > 1 else ""
+
+
+def _apart(difference: pd.Series) -> str:
+    """Say what is left on test questions that resemble no training question."""
+    alike = difference.get("resembling", 0)
+    if not alike:
+        return ""
+    text = f" {alike} test questions resemble a training question (overlap.csv)"
+    if pd.isna(difference["difference_apart"]):
+        return f"{text}: too few are left without them."
+    return (
+        f"{text}; without them the difference is {points(difference['difference_apart'])} "
+        f"({points(difference['low_apart'])} to {points(difference['high_apart'])})."
+    )
 
 
 def _winner(difference: pd.Series) -> str:

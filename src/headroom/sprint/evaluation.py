@@ -150,10 +150,16 @@ def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFram
     return pd.concat(parts, ignore_index=True)[DIVERSITY]
 
 
+APART = ["difference_apart", "low_apart", "high_apart"]
+"""Columns: the same on test questions that resemble no training question."""
+
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
+PAIRED += ["resembling", *APART]
 """Columns of the paired table: SPRINT minus method at N, with a 95% interval, and the standard
 errors that the choice of test questions, the draw of training questions and the seeds give to the
-difference; empty where they were not varied. The interval covers those that are there."""
+difference; empty where they were not varied. The interval covers those that are there. Then how
+many test questions resemble a training question, and the difference on the others (`APART`)."""
+
 
 Passes = Float[np.ndarray, "questions max_n"]
 
@@ -176,7 +182,10 @@ def mean_over(scores: Sequence[Scores]) -> Scores:
 
 
 def paired(
-    scores: Mapping[str, Scores], whole: Retrained, redrawn: Sequence[Retrained]
+    scores: Mapping[str, Scores],
+    whole: Retrained,
+    redrawn: Sequence[Retrained],
+    apart: Bool[np.ndarray, " questions"],
 ) -> pd.DataFrame:
     """Return Pass@N of SPRINT minus that of every other method, columns `PAIRED`.
 
@@ -184,17 +193,32 @@ def paired(
         scores: by method, all on the same questions.
         whole: learnt from all training questions.
         redrawn: learnt from redraws of them.
+        apart: which questions resemble no training question.
     """
+    table = _paired(scores, whole, redrawn, np.ones_like(apart))
+    table["resembling"] = int((~apart).sum())
+    table[APART] = np.nan
+    if apart.sum() > 1:
+        table[APART] = _paired(scores, whole, redrawn, apart)[["difference", "low", "high"]]
+    return table[PAIRED].dropna(subset="difference")
+
+
+def _paired(
+    scores: Mapping[str, Scores],
+    whole: Retrained,
+    redrawn: Sequence[Retrained],
+    rows: Bool[np.ndarray, " questions"],
+) -> pd.DataFrame:
     sprint = scores[methods.SPRINT].pass_at_n
     points = np.array([n for n in PAIRED_N if n <= sprint.shape[1]])
 
     def by_seed(learnt: Retrained, method: str) -> Float[np.ndarray, "seeds points"]:
         other = learnt.others.get(method, scores[method].pass_at_n)
-        return np.stack([(one - other)[:, points - 1].mean(axis=0) for one in learnt.sprint])
+        return np.stack([(one - other)[rows][:, points - 1].mean(axis=0) for one in learnt.sprint])
 
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.SPRINT]):
-        differences = (sprint - scores[method].pass_at_n)[:, points - 1]
+        differences = (sprint - scores[method].pass_at_n)[rows][:, points - 1]
         draw, seed = components(
             by_seed(whole, method), [by_seed(learnt, method) for learnt in redrawn]
         )
@@ -208,4 +232,4 @@ def paired(
         mean = differences.mean(axis=0)
         columns = {"method": method, "n": points, "difference": mean, "low": low, "high": high}
         parts.append(pd.DataFrame({**columns, **errors}))
-    return pd.concat(parts, ignore_index=True)[PAIRED].dropna(subset="difference")
+    return pd.concat(parts, ignore_index=True)

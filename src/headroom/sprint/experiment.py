@@ -19,7 +19,7 @@ from headroom.record import Stopwatch, write_record
 from headroom.sprint import data, methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.validation import Split
-from headroom.tables import write_text
+from headroom.tables import QUESTIONS, read_table, write_text
 from headroom.variants import BASE
 
 
@@ -69,6 +69,11 @@ class Experiment:
                 questions=key(self.config, "questions", questions),
             )
         )
+
+    def texts(self, questions: str) -> pd.DataFrame:
+        """Return a question set, columns `headroom.tables.QUESTIONS`."""
+        name = key(self.config, "questions", questions)
+        return read_table(Path(paths.QUESTIONS.format(questions=name)), QUESTIONS)
 
     def training_z(
         self, variants: Sequence[str]

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from headroom import paths
+from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
 from headroom.errors import TableError
 from headroom.identity import key
@@ -147,9 +148,9 @@ def evaluate(config: Config, name: str) -> None:
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
     the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
-    `paths.PAIRED`, `paths.SENSITIVITY` and `paths.DIVERSITY`, the selector's model card as
-    `paths.SELECTOR_CARD`; the seconds that embedding and selection took are in the record of
-    diversity.
+    `paths.PAIRED`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.OVERLAP` (test questions that
+    resemble training questions) and the selector's model card, `paths.SELECTOR_CARD`. The seconds
+    that embedding and selection took are in the record of diversity.
     """
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -204,7 +205,10 @@ def evaluate(config: Config, name: str) -> None:
     path = experiment.output(paths.CURVES)
     write_table(path, curves, CURVES, facts)
     write_record(path, stopwatch, facts)
-    differences = evaluation.paired(scores, whole, redrawn)
+    alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
+    write_csv(experiment.output(paths.OVERLAP), alike, stopwatch, facts)
+    apart = ~np.isin(questions, alike["question_id"])
+    differences = evaluation.paired(scores, whole, redrawn, apart)
     write_csv(experiment.output(paths.PAIRED), differences, stopwatch, facts)
     write_csv(experiment.output(paths.SENSITIVITY), learnt.sensitivity, stopwatch, facts)
     path = experiment.output(paths.SELECTOR_CARD)
