@@ -171,7 +171,8 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     assert all(sorted(heads) == VARIANTS for heads in ranking["heads"])
     curves = read_table(output(paths.CURVES), CURVES)
     assert list(curves["method"].unique()) == [
-        *(methods.SPRINT, methods.RANDOM, methods.POOL, methods.COVER, methods.SINGLE),
+        *(methods.SPRINT, methods.NEAREST, methods.REGRESSION),
+        *(methods.RANDOM, methods.POOL, methods.COVER, methods.SINGLE),
         *("sampling T=0.6", methods.BASE, methods.ORACLE),
     ]
     at = curves.set_index(["method", "n"])["pass_at_n"]
@@ -182,7 +183,7 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     path = Path(paths.ACCURACY.format(decoding=key(config, "decodings", "greedy"), **names))
     z = read_table(path, ACCURACY, exact=False).set_index("question_id")
     trainings = read_table(output(paths.TRAININGS), TRAININGS)
-    whole = trainings[trainings["training"] == "all"]
+    whole = trainings[(trainings["training"] == "all") & (trainings["method"] == methods.SPRINT)]
     assert [VARIANTS[head] for head in whole["heads"].iloc[0]] == list(ranking["heads"].iloc[0])
     for n in (1, 8):
         hits = [
@@ -214,6 +215,12 @@ def test_the_embedding_matters_where_it_reveals_the_cluster(config: Config) -> N
     run(make_config(seeds=[4]))  # the selector that is kept
     table = pd.read_csv(output(paths.EMBEDDING_VALUE))
     assert list(table.columns) == matching.COLUMNS
+    assert set(table["method"]) == {methods.SPRINT, methods.NEAREST, methods.REGRESSION}
+    found = table[table["method"] == methods.NEAREST].set_index(
+        ["questions", "pool", "against", "n"]
+    )
+    assert found.loc[("test", matching.ALL, matching.SHUFFLED, "mean"), "p"] < 0.01
+    table = table[table["method"] == methods.SPRINT]
     assert set(table["questions"]) == {"training, held out", "test"}
     mean = table[(table["n"] == "mean") & (table["pool"] == matching.ALL)]
     mean = mean.set_index(["questions", "against"])

@@ -65,18 +65,23 @@ def read_ranking(path: Path) -> tuple[list[str], list[list[str]]]:
     return list(table["question_id"]), [list(heads) for heads in table["heads"]]
 
 
-def read_trainings(
-    path: Path,
-) -> dict[tuple[str, int], tuple[list[str], Int[np.ndarray, "questions pool"]]]:
-    """Return question ids and numbers in the pool, nearest first, by training and seed.
+Rankings = dict[tuple[str, str, int], tuple[list[str], Int[np.ndarray, "questions pool"]]]
+"""Question ids and, for each, numbers in the pool, best first: by method, training and seed."""
+
+
+def read_trainings(path: Path) -> Rankings:
+    """Return all rankings of a selector's pool.
 
     Raises:
         TableError: the table is missing or damaged.
     """
-    grouped = read_table(path, TRAININGS).groupby(["training", "seed"], sort=False)
+    grouped = read_table(path, TRAININGS).groupby(["method", "training", "seed"], sort=False)
     return {
-        (str(training), int(seed)): (list(part["question_id"]), np.stack(part["heads"].tolist()))
-        for (training, seed), part in grouped
+        (str(method), str(training), int(seed)): (
+            list(part["question_id"]),
+            np.stack(part["heads"].tolist()),
+        )
+        for (method, training, seed), part in grouped
     }
 
 

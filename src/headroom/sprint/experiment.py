@@ -75,6 +75,11 @@ class Experiment:
         name = key(self.config, "questions", questions)
         return read_table(Path(paths.QUESTIONS.format(questions=name)), QUESTIONS)
 
+    def subjects(self, questions: str, ids: Sequence[str]) -> list[str | None]:
+        """Return the subjects of some questions of a set."""
+        found = self.texts(questions).set_index("question_id")["subject"]
+        return [None if pd.isna(found[each]) else str(found[each]) for each in ids]
+
     def training_z(
         self, variants: Sequence[str]
     ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
@@ -113,29 +118,32 @@ class Experiment:
         number = {head: index for index, head in enumerate(self.heads)}
         return questions, np.array([[number[head] for head in row] for row in ranked])
 
-    def trainings(self) -> tuple[list[str], dict[str, list[Int[np.ndarray, "questions pool"]]]]:
-        """Return the test questions' ids and, by training, rankings by selectors of each seed."""
+    def trainings(
+        self,
+    ) -> tuple[list[str], dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]]]:
+        """Return the test questions' ids and their rankings, one a seed, by method and training."""
         found = data.read_trainings(self.output(paths.TRAININGS))
-        questions = found[validation.ALL, self.options.seeds[0]][0]
-        orders: dict[str, list[Int[np.ndarray, "questions pool"]]] = defaultdict(list)
-        for (training, _), (_, order) in found.items():
-            orders[training].append(order)
+        questions = found[methods.SPRINT, validation.ALL, self.options.seeds[0]][0]
+        orders: dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]] = defaultdict(list)
+        for (method, training, _), (_, order) in found.items():
+            orders[method, training].append(order)
         return questions, orders
 
     def held_out(
-        self, questions: Sequence[str]
+        self, questions: Sequence[str], method: str = methods.SPRINT
     ) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
-        """Yield folds of the training questions, each ranked by a selector trained without it.
+        """Yield folds of the training questions, each ranked by what was trained without it.
 
         Args:
             questions: ids of the training questions, in the order of `training_z`.
+            method: SPRINT or a rival.
         """
         found = data.read_trainings(self.output(paths.TRAININGS))
         seed = self.options.seeds[0]
         for number, fold in enumerate(
             validation.folds(len(questions), self.options.validation, seed)
         ):
-            yield fold, found[validation.without(number), seed][1]
+            yield fold, found[method, validation.without(number), seed][1]
 
 
 def write_csv(path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import logging
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from headroom import paths
 from headroom.benchmarks.overlap import overlap
@@ -89,7 +90,7 @@ def rank(config: Config, name: str) -> None:
     """
     import torch
 
-    from headroom.sprint import model, selection, training
+    from headroom.sprint import model, rivals, selection, training
 
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -118,25 +119,36 @@ def rank(config: Config, name: str) -> None:
     write_record(path, stopwatch, facts)
 
     learnt, z = experiment.training_z(experiment.heads)
-    embeddings = torch.tensor(experiment.training_embeddings(learnt))
+    embeddings = experiment.training_embeddings(learnt)
+    again = training.rank_again(
+        torch.tensor(embeddings), torch.tensor(z), vectors, selector.setting, options
+    )
+    rankings = [(methods.SPRINT, *ranking) for ranking in again]
+    known = rivals.Questions(embeddings, experiment.subjects(options.train, learnt))
+    asked = rivals.Questions(found, experiment.subjects(options.test, questions))
+    folds = validation.folds(len(learnt), options.validation, options.seeds[0])
+    for method, ranker in rivals.rankers(known, z, options).items():
+        for name, rows in validation.trainings(len(learnt), options.redraws).items():
+            ranking = ranker(known.of(rows), z[rows], asked)
+            rankings.append((method, name, options.seeds[0], ranking))
+        for number, fold in enumerate(folds):
+            ranking = ranker(known.of(fold.fit), z[fold.fit], known.of(fold.held_out))
+            rankings.append((method, validation.without(number), fold.seed, ranking))
     held_out = {
         validation.without(number): [learnt[row] for row in fold.held_out]
-        for number, fold in enumerate(
-            validation.folds(len(learnt), options.validation, options.seeds[0])
-        )
+        for number, fold in enumerate(folds)
     }
     parts = [
         pd.DataFrame(
             {
-                "training": trained_on,
+                "method": method,
+                "training": name,
                 "seed": seed,
-                "question_id": held_out.get(trained_on, questions),
-                "heads": list(order.astype(np.int16)),
+                "question_id": held_out.get(name, questions),
+                "heads": list(ranking.astype(np.int16)),
             }
         )
-        for trained_on, seed, order in training.rank_again(
-            embeddings, torch.tensor(z), vectors, selector.setting, options
-        )
+        for method, name, seed, ranking in rankings
     ]
     path = experiment.output(paths.TRAININGS)
     write_table(path, pd.concat(parts, ignore_index=True), TRAININGS, facts)
@@ -163,9 +175,16 @@ def evaluate(config: Config, name: str) -> None:
     base = data.read_answers(graded, questions, [str(BASE)])
 
     learnt = baselines.learn(train_z, answers, options, max_n)
-    by_seed = [ordered(answers.select(order), max_n) for order in trainings[validation.ALL]]
+    by_seed = [
+        ordered(answers.select(order), max_n) for order in trainings[methods.SPRINT, validation.ALL]
+    ]
     scores = {
         methods.SPRINT: evaluation.mean_over(by_seed),
+        **{
+            method: ordered(answers.select(orders[0]), max_n)
+            for (method, name), orders in trainings.items()
+            if method in methods.RIVALS and name == validation.ALL
+        },
         **learnt.scores,
         methods.POOL: drawn(answers, max_n),
         methods.BASE: ordered(base, max_n),
@@ -175,21 +194,21 @@ def evaluate(config: Config, name: str) -> None:
             for method, sampled in experiment.samples(questions).items()
         },
     }
-    parts = {validation.ALL: np.arange(len(train_z))} | {
-        validation.drawn(number): rows
-        for number, rows in enumerate(validation.redraws(len(train_z), options.redraws))
-    }
+
+    def retrained(name: str, rows: Int[np.ndarray, " questions"]) -> Retrained:
+        def passes(order: Int[np.ndarray, "questions pool"]) -> evaluation.Passes:
+            return pass_at_n_ordered(answers.select(order).correct, max_n)
+
+        again = baselines.learn(train_z[rows], answers, options, max_n).scores
+        others = {method: score.pass_at_n for method, score in again.items()}
+        for method in methods.RIVALS:
+            if (method, name) in trainings:
+                others[method] = passes(trainings[method, name][0])
+        return Retrained([passes(order) for order in trainings[methods.SPRINT, name]], others)
+
     whole, *redrawn = [
-        Retrained(
-            [pass_at_n_ordered(answers.select(order).correct, max_n) for order in trainings[part]],
-            {
-                method: score.pass_at_n
-                for method, score in baselines.learn(
-                    train_z[rows], answers, options, max_n
-                ).scores.items()
-            },
-        )
-        for part, rows in parts.items()
+        retrained(name, rows)
+        for name, rows in validation.trainings(len(train_z), options.redraws).items()
     ]
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
     ranking = experiment.output(paths.RANKING)
@@ -231,7 +250,9 @@ def evaluate(config: Config, name: str) -> None:
 
 
 def weigh_embedding(config: Config, name: str) -> None:
-    """Ask whether the question embedding matters, on held-out training and on test questions.
+    """Ask whether the question matters, for SPRINT and for simpler methods.
+
+    On held-out training and on test questions, of the first seed.
 
     For each fold of the training questions the chosen setting is trained again without it. The
     setting was chosen on parts of these questions, which favours SPRINT there, a little.
@@ -242,20 +263,27 @@ def weigh_embedding(config: Config, name: str) -> None:
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
     questions, z = experiment.training_z(heads)
     base = experiment.training_z([str(BASE)])[1][:, 0]
-    held_out = [
-        Ranked(fold.held_out, z[fold.held_out], order, z[fold.fit], base[fold.fit])
-        for fold, order in experiment.held_out(questions)
-    ]
-    asked, nearest = experiment.nearest()
     greedy = experiment.table(paths.ACCURACY, options.decoding, options.test)
     found, test = data.read_correct(greedy, heads)
     place = {question: row for row, question in enumerate(found)}
+    asked, trainings = experiment.trainings()
     test = test[[place[question] for question in asked]]
-    tested = [Ranked(np.arange(len(asked)), test, nearest, z, base)]
-    table = pd.concat(
-        matching.compare(parts, questions, max_n, options.bootstrap, config.seed)
-        for parts, questions in ((held_out, "training, held out"), (tested, "test"))
-    )
+    tables = []
+    for method in (methods.SPRINT, *methods.RIVALS):
+        if (method, validation.ALL) not in trainings:
+            continue
+        held_out = [
+            Ranked(fold.held_out, z[fold.held_out], order, z[fold.fit], base[fold.fit])
+            for fold, order in experiment.held_out(questions, method)
+        ]
+        tested = [
+            Ranked(np.arange(len(asked)), test, trainings[method, validation.ALL][0], z, base)
+        ]
+        for parts, name in ((held_out, "training, held out"), (tested, "test")):
+            tables.append(
+                matching.compare(method, parts, name, max_n, options.bootstrap, config.seed)
+            )
+    table = pd.concat(tables, ignore_index=True)
     facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
     write_csv(experiment.output(paths.EMBEDDING_VALUE), table, stopwatch, facts)
 

@@ -19,7 +19,7 @@ from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.validation import ALL, drawn, folds, ranked_pass, redraws, splits, without
+from headroom.sprint.validation import ALL, folds, ranked_pass, splits, trainings, without
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -239,10 +239,7 @@ def rank_again(
         What a selector was trained on (`ALL`, `drawn(i)`, `without(i)`), its seed, and head
         numbers, nearest first, for each test question, or for each question of the fold.
     """
-    draws = redraws(len(correct), options.redraws)
-    for name, rows in [(ALL, np.arange(len(correct)))] + [
-        (drawn(number), rows) for number, rows in enumerate(draws)
-    ]:
+    for name, rows in trainings(len(correct), options.redraws).items():
         part = embeddings[rows], correct[rows]
         anew = name != ALL and options.redrawn_setting == "anew"
         found = choose(*part, options)[0] if anew else setting

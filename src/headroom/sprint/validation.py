@@ -96,6 +96,12 @@ def redraws(questions: int, count: int) -> list[Int[np.ndarray, " drawn"]]:
     ]
 
 
+def trainings(questions: int, count: int) -> dict[str, Int[np.ndarray, " drawn"]]:
+    """Return the rows that all is learnt from, by name: all of them, then each redraw."""
+    parts = {drawn(number): rows for number, rows in enumerate(redraws(questions, count))}
+    return {ALL: np.arange(questions)} | parts
+
+
 def ranked_pass(
     correct: Bool[np.ndarray, "questions pool"],
     order: Int[np.ndarray, "questions pool"],
