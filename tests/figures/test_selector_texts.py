@@ -59,7 +59,7 @@ def test_the_tables_are_read_back_and_written_as_text(tmp_path):
     file = tmp_path / "embedding.csv"
     embedding_table().to_csv(file, index=False)
     texts = selectors.embedding_text(selectors.read_embedding(file), "math")
-    row = "| SPRINT | test | all heads | greedy cover | 24 | mean | 75.0 | 71.9 | +3.1 | +1.2 to +5.0 "
+    row = "| SPRINT | test | all heads | greedy cover | 24 | mean | 75.0 | 71.9 | +3.1 "
     assert row in texts["md"]
     assert texts["tex"].count(r"\\") == 1 + 36
     row = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6)
