@@ -35,6 +35,7 @@ VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in ra
 OUTPUTS = (
     *(paths.SELECTOR, paths.CHOICE, paths.RANKING, paths.TRAININGS),
     *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY, paths.OVERLAP),
+    paths.ABLATION,
     *(paths.DIVERSITY, paths.EMBEDDING_VALUE, paths.CHOOSING, paths.SELECTOR_CARD),
 )
 
@@ -164,7 +165,7 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     assert facts["heads"] == VARIANTS
     assert selector.setting.dimension == 6
     choice = pd.read_csv(output(paths.CHOICE))
-    assert len(choice) == 2 * 3 * 2 * 2
+    assert len(choice) == 2 * 5 * 2 * 2
     assert choice["chosen"].sum() == 2
 
     ranking = read_table(output(paths.RANKING), RANKING)
@@ -206,9 +207,17 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     wanted = at[methods.SPRINT, 4] - at[methods.RANDOM, 4]
     assert differences.loc[(methods.RANDOM, 4), "difference"] == pytest.approx(wanted, abs=1e-5)
     assert (differences[["by_questions", "by_draw", "by_seed"]] >= 0).all(axis=None)
+    tried = pd.read_csv(output(paths.ABLATION))
     assert set(trainings["training"]) == {"all", *(f"redraw {i}" for i in range(3))} | {
-        f"without fold {i}" for i in range(5)
+        *(f"without fold {i}" for i in range(5)),
+        *tried["reading"],
     }
+    assert set(tried["reading"]) == {
+        f"{geometry}, λ = {value}"
+        for geometry in ("sphere", "ball")
+        for value in ("0", "1e-05", "0.001", "0.1", "1")
+    }
+    assert tried["pass_at_n"].between(tried["low"], tried["high"]).all()
 
 
 def test_the_embedding_matters_where_it_reveals_the_cluster(config: Config) -> None:

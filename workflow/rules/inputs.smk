@@ -423,7 +423,7 @@ def reported(wildcards):
             *beside(paths.SPACE, "png", "json"),
         ]
         results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
-        results += (paths.SELECTOR_CARD,)
+        results += (paths.SELECTOR_CARD, paths.ABLATION)
         files += [file.format(selector=name) for file in figures]
         files += [of_run(template).format(selector=name) for template in results]
         files += [

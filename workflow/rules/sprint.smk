@@ -54,6 +54,7 @@ rule evaluate:
         paired=of_run(paths.PAIRED),
         sensitivity=of_run(paths.SENSITIVITY),
         overlap=of_run(paths.OVERLAP),
+        ablation=of_run(paths.ABLATION),
         card=of_run(paths.SELECTOR_CARD),
         diversity=of_run(paths.DIVERSITY).replace("{suffix}", "csv"),
     log:

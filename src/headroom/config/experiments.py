@@ -2,9 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from headroom.config.section import Count, Section, Seed
+
+_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
+"""Takes a single value for a list of one."""
 
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
@@ -59,19 +62,24 @@ class Selector(Section):
     """p, the dimension of the shared space."""
     diversity: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
         0.0,
+        1e-5,
+        1e-3,
         0.1,
         1.0,
     )
-    """lambda, the weight of the diversity term; 0 is the ablation."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-2
-    """AdamW learning rate."""
+    """lambda, the weight of the diversity term; 0 is the ablation. It weighs a mean over pairs of
+    heads in the bounded geometries, in `literal` the paper's sum, which is far larger."""
+    learning_rate: Annotated[
+        tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1), _LIST
+    ] = (1e-2,)
+    """AdamW learning rate; one, or several to choose from."""
     weight_decay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
         0.01,
         3.0,
     )
     """AdamW weight decay of theta."""
-    epochs: Count = 200
-    """Passes over the training questions."""
+    epochs: Annotated[tuple[Count, ...], Field(min_length=1), _LIST] = (200,)
+    """Passes over the training questions; one number, or several to choose from."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose among the settings above."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)

@@ -150,6 +150,30 @@ def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFram
     return pd.concat(parts, ignore_index=True)[DIVERSITY]
 
 
+Passes = Float[np.ndarray, "questions max_n"]
+
+ABLATION = ["reading", "n", "pass_at_n", "low", "high"]
+"""Columns of the ablation: Pass@N on the test questions of every reading of the loss and every λ,
+all else as chosen, with 95% intervals over questions. No setting is chosen from it."""
+
+
+def ablation(passes: Mapping[str, Passes], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Return columns `ABLATION`; `n` is 1, 2, 4, ... or the mean over all N.
+
+    Args:
+        passes: Pass@1..max_n of each reading.
+        bootstrap: resamples of the test questions.
+    """
+    parts = []
+    for reading, passed in passes.items():
+        points = [n for n in PAIRED_N if n <= passed.shape[1]]
+        values = np.column_stack([passed[:, np.array(points) - 1], passed.mean(axis=1)])
+        low, high = bootstrap.interval(values)
+        part = pd.DataFrame({"n": [*map(str, points), "mean"], "pass_at_n": values.mean(axis=0)})
+        parts.append(part.assign(reading=reading, low=low, high=high))
+    return pd.concat(parts, ignore_index=True)[ABLATION]
+
+
 APART = ["difference_apart", "low_apart", "high_apart"]
 """Columns: the same on test questions that resemble no training question."""
 
@@ -159,9 +183,6 @@ PAIRED += ["resembling", *APART]
 errors that the choice of test questions, the draw of training questions and the seeds give to the
 difference; empty where they were not varied. The interval covers those that are there. Then how
 many test questions resemble a training question, and the difference on the others (`APART`)."""
-
-
-Passes = Float[np.ndarray, "questions max_n"]
 
 
 @dataclass(frozen=True)

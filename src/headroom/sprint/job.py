@@ -57,7 +57,7 @@ def train(config: Config, name: str) -> None:
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
-    fit = training.fit(embeddings, correct, setting, options, seed)
+    fit = training.fit(embeddings, correct, setting, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": key(config, "models", options.model),
@@ -160,9 +160,10 @@ def evaluate(config: Config, name: str) -> None:
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
     the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
-    `paths.PAIRED`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.OVERLAP` (test questions that
-    resemble training questions) and the selector's model card, `paths.SELECTOR_CARD`. The seconds
-    that embedding and selection took are in the record of diversity.
+    `paths.PAIRED`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the
+    loss), `paths.OVERLAP` (test questions that resemble training questions) and the selector's
+    model card, `paths.SELECTOR_CARD`. The seconds that embedding and selection took are in the
+    record of diversity.
     """
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -224,6 +225,13 @@ def evaluate(config: Config, name: str) -> None:
     path = experiment.output(paths.CURVES)
     write_table(path, curves, CURVES, facts)
     write_record(path, stopwatch, facts)
+    readings = {
+        name: pass_at_n_ordered(answers.select(orders[0]).correct, max_n)
+        for (method, name), orders in trainings.items()
+        if method == methods.SPRINT and name in validation.readings(options)
+    }
+    tried = evaluation.ablation(readings, bootstrap)
+    write_csv(experiment.output(paths.ABLATION), tried, stopwatch, facts)
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
     write_csv(experiment.output(paths.OVERLAP), alike, stopwatch, facts)
     apart = ~np.isin(questions, alike["question_id"])

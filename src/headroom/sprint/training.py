@@ -1,8 +1,8 @@
 """Training a head selector, and choosing its setting on held-out training questions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby, product
 from typing import Any
@@ -19,7 +19,16 @@ from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.validation import ALL, folds, ranked_pass, splits, trainings, without
+from headroom.sprint.validation import (
+    ALL,
+    folds,
+    ranked_pass,
+    reading,
+    readings,
+    splits,
+    trainings,
+    without,
+)
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -48,18 +57,16 @@ def fit(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
     setting: Setting,
-    options: Selector,
     seed: int,
 ) -> Fit:
     """Train one selector; otherwise as `fit_together`."""
-    return fit_together(embeddings, correct, [setting], options, [seed])[0]
+    return fit_together(embeddings, correct, [setting], [seed])[0]
 
 
 def fit_together(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
     settings: Sequence[Setting],
-    options: Selector,
     seeds: Sequence[int],
 ) -> list[Fit]:
     """Train selectors with AdamW on all questions in every step; no chance but in the start.
@@ -71,8 +78,7 @@ def fit_together(
     Args:
         embeddings: φ(x_i).
         correct: Z over the pool.
-        settings: which readings of the loss; of one geometry and dimension.
-        options: `epochs` and `learning_rate`.
+        settings: which readings of the loss; alike but for λ and weight decay.
         seeds: of the initial weights, one a setting.
 
     Raises:
@@ -101,7 +107,7 @@ def fit_together(
     for name, parameter in stack.named_parameters():
         parameter.data = torch.stack([each.get_parameter(name).data for each in selectors])
     diversity = torch.tensor([each.diversity for each in settings])
-    step = _adamw(stack, settings, options.learning_rate)
+    step = _adamw(stack, settings)
 
     def total() -> Float[Tensor, " selectors"]:
         temperature = stack.log_temperature.exp()[:, None, None]
@@ -114,8 +120,9 @@ def fit_together(
         return loss.separation(stack.placed_heads(), everywhere).tolist()
 
     spread_half = spread()
-    for epoch in range(options.epochs):
-        if epoch == options.epochs // 2:
+    epochs = settings[0].epochs
+    for epoch in range(epochs):
+        if epoch == epochs // 2:
             spread_half = spread()
         step(total().sum())
 
@@ -130,13 +137,12 @@ def fit_together(
         return [Fit(*each, left_out) for each in facts]
 
 
-def _adamw(
-    stack: HeadSelector, settings: Sequence[Setting], learning_rate: float
-) -> Callable[[Float[Tensor, ""]], None]:
+def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[Tensor, ""]], None]:
     """Return what makes a step of AdamW, with a weight decay of θ for each selector.
 
     `torch.optim.AdamW` has one for all, and loads torch's compiler when it is made.
     """
+    learning_rate = settings[0].learning_rate
     learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
     means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in learnt]
@@ -166,32 +172,32 @@ def choose(
     correct: Bool[Tensor, "questions pool"],
     options: Selector,
 ) -> tuple[Setting, pd.DataFrame]:
-    """Choose geometry, dimension, λ and weight decay on held-out training questions.
+    """Choose geometry, dimension, λ and all else of a setting on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
     `headroom.sprint.validation`) wins; of equals, the first in the config's order. A setting that
     diverged has a result that depends on when it was stopped: it wins only if all diverged.
 
     Returns:
-        The setting, and a table with a row for each setting and seed: Pass@1, Pass@4 and the score
+        The setting, and a table with a row for each setting and seed: λ as a weight of the mean
+        over pairs (`per_pair`: the literal reading weighs their sum), Pass@1, Pass@4 and the score
         on the held-out part, and the facts of `Fit`.
     """
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
     parts = splits(len(z), options.validation, options.seeds)
-    grid = product(options.geometry, options.dimension, options.diversity, options.weight_decay)
-    rows: dict[Setting, list[dict[str, Any]]] = {Setting(*values): [] for values in grid}
+    rows: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in grid(options)}
     for part in parts:
         fitted = embeddings[part.fit], correct[part.fit]
-        for _, alike in groupby(rows, key=lambda setting: (setting.geometry, setting.dimension)):
-            together = list(alike)
-            fits = fit_together(*fitted, together, options, [part.seed] * len(together))
+        for together in _alike(rows):
+            fits = fit_together(*fitted, together, [part.seed] * len(together))
             for setting, trained in zip(together, fits, strict=True):
                 order, _ = rank(trained.selector, embeddings[part.held_out])
                 curve = ranked_pass(z[part.held_out], order, max_n)
                 rows[setting].append(
                     {
                         **asdict(setting),
+                        "per_pair": setting.per_pair(z.shape[1]),
                         "seed": part.seed,
                         "pass_at_1": curve[0],
                         "pass_at_4": curve[min(4, max_n) - 1],
@@ -217,6 +223,21 @@ def choose(
     return chosen, table
 
 
+def grid(options: Selector) -> Iterator[Setting]:
+    """Yield every setting that a config asks for, in its order; those alike in turn."""
+    for geometry, dimension, epochs, rate in product(
+        options.geometry, options.dimension, options.epochs, options.learning_rate
+    ):
+        for diversity, decay in product(options.diversity, options.weight_decay):
+            yield Setting(geometry, dimension, diversity, decay, epochs, rate)
+
+
+def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
+    """Yield the settings that can be trained side by side."""
+    for _, alike in groupby(settings, key=lambda each: replace(each, diversity=0, weight_decay=0)):
+        yield list(alike)
+
+
 def rank_again(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
@@ -236,16 +257,26 @@ def rank_again(
         options: of the selector.
 
     Yields:
-        What a selector was trained on (`ALL`, `drawn(i)`, `without(i)`), its seed, and head
-        numbers, nearest first, for each test question, or for each question of the fold.
+        What a selector was trained on (`ALL`, `drawn(i)`, `without(i)`; `reading(...)` on all
+        with another geometry and λ), its seed, and head numbers, nearest first, for each test
+        question, or for each question of the fold.
     """
     for name, rows in trainings(len(correct), options.redraws).items():
         part = embeddings[rows], correct[rows]
         anew = name != ALL and options.redrawn_setting == "anew"
         found = choose(*part, options)[0] if anew else setting
-        fits = fit_together(*part, [found] * len(options.seeds), options, options.seeds)
+        fits = fit_together(*part, [found] * len(options.seeds), options.seeds)
         for seed, trained in zip(options.seeds, fits, strict=True):
             yield name, seed, rank(trained.selector, test)[0]
     for number, split in enumerate(folds(len(correct), options.validation, options.seeds[0])):
-        trained = fit(embeddings[split.fit], correct[split.fit], setting, options, split.seed)
+        trained = fit(embeddings[split.fit], correct[split.fit], setting, split.seed)
         yield without(number), split.seed, rank(trained.selector, embeddings[split.held_out])[0]
+    others = (
+        replace(setting, geometry=geometry, diversity=diversity)
+        for geometry, diversity in readings(options).values()
+    )
+    for together in _alike(others):
+        seed = options.seeds[0]
+        fits = fit_together(embeddings, correct, together, [seed] * len(together))
+        for other, trained in zip(together, fits, strict=True):
+            yield reading(other.geometry, other.diversity), seed, rank(trained.selector, test)[0]

@@ -6,10 +6,12 @@ same there, and small N decide.
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.statistics.pass_at_n import pass_at_n_ordered
 
@@ -25,6 +27,19 @@ def drawn(number: int) -> str:
 def without(number: int) -> str:
     """Return the name of a training on all but a fold of the training questions."""
     return f"without fold {number}"
+
+
+def reading(geometry: str, diversity: float) -> str:
+    """Return the name of a training on all questions with another reading of the loss."""
+    return f"{geometry}, λ = {diversity:g}"
+
+
+def readings(options: Selector) -> dict[str, tuple[str, float]]:
+    """Return geometry and λ of every reading that a config asks for, by name."""
+    return {
+        reading(geometry, diversity): (geometry, diversity)
+        for geometry, diversity in product(options.geometry, options.diversity)
+    }
 
 
 @dataclass(frozen=True)
