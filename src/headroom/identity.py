@@ -30,6 +30,8 @@ _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
 _LATER: dict[str, Any] = {"unit": "group"}
 """Settings of solvers and compressions that came after results were kept, with the value that does
 as was done before: there they are no part of a key."""
+_AUTHORS_PROMPTS = 2
+"""Counts the versions of the prompts `authors` (headroom.generation.prompts)."""
 _CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
 
 
@@ -65,6 +67,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
             kept["sampling"] = kept["embedder"] = None
     if kind == "decodings" and section.greedy:
         kept["seed"] = None
+    if kind == "decodings" and section.prompt == "authors":
+        kept["prompts"] = _AUTHORS_PROMPTS
     return kept
 
 

@@ -108,6 +108,18 @@ RANKING = pa.schema(
 )
 """Heads ranked for each question by a trained selector."""
 
+TRAININGS = pa.schema(
+    [
+        pa.field("method", pa.string(), nullable=False),  # SPRINT or a rival of it
+        pa.field("training", pa.string(), nullable=False),  # see headroom.sprint.validation
+        pa.field("seed", pa.int64(), nullable=False),
+        pa.field("question_id", pa.string(), nullable=False),
+        pa.field("heads", pa.list_(pa.int16()), nullable=False),  # nearest first
+    ]
+)
+"""Heads, numbers in the pool, ranked by selectors of other seeds and training questions, and by
+simpler methods."""
+
 POINTS = pa.schema(
     [
         pa.field("kind", pa.string(), nullable=False),  # "head" or "question"

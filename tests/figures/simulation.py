@@ -137,7 +137,7 @@ def fill(
             _points(config, name, np.random.default_rng(5)),
             POINTS,
         )
-        for template in (paths.CHOICE, paths.SENSITIVITY):
+        for template in (paths.CHOICE, paths.SENSITIVITY, paths.ABLATION):
             trials.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
     for name in config.comparisons:
         path = Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))

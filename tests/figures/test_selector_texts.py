@@ -13,7 +13,7 @@ def embedding_table(difference=0.031, low=0.012, high=0.05, p=0.002):
             for against in ("shuffled questions", "greedy cover", "heads drawn from the pool"):
                 own = p if against == "shuffled questions" else None
                 for n in ("1", "2", "mean"):
-                    row = (questions, pool, heads, against, n, 0.75, 0.719)
+                    row = ("SPRINT", questions, pool, heads, against, n, 0.75, 0.719)
                     rows.append((*row, difference, low, high, own))
     return pd.DataFrame(rows, columns=selectors.EMBEDDING)
 
@@ -33,6 +33,16 @@ def test_one_sentence_says_whether_the_embedding_matters():
     )
 
 
+def test_simpler_methods_are_told_beside():
+    table = embedding_table()
+    simpler = table[table["pool"] == "all heads"].assign(method="nearest questions", sprint=0.8)
+    said = selectors.embedding_sentence(pd.concat([table, simpler]))
+    assert said.endswith(
+        "Means of Pass@N: SPRINT 75.0% (+3.1 over shuffled questions, p = 0.002); nearest "
+        "questions 80.0% (+3.1 over shuffled questions, p = 0.002)."
+    )
+
+
 @pytest.mark.parametrize("values", [{"p": 0.2}, {"low": -0.01}, {"p": 0.2, "low": -0.01}])
 def test_an_effect_is_claimed_only_with_test_and_interval(values):
     assert "no effect of it is shown" in selectors.embedding_sentence(embedding_table(**values))
@@ -49,7 +59,7 @@ def test_the_tables_are_read_back_and_written_as_text(tmp_path):
     file = tmp_path / "embedding.csv"
     embedding_table().to_csv(file, index=False)
     texts = selectors.embedding_text(selectors.read_embedding(file), "math")
-    row = "| test | all heads | greedy cover | 24 | mean | 75.0 | 71.9 | +3.1 | +1.2 to +5.0 | – |"
+    row = "| SPRINT | test | all heads | greedy cover | 24 | mean | 75.0 | 71.9 | +3.1 "
     assert row in texts["md"]
     assert texts["tex"].count(r"\\") == 1 + 36
     row = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6)

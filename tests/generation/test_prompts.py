@@ -69,15 +69,30 @@ def test_authors_chatml_has_one_newline_more_after_the_system_turn() -> None:
     )
 
 
-def test_authors_llama_prompt_for_gsm8k() -> None:
-    headers = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-    known = tokenizer(*headers, template=TURNS)
+def test_authors_chatml_for_gsm8k_has_two_newlines_after_the_question() -> None:
+    known = tokenizer("<|im_start|>", "<|im_end|>", template=TURNS)
     text = prompt_text(known, QUESTION, Decoding(prompt="authors"), "gsm8k")
     assert text == (
-        "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
-        "Solve the following question.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+        "<|im_start|>system\nSolve the following question.<|im_end|>\n\n"
+        "<|im_start|>user\nWhat is 2 + 3?\n\n<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+
+def test_authors_llama_prompt_is_for_math_and_has_two_bos() -> None:
+    headers = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+    known = tokenizer(*headers, template=TURNS)
+    authors = Decoding(prompt="authors")
+    text = prompt_text(known, QUESTION, authors, "math")
+    assert text == (
+        "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+        "Please reason step by step, and put your final answer within \\boxed{}.<|eot_id|>"
+        "<|start_header_id|>user<|end_header_id|>\n\n"
         "What is 2 + 3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
     )
+    ids = list(encode_prompt(known, text))
+    assert ids[:2] == [known.convert_tokens_to_ids("<|begin_of_text|>")] * 2
+    own = prompt_text(known, QUESTION, authors, "gsm8k")
+    assert own == f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]"
 
 
 def test_authors_prompt_for_other_tokenizers() -> None:
@@ -96,7 +111,7 @@ def test_braces_in_a_question_stay_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
-def test_there_is_never_a_second_bos(adds_bos: bool) -> None:
+def test_the_default_prompt_has_no_second_bos(adds_bos: bool) -> None:
     chat = tokenizer(template=TURNS, adds_bos=adds_bos)
     ids = encode_prompt(chat, prompt_text(chat, QUESTION, Decoding(), "math"))
     assert ids[0] == chat.bos_token_id

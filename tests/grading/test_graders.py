@@ -1,7 +1,14 @@
 import pandas as pd
 import pytest
 
-from headroom.grading.graders import GRADERS, boxed_or_line, chosen_letter, same_number, same_text
+from headroom.grading.graders import (
+    GRADERS,
+    boxed_or_line,
+    chosen_letter,
+    find_grader,
+    same_number,
+    same_text,
+)
 from headroom.grading.matrix import grade_answers
 
 
@@ -26,6 +33,16 @@ from headroom.grading.matrix import grade_answers
 )
 def test_numbers_are_compared_by_value(answer, gold, equal):
     assert same_number(answer, gold) == equal
+
+
+@pytest.mark.parametrize(
+    ("answer", "equal"),
+    [("18.00009", True), ("18.0002", False), ("17.9999", True), ("1,8", True), ("no", False)],
+)
+def test_the_authors_judge_gsm8k_within_a_ten_thousandth(answer, equal):
+    grader = find_grader("gsm8k", "authors")
+    assert grader.equal is not None and grader.equal(answer, "18") == equal
+    assert grader.extract("first 3, then 1,018") == "1018"
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def _curves(table: pd.DataFrame) -> str:
 
 def _selector(folder: Path) -> Iterator[str]:
     weighed = pd.read_csv(folder / "embedding.csv").query(
-        "questions == 'test' and heads == 24 and against == 'shuffled questions' and n == 'mean'"
+        "method == 'SPRINT' and questions == 'test' and heads == 24 and n == 'mean' and "
+        "against == 'shuffled questions'"
     )
     (row,) = weighed.itertuples()
     effect = "no effect is shown" if row.low <= 0 <= row.high else "an effect is shown"

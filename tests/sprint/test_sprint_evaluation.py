@@ -7,10 +7,12 @@ from headroom.sprint import methods
 from headroom.sprint.evaluation import (
     DIVERSITY,
     Answers,
+    Retrained,
     Scores,
     curves,
     diversity,
     drawn,
+    mean_over,
     oracle,
     ordered,
     paired,
@@ -18,6 +20,7 @@ from headroom.sprint.evaluation import (
 from headroom.statistics.bootstrap import Bootstrap
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
+EVERY = np.ones(QUESTIONS, dtype=bool)
 
 
 @pytest.fixture
@@ -90,13 +93,67 @@ def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None
         methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
         methods.RANDOM: drawn(answers, MAX_N),
     }
-    table = paired(scores, Bootstrap(QUESTIONS, 400, seed=0))
+    learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
+    table = paired(scores, learnt, [], EVERY)
+    assert table[["by_draw", "by_seed"]].isna().all(axis=None)
     assert list(table["method"]) == [methods.RANDOM] * 2 + [methods.BASE] * 2
     assert list(table["n"]) == [1, 2] * 2  # of 1, 2, 4, 8, 16 what the curves reach
     last = table.iloc[-1]
     wanted = answers.correct[:, :2].any(axis=1).mean() - answers.correct[:, 4].mean()
     assert last["difference"] == pytest.approx(wanted)
     assert last["low"] <= wanted <= last["high"]
+
+
+def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers: Answers) -> None:
+    """Two seeds that differ by d have variance d²/2, their mean half of that."""
+    first, second = answers, answers.select(np.array([2, 3, 0, 1, 4]))
+    passes = [ordered(one, MAX_N).pass_at_n for one in (first, second)]
+    scores = {
+        methods.SPRINT: mean_over([ordered(first, MAX_N), ordered(second, MAX_N)]),
+        methods.COVER: ordered(answers.select(np.array([4, 1])), MAX_N),
+    }
+    learnt = {methods.COVER: scores[methods.COVER].pass_at_n}
+    whole = Retrained(passes, learnt)
+    alone = paired(scores, Retrained([scores[methods.SPRINT].pass_at_n], learnt), [], EVERY)
+    table = paired(scores, whole, [], EVERY)
+    apart = (passes[0] - passes[1]).mean(axis=0)[:2]
+    assert (apart != 0).any()
+    np.testing.assert_allclose(table["by_seed"], np.abs(apart) / 2)
+    assert (table["high"] - table["low"] > alone["high"] - alone["low"])[apart != 0].all()
+
+    worse = Retrained([one * 0.5 for one in passes], {methods.COVER: passes[0]})
+    table = paired(scores, whole, [whole, worse], EVERY)
+    of_whole, of_worse = (
+        np.mean([one - part.others[methods.COVER] for one in part.sprint], axis=(0, 1))[:2]
+        for part in (whole, worse)
+    )
+    within = [apart**2 / 2, apart**2 / 2, (apart / 2) ** 2 / 2]
+    noise = np.mean(within, axis=0) / 2
+    between = (of_whole - of_worse) ** 2 / 2
+    np.testing.assert_allclose(table["by_draw"] ** 2, 2 * np.maximum(between - noise, 0))
+
+
+def test_questions_that_resemble_training_questions_are_left_out_beside(answers: Answers) -> None:
+    scores = {
+        methods.SPRINT: ordered(answers, MAX_N),
+        methods.BASE: ordered(answers.select(np.array([4])), MAX_N),
+    }
+    learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
+    apart = EVERY.copy()
+    apart[[0, 3, 4]] = False
+    table = paired(scores, learnt, [], apart)
+    wanted = answers.correct[apart, :2].any(axis=1).mean() - answers.correct[apart, 4].mean()
+    assert table["difference_apart"].iloc[1] == pytest.approx(wanted)
+    assert (table["resembling"] == 3).all()
+    assert paired(scores, learnt, [], ~EVERY)["difference_apart"].isna().all()
+
+
+def test_a_method_that_draws_ends_where_its_answers_end(answers: Answers) -> None:
+    few = drawn(answers.select(np.array([0, 3])), MAX_N)
+    assert np.isnan(few.pass_at_n[:, 2:]).all() and not np.isnan(few.pass_at_n[:, :2]).any()
+    scores = {methods.SPRINT: ordered(answers, MAX_N), methods.RANDOM: few}
+    table = curves(scores, Bootstrap(QUESTIONS, 100, seed=0)).groupby("method")["n"].max()
+    assert dict(table) == {methods.SPRINT: 3, methods.RANDOM: 2}
 
 
 def test_diversity_and_cost_are_means_with_their_intervals(answers: Answers) -> None:

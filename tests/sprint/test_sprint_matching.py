@@ -46,7 +46,7 @@ def test_the_first_right_head_is_found_in_every_ranking() -> None:
 
 def test_shuffled_questions_are_the_mean_over_all_permutations() -> None:
     part = random_part(6, 4, seed=2)
-    table = compare([part], "test", 4, 50, 0)
+    table = compare("SPRINT", [part], "test", 4, 50, 0)
     for n in (1, 2, 4):
         passed = [
             np.mean([part.correct[i, part.order[j][:n]].any() for i, j in enumerate(shuffled)])
@@ -72,7 +72,7 @@ def test_the_null_is_calibrated_at_five_percent(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rankings_that_know_some_questions_are_found() -> None:
-    table = compare([random_part(150, 8, seed=5, knows=0.5)], "test", 8, 500, 1)
+    table = compare("SPRINT", [random_part(150, 8, seed=5, knows=0.5)], "test", 8, 500, 1)
     row = at(table, SHUFFLED, "1")
     assert row["p"] < 0.01
     assert 0 < row["low"] < row["difference"] < row["high"]
@@ -81,7 +81,7 @@ def test_rankings_that_know_some_questions_are_found() -> None:
 
 def test_cover_and_draws_do_not_know_the_question() -> None:
     part = random_part(30, 5, seed=3)
-    table = compare([part], "test", 5, 50, 0)
+    table = compare("SPRINT", [part], "test", 5, 50, 0)
     cover = greedy_cover(part.train)
     assert at(table, COVER, "2")["other"] == pytest.approx(
         part.correct[:, cover[:2]].any(axis=1).mean()
@@ -100,7 +100,9 @@ def test_heads_less_accurate_than_base_leave_the_equal_pool() -> None:
     assert part.order.tolist() == [[1, 0], [0, 1], [1, 0]]
     assert part.correct.shape == (3, 2)
     assert part.train.mean() == pytest.approx(0.6, abs=0.1)
-    table = compare([ranked(draw.random((3, 4)) < 0.5, order, train, base)], "test", 4, 9, 0)
+    table = compare(
+        "SPRINT", [ranked(draw.random((3, 4)) < 0.5, order, train, base)], "test", 4, 9, 0
+    )
     assert set(table.loc[table["pool"] == EQUAL, "heads"]) == {2}
 
 
@@ -110,7 +112,7 @@ def test_questions_of_several_parts_count_once() -> None:
         first,
         ranked(second.correct, second.order, second.train, second.train_base, np.arange(9) + 4),
     ]
-    table = compare(overlapping, "training, held out", 2, 30, 0)
+    table = compare("SPRINT", overlapping, "training, held out", 2, 30, 0)
     own = np.zeros(13)
     counts = np.zeros(13)
     for part in overlapping:

@@ -11,8 +11,8 @@ from headroom.sprint import loss
 from headroom.sprint.baselines import greedy_cover
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.training import Fit, choose, fit, fit_together
-from headroom.sprint.validation import splits
+from headroom.sprint.training import Fit, choose, fit, fit_together, rank_again
+from headroom.sprint.validation import ALL, drawn, folds, reading, redraws, splits, without
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import pass_at_n_ordered
 
@@ -25,8 +25,7 @@ def train(simulation: Simulation, setting: Setting, seed: int = 0) -> Fit:
     return fit(
         torch.from_numpy(simulation.embeddings),
         torch.from_numpy(simulation.correct),
-        replace(setting, weight_decay=1.0),
-        selector(epochs=60),
+        replace(setting, weight_decay=1.0, epochs=60),
         seed,
     )
 
@@ -138,17 +137,19 @@ def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
     chosen, table = choose(
         torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
     )
-    keys = ["geometry", "dimension", "diversity", "weight_decay"]
+    keys = ["geometry", "dimension", "diversity", "weight_decay", "epochs", "learning_rate"]
     assert len(table) == 2 * 2 * 3 * 2 * 3
     assert set(table["seed"]) == {0, 1, 2}
     best = table.groupby(keys)["mean_pass"].mean().idxmax()
     assert astuple(chosen) == best
     assert {tuple(row) for row in table.loc[table["chosen"], keys].to_numpy()} == {best}
     assert (table["pass_at_1"] <= table["pass_at_4"]).all()
+    assert (table["per_pair"] == table["diversity"]).all()
+    assert Setting("literal", 6, 0.1).per_pair(60) == pytest.approx(177)
 
 
 def alone(
-    embeddings: torch.Tensor, correct: torch.Tensor, setting: Setting, options: Selector, seed: int
+    embeddings: torch.Tensor, correct: torch.Tensor, setting: Setting, seed: int
 ) -> tuple[torch.Tensor, float]:
     """Train one selector with `torch.optim.AdamW`; return its distances and its loss."""
     inputs = (embeddings - embeddings.mean(0)) / embeddings.std(0, correction=0)
@@ -162,14 +163,14 @@ def alone(
         {"params": [selector.theta_weight], "weight_decay": setting.weight_decay},
         {"params": [selector.theta_bias, selector.heads, selector.log_temperature]},
     ]
-    optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, weight_decay=0.0)
+    optimiser = torch.optim.AdamW(groups, lr=setting.learning_rate, weight_decay=0.0)
 
     def total() -> torch.Tensor:
         distances = selector.distances(inputs[kept]) / selector.log_temperature.exp()
         apart = loss.separation(selector.placed_heads(), weights)
         return loss.alignment(distances, correct[kept]) - setting.diversity * apart
 
-    for _ in range(options.epochs):
+    for _ in range(setting.epochs):
         optimiser.zero_grad()
         total().backward()
         optimiser.step()
@@ -187,10 +188,11 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry: str)
         Setting(geometry, 5, 0.05, 0.0),
         Setting(geometry, 5, 0.0, 5.0),
     ]
-    options = selector(epochs=25)
-    found = fit_together(embeddings, correct, settings, options, seed=3)
-    for setting, one in zip(settings, found, strict=True):
-        distances, final = alone(embeddings, correct, setting, options, seed=3)
+    settings = [replace(each, epochs=25, learning_rate=0.02) for each in settings]
+    seeds = [3, 3, 8, 1]
+    found = fit_together(embeddings, correct, settings, seeds)
+    for setting, seed, one in zip(settings, seeds, found, strict=True):
+        distances, final = alone(embeddings, correct, setting, seed)
         assert one.selector.setting == setting
         assert one.loss == pytest.approx(final, rel=1e-3, abs=1e-4)
         torch.testing.assert_close(
@@ -215,7 +217,7 @@ def test_choice_has_the_numbers_of_settings_trained_one_at_a_time() -> None:
     for split in splits(47, options.validation, options.seeds):
         part = embeddings[split.fit], correct[split.fit]
         for key in {row[:4] for row in found.index}:
-            one = fit(*part, Setting(*key), options, split.seed)
+            one = fit(*part, Setting(*key, epochs=15), split.seed)
             wanted = [one.loss, one.spread_half, one.spread, one.left_out]
             np.testing.assert_allclose(found.loc[(*key, split.seed)], wanted, rtol=1e-3, atol=1e-4)
 
@@ -234,6 +236,69 @@ def test_a_setting_that_diverged_is_not_chosen() -> None:
     )
     assert chosen.diversity == 0.0
     assert list(table["diverged"]) == [True] * 3 + [False] * 3
+
+
+def test_each_question_is_held_out_by_one_fold() -> None:
+    found = folds(23, 0.2, seed=4)
+    assert [len(fold.held_out) for fold in found] == [5, 5, 5, 4, 4]
+    assert sorted(row for fold in found for row in fold.held_out) == list(range(23))
+    for fold in found:
+        assert sorted([*fold.fit, *fold.held_out]) == list(range(23))
+    assert len(folds(3, 0.9, seed=4)) == 2
+    with pytest.raises(ConfigError, match="1 training questions"):
+        folds(1, 0.2, 0)
+
+
+def test_redraws_are_two_thirds_and_differ() -> None:
+    found = redraws(20, 4)
+    assert [len(set(rows)) for rows in found] == [13] * 4
+    assert len({tuple(rows) for rows in found}) == 4
+    assert redraws(20, 0) == []
+
+
+@pytest.mark.parametrize("setting", ["fixed", "anew"])
+def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting: str) -> None:
+    data, asked = simulate(31, pool=7), simulate(11, pool=7, seed=5)
+    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    test = torch.from_numpy(asked.embeddings)
+    options = selector(
+        dimension=(4,),
+        diversity=(0.0, 0.3),
+        weight_decay=(0.1,),
+        seeds=(2, 9),
+        redraws=2,
+        redrawn_setting=setting,
+        epochs=15,
+    )
+    kept = Setting("ball", 4, 0.3, 0.1, epochs=15)
+    found = {
+        (name, seed): order
+        for name, seed, order in rank_again(embeddings, correct, test, kept, options)
+    }
+    rows = {ALL: np.arange(31)} | {drawn(i): rows for i, rows in enumerate(redraws(31, 2))}
+    readings = {
+        reading(geometry, value): replace(kept, geometry=geometry, diversity=value)
+        for geometry in ("sphere", "ball")
+        for value in (0.0, 0.3)
+    }
+    assert set(found) == {(name, seed) for name in rows for seed in (2, 9)} | {
+        (name, 2) for name in (*readings, *(without(fold) for fold in range(5)))
+    }
+    for (name, seed), order in found.items():
+        if name in rows:
+            part = embeddings[rows[name]], correct[rows[name]]
+            anew = setting == "anew" and name != ALL
+            wanted = choose(*part, options)[0] if anew else kept
+            trained, vectors = fit(*part, wanted, seed), test
+        elif name in readings:
+            trained, vectors = fit(embeddings, correct, readings[name], seed), test
+        else:
+            fold = folds(31, options.validation, 2)[int(name.rpartition(" ")[2])]
+            trained = fit(embeddings[fold.fit], correct[fold.fit], kept, seed)
+            vectors = embeddings[fold.held_out]
+        distances = trained.selector.distances(vectors).detach().numpy()
+        ordered = np.take_along_axis(distances, order.astype(int), axis=1)
+        assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn
 
 
 def test_splits_are_disjoint_complete_and_differ_by_seed() -> None:

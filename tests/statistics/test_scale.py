@@ -32,7 +32,7 @@ def embedding_matters(z: np.ndarray) -> None:
     draw = np.random.default_rng(1)
     order = draw.permuted(np.tile(np.arange(VARIANTS), (QUESTIONS, 1)), axis=1)
     part = matching.Ranked(np.arange(QUESTIONS), correct, order, correct[:300], z[:300, 0] == 1)
-    matching.compare([part], "test", 16, RESAMPLES, 0)
+    matching.compare("SPRINT", [part], "test", 16, RESAMPLES, 0)
 
 
 STATISTICS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], object]] = {

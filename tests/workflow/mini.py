@@ -66,6 +66,8 @@ MINIATURE: dict[str, Any] = {
             "seeds": [0],
             "shortlist": [1, 2],
             "max_n": 2,
+            "redraws": 2,
+            "redrawn_setting": "fixed",
             "bootstrap": 50,
         }
     },

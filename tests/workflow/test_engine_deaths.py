@@ -49,6 +49,8 @@ SWEEP: dict[str, Any] = {
             "heads": [0, 2, 3],
             "sampling": ["T0.6"],
             "max_n": 2,
+            "redraws": 2,
+            "redrawn_setting": "fixed",
         }
     },
 }

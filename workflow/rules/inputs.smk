@@ -111,6 +111,10 @@ def evaluated(wildcards):
         "train": accuracy(chosen.model, chosen.decoding, chosen.train),
         "test": accuracy(chosen.model, chosen.decoding, chosen.test),
         "graded": graded(chosen.model, chosen.decoding, chosen.test),
+        "texts": [
+            paths.QUESTIONS.format(questions=key(CONFIG, "questions", questions))
+            for questions in (chosen.train, chosen.test)
+        ],
         "sampled": [
             graded(chosen.model, decoding, chosen.test) for decoding in chosen.sampling
         ],
@@ -419,7 +423,7 @@ def reported(wildcards):
             *beside(paths.SPACE, "png", "json"),
         ]
         results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
-        results += (paths.SELECTOR_CARD,)
+        results += (paths.SELECTOR_CARD, paths.ABLATION)
         files += [file.format(selector=name) for file in figures]
         files += [of_run(template).format(selector=name) for template in results]
         files += [

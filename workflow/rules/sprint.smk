@@ -28,11 +28,18 @@ rule rank_heads:
     input:
         selector=of_run(paths.SELECTOR),
         embeddings=lambda w: embeddings(selector(w).embedder, selector(w).test),
+        accuracy=lambda w: accuracy(
+            selector(w).model, selector(w).decoding, selector(w).train
+        ),
+        learnt=lambda w: embeddings(selector(w).embedder, selector(w).train),
     output:
         ranking=of_run(paths.RANKING),
         points=of_run(paths.POINTS),
+        trainings=of_run(paths.TRAININGS),
     log:
         log_of("rank_heads/{selector}"),
+    params:
+        settings=selector_settings,
     shell:
         command("rank-heads", "selector")
 
@@ -41,10 +48,13 @@ rule evaluate:
     input:
         unpack(evaluated),
         ranking=of_run(paths.RANKING),
+        trainings=of_run(paths.TRAININGS),
     output:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
         sensitivity=of_run(paths.SENSITIVITY),
+        overlap=of_run(paths.OVERLAP),
+        ablation=of_run(paths.ABLATION),
         card=of_run(paths.SELECTOR_CARD),
         diversity=of_run(paths.DIVERSITY).replace("{suffix}", "csv"),
     log:
@@ -59,7 +69,7 @@ rule evaluate:
 rule weigh_embedding:
     input:
         unpack(weighed),
-        selector=of_run(paths.SELECTOR),
+        trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
         of_run(paths.EMBEDDING_VALUE).replace("{suffix}", "csv"),
@@ -76,7 +86,7 @@ rule choose:
     input:
         voted,
         unpack(weighed),
-        selector=of_run(paths.SELECTOR),
+        trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
         of_run(paths.CHOOSING).replace("{suffix}", "csv"),

@@ -2,9 +2,12 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from headroom.config.section import Count, Section, Seed
+
+_LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
+"""Takes a single value for a list of one."""
 
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
@@ -59,25 +62,37 @@ class Selector(Section):
     """p, the dimension of the shared space."""
     diversity: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
         0.0,
+        1e-5,
+        1e-3,
         0.1,
         1.0,
     )
-    """lambda, the weight of the diversity term; 0 is the ablation."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-2
-    """AdamW learning rate."""
+    """lambda, the weight of the diversity term; 0 is the ablation. It weighs a mean over pairs of
+    heads in the bounded geometries, in `literal` the paper's sum, which is far larger."""
+    learning_rate: Annotated[
+        tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1), _LIST
+    ] = (1e-2,)
+    """AdamW learning rate; one, or several to choose from."""
     weight_decay: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
         0.01,
         3.0,
     )
     """AdamW weight decay of theta."""
-    epochs: Count = 200
-    """Passes over the training questions."""
+    epochs: Annotated[tuple[Count, ...], Field(min_length=1), _LIST] = (200,)
+    """Passes over the training questions; one number, or several to choose from."""
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose among the settings above."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
-    """Seeds of initial weights and of the held-out part."""
-    shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (4, 8, 16)
-    """K of the random-heads baseline; chosen on held-out training questions."""
+    """Seeds of initial weights and of the held-out part. Results are means over selectors trained
+    from each; the first one's selector is kept."""
+    redraws: Annotated[int, Field(ge=0)] = 10
+    """Subsamples of two thirds of the training questions on which all is trained again: how much
+    of a difference hangs on the draw. No answer is generated for them."""
+    redrawn_setting: Literal["anew", "fixed"] = "anew"
+    """Whether the settings above are chosen anew on each redraw, or kept."""
+    shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 32)
+    """K of the random-heads baseline; chosen on held-out training questions. Where K is below
+    max_n, the baseline's curve ends at K."""
     max_n: Count = 16
     """Largest N of the Pass@N curves."""
     bootstrap: Count = 2000

@@ -21,6 +21,19 @@ ORACLE = "all heads (oracle)"
 PAIRED_COLUMNS = ["method", "n", "difference", "low", "high"]
 """Columns of the paired table: SPRINT minus method at N, with its 95% interval."""
 
+_COVERED = {
+    "by_questions": "test questions",
+    "by_draw": "draws of training questions",
+    "by_seed": "seeds",
+}
+
+
+def covered(paired: pd.DataFrame) -> str:
+    """Say what the intervals of paired differences cover (see `headroom.sprint.evaluation`)."""
+    known = [text for name, text in _COVERED.items() if name in paired and paired[name].any()]
+    *others, last = known or ["test questions"]
+    return f"{', '.join(others)} and {last}" if others else last
+
 
 def told(numbers: Iterable[int]) -> list[int]:
     """Return the N of which differences are told: 1, 4 and the largest, where there are answers."""
@@ -46,7 +59,7 @@ def curves(
     _differences(right, paired, colors)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     title = f"Pass@N: {short(selector)}"
-    return Figure(image, title, _caption(questions), _alt(table), data)
+    return Figure(image, title, _caption(questions, paired), _alt(table), data)
 
 
 def largest_n(table: pd.DataFrame) -> int:
@@ -188,13 +201,14 @@ def _powers(limit: int) -> list[int]:
     return powers if limit in powers else [*powers, limit]
 
 
-def _caption(questions: int) -> str:
+def _caption(questions: int, paired: pd.DataFrame) -> str:
     return (
         f"Left: share of {questions} test questions with at least one right answer among N. Bands "
         "are 95% bootstrap intervals over questions; sampling uses the unbiased estimator; single "
-        "models and the oracle over all heads of the pool are flat references. Right: SPRINT minus "
-        "each method on the same questions, with 95% paired bootstrap intervals; a filled mark "
-        "means that the interval leaves out zero. Intervals are not corrected for their number."
+        "models and the oracle over all heads of the pool are flat references. SPRINT is the mean "
+        f"over selectors of all seeds. Right: SPRINT minus each method on the same questions, with "
+        f"95% intervals over {covered(paired)}; a filled mark means that the interval leaves out "
+        "zero. Intervals are not corrected for their number."
     )
 
 

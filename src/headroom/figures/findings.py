@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from headroom.figures.controls import helping, hurting
-from headroom.figures.curves import ORACLE, SPRINT, largest_n, told
+from headroom.figures.curves import ORACLE, SPRINT, covered, largest_n, told
 from headroom.figures.text import percent, points
 from headroom.variants import BASE, Variant
 
@@ -105,10 +105,13 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
     if difference is None:
         return f"{text}; no paired interval was computed."
     interval = (
-        f"{points(difference['difference'])} points, 95% interval {points(difference['low'])} to "
-        f"{points(difference['high'])}"
+        f"{points(difference['difference'])} points, 95% interval over {covered(paired)} "
+        f"{points(difference['low'])} to {points(difference['high'])}"
     )
-    return f"{text}. Difference {interval}: {_winner(difference)}."
+    return (
+        f"{text}. Difference {interval}: {_winner(difference)}.{_sources(difference)}"
+        f"{_apart(difference)}"
+    )
 
 
 def short_sentence(table: pd.DataFrame, paired: pd.DataFrame) -> str:
@@ -158,6 +161,31 @@ def _contest(
     best = others.sort_values("pass_at_n", kind="stable").iloc[-1]
     found = paired[(paired["method"] == best.name) & (paired["n"] == n)]
     return at.loc[[SPRINT]].iloc[0], best, None if found.empty else found.iloc[0]
+
+
+def _sources(difference: pd.Series) -> str:
+    """Say how much of the chance in a difference comes from what, where more than one is known."""
+    named = {"by_questions": "questions", "by_draw": "draw", "by_seed": "seeds"}
+    known = [
+        f"{text} {100 * difference[name]:.1f}"
+        for name, text in named.items()
+        if pd.notna(difference.get(name))
+    ]
+    return f" Standard errors in points: {', '.join(known)}." if len(known) > 1 else ""
+
+
+def _apart(difference: pd.Series) -> str:
+    """Say what is left on test questions that resemble no training question."""
+    alike = difference.get("resembling", 0)
+    if not alike:
+        return ""
+    text = f" {alike} test questions resemble a training question (overlap.csv)"
+    if pd.isna(difference["difference_apart"]):
+        return f"{text}: too few are left without them."
+    return (
+        f"{text}; without them the difference is {points(difference['difference_apart'])} "
+        f"({points(difference['low_apart'])} to {points(difference['high_apart'])})."
+    )
 
 
 def _winner(difference: pd.Series) -> str:

@@ -257,6 +257,10 @@ def _selector(config: Config, name: str) -> SelectorPart:
     paired = read_csv(Path(paths.PAIRED.format(**names)), PAIRED_COLUMNS)
     files = (
         (f"How the settings of {name} were chosen", Path(paths.CHOICE.format(**names))),
+        (
+            "Pass@N on the test questions by reading of the loss and λ (nothing is chosen here)",
+            Path(paths.ABLATION.format(**names)),
+        ),
         ("How random heads depends on its shortlist", Path(paths.SENSITIVITY.format(**names))),
     )
     section = config.selectors[name]

@@ -9,7 +9,7 @@ from headroom.figures.listing import listing, rows_of
 from headroom.figures.tables import read_csv
 from headroom.figures.text import percent, points
 
-EMBEDDING = ["questions", "pool", "heads", "against", "n", "sprint", "other"]
+EMBEDDING = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
 EMBEDDING += ["difference", "low", "high", "p"]
 """Columns of whether the embedding matters, see `headroom.sprint.matching`."""
 
@@ -66,6 +66,8 @@ def embedding_sentence(table: pd.DataFrame) -> str:
         table: columns `EMBEDDING`.
     """
     mean = table[(table["questions"] == "test") & (table["n"] == "mean")]
+    simpler = _simpler(mean)
+    mean = mean[mean["method"] == "SPRINT"]
     of_all = mean[mean["pool"] == "all heads"].set_index("against")
     shuffled, cover = (_row(of_all, name) for name in ("shuffled questions", "greedy cover"))
     matters = shuffled.p < _ALPHA and shuffled.low > 0
@@ -77,20 +79,32 @@ def embedding_sentence(table: pd.DataFrame) -> str:
     )
     equal = mean[mean["pool"] == "heads as accurate as base"].set_index("against")
     if equal.empty:
-        return f"{text}."
+        return f"{text}.{simpler}"
     kept = _row(equal, "shuffled questions")
     return (
         f"{text}; among the {kept.heads} heads that are as accurate as base the embedding changes "
-        f"{_difference(kept)}, p = {kept.p:.3f}."
+        f"{_difference(kept)}, p = {kept.p:.3f}.{simpler}"
     )
+
+
+def _simpler(mean: pd.DataFrame) -> str:
+    """Say what simpler methods on the same questions reach, by the mean of Pass@1..max_n."""
+    shown = mean[(mean["pool"] == "all heads") & (mean["against"] == "shuffled questions")]
+    told = [
+        f"{row.method} {percent(row.sprint)} ({points(row.difference)} over shuffled questions, "
+        f"p = {row.p:.3f})"
+        for row in rows_of(shown)
+    ]
+    return f" Means of Pass@N: {'; '.join(told)}." if len(told) > 1 else ""
 
 
 def embedding_text(table: pd.DataFrame, selector: str) -> dict[str, str]:
     """Return whether the embedding matters as text, by suffix: md, tex."""
-    header = ["questions", "pool", "against", "heads", "N", "SPRINT", "other", "difference"]
+    header = ["method", "questions", "pool", "against", "heads", "N", "own", "other", "difference"]
     header += ["95% interval", "p"]
     rows = [
         [
+            row.method,
             row.questions,
             row.pool,
             row.against,
@@ -104,7 +118,7 @@ def embedding_text(table: pd.DataFrame, selector: str) -> dict[str, str]:
         ]
         for row in rows_of(table)
     ]
-    texts = listing(header, rows, f"{selector}: {EMBEDDING_CAPTION}", texts=3)
+    texts = listing(header, rows, f"{selector}: {EMBEDDING_CAPTION}", texts=4)
     return texts | {"md": f"{embedding_sentence(table)}\n\n{texts['md']}"}
 
 

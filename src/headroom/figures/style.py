@@ -141,6 +141,7 @@ def method_line(method: str, colors: Theme) -> Line:
     known = {
         "SPRINT": Line(colors.blue, width=2.4, order=5),
         "random heads": Line(colors.green, (0, (5, 1.5)), marker="D", order=3),
+        "random heads of the pool": Line(colors.green, (0, (1, 1)), 1.0, "v", 2),
         "greedy cover": Line(colors.purple, marker="P", order=4),
         "best single head": Line(colors.muted, (0, (3, 1.5)), 0.9, "", 1),
         "base greedy": Line(colors.ink, (0, (1, 1.5)), 0.9, "", 1),

@@ -4,13 +4,14 @@ r"""From a question to the token ids of its prompt.
   of the assistant's turn. A template that refuses a system role gets the system line in front of
   the question. A tokenizer without chat template gets plain text:
   ``{system}\n\nQuestion: {question}\nAnswer:``.
-- `authors`: the prompts that the paper's public code writes by hand (HieuNT91/attention_pruning,
-  src/math500_utils.py at ded32c1): ChatML for tokenizers that know ``<|im_start|>``, with one
-  newline more after the system turn than Qwen's own template; the Llama 3 format for those that
-  know ``<|start_header_id|>``, without the two newlines that its own template puts after the
-  assistant's header; for tokenizers without chat template, the one line that it gives to base
-  models. The paper knows no other chat formats: these get their own template with the authors'
-  system line. The authors' code lets the tokenizer put a second BOS before Llama's; we do not.
+- `authors`: the prompts that the paper's public code writes by hand (HieuNT91/attention_pruning at
+  ded32c1): ChatML for tokenizers that know ``<|im_start|>``, with one newline more after the
+  system turn than Qwen's own template, and for GSM8K two after the question; for MATH the Llama 3
+  format for those that know ``<|start_header_id|>``, without the two newlines that its own template
+  puts after the assistant's header, and with the second BOS that the tokenizer puts there; for
+  tokenizers without chat template, the one line that it gives to base models. The authors wrote no
+  other prompts, none for Llama on GSM8K: these models get their own template with the authors'
+  system line.
 """
 
 import hashlib
@@ -24,11 +25,11 @@ from headroom.config import SYSTEM_PROMPT, Decoding, Family
 _AUTHORS_GSM8K = "Solve the following question."
 _CHATML = (
     "<|im_start|>system\n{system}<|im_end|>\n\n"
-    "<|im_start|>user\n{question}<|im_end|>\n"
+    "<|im_start|>user\n{question}{end}<|im_end|>\n"
     "<|im_start|>assistant\n"
 )
 _LLAMA3 = (
-    "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{system}<|eot_id|>"
+    "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n{system}<|eot_id|>"
     "<|start_header_id|>user<|end_header_id|>\n\n{question}<|eot_id|>"
     "<|start_header_id|>assistant<|end_header_id|>"
 )
@@ -43,14 +44,15 @@ def prompt_text(
     if decoding.prompt == "default":
         return _own_prompt(tokenizer, question, decoding.system)
     system = _AUTHORS_GSM8K if family == "gsm8k" else SYSTEM_PROMPT
-    template = _authors_template(tokenizer)
+    template = _authors_template(tokenizer, family)
     if template is None:
         return _own_prompt(tokenizer, question, system)
-    return template.format(system=system, question=question)
+    end = "\n\n" if family == "gsm8k" else ""
+    return template.format(system=system, question=question, end=end)
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
-    """Return a prompt's token ids, with the BOS that the tokenizer asks for, never with two."""
+    """Return a prompt's token ids, with the BOS that the tokenizer asks for, added once."""
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
         # Plain text: whatever the tokenizer puts before an empty text, usually BOS or nothing.
@@ -90,13 +92,13 @@ def _apply(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
-def _authors_template(tokenizer: PreTrainedTokenizerBase) -> str | None:
+def _authors_template(tokenizer: PreTrainedTokenizerBase, family: Family) -> str | None:
     """Return the authors' prompt for this tokenizer's chat format; None if they have none."""
     vocabulary = tokenizer.get_vocab()
     if "<|im_start|>" in vocabulary:
         return _CHATML
     if "<|start_header_id|>" in vocabulary:
-        return _LLAMA3
+        return None if family == "gsm8k" else _LLAMA3
     return _AUTHORS_PLAIN if tokenizer.chat_template is None else None
 
 

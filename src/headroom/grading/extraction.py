@@ -11,9 +11,9 @@ from headroom.errors import GradingError
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
+_ANY_BRACE = re.compile(r"[{}]")
 _UNBRACED = re.compile(r"[^\s$]*")
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
-_PHRASE = re.compile(r"The answer is:\s*\$?(-?\d[\d,]*(?:\.\d+)?)")
 
 
 def last_boxed(text: str) -> str | None:
@@ -36,13 +36,14 @@ def last_boxed(text: str) -> str | None:
 def first_boxed(text: str) -> str | None:
     r"""Return the content of the first ``\boxed{``, as SPRINT's authors grade.
 
-    As in their code a box that is never closed holds the rest of the text.
+    As in their code every brace counts, an escaped one too, and a box that is never closed holds
+    the rest of the text.
     """
     start = text.find(r"\boxed{")
     if start < 0:
         return None
     start += len(r"\boxed")
-    end = _closing_brace(text, start)
+    end = _closing_brace(text, start, _ANY_BRACE)
     if end is None:
         return text[start + 1 :].strip().removesuffix("}").strip()
     return text[start + 1 : end].strip()
@@ -54,12 +55,6 @@ def last_number(text: str) -> str | None:
     return None if number is None else number[0].replace(",", "")
 
 
-def stated_number(text: str) -> str | None:
-    """Return the number after the last "The answer is: ", else the last number of the text."""
-    phrase = last_match(_PHRASE, text)
-    return last_number(text) if phrase is None else phrase[1].replace(",", "")
-
-
 def boxed_or_number(text: str) -> str | None:
     """Return the content of the last box, else the last number of the text."""
     return last_boxed(text) or last_number(text)
@@ -69,7 +64,7 @@ RULES: dict[tuple[str, str], Callable[[str], str | None]] = {
     ("math", "default"): last_boxed,
     ("math", "authors"): first_boxed,
     ("gsm8k", "default"): boxed_or_number,
-    ("gsm8k", "authors"): stated_number,
+    ("gsm8k", "authors"): last_number,
 }
 """The extraction rule of each (benchmark family, preset)."""
 
@@ -93,10 +88,10 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     return found[0] if found else None
 
 
-def _closing_brace(text: str, start: int) -> int | None:
+def _closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> int | None:
     """Return the place of the brace that closes the one at `start`."""
     depth = 0
-    for brace in _BRACE.finditer(text, start):
+    for brace in braces.finditer(text, start):
         if brace[0] == "{":
             depth += 1
         elif brace[0] == "}":

@@ -8,6 +8,8 @@ import pandas as pd
 from jaxtyping import Bool, Int
 
 from headroom.config import Selector
+from headroom.sprint import methods
+from headroom.sprint.evaluation import Answers, Scores, drawn, ordered
 from headroom.sprint.validation import splits
 from headroom.statistics.pass_at_n import pass_at_n_drawn
 
@@ -63,6 +65,40 @@ def shortlists(
     return [
         Shortlist(name, k, tuple(order[:k].tolist())) for name, order in orders.items() for k in cut
     ]
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """The baselines that learn from training questions, scored on the test questions."""
+
+    shortlist: Shortlist
+    sensitivity: pd.DataFrame
+    """To the choice of the shortlist, see `choose_shortlist`."""
+    best: int
+    """Number in the pool of the best single head."""
+    scores: dict[str, Scores]
+    """By method."""
+
+
+def learn(
+    train: Bool[np.ndarray, "train pool"], answers: Answers, options: Selector, max_n: int
+) -> Learnt:
+    """Learn every baseline from the training questions' Z.
+
+    Args:
+        train: Z of the training questions.
+        answers: of the pool to the test questions.
+        options: of the selector.
+        max_n: largest N.
+    """
+    shortlist, sensitivity = choose_shortlist(train, answers.correct, options)
+    best = accuracy_order(train)[:1]
+    scores = {
+        methods.RANDOM: drawn(answers.select(np.array(shortlist.heads)), max_n),
+        methods.COVER: ordered(answers.select(greedy_cover(train)), max_n),
+        methods.SINGLE: ordered(answers.select(best), max_n),
+    }
+    return Learnt(shortlist, sensitivity, int(best[0]), scores)
 
 
 def choose_shortlist(

@@ -26,7 +26,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         facts: what it was saved with.
         curves: Pass@N on the test questions, columns of `headroom.tables.CURVES`.
     """
-    options, setting = config.selectors[name], facts["settings"]
+    options, chosen = config.selectors[name], facts["setting"]
     model = config.models[options.model]
     hub = model.source if model.source and not local_folder(model.source) else None
     data = ModelCardData(
@@ -45,7 +45,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         "question embeddings": _embedder(config, options.embedder),
         "learnt from": _questions(options.train, config.questions[options.train]),
         "tested on": _questions(options.test, config.questions[options.test]),
-        "training": f"{setting['epochs']:,} epochs, learning rate {setting['learning_rate']:g}, "
+        "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "
         f"seed {facts['seed']}; geometry, dimension, λ and weight decay chosen on held-out "
         f"training questions (choice.csv)",
     }

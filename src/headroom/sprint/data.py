@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from headroom.errors import TableError
 from headroom.sprint.evaluation import Answers
-from headroom.tables import ACCURACY, EMBEDDINGS, GRADED, RANKING, read_table
+from headroom.tables import ACCURACY, EMBEDDINGS, GRADED, RANKING, TRAININGS, read_table
 
 
 def read_embeddings(
@@ -63,6 +63,26 @@ def read_ranking(path: Path) -> tuple[list[str], list[list[str]]]:
     """
     table = read_table(path, RANKING)
     return list(table["question_id"]), [list(heads) for heads in table["heads"]]
+
+
+Rankings = dict[tuple[str, str, int], tuple[list[str], Int[np.ndarray, "questions pool"]]]
+"""Question ids and, for each, numbers in the pool, best first: by method, training and seed."""
+
+
+def read_trainings(path: Path) -> Rankings:
+    """Return all rankings of a selector's pool.
+
+    Raises:
+        TableError: the table is missing or damaged.
+    """
+    grouped = read_table(path, TRAININGS).groupby(["method", "training", "seed"], sort=False)
+    return {
+        (str(method), str(training), int(seed)): (
+            list(part["question_id"]),
+            np.stack(part["heads"].tolist()),
+        )
+        for (method, training, seed), part in grouped
+    }
 
 
 def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:

@@ -1,11 +1,12 @@
 """Pass@N of SPRINT beside its baselines, with diversity and cost at the same N.
 
 All methods read answers that exist; nothing is generated. A method either orders answers (the
-first N count) or draws them (exact expectation). A method with a single answer, or with fewer than
-N, stays at its last value.
+first N count) or draws them (exact expectation). One that orders fewer than N, such as a single
+answer, stays at its last value; one that draws ends where its answers end.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -13,8 +14,10 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from headroom.sprint import methods
+from headroom.sprint.chance import components
 from headroom.statistics import answers as together
 from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.paired import paired_interval
 from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.tables import CURVES
 
@@ -79,9 +82,9 @@ def ordered(answers: Answers, max_n: int) -> Scores:
 
 
 def drawn(answers: Answers, max_n: int) -> Scores:
-    """Score a method that draws answers at random, without replacement."""
+    """Score a method that draws answers at random, without replacement: NaN beyond their number."""
     count = np.arange(1, answers.tokens.shape[1] + 1)
-    return Scores(
+    scores = Scores(
         pass_at_n=pass_at_n_drawn(answers.correct, max_n),
         majority=together.majority_drawn(answers.group, answers.correct, max_n),
         distinct_answers=together.distinct_drawn(answers.group, max_n),
@@ -89,6 +92,9 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         tokens=extend(answers.tokens.mean(axis=1, keepdims=True) * count, max_n),
         longest=together.largest_drawn(answers.tokens, max_n),
     )
+    for field in fields(scores):
+        getattr(scores, field.name)[:, len(count) :] = np.nan
+    return scores
 
 
 def oracle(answers: Answers, max_n: int) -> Scores:
@@ -116,7 +122,8 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
         names = [field.name for field in fields(score) if field.name in CURVES.names]
         means = {name: getattr(score, name).mean(axis=0) for name in names}
         n = np.arange(1, len(low) + 1)
-        parts.append(pd.DataFrame({"method": method, "n": n, "low": low, "high": high, **means}))
+        part = pd.DataFrame({"method": method, "n": n, "low": low, "high": high, **means})
+        parts.append(part.dropna(subset="pass_at_n"))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -139,22 +146,111 @@ def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFram
             ).T
         for name in ("pass_at_n", "tokens", "longest"):
             part[name] = getattr(score, name)[:, points - 1].mean(axis=0)
-        parts.append(part)
+        parts.append(part.dropna(subset="pass_at_n"))
     return pd.concat(parts, ignore_index=True)[DIVERSITY]
 
 
-def paired(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Return Pass@N of SPRINT minus that of every other method, with paired 95% intervals."""
+Passes = Float[np.ndarray, "questions max_n"]
+
+ABLATION = ["reading", "n", "pass_at_n", "low", "high"]
+"""Columns of the ablation: Pass@N on the test questions of every reading of the loss and every λ,
+all else as chosen, with 95% intervals over questions. No setting is chosen from it."""
+
+
+def ablation(passes: Mapping[str, Passes], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Return columns `ABLATION`; `n` is 1, 2, 4, ... or the mean over all N.
+
+    Args:
+        passes: Pass@1..max_n of each reading.
+        bootstrap: resamples of the test questions.
+    """
+    parts = []
+    for reading, passed in passes.items():
+        points = [n for n in PAIRED_N if n <= passed.shape[1]]
+        values = np.column_stack([passed[:, np.array(points) - 1], passed.mean(axis=1)])
+        low, high = bootstrap.interval(values)
+        part = pd.DataFrame({"n": [*map(str, points), "mean"], "pass_at_n": values.mean(axis=0)})
+        parts.append(part.assign(reading=reading, low=low, high=high))
+    return pd.concat(parts, ignore_index=True)[ABLATION]
+
+
+APART = ["difference_apart", "low_apart", "high_apart"]
+"""Columns: the same on test questions that resemble no training question."""
+
+PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
+PAIRED += ["resembling", *APART]
+"""Columns of the paired table: SPRINT minus method at N, with a 95% interval, and the standard
+errors that the choice of test questions, the draw of training questions and the seeds give to the
+difference; empty where they were not varied. The interval covers those that are there. Then how
+many test questions resemble a training question, and the difference on the others (`APART`)."""
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """Pass@N of what was learnt from some training questions."""
+
+    sprint: Sequence[Passes]
+    """Of selectors from each seed."""
+    others: Mapping[str, Passes]
+    """Of the methods beside SPRINT that learn from training questions."""
+
+
+def mean_over(scores: Sequence[Scores]) -> Scores:
+    """Return a selector's scores in expectation over its seed: question by question, the mean."""
+    return Scores(
+        *(np.mean([getattr(one, field.name) for one in scores], axis=0) for field in fields(Scores))
+    )
+
+
+def paired(
+    scores: Mapping[str, Scores],
+    whole: Retrained,
+    redrawn: Sequence[Retrained],
+    apart: Bool[np.ndarray, " questions"],
+) -> pd.DataFrame:
+    """Return Pass@N of SPRINT minus that of every other method, columns `PAIRED`.
+
+    Args:
+        scores: by method, all on the same questions.
+        whole: learnt from all training questions.
+        redrawn: learnt from redraws of them.
+        apart: which questions resemble no training question.
+    """
+    table = _paired(scores, whole, redrawn, np.ones_like(apart))
+    table["resembling"] = int((~apart).sum())
+    table[APART] = np.nan
+    if apart.sum() > 1:
+        table[APART] = _paired(scores, whole, redrawn, apart)[["difference", "low", "high"]]
+    return table[PAIRED].dropna(subset="difference")
+
+
+def _paired(
+    scores: Mapping[str, Scores],
+    whole: Retrained,
+    redrawn: Sequence[Retrained],
+    rows: Bool[np.ndarray, " questions"],
+) -> pd.DataFrame:
     sprint = scores[methods.SPRINT].pass_at_n
     points = np.array([n for n in PAIRED_N if n <= sprint.shape[1]])
+
+    def by_seed(learnt: Retrained, method: str) -> Float[np.ndarray, "seeds points"]:
+        other = learnt.others.get(method, scores[method].pass_at_n)
+        return np.stack([(one - other)[rows][:, points - 1].mean(axis=0) for one in learnt.sprint])
+
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.SPRINT]):
-        difference = (sprint - scores[method].pass_at_n)[:, points - 1]
-        low, high = bootstrap.interval(difference)
-        mean = difference.mean(axis=0)
-        parts.append(
-            pd.DataFrame(
-                {"method": method, "n": points, "difference": mean, "low": low, "high": high}
-            )
+        differences = (sprint - scores[method].pass_at_n)[rows][:, points - 1]
+        draw, seed = components(
+            by_seed(whole, method), [by_seed(learnt, method) for learnt in redrawn]
         )
+        known = [part for part in (draw, seed) if part]
+        low, high = paired_interval(differences, components=known)
+        errors = {
+            "by_questions": differences.std(axis=0) / math.sqrt(len(differences)),
+            "by_draw": np.sqrt(draw.variance) if draw else np.nan,
+            "by_seed": np.sqrt(seed.variance) if seed else np.nan,
+        }
+        mean = differences.mean(axis=0)
+        columns = {"method": method, "n": points, "difference": mean, "low": low, "high": high}
+        parts.append(pd.DataFrame({**columns, **errors}))
     return pd.concat(parts, ignore_index=True)

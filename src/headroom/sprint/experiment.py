@@ -1,6 +1,7 @@
 """What a head selector of a config reads and writes: its pool, its tables, where they lie."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,9 +16,10 @@ from headroom.config import Config, Selector
 from headroom.identity import key
 from headroom.plan import pool
 from headroom.record import Stopwatch, write_record
-from headroom.sprint import data, methods
+from headroom.sprint import data, methods, validation
 from headroom.sprint.evaluation import Answers
-from headroom.tables import write_text
+from headroom.sprint.validation import Split
+from headroom.tables import QUESTIONS, read_table, write_text
 from headroom.variants import BASE
 
 
@@ -68,6 +70,16 @@ class Experiment:
             )
         )
 
+    def texts(self, questions: str) -> pd.DataFrame:
+        """Return a question set, columns `headroom.tables.QUESTIONS`."""
+        name = key(self.config, "questions", questions)
+        return read_table(Path(paths.QUESTIONS.format(questions=name)), QUESTIONS)
+
+    def subjects(self, questions: str, ids: Sequence[str]) -> list[str | None]:
+        """Return the subjects of some questions of a set."""
+        found = self.texts(questions).set_index("question_id")["subject"]
+        return [None if pd.isna(found[each]) else str(found[each]) for each in ids]
+
     def training_z(
         self, variants: Sequence[str]
     ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
@@ -105,6 +117,33 @@ class Experiment:
         questions, ranked = data.read_ranking(self.output(paths.RANKING))
         number = {head: index for index, head in enumerate(self.heads)}
         return questions, np.array([[number[head] for head in row] for row in ranked])
+
+    def trainings(
+        self,
+    ) -> tuple[list[str], dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]]]:
+        """Return the test questions' ids and their rankings, one a seed, by method and training."""
+        found = data.read_trainings(self.output(paths.TRAININGS))
+        questions = found[methods.SPRINT, validation.ALL, self.options.seeds[0]][0]
+        orders: dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]] = defaultdict(list)
+        for (method, training, _), (_, order) in found.items():
+            orders[method, training].append(order)
+        return questions, orders
+
+    def held_out(
+        self, questions: Sequence[str], method: str = methods.SPRINT
+    ) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
+        """Yield folds of the training questions, each ranked by what was trained without it.
+
+        Args:
+            questions: ids of the training questions, in the order of `training_z`.
+            method: SPRINT or a rival.
+        """
+        found = data.read_trainings(self.output(paths.TRAININGS))
+        seed = self.options.seeds[0]
+        for number, fold in enumerate(
+            validation.folds(len(questions), self.options.validation, seed)
+        ):
+            yield fold, found[method, validation.without(number), seed][1]
 
 
 def write_csv(path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict[str, Any]) -> None:

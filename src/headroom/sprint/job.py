@@ -8,20 +8,31 @@ import logging
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from headroom import paths
+from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
 from headroom.errors import TableError
 from headroom.identity import key
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.saying import RESULT
-from headroom.sprint import baselines, choosing, data, evaluation, matching, methods
+from headroom.sprint import baselines, choosing, data, evaluation, matching, methods, validation
 from headroom.sprint.card import card
-from headroom.sprint.evaluation import drawn, ordered
+from headroom.sprint.evaluation import Retrained, drawn, ordered
 from headroom.sprint.experiment import Experiment, write_csv
 from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.tables import CURVES, POINTS, RANKING, read_metadata, write_table, write_text
+from headroom.statistics.pass_at_n import pass_at_n_ordered
+from headroom.tables import (
+    CURVES,
+    POINTS,
+    RANKING,
+    TRAININGS,
+    read_metadata,
+    write_table,
+    write_text,
+)
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +57,7 @@ def train(config: Config, name: str) -> None:
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
-    fit = training.fit(embeddings, correct, setting, options, seed)
+    fit = training.fit(embeddings, correct, setting, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": key(config, "models", options.model),
@@ -70,65 +81,113 @@ def train(config: Config, name: str) -> None:
 def rank(config: Config, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
-    Writes `paths.RANKING`, and where heads and questions lie as `paths.POINTS`.
+    Writes `paths.RANKING`, where heads and questions lie as `paths.POINTS`, and as
+    `paths.TRAININGS` the rankings of selectors trained from every seed, on redraws of the training
+    questions, and without each fold of them.
 
     Raises:
         TableError: the selector was trained for another pool.
     """
     import torch
 
-    from headroom.sprint import model, selection
+    from headroom.sprint import model, rivals, selection, training
 
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
-    test = experiment.options.test
+    options = experiment.options
     trained = experiment.output(paths.SELECTOR)
     selector, facts = model.load(trained)
     if facts["heads"] != experiment.heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    questions, vectors = data.read_embeddings(experiment.embeddings(test))
+    questions, found = data.read_embeddings(experiment.embeddings(options.test))
+    vectors = torch.from_numpy(found)
 
     selecting = Stopwatch()
-    order, distances = selection.rank(selector, torch.from_numpy(vectors))
+    order, distances = selection.rank(selector, vectors)
     seconds = selecting.seconds
     ranked = np.array(facts["heads"])[order]
     table = pd.DataFrame(
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
     )
     path = experiment.output(paths.RANKING)
-    facts = {**facts, "test": key(config, "questions", test)}
+    facts = {**facts, "test": key(config, "questions", options.test)}
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
     path = experiment.output(paths.POINTS)
-    placed = selection.points(selector, facts["heads"], questions, torch.from_numpy(vectors))
+    placed = selection.points(selector, facts["heads"], questions, vectors)
     write_table(path, placed, POINTS)
+    write_record(path, stopwatch, facts)
+
+    learnt, z = experiment.training_z(experiment.heads)
+    embeddings = experiment.training_embeddings(learnt)
+    again = training.rank_again(
+        torch.tensor(embeddings), torch.tensor(z), vectors, selector.setting, options
+    )
+    rankings = [(methods.SPRINT, *ranking) for ranking in again]
+    known = rivals.Questions(embeddings, experiment.subjects(options.train, learnt))
+    asked = rivals.Questions(found, experiment.subjects(options.test, questions))
+    folds = validation.folds(len(learnt), options.validation, options.seeds[0])
+    for method, ranker in rivals.rankers(known, z, options).items():
+        for name, rows in validation.trainings(len(learnt), options.redraws).items():
+            ranking = ranker(known.of(rows), z[rows], asked)
+            rankings.append((method, name, options.seeds[0], ranking))
+        for number, fold in enumerate(folds):
+            ranking = ranker(known.of(fold.fit), z[fold.fit], known.of(fold.held_out))
+            rankings.append((method, validation.without(number), fold.seed, ranking))
+    held_out = {
+        validation.without(number): [learnt[row] for row in fold.held_out]
+        for number, fold in enumerate(folds)
+    }
+    parts = [
+        pd.DataFrame(
+            {
+                "method": method,
+                "training": name,
+                "seed": seed,
+                "question_id": held_out.get(name, questions),
+                "heads": list(ranking.astype(np.int16)),
+            }
+        )
+        for method, name, seed, ranking in rankings
+    ]
+    path = experiment.output(paths.TRAININGS)
+    write_table(path, pd.concat(parts, ignore_index=True), TRAININGS, facts)
     write_record(path, stopwatch, facts)
 
 
 def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
-    Curves end at the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
-    `paths.PAIRED`, `paths.SENSITIVITY` and `paths.DIVERSITY`, the selector's model card as
-    `paths.SELECTOR_CARD`; the seconds that embedding and selection took are in the record of
-    diversity.
+    SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
+    the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
+    `paths.PAIRED`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the
+    loss), `paths.OVERLAP` (test questions that resemble training questions) and the selector's
+    model card, `paths.SELECTOR_CARD`. The seconds that embedding and selection took are in the
+    record of diversity.
     """
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
-    questions, nearest = experiment.nearest()
+    questions, trainings = experiment.trainings()
 
     _, train_z = experiment.training_z(heads)
     answers = experiment.answers(options.test, questions)
     graded = experiment.table(paths.GRADED, options.decoding, options.test)
     base = data.read_answers(graded, questions, [str(BASE)])
-    shortlist, sensitivity = baselines.choose_shortlist(train_z, answers.correct, options)
-    best = baselines.accuracy_order(train_z)[:1]
+
+    learnt = baselines.learn(train_z, answers, options, max_n)
+    by_seed = [
+        ordered(answers.select(order), max_n) for order in trainings[methods.SPRINT, validation.ALL]
+    ]
     scores = {
-        methods.SPRINT: ordered(answers.select(nearest), max_n),
-        methods.RANDOM: drawn(answers.select(np.array(shortlist.heads)), max_n),
-        methods.COVER: ordered(answers.select(baselines.greedy_cover(train_z)), max_n),
-        methods.SINGLE: ordered(answers.select(best), max_n),
+        methods.SPRINT: evaluation.mean_over(by_seed),
+        **{
+            method: ordered(answers.select(orders[0]), max_n)
+            for (method, name), orders in trainings.items()
+            if method in methods.RIVALS and name == validation.ALL
+        },
+        **learnt.scores,
+        methods.POOL: drawn(answers, max_n),
         methods.BASE: ordered(base, max_n),
         methods.ORACLE: evaluation.oracle(answers, max_n),
         **{
@@ -137,23 +196,48 @@ def evaluate(config: Config, name: str) -> None:
         },
     }
 
+    def retrained(name: str, rows: Int[np.ndarray, " questions"]) -> Retrained:
+        def passes(order: Int[np.ndarray, "questions pool"]) -> evaluation.Passes:
+            return pass_at_n_ordered(answers.select(order).correct, max_n)
+
+        again = baselines.learn(train_z[rows], answers, options, max_n).scores
+        others = {method: score.pass_at_n for method, score in again.items()}
+        for method in methods.RIVALS:
+            if (method, name) in trainings:
+                others[method] = passes(trainings[method, name][0])
+        return Retrained([passes(order) for order in trainings[methods.SPRINT, name]], others)
+
+    whole, *redrawn = [
+        retrained(name, rows)
+        for name, rows in validation.trainings(len(train_z), options.redraws).items()
+    ]
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
     ranking = experiment.output(paths.RANKING)
     facts = {
         **read_metadata(ranking),
         "test_questions": len(questions),
-        "shortlist_criterion": shortlist.criterion,
-        "shortlist": [heads[member] for member in shortlist.heads],
-        "best_single_head": heads[best[0]],
+        "shortlist_criterion": learnt.shortlist.criterion,
+        "shortlist": [heads[member] for member in learnt.shortlist.heads],
+        "best_single_head": heads[learnt.best],
         "bootstrap_seed": config.seed,
     }
     curves = evaluation.curves(scores, bootstrap)
     path = experiment.output(paths.CURVES)
     write_table(path, curves, CURVES, facts)
     write_record(path, stopwatch, facts)
-    differences = evaluation.paired(scores, bootstrap)
+    readings = {
+        name: pass_at_n_ordered(answers.select(orders[0]).correct, max_n)
+        for (method, name), orders in trainings.items()
+        if method == methods.SPRINT and name in validation.readings(options)
+    }
+    tried = evaluation.ablation(readings, bootstrap)
+    write_csv(experiment.output(paths.ABLATION), tried, stopwatch, facts)
+    alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
+    write_csv(experiment.output(paths.OVERLAP), alike, stopwatch, facts)
+    apart = ~np.isin(questions, alike["question_id"])
+    differences = evaluation.paired(scores, whole, redrawn, apart)
     write_csv(experiment.output(paths.PAIRED), differences, stopwatch, facts)
-    write_csv(experiment.output(paths.SENSITIVITY), sensitivity, stopwatch, facts)
+    write_csv(experiment.output(paths.SENSITIVITY), learnt.sensitivity, stopwatch, facts)
     path = experiment.output(paths.SELECTOR_CARD)
     write_text(path, card(config, name, facts, curves))
     write_record(path, stopwatch, facts)
@@ -174,40 +258,41 @@ def evaluate(config: Config, name: str) -> None:
 
 
 def weigh_embedding(config: Config, name: str) -> None:
-    """Ask whether the question embedding matters, on held-out training and on test questions.
+    """Ask whether the question matters, for SPRINT and for simpler methods.
 
-    For each split of the training questions the chosen setting is trained again without the
-    held-out part. The setting was chosen on these parts, which favours SPRINT there, a little.
+    On held-out training and on test questions, of the first seed.
+
+    For each fold of the training questions the chosen setting is trained again without it. The
+    setting was chosen on parts of these questions, which favours SPRINT there, a little.
     Writes `paths.EMBEDDING_VALUE`.
     """
-    import torch
-
-    from headroom.sprint import model, training
-
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
-    trained, facts = model.load(experiment.output(paths.SELECTOR))
     questions, z = experiment.training_z(heads)
     base = experiment.training_z([str(BASE)])[1][:, 0]
-    embeddings = torch.tensor(experiment.training_embeddings(questions))
-    held_out = [
-        Ranked(split.held_out, z[split.held_out], order, z[split.fit], base[split.fit])
-        for split, order in training.rank_held_out(
-            embeddings, torch.tensor(z), trained.setting, options
-        )
-    ]
-    asked, nearest = experiment.nearest()
     greedy = experiment.table(paths.ACCURACY, options.decoding, options.test)
     found, test = data.read_correct(greedy, heads)
     place = {question: row for row, question in enumerate(found)}
+    asked, trainings = experiment.trainings()
     test = test[[place[question] for question in asked]]
-    tested = [Ranked(np.arange(len(asked)), test, nearest, z, base)]
-    table = pd.concat(
-        matching.compare(parts, questions, max_n, options.bootstrap, config.seed)
-        for parts, questions in ((held_out, "training, held out"), (tested, "test"))
-    )
-    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    tables = []
+    for method in (methods.SPRINT, *methods.RIVALS):
+        if (method, validation.ALL) not in trainings:
+            continue
+        held_out = [
+            Ranked(fold.held_out, z[fold.held_out], order, z[fold.fit], base[fold.fit])
+            for fold, order in experiment.held_out(questions, method)
+        ]
+        tested = [
+            Ranked(np.arange(len(asked)), test, trainings[method, validation.ALL][0], z, base)
+        ]
+        for parts, name in ((held_out, "training, held out"), (tested, "test")):
+            tables.append(
+                matching.compare(method, parts, name, max_n, options.bootstrap, config.seed)
+            )
+    table = pd.concat(tables, ignore_index=True)
+    facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
     write_csv(experiment.output(paths.EMBEDDING_VALUE), table, stopwatch, facts)
 
 
@@ -215,25 +300,16 @@ def choose(config: Config, name: str) -> None:
     """Say how much of Pass@N is left where nobody knows the right answer.
 
     What learns from answers learns from training questions: how far a head agrees with the others
-    from all of them, the verifier from held-out parts, ranked by selectors trained without these.
+    from all of them, the verifier from folds, each ranked by a selector trained without it.
     Writes `paths.CHOOSING`.
     """
-    import torch
-
-    from headroom.sprint import model, training
-
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
-    options, heads = experiment.options, experiment.heads
-    trained, facts = model.load(experiment.output(paths.SELECTOR))
-    questions, z = experiment.training_z(heads)
-    embeddings = torch.tensor(experiment.training_embeddings(questions))
+    options = experiment.options
+    questions, _ = experiment.training_z(experiment.heads)
     learnt = experiment.answers(options.train, questions)
     held_out = [
-        learnt.of(split.held_out).select(order)
-        for split, order in training.rank_held_out(
-            embeddings, torch.tensor(z), trained.setting, options
-        )
+        learnt.of(fold.held_out).select(order) for fold, order in experiment.held_out(questions)
     ]
     asked, nearest = experiment.nearest()
     ranked = experiment.answers(options.test, asked).select(nearest)
@@ -246,5 +322,5 @@ def choose(config: Config, name: str) -> None:
         },
     }
     table = choosing.compare(rules, Bootstrap(len(asked), options.bootstrap, config.seed))
-    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
     write_csv(experiment.output(paths.CHOOSING), table, stopwatch, facts)

@@ -19,9 +19,9 @@ from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import mcnemar
 from headroom.statistics.pass_at_n import pass_at_n_drawn, pass_at_n_ordered
 
-COLUMNS = ["questions", "pool", "heads", "against", "n", "sprint", "other"]
+COLUMNS = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
 COLUMNS += ["difference", "low", "high", "p"]
-"""Columns of the table: Pass@N of SPRINT and of the other, their paired difference with its 95%
+"""Columns of the table: Pass@N of the method and of the other, their paired difference with its 95%
 interval, and, against shuffled questions, the p-value. `n` is 1, 2, 4, ... or `MEAN`."""
 
 MEAN = "mean"
@@ -73,14 +73,15 @@ def first_right(
 
 
 def compare(
-    parts: Sequence[Ranked], questions: str, max_n: int, resamples: int, seed: int
+    method: str, parts: Sequence[Ranked], questions: str, max_n: int, resamples: int, seed: int
 ) -> pd.DataFrame:
-    """Hold SPRINT against what does not know the question.
+    """Hold a method against what does not know the question.
 
     Values of a question in several parts are averaged, so that the bootstrap draws questions.
 
     Args:
-        parts: each ranked by a selector trained without it.
+        method: SPRINT, or a simpler one.
+        parts: each ranked by what was trained without it.
         questions: what to call them in the table.
         max_n: largest N.
         resamples: of the bootstrap over questions.
@@ -94,7 +95,7 @@ def compare(
         chosen = [part for part in chosen if part.correct.shape[1]]
         if chosen:
             tables.append(_compare(chosen, max_n, resamples, seed).assign(pool=pool))
-    return pd.concat(tables, ignore_index=True).assign(questions=questions)[COLUMNS]
+    return pd.concat(tables, ignore_index=True).assign(method=method, questions=questions)[COLUMNS]
 
 
 def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> pd.DataFrame:

@@ -5,6 +5,12 @@ from collections.abc import Mapping
 
 SPRINT = "SPRINT"
 RANDOM = "random heads"
+POOL = "random heads of the pool"
+NEAREST = "nearest questions"
+REGRESSION = "logistic regression"
+BY_SUBJECT = "cover by subject"
+RIVALS = (NEAREST, REGRESSION, BY_SUBJECT)
+"""Simpler ways to match questions with heads (headroom.sprint.rivals)."""
 COVER = "greedy cover"
 SINGLE = "best single head"
 BASE = "base greedy"
@@ -29,7 +35,7 @@ def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
 
 def in_display_order(methods: list[str]) -> list[str]:
     """Sort method names: SPRINT, head baselines, sampling in the order given, base, oracle."""
-    order = [SPRINT, RANDOM, COVER, SINGLE, _SAMPLING, BASE, ORACLE]
+    order = [SPRINT, *RIVALS, RANDOM, POOL, COVER, SINGLE, _SAMPLING, BASE, ORACLE]
     return sorted(
         methods, key=lambda name: order.index(_SAMPLING if name.startswith(_SAMPLING) else name)
     )

@@ -39,6 +39,15 @@ class Setting:
     """λ."""
     weight_decay: float = 0.01
     """Of θ."""
+    epochs: int = 200
+    """Passes over the training questions."""
+    learning_rate: float = 1e-2
+    """AdamW's."""
+
+    def per_pair(self, pool: int) -> float:
+        """Return λ as the weight of a mean over the pairs of a pool, whatever it weighs."""
+        pairs = max(pool * (pool - 1) / 2, 1.0)
+        return self.diversity * pairs if self.geometry == "literal" else self.diversity
 
 
 class HeadSelector(nn.Module):

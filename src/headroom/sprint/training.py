@@ -1,8 +1,8 @@
 """Training a head selector, and choosing its setting on held-out training questions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import groupby, product
 from typing import Any
@@ -19,7 +19,16 @@ from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.model import HeadSelector, Setting
 from headroom.sprint.selection import rank
-from headroom.sprint.validation import Split, ranked_pass, splits
+from headroom.sprint.validation import (
+    ALL,
+    folds,
+    ranked_pass,
+    reading,
+    readings,
+    splits,
+    trainings,
+    without,
+)
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -48,19 +57,17 @@ def fit(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
     setting: Setting,
-    options: Selector,
     seed: int,
 ) -> Fit:
     """Train one selector; otherwise as `fit_together`."""
-    return fit_together(embeddings, correct, [setting], options, seed)[0]
+    return fit_together(embeddings, correct, [setting], [seed])[0]
 
 
 def fit_together(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
     settings: Sequence[Setting],
-    options: Selector,
-    seed: int,
+    seeds: Sequence[int],
 ) -> list[Fit]:
     """Train selectors with AdamW on all questions in every step; no chance but in the start.
 
@@ -71,9 +78,8 @@ def fit_together(
     Args:
         embeddings: φ(x_i).
         correct: Z over the pool.
-        settings: which readings of the loss; of one geometry and dimension.
-        options: `epochs` and `learning_rate`.
-        seed: decides the initial weights.
+        settings: which readings of the loss; alike but for λ and weight decay.
+        seeds: of the initial weights, one a setting.
 
     Raises:
         ConfigError: no question is solved by any head.
@@ -93,12 +99,15 @@ def fit_together(
     scale = torch.where(constant, 1.0, scale)
     inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
 
-    selectors = [HeadSelector(embeddings.shape[1], pool, each, seed) for each in settings]
+    selectors = [
+        HeadSelector(embeddings.shape[1], pool, each, seed)
+        for each, seed in zip(settings, seeds, strict=True)
+    ]
     stack = deepcopy(selectors[0])
     for name, parameter in stack.named_parameters():
         parameter.data = torch.stack([each.get_parameter(name).data for each in selectors])
     diversity = torch.tensor([each.diversity for each in settings])
-    step = _adamw(stack, settings, options.learning_rate)
+    step = _adamw(stack, settings)
 
     def total() -> Float[Tensor, " selectors"]:
         temperature = stack.log_temperature.exp()[:, None, None]
@@ -111,8 +120,9 @@ def fit_together(
         return loss.separation(stack.placed_heads(), everywhere).tolist()
 
     spread_half = spread()
-    for epoch in range(options.epochs):
-        if epoch == options.epochs // 2:
+    epochs = settings[0].epochs
+    for epoch in range(epochs):
+        if epoch == epochs // 2:
             spread_half = spread()
         step(total().sum())
 
@@ -127,13 +137,12 @@ def fit_together(
         return [Fit(*each, left_out) for each in facts]
 
 
-def _adamw(
-    stack: HeadSelector, settings: Sequence[Setting], learning_rate: float
-) -> Callable[[Float[Tensor, ""]], None]:
+def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[Tensor, ""]], None]:
     """Return what makes a step of AdamW, with a weight decay of θ for each selector.
 
     `torch.optim.AdamW` has one for all, and loads torch's compiler when it is made.
     """
+    learning_rate = settings[0].learning_rate
     learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
     means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in learnt]
@@ -163,32 +172,32 @@ def choose(
     correct: Bool[Tensor, "questions pool"],
     options: Selector,
 ) -> tuple[Setting, pd.DataFrame]:
-    """Choose geometry, dimension, λ and weight decay on held-out training questions.
+    """Choose geometry, dimension, λ and all else of a setting on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
     `headroom.sprint.validation`) wins; of equals, the first in the config's order. A setting that
     diverged has a result that depends on when it was stopped: it wins only if all diverged.
 
     Returns:
-        The setting, and a table with a row for each setting and seed: Pass@1, Pass@4 and the score
+        The setting, and a table with a row for each setting and seed: λ as a weight of the mean
+        over pairs (`per_pair`: the literal reading weighs their sum), Pass@1, Pass@4 and the score
         on the held-out part, and the facts of `Fit`.
     """
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
     parts = splits(len(z), options.validation, options.seeds)
-    grid = product(options.geometry, options.dimension, options.diversity, options.weight_decay)
-    rows: dict[Setting, list[dict[str, Any]]] = {Setting(*values): [] for values in grid}
+    rows: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in grid(options)}
     for part in parts:
         fitted = embeddings[part.fit], correct[part.fit]
-        for _, alike in groupby(rows, key=lambda setting: (setting.geometry, setting.dimension)):
-            together = list(alike)
-            fits = fit_together(*fitted, together, options, part.seed)
+        for together in _alike(rows):
+            fits = fit_together(*fitted, together, [part.seed] * len(together))
             for setting, trained in zip(together, fits, strict=True):
                 order, _ = rank(trained.selector, embeddings[part.held_out])
                 curve = ranked_pass(z[part.held_out], order, max_n)
                 rows[setting].append(
                     {
                         **asdict(setting),
+                        "per_pair": setting.per_pair(z.shape[1]),
                         "seed": part.seed,
                         "pass_at_1": curve[0],
                         "pass_at_4": curve[min(4, max_n) - 1],
@@ -214,18 +223,60 @@ def choose(
     return chosen, table
 
 
-def rank_held_out(
+def grid(options: Selector) -> Iterator[Setting]:
+    """Yield every setting that a config asks for, in its order; those alike in turn."""
+    for geometry, dimension, epochs, rate in product(
+        options.geometry, options.dimension, options.epochs, options.learning_rate
+    ):
+        for diversity, decay in product(options.diversity, options.weight_decay):
+            yield Setting(geometry, dimension, diversity, decay, epochs, rate)
+
+
+def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
+    """Yield the settings that can be trained side by side."""
+    for _, alike in groupby(settings, key=lambda each: replace(each, diversity=0, weight_decay=0)):
+        yield list(alike)
+
+
+def rank_again(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
+    test: Float[Tensor, "test embedding_dim"],
     setting: Setting,
     options: Selector,
-) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
-    """Train a setting again without each held-out part, and rank the heads for that part.
+) -> Iterator[tuple[str, int, Int[np.ndarray, "ranked pool"]]]:
+    """Train selectors from every seed, on every redraw and without each fold, and rank with them.
+
+    Setting and λ are chosen anew on a redraw, unless the options fix them.
+
+    Args:
+        embeddings: of the training questions.
+        correct: Z of the training questions over the pool.
+        test: embeddings of the test questions.
+        setting: the chosen one.
+        options: of the selector.
 
     Yields:
-        A split of the training questions, and head numbers for each of its held-out questions,
-        nearest first.
+        What a selector was trained on (`ALL`, `drawn(i)`, `without(i)`; `reading(...)` on all
+        with another geometry and λ), its seed, and head numbers, nearest first, for each test
+        question, or for each question of the fold.
     """
-    for split in splits(len(correct), options.validation, options.seeds):
-        part = fit(embeddings[split.fit], correct[split.fit], setting, options, split.seed)
-        yield split, rank(part.selector, embeddings[split.held_out])[0]
+    for name, rows in trainings(len(correct), options.redraws).items():
+        part = embeddings[rows], correct[rows]
+        anew = name != ALL and options.redrawn_setting == "anew"
+        found = choose(*part, options)[0] if anew else setting
+        fits = fit_together(*part, [found] * len(options.seeds), options.seeds)
+        for seed, trained in zip(options.seeds, fits, strict=True):
+            yield name, seed, rank(trained.selector, test)[0]
+    for number, split in enumerate(folds(len(correct), options.validation, options.seeds[0])):
+        trained = fit(embeddings[split.fit], correct[split.fit], setting, split.seed)
+        yield without(number), split.seed, rank(trained.selector, embeddings[split.held_out])[0]
+    others = (
+        replace(setting, geometry=geometry, diversity=diversity)
+        for geometry, diversity in readings(options).values()
+    )
+    for together in _alike(others):
+        seed = options.seeds[0]
+        fits = fit_together(embeddings, correct, together, [seed] * len(together))
+        for other, trained in zip(together, fits, strict=True):
+            yield reading(other.geometry, other.diversity), seed, rank(trained.selector, test)[0]

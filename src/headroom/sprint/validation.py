@@ -1,4 +1,4 @@
-"""Choices made on training questions: which part is held out, and what is compared on it.
+"""Parts of the training questions: held out to choose on, folds, redraws; what is compared there.
 
 The score of a choice is its Pass@N on the held-out part, averaged over N = 1..max_n and over
 splits. That average is the area under the curve; where large N saturates, every choice gains the
@@ -6,12 +6,40 @@ same there, and small N decide.
 """
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.statistics.pass_at_n import pass_at_n_ordered
+
+ALL = "all"
+"""Names a training on all training questions."""
+
+
+def drawn(number: int) -> str:
+    """Return the name of a training on a redraw of the training questions."""
+    return f"redraw {number}"
+
+
+def without(number: int) -> str:
+    """Return the name of a training on all but a fold of the training questions."""
+    return f"without fold {number}"
+
+
+def reading(geometry: str, diversity: float) -> str:
+    """Return the name of a training on all questions with another reading of the loss."""
+    return f"{geometry}, λ = {diversity:g}"
+
+
+def readings(options: Selector) -> dict[str, tuple[str, float]]:
+    """Return geometry and λ of every reading that a config asks for, by name."""
+    return {
+        reading(geometry, diversity): (geometry, diversity)
+        for geometry, diversity in product(options.geometry, options.diversity)
+    }
 
 
 @dataclass(frozen=True)
@@ -34,14 +62,59 @@ def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Sp
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    if questions < 2:
-        raise ConfigError(f"{questions} training questions cannot be split; use at least 2")
+    _check(questions)
     held_out = min(max(1, round(questions * validation)), questions - 1)
     drawn = [np.random.default_rng(seed).permutation(questions) for seed in seeds]
     return [
         Split(seed, fit=np.sort(order[held_out:]), held_out=np.sort(order[:held_out]))
         for seed, order in zip(seeds, drawn, strict=True)
     ]
+
+
+def folds(questions: int, validation: float, seed: int) -> list[Split]:
+    """Return splits whose held-out parts are disjoint, each question in one.
+
+    Args:
+        questions: how many training questions there are.
+        validation: the share held out by a split, about.
+        seed: decides the order in which questions are dealt.
+
+    Raises:
+        ConfigError: there are fewer than two questions.
+    """
+    _check(questions)
+    count = min(max(2, round(1 / validation)), questions)
+    order = np.random.default_rng(seed).permutation(questions)
+    return [
+        Split(
+            seed,
+            fit=np.sort(np.concatenate([order[part::count] for part in range(count) if part != f])),
+            held_out=np.sort(order[f::count]),
+        )
+        for f in range(count)
+    ]
+
+
+REDRAWN = 2 / 3
+"""Share of the training questions in each redraw."""
+
+
+def redraws(questions: int, count: int) -> list[Int[np.ndarray, " drawn"]]:
+    """Return subsamples of the training questions, by row number, drawn without replacement.
+
+    Results on them tell how much hangs on the draw (see `headroom.sprint.chance`).
+    """
+    size = max(1, round(questions * REDRAWN))
+    return [
+        np.sort(np.random.default_rng([draw, questions]).choice(questions, size, replace=False))
+        for draw in range(count)
+    ]
+
+
+def trainings(questions: int, count: int) -> dict[str, Int[np.ndarray, " drawn"]]:
+    """Return the rows that all is learnt from, by name: all of them, then each redraw."""
+    parts = {drawn(number): rows for number, rows in enumerate(redraws(questions, count))}
+    return {ALL: np.arange(questions)} | parts
 
 
 def ranked_pass(
@@ -52,3 +125,8 @@ def ranked_pass(
     """Return Pass@1..max_n, a mean over questions, of heads taken in each question's order."""
     ranked = np.take_along_axis(correct, order, axis=1)
     return pass_at_n_ordered(ranked, max_n).mean(axis=0)
+
+
+def _check(questions: int) -> None:
+    if questions < 2:
+        raise ConfigError(f"{questions} training questions cannot be split; use at least 2")

@@ -1,30 +1,58 @@
-"""A variant against the base model on the same questions: interval, test, fragility.
+"""Two methods on the same questions: interval, test, fragility.
 
-Everything is a function of the paired differences d_ih = z_ih − z_i,base, which are −1 where
-pruning head h loses question i, 1 where it gains it, 0 where nothing changes.
+Everything is a function of paired differences. Of a variant against the base model they are
+d_ih = z_ih − z_i,base: −1 where pruning head h loses question i, 1 where it gains it, 0 where
+nothing changes. Of methods that draw their answers they are any number from −1 to 1.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy.special import bdtr, ndtri
+from jaxtyping import Bool, Float, Int, Real
+from scipy.special import bdtr, ndtri, stdtrit
 
 from headroom.statistics import LEVEL
 
 
+@dataclass(frozen=True)
+class Component:
+    """A source of chance beside the choice of questions."""
+
+    variance: Float[np.ndarray, " columns"]
+    """Of the mean difference."""
+    freedom: int
+    """Degrees of freedom that the variance was estimated with."""
+
+
 def paired_interval(
-    differences: Int[np.ndarray, "questions heads"],
-) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"]]:
-    """Return the lower and upper end of the interval of each head's gain.
+    differences: Real[np.ndarray, "questions columns"],
+    components: Sequence[Component] = (),
+) -> tuple[Float[np.ndarray, " columns"], Float[np.ndarray, " columns"]]:
+    """Return the lower and upper end of the interval of each column's mean difference.
 
     Bonett and Price 2012 (Adjusted Wald confidence interval for a difference of binomial
-    proportions based on paired data): one is added to the questions gained and to those lost, so
-    that the interval holds its level with few of either.
+    proportions based on paired data): a question gained and a question lost are added, so that the
+    interval holds its level with few of either. Written with the mean and the mean square, the
+    formula takes differences between −1 and 1 as well.
+
+    Args:
+        differences: one number a question, from −1 to 1.
+        components: what else varies. Variances are added; the quantile is Student's, with the
+            degrees of freedom of their sum (Satterthwaite 1946).
     """
-    gained, lost = _discordant(differences)
     total = len(differences) + 2
-    plus, minus = (gained + 1) / total, (lost + 1) / total
-    half = ndtri((1 + LEVEL) / 2) * np.sqrt((plus + minus - (plus - minus) ** 2) / total)
-    return np.maximum(plus - minus - half, -1.0), np.minimum(plus - minus + half, 1.0)
+    mean = differences.sum(axis=0) / total
+    variance = ((np.square(differences).sum(axis=0) + 2) / total - mean**2) / total
+    quantile = ndtri((1 + LEVEL) / 2)
+    if components:
+        parts = [Component(variance, total - 1), *components]
+        variance = sum(part.variance for part in parts)
+        quantile = stdtrit(
+            variance**2 / sum(part.variance**2 / part.freedom for part in parts), (1 + LEVEL) / 2
+        )
+    half = quantile * np.sqrt(variance)
+    return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
 
 
 def mcnemar(

@@ -1,0 +1,76 @@
+"""Test questions that resemble a training question: known before they are asked.
+
+Four degrees, the first that holds:
+
+- ``same id``: the sets share the question.
+- ``same text``: but for case and white space.
+- ``other numbers``: the same text once every number is masked.
+- ``8-grams``: at least half of the question's runs of eight words stand in one training question,
+  the measure that language models' training data are searched with (Brown et al. 2020, appendix C,
+  with 13; shorter questions need a shorter run).
+"""
+
+import re
+from collections import Counter, defaultdict
+
+import pandas as pd
+
+DEGREES = ("same id", "same text", "other numbers", "8-grams")
+COLUMNS = ["question_id", "degree", "training_id"]
+
+_GRAM = 8
+_CONTAINED = 0.5
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
+    """Return the test questions that resemble a training question, columns `COLUMNS`.
+
+    Args:
+        train: columns `question_id` and `question`.
+        test: the same.
+    """
+    pairs = list(zip(train["question_id"], train["question"], strict=True))
+    known: list[dict[str, str]] = [
+        {question_id: question_id for question_id, _ in pairs},
+        {_folded(text): question_id for question_id, text in reversed(pairs)},
+        {_masked(text): question_id for question_id, text in reversed(pairs)},
+    ]
+    holders: dict[tuple[str, ...], set[str]] = defaultdict(set)
+    for question_id, text in pairs:
+        for gram in _grams(text):
+            holders[gram].add(question_id)
+    rows = []
+    for question_id, text in zip(test["question_id"], test["question"], strict=True):
+        found = [
+            one.get(form)
+            for one, form in zip(known, (question_id, _folded(text), _masked(text)), strict=True)
+        ]
+        found.append(_container(_grams(text), holders))
+        degree = next((place for place, other in enumerate(found) if other is not None), None)
+        if degree is not None:
+            rows.append((question_id, DEGREES[degree], found[degree]))
+    return pd.DataFrame(rows, columns=COLUMNS)
+
+
+def _container(grams: set[tuple[str, ...]], holders: dict[tuple[str, ...], set[str]]) -> str | None:
+    """Return the training question that holds most of the grams, if it holds enough."""
+    held = Counter(holder for gram in grams for holder in holders.get(gram, ()))
+    if not held:
+        return None
+    holder, count = min(held.items(), key=lambda item: (-item[1], item[0]))
+    return holder if count >= _CONTAINED * len(grams) else None
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.casefold().split())
+
+
+def _masked(text: str) -> str:
+    return _NUMBER.sub("#", _folded(text))
+
+
+def _grams(text: str) -> set[tuple[str, ...]]:
+    words = _WORD.findall(_folded(text))
+    return {tuple(words[i : i + _GRAM]) for i in range(len(words) - _GRAM + 1)}
