@@ -12,7 +12,7 @@ from headroom import paths
 from headroom.errors import TableError
 from headroom.figures import job as whole_run
 from headroom.figures.compression import job
-from headroom.figures.compression.evidence import BASELINE, read_trial
+from headroom.figures.compression.trial import BASELINE, read_trial
 from headroom.figures.compression.exhibits import COLUMNS
 from headroom.figures.provenance import provenance
 from headroom.record import Stopwatch, write_record

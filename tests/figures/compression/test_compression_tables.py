@@ -7,7 +7,7 @@ from latex_document import typeset
 
 from headroom.config.arms import ARMS
 from headroom.figures.compression.exhibits import COLUMNS, exhibits
-from headroom.figures.compression.printed import Beside
+from headroom.figures.compression.published import Published
 from headroom.figures.compression.tables import texts_of, warned
 from headroom.figures.sheets import read_sheets
 
@@ -16,7 +16,7 @@ PUBLISHED = Path(__file__).parents[3] / "config" / "published"
 
 @pytest.fixture(scope="module")
 def beside():
-    return Beside.read(PUBLISHED)
+    return Published.read(PUBLISHED)
 
 
 @pytest.fixture(scope="module")
