@@ -6,15 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import simulation
+from headroom.figures.beside import COLUMNS, beside
+from headroom.figures.tables import comparison_tables
 from latex_document import HOSTILE, typeset
 from scipy import stats
 
 from headroom.config import parse
-from headroom.figures.beside import COLUMNS, beside
 from headroom.figures.gains import cells
 from headroom.figures.published import SIZES
 from headroom.figures.sweep_tables import sweep_tables
-from headroom.figures.tables import comparison_tables
 from headroom.statistics.proportion import wilson
 from headroom.variants import BASE, heads
 

@@ -10,13 +10,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from conftest import PUBLISHED
 from headroom.figures.compression.alpha import alpha
-from headroom.figures.compression.trial import read_trial, sources
 from headroom.figures.compression.importance import importance
 from headroom.figures.compression.losses import losses
-from headroom.figures.drawing import EMPTY
 from headroom.figures.compression.pareto import pareto
 from headroom.figures.compression.published import Published
-from headroom.figures.drawing import SUFFIXES, save
+from headroom.figures.compression.trial import read_trial, sources
+from headroom.figures.drawing import EMPTY, SUFFIXES, save
 from headroom.figures.style import theme
 
 FIGURES = ("pareto", "importance", "losses", "alpha")

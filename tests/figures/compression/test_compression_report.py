@@ -12,8 +12,8 @@ from headroom import paths
 from headroom.errors import TableError
 from headroom.figures import job as whole_run
 from headroom.figures.compression import job
-from headroom.figures.compression.trial import BASELINE, read_trial
 from headroom.figures.compression.exhibits import COLUMNS
+from headroom.figures.compression.trial import BASELINE, read_trial
 from headroom.figures.provenance import provenance
 from headroom.record import Stopwatch, write_record
 from headroom.tables import write_json

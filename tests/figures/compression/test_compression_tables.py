@@ -3,13 +3,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import simulated_trials
+from headroom.figures.sheets import read_sheets
 from latex_document import typeset
 
 from headroom.config.arms import ARMS
 from headroom.figures.compression.exhibits import COLUMNS, exhibits
 from headroom.figures.compression.published import Published
 from headroom.figures.compression.tables import texts_of, warned
-from headroom.figures.sheets import read_sheets
 
 PUBLISHED = Path(__file__).parents[3] / "config" / "published"
 
