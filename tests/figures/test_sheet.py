@@ -61,7 +61,7 @@ def test_markdown_marks_what_is_bold_and_nothing_else():
     sheet = Sheet.of(NUMBERS, COLUMNS[:2], "What is | shown.", bold=bold, lead="First.")
     assert sheet.markdown().split("\n\n") == [
         "First.",
-        "| name | share |\n| --- | --: |\n| a\\|b\\*c | **12.3** |\n| &lt;b&gt;&amp;amp; | – |",
+        "| name | share |\n|---|--:|\n| a\\|b\\*c | **12.3** |\n| &lt;b&gt;&amp;amp; | – |",
         "What is \\| shown.\n",
     ]
     assert markdown("a|b*c") == r"a\|b\*c"

@@ -28,7 +28,8 @@ Cell = Callable[[Any], str]
 Columns = Sequence[tuple[str, Cell]]
 """Titles and cells, from left to right; titles may repeat."""
 
-_LETTERS = {88: "small", 122: "scriptsize"}  # on a line of A4 with margins of 2 cm; more is turned
+_SMALL, _LINE, _TURNED = 88, 122, 180
+"""Letters that fit A4 paper with margins of 2 cm: in two sizes, and on the page turned."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +64,6 @@ class Sheet:
         rows = [[cell(row) for _, cell in columns] for row in rows_of(table)]
         return cls([title for title, _ in columns], rows, caption, **facts)
 
-    def columns(self, chosen: Sequence[int]) -> "Sheet":
-        """Return some columns, by number."""
-        return replace(
-            self,
-            titles=[self.titles[column] for column in chosen],
-            rows=[[row[column] for column in chosen] for row in self.rows],
-            bold=None if self.bold is None else self.bold[:, list(chosen)],
-        )
-
     def markdown(self) -> str:
         """Return the table between its lead and its caption as Markdown; what it holds is inert."""
         parts = [self.lead, self.markdown_table(), markdown(self.caption)]
@@ -86,15 +78,30 @@ class Sheet:
             [f"**{markdown(cell)}**" if mark else markdown(cell) for cell, mark in pair]
             for pair in (zip(*each, strict=True) for each in zip(self.rows, bold, strict=True))
         ]
-        rule = ["---"] * self.texts + ["--:"] * (len(self.titles) - self.texts)
-        lines = [list(map(markdown, self.titles)), rule, *cells]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        rule = "|" + "---|" * self.texts + "--:|" * (len(self.titles) - self.texts)
+        head, *lines = (
+            f"| {' | '.join(line)} |" for line in [list(map(markdown, self.titles)), *cells]
+        )
+        return "\n".join([head, rule, *lines])
 
     def latex(self) -> str:
-        r"""Return the table as a ``longtable`` with its notes; it is turned where it is wide."""
-        title, stop, notes = self.caption.partition(". ")
+        r"""Return the table as a ``longtable`` with its notes.
+
+        Where it is wide it is turned; where it is wider than that it comes in parts.
+        """
         if not self.rows:
             return f"{latex(self.caption)}\n"
+        title, stop, notes = self.caption.partition(". ")
+        parts = self._parts()
+        tables = [
+            part._latex(f"{title}{stop.strip()} Part {number} of {len(parts)}.")
+            if len(parts) > 1
+            else part._latex(title + stop.strip())
+            for number, part in enumerate(parts, start=1)
+        ]
+        return "\n".join([*tables, rf"{{\small\noindent {latex(notes)}\par}}"]) + "\n"
+
+    def _latex(self, caption: str) -> str:
         style = pd.DataFrame(self.rows).style.hide(axis="index").format(latex)
         style = style.format_index(lambda column: _stacked(self.titles[column]), axis="columns")
         if self.bold is not None:
@@ -105,24 +112,41 @@ class Sheet:
         table = style.to_latex(
             environment="longtable",
             hrules=True,
-            caption=latex(title + stop.strip()),
+            caption=latex(caption),
             column_format="".join(cut) or form,
         )
-        size = next((size for most, size in _LETTERS.items() if self._width() <= most), None)
-        setting = rf"\begingroup\{size or 'scriptsize'}\setlength{{\tabcolsep}}{{3pt}}"
-        setting += r"\setlength{\LTcapwidth}{\linewidth}"
-        lines = [setting, table, rf"\noindent {latex(notes)}\par\endgroup"]
-        if not size:
-            lines = [r"\begin{landscape}", *lines, r"\end{landscape}"]
-        return "\n".join(lines) + "\n"
+        letters = _SMALL + 1 if self.widths else sum(self._widest())
+        size = "small" if letters <= _SMALL else "scriptsize"
+        setting = rf"\begingroup\{size}\setlength{{\tabcolsep}}{{3pt}}"
+        lines = [rf"{setting}\setlength{{\LTcapwidth}}{{\linewidth}}", table, r"\endgroup"]
+        turned = [r"\begin{landscape}", *lines, r"\end{landscape}"]
+        return "\n".join(lines if letters <= _LINE else turned)
 
-    def _width(self) -> int:
-        """Return how many letters a line holds."""
-        if self.widths:
-            return min(_LETTERS) + 1
+    def _widest(self) -> list[int]:
+        """Return how many letters each column needs, with the space beside it."""
         titles, columns = map(_lines, self.titles), zip(*self.rows, strict=True)
-        widest = [max(map(len, (*a, *b))) for a, b in zip(titles, columns, strict=True)]
-        return sum(widest) + 2 * len(widest)
+        return [2 + max(map(len, (*a, *b))) for a, b in zip(titles, columns, strict=True)]
+
+    def _parts(self) -> list["Sheet"]:
+        """Return tables that fit a turned page, of some columns of numbers each."""
+        widest = [] if self.widths else self._widest()
+        fixed = list(range(self.texts))
+        parts = [list(fixed)]
+        for column in range(self.texts, len(widest)):
+            if sum(widest[other] for other in (*parts[-1], column)) > _TURNED:
+                parts.append(list(fixed))
+            parts[-1].append(column)
+        if len(parts) == 1:
+            return [self]
+        return [
+            replace(
+                self,
+                titles=[self.titles[column] for column in part],
+                rows=[[row[column] for column in part] for row in self.rows],
+                bold=None if self.bold is None else self.bold[:, part],
+            )
+            for part in parts
+        ]
 
 
 def written(sheets: Mapping[str, Sheet] | Sequence[Sheet]) -> dict[str, str]:

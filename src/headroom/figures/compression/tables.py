@@ -253,7 +253,8 @@ def warned(cost: pd.DataFrame) -> Sheet:
     columns = (("compression", name("compression")), ("arm", _arm), ("warning", name("warned")))
     found = cost[cost["warnings"] > 0]
     none = "No warning: no arm lost notably, is no faster, or was trained unstably."
-    return Sheet.of(found, columns, "What to look at." if len(found) else none, texts=3)
+    caption = "What to look at." if len(found) else none
+    return Sheet.of(found, columns, caption, texts=3, widths=(0.16, 0.2, 0.58))
 
 
 def introduced(trial: Trial) -> str:
