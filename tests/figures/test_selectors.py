@@ -1,22 +1,9 @@
-import pandas as pd
 import pytest
+import simulation
 
 from headroom.figures import selectors
 from headroom.figures.sheet import read_csv
 from headroom.sprint import choosing, evaluation, matching
-
-
-def table(over: float = 0.013, low: float = -0.01, high: float = 0.034) -> pd.DataFrame:
-    rows = []
-    for n, ceiling in ((1, 0.7), (8, 0.8), (16, 0.85)):
-        rows += [
-            ("SPRINT", "oracle", n, ceiling, ceiling - 0.05, ceiling + 0.05, 1, 1, 1, 0, 0, 0),
-            ("SPRINT", "first", n, 0.7, 0.64, 0.76, 0.7 / ceiling, 0.8, 0.95, -0.05, -0.09, -0.01),
-            ("SPRINT", "majority", n, 0.752, 0.69, 0.81, 0.94, 0.9, 0.97, 0, 0, 0),
-            ("SPRINT", "agreement", n, 0.752, 0.69, 0.81, 0.94, 0.9, 0.97, 0, 0, 0),
-            ("SPRINT", "verifier", n, 0.765, 0.7, 0.82, 0.956, 0.92, 0.98, over, low, high),
-        ]
-    return pd.DataFrame(rows, columns=choosing.COLUMNS)
 
 
 def test_every_rule_has_a_name() -> None:
@@ -37,7 +24,7 @@ def test_every_rule_has_a_name() -> None:
 def test_the_verifier_is_better_only_where_the_interval_says_so(
     over: float, low: float, high: float, verdict: str
 ) -> None:
-    said = selectors.choosing_sentence(table(over, low, high))
+    said = selectors.choosing_sentence(simulation.choosing_table(over, low, high))
     assert said.startswith("Without an oracle, the majority of the 8 nearest heads answers 75.2%")
     assert "(69.0% to 81.0%), 94.0% of Pass@8, the nearest head alone 70.0%" in said
     assert said.endswith(f": {verdict}.")
@@ -45,7 +32,7 @@ def test_the_verifier_is_better_only_where_the_interval_says_so(
 
 def test_the_table_is_read_back_and_written_as_text(tmp_path) -> None:
     file = tmp_path / "choosing.csv"
-    table().to_csv(file, index=False)
+    simulation.choosing_table().to_csv(file, index=False)
     written = selectors.choosing_sheet(read_csv(file, choosing.COLUMNS), "math")
     row = "| verifier | 16 | 76.5 | 70.0 to 82.0 | 95.6 | 92.0 to 98.0 | +1.3 | −1.0 to +3.4 |"
     assert f"| SPRINT {row}" in written.markdown()
@@ -53,20 +40,8 @@ def test_the_table_is_read_back_and_written_as_text(tmp_path) -> None:
     assert written.latex().count(r"\\" + "\n") >= 15
 
 
-def embedding_table(difference=0.031, low=0.012, high=0.05, p=0.002):
-    rows = []
-    for questions in ("training, held out", "test"):
-        for pool, heads in (("all heads", 24), ("heads as accurate as base", 17)):
-            for against in ("shuffled questions", "greedy cover", "heads drawn from the pool"):
-                own = p if against == "shuffled questions" else None
-                for n in ("1", "2", "mean"):
-                    row = (questions, pool, heads, against, n, 0.75, 0.719)
-                    rows.append((*row, difference, low, high, own))
-    return pd.DataFrame(rows, columns=matching.COLUMNS)
-
-
 def test_one_sentence_says_whether_the_embedding_matters():
-    said = selectors.embedding_sentence(embedding_table())
+    said = selectors.embedding_sentence(simulation.embedding_table())
     assert "by +3.1 points (95% interval +1.2 to +5.0), permutation p = 0.002" in said
     assert "the question embedding matters; against the same heads" in said
     assert said.endswith(
@@ -77,11 +52,13 @@ def test_one_sentence_says_whether_the_embedding_matters():
 
 @pytest.mark.parametrize("values", [{"p": 0.2}, {"low": -0.01}, {"p": 0.2, "low": -0.01}])
 def test_an_effect_is_claimed_only_with_test_and_interval(values):
-    assert "no effect of it is shown" in selectors.embedding_sentence(embedding_table(**values))
+    assert "no effect of it is shown" in selectors.embedding_sentence(
+        simulation.embedding_table(**values)
+    )
 
 
 def test_a_pool_without_heads_as_accurate_as_base_is_not_spoken_of():
-    table = embedding_table()
+    table = simulation.embedding_table()
     said = selectors.embedding_sentence(table[table["pool"] == "all heads"])
     assert "as accurate as base" not in said
     assert said.endswith(".")
@@ -89,14 +66,12 @@ def test_a_pool_without_heads_as_accurate_as_base_is_not_spoken_of():
 
 def test_the_tables_are_read_back_and_written_as_text(tmp_path):
     file = tmp_path / "embedding.csv"
-    embedding_table().to_csv(file, index=False)
+    simulation.embedding_table().to_csv(file, index=False)
     sheet = selectors.embedding_sheet(read_csv(file, matching.COLUMNS), "math")
     row = "| test | all heads | greedy cover | 24 | mean | 75.0 | 71.9 | +3.1 | +1.2 to +5.0 | – |"
     assert row in sheet.markdown()
-    row = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6)
-    one = ("SPRINT", 1, 0.7, 1.0, 1.0, 1.0, None, None, None, 90.4, 90.4)
     file = tmp_path / "diversity.csv"
-    pd.DataFrame([one, row], columns=evaluation.DIVERSITY).to_csv(file, index=False)
+    simulation.diversity_table().to_csv(file, index=False)
     sheet = selectors.diversity_sheet(read_csv(file, evaluation.DIVERSITY), "math")
     assert "| SPRINT | 1 | 70.0 | 1.00 | 1.00 to 1.00 | – | – | 90 | 90 |" in sheet.markdown()
     assert "| 1.25 | 1.20 to 1.31 | 75.0 | 70.0 to 80.0 | 181 | 98 |" in sheet.markdown()
