@@ -33,7 +33,8 @@ _NO_NUMBER = "no number decides it"
 _FEW = 4  # rows that a reason lists
 _JUDGED = ["kind", "table", "filter", "column", "stated", "tolerance"]
 
-Verdict = tuple[Literal["holds", "fails", "cannot be judged"], str]
+Word = Literal["holds", "fails", "cannot be judged"]
+Verdict = tuple[Word, str]
 """Whether a claim holds, and why."""
 
 
@@ -194,8 +195,8 @@ def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
         if (may_be & ~above).any():
             why += f", open in {(may_be & ~above).sum()}"
         whys.append(f"{why}; taken: at least {100 * share:g}%" if share < 1 else why)
-    verdict = next((word for word in ("fails", "cannot be judged") if word in words), "holds")
-    return verdict, "; ".join(whys)
+    worst: Sequence[Word] = ("fails", "cannot be judged")
+    return next((word for word in worst if word in words), "holds"), "; ".join(whys)
 
 
 _JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
@@ -211,7 +212,7 @@ _OF_EACH = ("at most", "every")
 """Judges that one row can prove wrong, and only every row of the paper can prove right."""
 
 
-def _word(holds: bool, fails: bool) -> str:
+def _word(holds: bool, fails: bool) -> Word:
     return "fails" if fails else "holds" if holds else "cannot be judged"
 
 

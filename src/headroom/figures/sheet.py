@@ -102,8 +102,10 @@ class Sheet:
         return "\n".join([*tables, rf"{{\small\noindent {latex(notes)}\par}}"]) + "\n"
 
     def _latex(self, caption: str) -> str:
-        style = pd.DataFrame(self.rows).style.hide(axis="index").format(latex)
-        style = style.format_index(lambda column: _stacked(self.titles[column]), axis="columns")
+        titles: dict[object, str] = dict(enumerate(map(_stacked, self.titles)))
+        style = pd.DataFrame(self.rows).style.hide(axis="index")
+        style = style.format(lambda cell: latex(str(cell)))
+        style = style.format_index(lambda column: titles[column], axis="columns")
         if self.bold is not None:
             marks = np.where(self.bold, "textbf: --rwrap;", "")
             style = style.apply(lambda _: marks, axis=None)

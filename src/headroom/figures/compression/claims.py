@@ -112,7 +112,7 @@ def _parts(table: pd.DataFrame) -> pd.DataFrame:
 
 def _labelled(table: pd.DataFrame, kind: str) -> pd.DataFrame:
     """Name the rows; a run's by its own solver and data."""
-    rows = table.to_dict("records")
+    rows = [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
     of = [_OF[kind].format(**row) for row in rows]
     own = [f"{row['model']} on {row['data']}" for row in rows]
     titles = table.get("title", own)
