@@ -44,5 +44,7 @@ def typeset(folder: Path, *tables: str) -> str:
         if "Rerun" not in done.stdout and "Table widths have changed" not in done.stdout:
             break
     for complaint in ("Overfull", "Float too large", "root:", "Table widths have changed"):
-        assert complaint not in done.stdout
+        assert complaint not in done.stdout, done.stdout[
+            max(0, done.stdout.find(complaint) - 300) :
+        ][:900]
     return done.stdout

@@ -12,6 +12,7 @@ from headroom.config import Config, parse
 from headroom.identity import key
 from headroom.plan import Batch, batches, pool
 from headroom.record import Stopwatch, write_record
+from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (
     ACCURACY,
     ACTIVATIONS,
@@ -137,8 +138,17 @@ def fill(
             _points(config, name, np.random.default_rng(5)),
             POINTS,
         )
-        for template in (paths.CHOICE, paths.SENSITIVITY, paths.ABLATION):
-            trials.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
+        tables = {
+            paths.CHOICE: trials,
+            paths.SENSITIVITY: trials,
+            paths.ABLATION: trials,
+            paths.EMBEDDING_VALUE: embedding_table(),
+            paths.DIVERSITY: diversity_table(),
+            paths.CHOOSING: choosing_table(),
+        }
+        for template, table in tables.items():
+            path = Path(template.format(run=config.run, selector=name, suffix="csv"))
+            table.to_csv(path, index=False)
     for name in config.comparisons:
         path = Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -268,3 +278,39 @@ def _comparison() -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["decoding", "grading", "correct"])
     frame = frame.assign(n=200, accuracy=frame["correct"] / 200, no_answer=7, truncated=5)
     return frame.assign(differ_from_default=[0, 3, 8, 11])
+
+
+def embedding_table(
+    difference: float = 0.031, low: float = 0.012, high: float = 0.05, p: float = 0.002
+) -> pd.DataFrame:
+    """Return whether the embedding matters, the same in every row."""
+    rows = []
+    for questions in ("training, held out", "test"):
+        for among, heads in (("all heads", 24), ("heads as accurate as base", 17)):
+            for against in ("shuffled questions", "greedy cover", "heads drawn from the pool"):
+                own = p if against == "shuffled questions" else None
+                for n in ("1", "2", "mean"):
+                    row = ("SPRINT", questions, among, heads, against, n, 0.75, 0.719)
+                    rows.append((*row, difference, low, high, own))
+    return pd.DataFrame(rows, columns=matching.COLUMNS)
+
+
+def diversity_table() -> pd.DataFrame:
+    """Return diversity and cost of SPRINT, undefined for one answer."""
+    one = ("SPRINT", 1, 0.7, 1.0, 1.0, 1.0, None, None, None, 90.4, 90.4)
+    two = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6)
+    return pd.DataFrame([one, two], columns=evaluation.DIVERSITY)
+
+
+def choosing_table(over: float = 0.013, low: float = -0.01, high: float = 0.034) -> pd.DataFrame:
+    """Return what each rule recovers of Pass@N, and what the verifier has over the majority."""
+    rows = []
+    for n, ceiling in ((1, 0.7), (8, 0.8), (16, 0.85)):
+        rows += [
+            ("SPRINT", "oracle", n, ceiling, ceiling - 0.05, ceiling + 0.05, 1, 1, 1, 0, 0, 0),
+            ("SPRINT", "first", n, 0.7, 0.64, 0.76, 0.7 / ceiling, 0.8, 0.95, -0.05, -0.09, -0.01),
+            ("SPRINT", "majority", n, 0.752, 0.69, 0.81, 0.94, 0.9, 0.97, 0, 0, 0),
+            ("SPRINT", "agreement", n, 0.752, 0.69, 0.81, 0.94, 0.9, 0.97, 0, 0, 0),
+            ("SPRINT", "verifier", n, 0.765, 0.7, 0.82, 0.956, 0.92, 0.98, over, low, high),
+        ]
+    return pd.DataFrame(rows, columns=choosing.COLUMNS)

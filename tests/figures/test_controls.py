@@ -5,8 +5,8 @@ import simulation
 from scipy import stats
 
 from headroom.figures.controls import ALL, HARMLESS, controls, helping, hurting
-from headroom.figures.placebos import placebo_sentences, placebo_table, placebo_text
-from headroom.figures.verdict import failures, gains_table, verdict
+from headroom.figures.placebos import placebo_sentences, placebo_sheet, placebo_table
+from headroom.figures.verdict import failures, gains_sheet, verdict
 from headroom.tables import ANSWERS, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 
@@ -135,7 +135,7 @@ def test_groups_too_small_to_split_have_no_held_out_gain(z):
     assert small["held_out"].isna().all()
     assert found.gains[["placebo", "placebo_p", "placebo_q"]].isna().all(axis=None)
     assert "placebos" not in " ".join(verdict(found.gains, found.heads, found.spread))
-    assert "–" in gains_table(found.gains, "few")["md"]
+    assert "–" in gains_sheet(found.gains, "few").markdown()
 
 
 def test_placebos_are_not_taken_for_heads(found):
@@ -183,10 +183,10 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
     assert "changes 6.7% of all answers" in heads_say
     assert "pruning a head changes 3.3%" in heads_say
     assert "changes 20 of 120 answers; in bfloat16 some are expected to" in numeric_say
-    text = placebo_text(table, "math", "float32")
-    assert text["md"].startswith("Noise as strong as a head")
-    assert "none is expected to" in text["md"]
-    assert "| numerics | all | 3 | 120 | 16.7 | 0.0 | 0.0 | 0.0 | 0.0 |" in text["md"]
+    text = placebo_sheet(table, "math", "float32").markdown()
+    assert text.startswith("Noise as strong as a head")
+    assert "none is expected to" in text
+    assert "| numerics | all | 3 | 120 | 16.7 | 0.0 | 0.0 | 0.0 | 0.0 |" in text
 
 
 def test_what_the_store_no_longer_holds_is_left_out(z, tmp_path):

@@ -3,10 +3,10 @@ import re
 import pandas as pd
 import pytest
 
-from headroom.figures.curves import PAIRED_COLUMNS
 from headroom.figures.findings import short_sentence
 from headroom.figures.gains import accuracy_path
 from headroom.figures.headlines import headlines
+from headroom.sprint.evaluation import PAIRED
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_who_wins_at_the_largest_n_is_said_in_few_words(low, high, winner):
     rows = [("SPRINT", 1, 0.1), ("SPRINT", 4, 0.5), ("cover", 4, 0.3), ("random", 4, 0.4)]
     rows += [("all heads (oracle)", 4, 0.9)]
     table = pd.DataFrame(rows, columns=["method", "n", "pass_at_n"])
-    paired = pd.DataFrame([("random", 4, 0.1, low, high)], columns=PAIRED_COLUMNS)
+    paired = pd.DataFrame([("random", 4, 0.1, low, high)], columns=PAIRED)
     assert short_sentence(table, paired) == (
         f"at N = 4 SPRINT answers 50.0% of the questions, the best other method, random, 40.0%: "
         f"{winner}."

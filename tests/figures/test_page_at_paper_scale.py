@@ -17,6 +17,7 @@ from headroom.figures.drawing import SUFFIXES, save, write_csv
 from headroom.figures.gains import read_cells
 from headroom.figures.heatmap import heatmap
 from headroom.figures.job import write_report
+from headroom.figures.placebos import PLACEBOS
 from headroom.figures.verdict import FAILURES
 from headroom.plan import batches, pool
 
@@ -63,6 +64,7 @@ def _controls(config: Config, sweep: str) -> None:
         ("heads", heads, HEADS),
         ("spread", spread, SPREAD),
         ("failures", heads.head(21), list(FAILURES)),
+        ("placebos", pd.DataFrame({"kind": ["head", "numeric"]}), PLACEBOS),
     ):
         write_csv(Path(template(table=name)), table.reindex(columns=columns, fill_value=0.25))
 

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.figures.curves import PAIRED_COLUMNS, told
+from headroom.figures.curves import told
 from headroom.figures.findings import findings, sentence
 from headroom.figures.gains import cells
 from headroom.figures.job import draw_audit, write_controls, write_report
+from headroom.sprint.evaluation import PAIRED
 from headroom.variants import BASE, heads
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
@@ -95,7 +96,7 @@ def test_hostile_text_stays_text(tmp_path, monkeypatch):
 def test_a_lead_is_claimed_only_when_the_interval_leaves_out_zero(low, high, result):
     table, _ = simulation.simulated_curves()
     row = ("greedy cover", 4, (low + high) / 2, low, high)
-    paired = pd.DataFrame([row], columns=PAIRED_COLUMNS)
+    paired = pd.DataFrame([row], columns=PAIRED)
     text = sentence(table, paired, 4)
     assert text.endswith(f": {result}.")
     assert "the best other method, greedy cover" in text

@@ -1,4 +1,3 @@
-import io
 import re
 from pathlib import Path
 
@@ -10,16 +9,16 @@ from latex_document import HOSTILE, typeset
 from scipy import stats
 
 from headroom.config import parse
-from headroom.figures.beside import COLUMNS, beside
 from headroom.figures.gains import cells
-from headroom.figures.published import SIZES
-from headroom.figures.sweep_tables import sweep_tables
-from headroom.figures.tables import comparison_tables
+from headroom.figures.prompts import comparison_sheet
+from headroom.figures.published import REPRODUCED, SIZES, reproduced
+from headroom.figures.sheet import written
+from headroom.figures.sweep_tables import sweep_csv, sweep_sheets
 from headroom.statistics.proportion import wilson
 from headroom.variants import BASE, heads
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
-NOTHING = pd.DataFrame(columns=COLUMNS)
+NOTHING = pd.DataFrame(columns=REPRODUCED)
 HOW = "Prompt: default; grading: default."
 
 
@@ -27,6 +26,10 @@ def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97):
     variants = [BASE, *heads(layers, range(query_heads))]
     names = [str(variant) for variant in variants]
     return cells(simulation.simulated_z(n, names, np.random.default_rng(5), subjects), variants)
+
+
+def texts(table, found, sweep):
+    return written(sweep_sheets(table, found, sweep, HOW))
 
 
 def published(source, layers, query_heads, benchmark="math500"):
@@ -46,12 +49,12 @@ def published(source, layers, query_heads, benchmark="math500"):
     z = simulation.simulated_z(500, names, np.random.default_rng(7))
     z["subject"] = [subject for subject, size in SIZES.items() for _ in range(size)]
     table = cells(z, variants)
-    return table, beside(config, "s", table, PUBLISHED)
+    return table, reproduced(config, "s", table, PUBLISHED)
 
 
 def test_markdown_bolds_every_best_value_of_a_column():
     table = of_shape([2, 4, 7], 3)
-    text = sweep_tables(table, NOTHING, "demo", HOW)["md"]
+    text = texts(table, NOTHING, "demo")["md"]
     block = text.split("## Layer 4, by subject")[1].split("##")[0]
     rows = [line.split("|")[2:-1] for line in block.splitlines() if line.startswith("| ")]
     assert rows[0][0] == " Overall (n = 97) "
@@ -63,8 +66,8 @@ def test_markdown_bolds_every_best_value_of_a_column():
 
 
 def test_every_accuracy_has_its_wilson_interval():
-    text = sweep_tables(of_shape([2, 4], 3), NOTHING, "demo", HOW)
-    csv = pd.read_csv(io.StringIO(text["csv"]))
+    text = texts(of_shape([2, 4], 3), NOTHING, "demo")
+    csv = sweep_csv(of_shape([2, 4], 3), NOTHING)
     assert {"by", "group", "variant", "layer", "head", "n", "correct", "accuracy"} <= set(csv)
     assert np.allclose(csv["accuracy"], csv["correct"] / csv["n"], atol=1e-5)
     for row in csv.itertuples():
@@ -72,7 +75,7 @@ def test_every_accuracy_has_its_wilson_interval():
         assert (row.low, row.high) == pytest.approx((ends.low, ends.high), abs=1e-5)
         shown = f"{100 * row.accuracy:.1f}"
         assert f"({100 * ends.low:.1f}–{100 * ends.high:.1f})" in text["md"]
-        assert f"{{\\tiny {100 * ends.low:.1f}--{100 * ends.high:.1f}}}" in text["tex"]
+        assert f"({100 * ends.low:.1f}--{100 * ends.high:.1f})" in text["tex"]
         assert shown in text["tex"]
 
 
@@ -110,8 +113,7 @@ def test_no_prune_is_published_for_each_layer_and_in_the_csv_where_layers_agree(
     table, found = published("Qwen/Qwen2.5-Math-1.5B-Instruct", [0, 5, 15, 27], 12)
     base = found[found["head"].isna()].set_index(["layer", "group"])["published_correct"]
     assert base[0, "Intermediate Algebra"] != base[27, "Intermediate Algebra"]
-    text = sweep_tables(table, found, "s", HOW)["csv"]
-    csv = pd.read_csv(io.StringIO(text)).query("variant == 'base'").set_index("group")
+    csv = sweep_csv(table, found).query("variant == 'base'").set_index("group")
     assert len(csv) == len(set(table["group"]))
     assert csv.loc["Intermediate Algebra", "note"] == "the paper prints several values"
     assert csv.loc["Algebra", "published_correct"] == base[0, "Algebra"]
@@ -131,15 +133,16 @@ def test_no_prune_is_published_for_each_layer_and_in_the_csv_where_layers_agree(
 def test_nothing_stands_beside_what_the_paper_has_not(source, layers, benchmark):
     table, found = published(source, layers, 12, benchmark)
     assert found.empty
-    texts = sweep_tables(table, found, "s", HOW)
-    assert "ublished" not in texts["md"] + texts["tex"]
-    assert pd.read_csv(io.StringIO(texts["csv"]))["published"].isna().all()
+    text = texts(table, found, "s")
+    assert "ublished" not in text["md"] + text["tex"]
+    assert sweep_csv(table, found)["published"].isna().all()
 
 
 def test_a_difference_is_bold_where_its_interval_leaves_out_zero():
     table, found = published("meta-llama/Meta-Llama-3-8B-Instruct", [5], 32)
-    text = sweep_tables(table, found, "s", HOW)["md"]
-    shown = re.findall(r"= (\*\*)?[+−]?[\d.]+(?:\*\*)? \(([+−]?[\d.]+) to ([+−]?[\d.]+)\)", text)
+    text = texts(table, found, "s")["md"]
+    cell = r"\| (\*\*)?[\d.]+ − [\d.]+ = [+−]?[\d.]+ \(([+−]?[\d.]+) to ([+−]?[\d.]+)\)"
+    shown = re.findall(cell, text)
     assert len(shown) == found["published"].notna().sum() > 200
     for bold, low, high in shown:
         low, high = (float(end.replace("−", "-")) for end in (low, high))
@@ -150,20 +153,20 @@ def test_a_difference_is_bold_where_its_interval_leaves_out_zero():
 
 def test_the_paper_s_tables_fit_their_pages(tmp_path):
     table, found = published("meta-llama/Meta-Llama-3-8B-Instruct", [5, 10, 15, 31], 32)
-    log = typeset(tmp_path, sweep_tables(table, found, "table1-llama", HOW)["tex"])
+    log = typeset(tmp_path, texts(table, found, "table1-llama")["tex"])
     assert "Output written" in log
 
 
 def test_hostile_names_compile_to_text(tmp_path):
     comparison = pd.DataFrame({"decoding": ["T0.6_x"], "grading": ["authors"]})
     comparison = comparison.assign(n=61, correct=31, accuracy=31 / 61, no_answer=1, truncated=3)
-    texts = comparison_tables(comparison.assign(differ_from_default=0), "a_b")
+    other = comparison_sheet(comparison.assign(differ_from_default=0), "a_b").latex()
     table = of_shape((0, 2), 44, (*HOSTILE, *simulation.SUBJECTS))
-    typeset(tmp_path, sweep_tables(table, NOTHING, HOSTILE[0], HOW)["tex"], texts["tex"])
+    typeset(tmp_path, texts(table, NOTHING, HOSTILE[0])["tex"], other)
 
 
 def test_hostile_names_stay_inert_in_markdown():
-    text = sweep_tables(of_shape([0, 1], 2, HOSTILE), NOTHING, HOSTILE[2], HOW)["md"]
+    text = texts(of_shape([0, 1], 2, HOSTILE), NOTHING, HOSTILE[2])["md"]
     assert "<script>" not in text
     titles = [line for line in text.splitlines() if line.startswith("#")]
-    assert len(titles) == 1 + 2 * 2
+    assert len(titles) == 2 * 2

@@ -10,9 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from headroom.figures.listing import listing, rows_of
 from headroom.figures.published import COMPRESSION, COMPRESSION_SIZES
-from headroom.figures.tables import read_csv
+from headroom.figures.sheet import Cell, Sheet, joined, name, number, read_csv, rows_of
 
 _COLUMNS = ["model", "dataset", "pruning_ratio_pct", "param_reduction_pct"]
 _POSITIONS = 514
@@ -101,27 +100,25 @@ def arithmetic(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def arithmetic_tables(table: pd.DataFrame) -> dict[str, str]:
-    """Return the table as text, by suffix: md, tex, csv."""
-    header = ["model", "data", "ratio", "heads cut", "parameters cut", "at most", "FLOPs cut"]
-    header += ["at most", "speed-up", "at most"]
-    rows = [
-        [
-            row.model,
-            row.dataset,
-            f"{row.ratio}%",
-            f"{row.heads} of {row.of}",
-            f"{row.parameters:.1f}%",
-            f"{row.parameters_at_most:.1f}%",
-            "not published" if pd.isna(row.flops) else f"{row.flops:.1f}%",
-            f"{row.flops_at_most:.1f}%",
-            f"{row.speedup:.1f}%",
-            f"{row.speedup_at_most:.1f}%",
-        ]
-        for row in rows_of(table)
-    ]
-    text = listing(header, rows, CAPTION, texts=2)
-    return {**text, "csv": table.to_csv(index=False, lineterminator="\n", float_format="%.4g")}
+def arithmetic_sheet(table: pd.DataFrame) -> Sheet:
+    """Return the table as text."""
+
+    def share(column: str) -> Cell:
+        return number(column, ".1f")
+
+    columns = (
+        ("model", name("model")),
+        ("data", name("dataset")),
+        ("ratio (%)", number("ratio")),
+        ("heads cut", joined(number("heads"), " of ", number("of"))),
+        ("parameters cut (%)", share("parameters")),
+        ("at most", share("parameters_at_most")),
+        ("FLOPs cut (%)", share("flops")),
+        ("at most", share("flops_at_most")),
+        ("speed-up (%)", share("speedup")),
+        ("at most", share("speedup_at_most")),
+    )
+    return Sheet.of(table, columns, CAPTION, texts=2)
 
 
 CAPTION = (
@@ -130,6 +127,6 @@ CAPTION = (
     f"four projections, over all parameters; their share of the layers' FLOPs at {LONGEST} "
     "tokens, the longest input (less on shorter ones); the speed-up of an encoder whose time is "
     "that of these FLOPs, 1 / (1 − cut) − 1. The task head is not counted: with it all shares are "
-    "smaller still. Not published: Table 2 of the paper has no FLOPs."
+    "smaller still. A dash: Table 2 of the paper has no FLOPs."
 )
 """What the table shows."""

@@ -11,10 +11,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
 from headroom.figures.drawing import Figure
-from headroom.figures.listing import listing, rows_of
 from headroom.figures.published import SIZES
+from headroom.figures.sheet import (
+    Sheet,
+    in_percent,
+    in_points,
+    interval,
+    joined,
+    name,
+    number,
+    rows_of,
+)
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import percent, points, wrapped
+from headroom.figures.text import points, wrapped
 from headroom.figures.violins import mark_median, spread_out
 from headroom.statistics.contested import Contested, contested, gains_by_chance
 
@@ -140,41 +149,23 @@ def _summary(
     }
 
 
-def audit_tables(found: Audit) -> dict[str, str]:
-    """Return the audit's summary as text, by suffix: md, tex, csv."""
-    header = (
-        "exhibit",
-        "model",
-        "pairs",
-        "complete",
-        "median gain",
-        "by chance",
-        "beyond 95%",
-        "best − mean",
-        "by chance",
-        "mean − base",
-        "hurt",
-        "contested",
-        "repeats",
+def audit_sheet(summary: pd.DataFrame) -> Sheet:
+    """Return the audit's summary as text."""
+    columns = (
+        ("exhibit", name("exhibit")),
+        ("model", name("model")),
+        ("pairs", number("pairs")),
+        ("complete", number("complete")),
+        ("median gain", in_points("gain")),
+        ("by chance", interval("by_chance", "chance")),
+        ("beyond 95%", joined(number("beyond"), " of ", number("pairs"))),
+        ("best − mean", in_points("over_mean")),
+        ("by chance", in_points("over_mean_by_chance")),
+        ("mean − base", interval("mean_gain", "mean")),
+        ("hurt", number("hurt")),
+        ("contested (%)", in_percent("contested")),
+        ("repeats (%)", in_percent("common")),
     )
-    rows = [
-        [
-            row.exhibit,
-            row.model,
-            str(row.pairs),
-            str(row.complete),
-            points(row.gain),
-            f"{points(row.by_chance)} ({points(row.chance_low)} to {points(row.chance_high)})",
-            f"{row.beyond} of {row.pairs}",
-            points(row.over_mean),
-            points(row.over_mean_by_chance),
-            f"{points(row.mean_gain)} ({points(row.mean_low)} to {points(row.mean_high)})",
-            str(row.hurt),
-            percent(row.contested),
-            percent(row.common).replace("-", "−"),
-        ]
-        for row in rows_of(found.summary)
-    ]
     caption = (
         "The published gains of the best head against chance, in percentage points; brackets are "
         "95% intervals. Pairs: (subject, layer) pairs with half of their heads legible; complete: "
@@ -183,9 +174,7 @@ def audit_tables(found: Audit) -> dict[str, str]:
         "of questions that base and heads answer by a coin; repeats: share of the spread between "
         "heads that is alike from subject to subject. " + METHOD
     )
-    text = listing(header, rows, caption, texts=2)
-    csv = found.summary.to_csv(index=False, lineterminator="\n", float_format="%.6g")
-    return {**text, "csv": csv}
+    return Sheet.of(summary, columns, caption, texts=2)
 
 
 def audit_figure(found: Audit, colors: Theme) -> Figure:

@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 
 from headroom.figures.controls import HARMLESS, LEVEL
 from headroom.figures.drawing import Figure
-from headroom.figures.listing import rows_of
+from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import percent, short
 

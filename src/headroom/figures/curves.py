@@ -11,15 +11,7 @@ from matplotlib.figure import Figure as Image
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Line, Theme, method_line
 from headroom.figures.text import percent, plain, short
-
-SPRINT = "SPRINT"
-"""Name of our method in the curves."""
-
-ORACLE = "all heads (oracle)"
-"""Name of the ceiling: right if any head of the pool is right. It is no method."""
-
-PAIRED_COLUMNS = ["method", "n", "difference", "low", "high"]
-"""Columns of the paired table: SPRINT minus method at N, with its 95% interval."""
+from headroom.sprint.methods import ORACLE, SPRINT
 
 _COVERED = {
     "by_questions": "test questions",
@@ -48,7 +40,7 @@ def curves(
 
     Args:
         table: rows of `headroom.tables.CURVES`.
-        paired: columns `PAIRED_COLUMNS`; differences as fractions.
+        paired: columns `headroom.sprint.evaluation.PAIRED`; differences as fractions.
         selector: name of the selector.
         questions: how many test questions there are.
         colors: the theme to draw in.

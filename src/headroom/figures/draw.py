@@ -12,7 +12,7 @@ from headroom.config import Config
 from headroom.figures.agreement import agreement, agreement_map
 from headroom.figures.components import components
 from headroom.figures.cost import cost, cost_figure
-from headroom.figures.curves import PAIRED_COLUMNS, curves
+from headroom.figures.curves import curves
 from headroom.figures.drawing import Figure, filled, record, save
 from headroom.figures.forest import forest
 from headroom.figures.gains import (
@@ -25,14 +25,15 @@ from headroom.figures.gains import (
 )
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
+from headroom.figures.sheet import read_csv
 from headroom.figures.significance import against_base
 from headroom.figures.space import plane, space
 from headroom.figures.style import Theme
-from headroom.figures.tables import read_csv
 from headroom.figures.verdict import read_heads, read_spread
 from headroom.figures.violins import violins
 from headroom.plan import find_batch
 from headroom.record import Stopwatch
+from headroom.sprint.evaluation import PAIRED
 from headroom.tables import ACCURACY, ANSWERS, CURVES, POINTS, read_arrow, read_metadata, read_table
 from headroom.variants import BASE
 
@@ -87,7 +88,7 @@ def draw_selector(config: Config, selector: str) -> None:
     """Draw a selector: Pass@N beside its baselines, and the space of heads and questions."""
     names = {"run": config.run, "selector": selector}
     sources = [Path(paths.CURVES.format(**names)), Path(paths.PAIRED.format(**names))]
-    table, paired = read_table(sources[0], CURVES), read_csv(sources[1], PAIRED_COLUMNS)
+    table, paired = read_table(sources[0], CURVES), read_csv(sources[1], PAIRED)
     n = int(read_metadata(sources[0])["test_questions"])
     draw = partial(curves, table, paired, selector, n)
     _draw(filled(paths.PASS_AT_N, **names), draw, sources)

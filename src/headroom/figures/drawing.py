@@ -6,7 +6,7 @@ date: equal data give equal bytes.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,16 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.style import Theme, theme
+from headroom.figures.sheet import Sheet, written
+from headroom.figures.style import TWO_COLUMNS, Theme, theme
 from headroom.record import Stopwatch, write_record
-from headroom.tables import atomic, write_json
+from headroom.tables import atomic, write_json, write_text
 
 SUFFIXES = ("pdf", "png", "svg", "dark.svg", "csv", "json")
 """What each figure is saved as."""
+
+EMPTY = "An empty figure."
+"""How the alternative text of a figure starts that has nothing to show."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,6 +51,14 @@ class Figure:
     caption: str
     alt: str
     data: pd.DataFrame
+
+
+def empty(title: str, sentence: str, columns: Sequence[str]) -> Figure:
+    """Return a figure that says why it is empty; its numbers have the columns of a full one."""
+    image = Image(figsize=(TWO_COLUMNS, 0.8))
+    image.text(0.5, 0.5, sentence, ha="center", va="center")
+    data = pd.DataFrame(columns=list(columns))
+    return Figure(image, title, sentence, f"{EMPTY} {sentence}", data)
 
 
 def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]) -> list[Path]:
@@ -95,6 +107,32 @@ def write_csv(path: Path, data: pd.DataFrame) -> None:
     """Write a table as CSV, atomically."""
     with atomic(path) as temporary:
         data.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def write_sheets(
+    template: str,
+    sheets: Mapping[str, Sheet] | Sequence[Sheet],
+    data: pd.DataFrame | None = None,
+    digits: int = 6,
+) -> list[Path]:
+    """Write tables as Markdown and LaTeX, and their numbers as CSV.
+
+    Args:
+        template: path with ``{suffix}`` left open.
+        sheets: by name, where each has a heading.
+        data: the numbers; None where their file is there already.
+        digits: significant ones in the CSV file.
+
+    Returns:
+        The files made.
+    """
+    texts = written(sheets)
+    if data is not None:
+        texts["csv"] = data.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
+    made = [Path(template.format(suffix=suffix)) for suffix in texts]
+    for path, text in zip(made, texts.values(), strict=True):
+        write_text(path, text)
+    return made
 
 
 def _write(image: Image, path: Path, kind: str) -> None:

@@ -6,8 +6,9 @@ from typing import Any
 import pandas as pd
 
 from headroom.figures.controls import helping, hurting
-from headroom.figures.curves import ORACLE, SPRINT, covered, largest_n, told
+from headroom.figures.curves import covered, largest_n, told
 from headroom.figures.text import percent, points
+from headroom.sprint.methods import ORACLE, SPRINT
 from headroom.variants import BASE, Variant
 
 
@@ -61,7 +62,7 @@ def pass_at_n(table: pd.DataFrame, paired: pd.DataFrame) -> PassAtN:
 
     Args:
         table: rows of `headroom.tables.CURVES`.
-        paired: SPRINT minus each method, see `headroom.figures.curves.PAIRED_COLUMNS`.
+        paired: SPRINT minus each method, see `headroom.sprint.evaluation.PAIRED`.
     """
     limit = largest_n(table)
     sentences = [sentence(table, paired, n) for n in told(n for n in paired["n"] if n <= limit)]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Image
 
 from headroom.figures.controls import LEVEL, helping, hurting
 from headroom.figures.drawing import Figure
-from headroom.figures.listing import rows_of
+from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import points, short, signed
 

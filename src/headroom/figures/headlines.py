@@ -6,16 +6,17 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.config import Config
-from headroom.figures.claims import COLUMNS
-from headroom.figures.compression.evidence import read_trials
+from headroom.figures import claims
 from headroom.figures.compression.findings import findings
-from headroom.figures.curves import PAIRED_COLUMNS
+from headroom.figures.compression.trial import read_trials
 from headroom.figures.findings import short_sentence, sweep_sentence
 from headroom.figures.gains import read_cells
-from headroom.figures.sheets import read_sheets
-from headroom.figures.tables import read_csv
+from headroom.figures.selectors import embedding_sentence
+from headroom.figures.sheet import read_csv
 from headroom.figures.text import plain
 from headroom.figures.verdict import read_heads
+from headroom.sprint.evaluation import PAIRED
+from headroom.sprint.matching import COLUMNS
 from headroom.tables import CURVES, read_table
 
 _MOST = 5
@@ -48,16 +49,16 @@ def _selectors(config: Config) -> Iterator[str]:
             Path(template.format(run=config.run, selector=name))
             for template in (paths.CURVES, paths.PAIRED)
         )
-        said = short_sentence(read_table(curves, CURVES), read_csv(paired, PAIRED_COLUMNS))
+        said = short_sentence(read_table(curves, CURVES), read_csv(paired, PAIRED))
         yield f"Selector {name}: {said}" if said else ""
 
 
 def _embeddings(config: Config) -> Iterator[str]:
     """Yield the first part of each selector's sentence: the others are the report's to tell."""
     for name in config.selectors:
-        file = Path(paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="md"))
-        for sheet in read_sheets(file):
-            said = sheet.words[0].partition(";")[0].rstrip(".")
+        file = Path(paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="csv"))
+        if file.exists():
+            said = embedding_sentence(read_csv(file, COLUMNS)).partition(";")[0].rstrip(".")
             yield f"Selector {name}: {said[:1].lower()}{said[1:]}."
 
 
@@ -70,7 +71,7 @@ def _claims(config: Config) -> Iterator[str]:
     file = Path(paths.CLAIMS.format(run=config.run, suffix="csv"))
     if not file.exists():  # as the page, which shows what there is
         return
-    table = read_csv(file, COLUMNS)
+    table = read_csv(file, claims.COLUMNS)
     own, here = (table[column].value_counts() for column in ("published", "run"))
     yield (
         f"Of {len(table)} claims of both papers {here.get('holds', 0)} hold in this run and "

@@ -8,28 +8,27 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.config import Config
-from headroom.figures.arithmetic import arithmetic, arithmetic_tables
-from headroom.figures.audit import audit, audit_figure, audit_tables
-from headroom.figures.beside import beside
-from headroom.figures.choosing import choosing_text, read_choosing
-from headroom.figures.claims import claims
-from headroom.figures.claims_text import claims_tables
+from headroom.figures.arithmetic import arithmetic, arithmetic_sheet
+from headroom.figures.audit import audit, audit_figure, audit_sheet
+from headroom.figures.claims import claims, claims_sheets
 from headroom.figures.controls import NOISE, controls
-from headroom.figures.drawing import filled, record, save, write_csv
+from headroom.figures.drawing import filled, record, save, write_csv, write_sheets
 from headroom.figures.gains import accuracy_path, accuracy_paths, read_cells, read_z
 from headroom.figures.headlines import headlines
-from headroom.figures.placebos import placebo_table, placebo_text
-from headroom.figures.published import FIGURE_5, HEAD_PRUNING, SPRINT_CLAIMS, head_pruning
-from headroom.figures.report import render
-from headroom.figures.selectors import (
-    diversity_text,
-    embedding_text,
-    read_diversity,
-    read_embedding,
+from headroom.figures.placebos import placebo_sheet, placebo_table
+from headroom.figures.prompts import comparison_sheet, read_comparison
+from headroom.figures.published import (
+    FIGURE_5,
+    HEAD_PRUNING,
+    SPRINT_CLAIMS,
+    head_pruning,
+    reproduced,
 )
-from headroom.figures.sweep_tables import sweep_tables
-from headroom.figures.tables import comparison_tables, read_comparison
-from headroom.figures.verdict import failures, gains_table
+from headroom.figures.report import render
+from headroom.figures.selectors import SELECTOR_TABLES
+from headroom.figures.sheet import read_csv
+from headroom.figures.sweep_tables import sweep_csv, sweep_sheets
+from headroom.figures.verdict import failures, gains_sheet
 from headroom.plan import find_batch, placebos
 from headroom.record import Stopwatch
 from headroom.tables import ACTIVATIONS, GRADED, read_table, write_text
@@ -45,23 +44,17 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     cells = read_cells(config, sweep)
     prompt = config.decodings[config.sweeps[sweep].decoding].prompt
     how = f"Prompt: {prompt}; grading: {config.grading}."
-    made = []
-    for suffix, text in sweep_tables(
-        cells, beside(config, sweep, cells, published), sweep, how
-    ).items():
-        made.append(Path(template.format(suffix=suffix)))
-        write_text(made[-1], text)
+    beside = reproduced(config, sweep, cells, published)
+    made = write_sheets(template, sweep_sheets(cells, beside, sweep, how), sweep_csv(cells, beside))
     record(made, stopwatch, [accuracy_path(config, sweep)])
 
 
 def write_comparison(config: Config, comparison: str) -> None:
     """Write a comparison of prompts and grading rules as Markdown and LaTeX, beside its CSV."""
     stopwatch = Stopwatch()
-    source = Path(paths.COMPARISON.format(run=config.run, comparison=comparison, suffix="csv"))
-    made = []
-    for suffix, text in comparison_tables(read_comparison(source), comparison).items():
-        made.append(source.with_name(f"{comparison}.{suffix}"))
-        write_text(made[-1], text)
+    template = filled(paths.COMPARISON, run=config.run, comparison=comparison)
+    source = Path(template.format(suffix="csv"))
+    made = write_sheets(template, [comparison_sheet(read_comparison(source), comparison)])
     record(made, stopwatch, [source])
 
 
@@ -69,16 +62,12 @@ def write_selector_tables(config: Config, selector: str) -> None:
     """Write as text whether a selector's embedding matters, diversity and cost, and choosing."""
     stopwatch = Stopwatch()
     names = {"run": config.run, "selector": selector}
-    made, sources = [], []
-    for template, read, text in (
-        (paths.EMBEDDING_VALUE, read_embedding, embedding_text),
-        (paths.DIVERSITY, read_diversity, diversity_text),
-        (paths.CHOOSING, read_choosing, choosing_text),
-    ):
+    made: list[Path] = []
+    sources: list[Path] = []
+    for template, columns, sheet in SELECTOR_TABLES:
         sources.append(Path(template.format(**names, suffix="csv")))
-        for suffix, written in text(read(sources[-1]), selector).items():
-            made.append(Path(template.format(**names, suffix=suffix)))
-            write_text(made[-1], written)
+        table = read_csv(sources[-1], columns)
+        made += write_sheets(filled(template, **names), [sheet(table, selector)])
     record(made, stopwatch, sources)
 
 
@@ -107,13 +96,11 @@ def write_controls(config: Config, sweep: str) -> None:
     ):
         made.append(Path(template.format(table=table, suffix="csv")))
         write_csv(made[-1], data)
-    for table, texts in (
-        ("placebos", placebo_text(changes, sweep, dtype)),
-        ("gains", gains_table(found.gains, sweep)),
+    for table, sheet in (
+        ("placebos", placebo_sheet(changes, sweep, dtype)),
+        ("gains", gains_sheet(found.gains, sweep)),
     ):
-        for suffix, text in texts.items():
-            made.append(Path(template.format(table=table, suffix=suffix)))
-            write_text(made[-1], text)
+        made += write_sheets(template.replace("{table}", table), [sheet])
     record(made, stopwatch, [accuracy_path(config, sweep), source, measured])
 
 
@@ -124,20 +111,22 @@ def draw_audit(config: Config, published: Path) -> None:
     sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
     made = save(filled(paths.AUDIT, run=config.run), partial(audit_figure, found), sources)
     cuts = arithmetic(published)
-    for paper, texts in (("sprint", audit_tables(found)), ("compression", arithmetic_tables(cuts))):
-        for suffix, text in texts.items():
-            made.append(Path(paths.AUDIT_TABLE.format(run=config.run, paper=paper, suffix=suffix)))
-            write_text(made[-1], text)
+    tables = {
+        "sprint": (audit_sheet(found.summary), found.summary, 6),
+        "compression": (arithmetic_sheet(cuts), cuts, 4),
+    }
+    for paper, (sheet, numbers, digits) in tables.items():
+        template = filled(paths.AUDIT_TABLE, run=config.run, paper=paper)
+        made += write_sheets(template, [sheet], numbers, digits)
     record(made, stopwatch, sources)
 
 
 def write_claims(config: Config, published: Path) -> None:
     """Write which of the papers' claims hold, in the published tables and in this run."""
     stopwatch = Stopwatch()
-    made = []
-    for suffix, text in claims_tables(claims(config, published), config.run).items():
-        made.append(Path(paths.CLAIMS.format(run=config.run, suffix=suffix)))
-        write_text(made[-1], text)
+    table = claims(config, published)
+    sheets = claims_sheets(table, config.run)
+    made = write_sheets(filled(paths.CLAIMS, run=config.run), sheets, table)
     record(made, stopwatch, [Path(published.name) / SPRINT_CLAIMS, *accuracy_paths(config)])
 
 

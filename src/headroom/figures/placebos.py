@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom.figures.listing import listing, rows_of
+from headroom.figures.sheet import Sheet, in_percent, in_points, number, rows_of
 from headroom.figures.text import percent, points
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE, Kind, Variant
@@ -94,25 +94,21 @@ def placebo_sentences(table: pd.DataFrame, dtype: str) -> list[str]:
     return said
 
 
-def placebo_text(table: pd.DataFrame, sweep: str, dtype: str) -> dict[str, str]:
-    """Return the table as text, by suffix: md, tex; the sentences stand above the former."""
-    header = ["variants", "layer", "number", "answers", "other tokens (%)", "other answer (%)"]
-    header += ["other outcome (%)", "mean gain", "best gain"]
-    rows = [
-        [
-            _NAMES[row.kind],
-            "all" if pd.isna(row.layer) else str(row.layer),
-            str(row.variants),
-            str(row.answers),
-            *("–" if pd.isna(x) else f"{100 * x:.1f}" for x in (row.changed, row.final)),
-            f"{100 * row.outcome:.1f}",
-            points(row.gain),
-            points(row.best),
-        ]
-        for row in rows_of(table)
-    ]
-    texts = listing(header, rows, f"{sweep}: {CAPTION}", texts=1)
-    return texts | {"md": "\n\n".join([*placebo_sentences(table, dtype), texts["md"]])}
+def placebo_sheet(table: pd.DataFrame, sweep: str, dtype: str) -> Sheet:
+    """Return the table as text, under its sentences."""
+    columns = (
+        ("variants", lambda row: _NAMES[row.kind]),
+        ("layer", lambda row: "all" if pd.isna(row.layer) else f"{row.layer:.0f}"),
+        ("number", number("variants")),
+        ("answers", number("answers")),
+        ("other tokens (%)", in_percent("changed")),
+        ("other answer (%)", in_percent("final")),
+        ("other outcome (%)", in_percent("outcome")),
+        ("mean gain", in_points("gain")),
+        ("best gain", in_points("best")),
+    )
+    lead = "\n\n".join(placebo_sentences(table, dtype))
+    return Sheet.of(table, columns, f"{sweep}: {CAPTION}", lead=lead)
 
 
 def _tokens(file: Path) -> pd.Series | None:

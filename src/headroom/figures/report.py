@@ -19,17 +19,19 @@ from markupsafe import Markup
 
 from headroom import __version__, paths
 from headroom.config import Config
-from headroom.figures.arithmetic import CAPTION as CUTS_CAPTION
+from headroom.figures.arithmetic import arithmetic_sheet
 from headroom.figures.audit import sentences
 from headroom.figures.browser import browse
-from headroom.figures.compression.page import compression_parts, compression_tables
-from headroom.figures.curves import PAIRED_COLUMNS
+from headroom.figures.claims import COLUMNS, claims_sheets
+from headroom.figures.compression.page import compression_parts
 from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
 from headroom.figures.gains import OVERALL, read_cells
 from headroom.figures.pictures import Picture, read_picture
+from headroom.figures.placebos import PLACEBOS, placebo_sheet
+from headroom.figures.prompts import comparison_sheet, read_comparison
 from headroom.figures.provenance import Provenance, provenance
-from headroom.figures.sheets import Sheet, read_sheets
-from headroom.figures.tables import COMPARISON_COLUMNS, read_comparison, read_csv
+from headroom.figures.selectors import SELECTOR_TABLES
+from headroom.figures.sheet import Sheet, read_csv
 from headroom.figures.text import percent, plain, points
 from headroom.figures.verdict import (
     FAILURES,
@@ -40,6 +42,7 @@ from headroom.figures.verdict import (
     verdict,
 )
 from headroom.plan import pool
+from headroom.sprint.evaluation import PAIRED
 from headroom.tables import CURVES, read_table
 
 _PAGE = Path(__file__).with_name("page")
@@ -70,7 +73,7 @@ class ControlsPart:
     gains: list[dict[str, Any]]
     spread: list[dict[str, Any]]
     failures: list[dict[str, Any]]
-    placebos: list[Sheet]
+    placebos: Sheet
     forest: Picture | None
     components: Picture | None
 
@@ -80,9 +83,8 @@ class AuditPart:
     """What the page shows of the published tables."""
 
     sentences: list[str]
-    cuts: list[dict[str, Any]]
-    cuts_caption: str
-    claims: list[Sheet]
+    cuts: Sheet
+    claims: dict[str, Sheet]
     picture: Picture | None
 
 
@@ -97,9 +99,9 @@ class SelectorPart:
     pass_at_n: PassAtN
     picture: Picture | None
     space: Picture | None
-    embedding: list[Sheet]
-    diversity: list[Sheet]
-    choosing: list[Sheet]
+    embedding: Sheet
+    diversity: Sheet
+    choosing: Sheet
     trials: list[tuple[str, dict[str, list[Any]]]]  # title, table
 
 
@@ -125,6 +127,7 @@ def render(config: Config) -> str:
     script = (_PAGE / "report.js").read_text(encoding="utf-8")
     made: Provenance = provenance(config)
     sweeps = [_sweep(config, name) for name in config.sweeps]
+    compressions, tables = compression_parts(config)
     groups = [group for sweep in sweeps for group, _ in sweep.columns if group != OVERALL]
     layers = {row["layer"] for sweep in sweeps for row in sweep.rows if row["layer"] is not None}
     return environment.get_template("report.html").render(
@@ -145,8 +148,8 @@ def render(config: Config) -> str:
         failure_columns=FAILURES,
         audit=_audit(config),
         selectors=[_selector(config, name) for name in config.selectors],
-        compressions=compression_parts(config),
-        compression_tables=compression_tables(config),
+        compressions=compressions,
+        compression_tables=tables,
         comparisons=[_comparison(config, name) for name in config.comparisons],
         made=made,
         settings=json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False),
@@ -212,21 +215,21 @@ def _controls(config: Config, name: str) -> ControlsPart:
     names = {"run": config.run, "sweep": name, "suffix": "csv"}
     files = {
         table: Path(paths.CONTROLS.format(**names, table=table))
-        for table in ("gains", "heads", "spread", "failures")
+        for table in ("gains", "heads", "spread", "failures", "placebos")
     }
     gains, heads = read_gains(files["gains"]), read_heads(files["heads"])
     spread = read_spread(files["spread"])
     failures = read_csv(files["failures"], list(FAILURES))
+    placebos = read_csv(files["placebos"], PLACEBOS)
+    section = config.sweeps[name]
     return ControlsPart(
         name=name,
-        model=config.sweeps[name].model,
+        model=section.model,
         verdict=verdict(gains, heads, spread),
         gains=_rows(gains),
         spread=_rows(spread),
         failures=_rows(failures),
-        placebos=read_sheets(
-            Path(paths.CONTROLS.format(run=config.run, sweep=name, table="placebos", suffix="md"))
-        ),
+        placebos=placebo_sheet(placebos, name, config.models[section.model].dtype),
         forest=read_picture(paths.FOREST, run=config.run, sweep=name),
         components=read_picture(paths.COMPONENTS, run=config.run, sweep=name),
     )
@@ -236,11 +239,11 @@ def _audit(config: Config) -> AuditPart:
     names = {"run": config.run, "suffix": "csv"}
     summary = read_csv(Path(paths.AUDIT_TABLE.format(**names, paper="sprint")), ["model"])
     cuts = read_csv(Path(paths.AUDIT_TABLE.format(**names, paper="compression")), ["model"])
+    claims = Path(paths.CLAIMS.format(**names))
     return AuditPart(
         sentences=sentences(summary),
-        cuts=_rows(cuts),
-        cuts_caption=CUTS_CAPTION,
-        claims=read_sheets(Path(paths.CLAIMS.format(run=config.run, suffix="md"))),
+        cuts=arithmetic_sheet(cuts),
+        claims=claims_sheets(read_csv(claims, COLUMNS), config.run) if claims.exists() else {},
         picture=read_picture(paths.AUDIT, run=config.run),
     )
 
@@ -254,7 +257,7 @@ def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 def _selector(config: Config, name: str) -> SelectorPart:
     names = {"run": config.run, "selector": name}
     table = read_table(Path(paths.CURVES.format(**names)), CURVES)
-    paired = read_csv(Path(paths.PAIRED.format(**names)), PAIRED_COLUMNS)
+    paired = read_csv(Path(paths.PAIRED.format(**names)), PAIRED)
     files = (
         (f"How the settings of {name} were chosen", Path(paths.CHOICE.format(**names))),
         (
@@ -262,6 +265,10 @@ def _selector(config: Config, name: str) -> SelectorPart:
             Path(paths.ABLATION.format(**names)),
         ),
         ("How random heads depends on its shortlist", Path(paths.SENSITIVITY.format(**names))),
+    )
+    embedding, diversity, choosing = (
+        sheet(read_csv(Path(template.format(**names, suffix="csv")), columns), name)
+        for template, columns, sheet in SELECTOR_TABLES
     )
     section = config.selectors[name]
     return SelectorPart(
@@ -272,24 +279,21 @@ def _selector(config: Config, name: str) -> SelectorPart:
         pass_at_n=pass_at_n(table, paired),
         picture=read_picture(paths.PASS_AT_N, **names),
         space=read_picture(paths.SPACE, **names),
-        embedding=read_sheets(Path(paths.EMBEDDING_VALUE.format(**names, suffix="md"))),
-        diversity=read_sheets(Path(paths.DIVERSITY.format(**names, suffix="md"))),
-        choosing=read_sheets(Path(paths.CHOOSING.format(**names, suffix="md"))),
+        embedding=embedding,
+        diversity=diversity,
+        choosing=choosing,
         trials=[(title, dict(read_csv(file, []).to_dict("split"))) for title, file in files],
     )
 
 
 def _comparison(config: Config, name: str) -> dict[str, Any]:
-    table = read_comparison(
-        Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))
-    )
+    file = Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))
     section = config.comparisons[name]
     return {
         "name": name,
         "model": section.model,
         "questions": section.questions,
-        "header": list(COMPARISON_COLUMNS.values()),
-        "rows": table[list(COMPARISON_COLUMNS)].to_dict("records"),
+        "sheet": comparison_sheet(read_comparison(file), name),
     }
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.figures.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
-from headroom.figures.listing import listing, rows_of
-from headroom.figures.tables import read_csv
+from headroom.figures.sheet import Sheet, in_points, joined, number, read_csv, rows_of
 from headroom.figures.text import percent, points, short
 from headroom.statistics.repetition import loops
 from headroom.tables import ANSWERS, read_table
@@ -193,29 +192,25 @@ def _modes(lost: pd.DataFrame, looping: pd.Series | None) -> pd.Series:
     return pd.Series(np.select(tests, MODES[:-1], MODES[-1]))
 
 
-def gains_table(gains: pd.DataFrame, sweep: str) -> dict[str, str]:
-    """Return the gains as text, by suffix: md, tex."""
-    header = ["questions", "layer", "n", "best head", "median head", "by chance", "p", "q"]
-    header += ["placebo", "p", "q", "held out", "95% interval", "curse"]
-    rows = [
-        [
-            short(row.group, 24),
-            str(row.layer),
-            str(row.n),
-            points(row.gain),
-            points(row.median),
-            _or_dash(row.by_chance),
-            f"{row.p:.3f}",
-            f"{row.q:.3f}",
-            _or_dash(row.placebo),
-            *("–" if pd.isna(p) else f"{p:.3f}" for p in (row.placebo_p, row.placebo_q)),
-            _or_dash(row.held_out),
-            f"{_or_dash(row.low)} to {_or_dash(row.high)}",
-            _or_dash(row.curse),
-        ]
-        for row in rows_of(gains)
-    ]
-    return listing(header, rows, f"{sweep}: {GAINS_CAPTION}", texts=1)
+def gains_sheet(gains: pd.DataFrame, sweep: str) -> Sheet:
+    """Return the gains as text."""
+    columns = (
+        ("questions", lambda row: short(row.group, 24)),
+        ("layer", number("layer")),
+        ("n", number("n")),
+        ("best head", in_points("gain")),
+        ("median head", in_points("median")),
+        ("by chance", in_points("by_chance")),
+        ("p", number("p", ".3f")),
+        ("q", number("q", ".3f")),
+        ("placebo", in_points("placebo")),
+        ("p", number("placebo_p", ".3f")),
+        ("q", number("placebo_q", ".3f")),
+        ("held out", in_points("held_out")),
+        ("95% interval", joined(in_points("low"), " to ", in_points("high"))),
+        ("curse", in_points("curse")),
+    )
+    return Sheet.of(gains, columns, f"{sweep}: {GAINS_CAPTION}")
 
 
 def _looping(file: Path) -> pd.Series | None:
@@ -223,10 +218,6 @@ def _looping(file: Path) -> pd.Series | None:
     if not file.exists():
         return None
     return read_table(file, ANSWERS).set_index("question_id")["token_ids"].map(loops)
-
-
-def _or_dash(fraction: float) -> str:
-    return "–" if pd.isna(fraction) else points(fraction)
 
 
 def _p(value: float) -> str:

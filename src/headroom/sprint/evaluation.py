@@ -31,6 +31,10 @@ answers by value and the share of pairs that agree, with 95% bootstrap intervals
 of all N answers and of the longest."""
 
 
+PAIRED = ["method", "n", "difference", "low", "high"]
+"""Columns of the paired table: SPRINT minus a method at N, with its 95% interval."""
+
+
 @dataclass(frozen=True)
 class Answers:
     """What is known of some answers to each question."""

@@ -39,3 +39,8 @@ def in_display_order(methods: list[str]) -> list[str]:
     return sorted(
         methods, key=lambda name: order.index(_SAMPLING if name.startswith(_SAMPLING) else name)
     )
+
+
+def is_baseline(method: str) -> bool:
+    """Tell the paper's baselines, sampling and random heads, from those that were added."""
+    return method.startswith(_SAMPLING) or method == RANDOM

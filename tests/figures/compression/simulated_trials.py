@@ -11,7 +11,7 @@ from headroom import paths
 from headroom.config import Config, Study, parse
 from headroom.config.arms import ARMS
 from headroom.figures.arithmetic import Encoder
-from headroom.figures.compression.evidence import MEASUREMENTS, Trial
+from headroom.figures.compression.trial import MEASUREMENTS, Trial
 from headroom.tables import STUDY_OUTCOMES, write_json, write_table
 
 EFFECTS = {

@@ -10,13 +10,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from conftest import PUBLISHED
 from headroom.figures.compression.alpha import alpha
-from headroom.figures.compression.evidence import read_trial, sources
 from headroom.figures.compression.importance import importance
 from headroom.figures.compression.losses import losses
-from headroom.figures.compression.nothing import EMPTY
 from headroom.figures.compression.pareto import pareto
-from headroom.figures.compression.printed import Beside
-from headroom.figures.drawing import SUFFIXES, save
+from headroom.figures.compression.published import Published
+from headroom.figures.compression.trial import read_trial, sources
+from headroom.figures.drawing import EMPTY, SUFFIXES, save
 from headroom.figures.style import theme
 
 FIGURES = ("pareto", "importance", "losses", "alpha")
@@ -61,7 +60,7 @@ def test_equal_data_give_equal_bytes(compressed, tmp_path, monkeypatch):
 
 
 def test_where_there_is_nothing_to_draw_a_sentence_says_so():
-    figure = drawn(alpha, simulated_trials.trial(least()), Beside.read(PUBLISHED))
+    figure = drawn(alpha, simulated_trials.trial(least()), Published.read(PUBLISHED))
     assert figure.alt.startswith(EMPTY)
     assert figure.image.texts[0].get_text() == "No two arms of asdiv differ in alpha only."
     assert figure.data.empty
@@ -147,7 +146,7 @@ def test_losses_count_steps_over_all_rounds(trial):
 
 
 def test_mixtures_are_drawn_as_changes_with_the_paper_s_beside(trial):
-    data = drawn(alpha, trial, Beside.read(PUBLISHED)).data
+    data = drawn(alpha, trial, Published.read(PUBLISHED)).data
     own = data[data["source"] == "this run"]
     assert own.groupby("distilled").size().to_dict() == {True: 5, False: 5}
     theirs = data[(data["source"] == "published") & data["distilled"]].set_index("alpha")["change"]

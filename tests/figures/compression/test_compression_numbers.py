@@ -5,10 +5,7 @@ import pandas as pd
 import pytest
 import simulated_trials
 
-from headroom.figures.compression.families import mixtures_of, ratios_of
-from headroom.figures.compression.findings import findings, verdict
-from headroom.figures.compression.knee import knee
-from headroom.figures.compression.notices import notices
+from headroom.figures.compression.findings import findings, knee, notices, verdict
 from headroom.figures.compression.numbers import (
     RESAMPLES,
     Difference,
@@ -17,6 +14,7 @@ from headroom.figures.compression.numbers import (
     difference_of_changes,
     savings,
 )
+from headroom.figures.compression.trial import mixtures_of, ratios_of
 from headroom.statistics.seeds import SeedBootstrap
 
 

@@ -12,8 +12,8 @@ from headroom import paths
 from headroom.errors import TableError
 from headroom.figures import job as whole_run
 from headroom.figures.compression import job
-from headroom.figures.compression.evidence import BASELINE, read_trial
 from headroom.figures.compression.exhibits import COLUMNS
+from headroom.figures.compression.trial import BASELINE, read_trial
 from headroom.figures.provenance import provenance
 from headroom.record import Stopwatch, write_record
 from headroom.tables import write_json
@@ -63,14 +63,6 @@ def test_the_page_has_every_table_figure_and_warning(html):
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     links = [attributes["href"] for tag, attributes in found if tag == "a"]
     assert all(link[1:] in ids for link in links)
-
-
-def test_the_table_of_claims_is_judged_from_the_run(compressed):
-    table = pd.read_csv(compressed[0] / paths.CLAIMS.format(run="compressed", suffix="csv"))
-    own = table[table["paper"] == "compression"]
-    assert "no compressed model" not in " ".join(own["run_why"])
-    rising = own["claim"].str.contains("increasing the ratio")
-    assert set(own.loc[rising, "run"]) == {"holds"}
 
 
 def test_tables_of_a_run_are_in_one_record(compressed):

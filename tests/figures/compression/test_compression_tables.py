@@ -1,22 +1,22 @@
 from pathlib import Path
 
-import pandas as pd
 import pytest
 import simulated_trials
 from latex_document import typeset
 
 from headroom.config.arms import ARMS
 from headroom.figures.compression.exhibits import COLUMNS, exhibits
-from headroom.figures.compression.printed import Beside
-from headroom.figures.compression.tables import texts_of, warned
-from headroom.figures.sheets import read_sheets
+from headroom.figures.compression.published import Published
+from headroom.figures.compression.tables import sheet_of, warned
+from headroom.figures.drawing import write_sheets
+from headroom.figures.sheet import read_csv, written
 
 PUBLISHED = Path(__file__).parents[3] / "config" / "published"
 
 
 @pytest.fixture(scope="module")
 def beside():
-    return Beside.read(PUBLISHED)
+    return Published.read(PUBLISHED)
 
 
 @pytest.fixture(scope="module")
@@ -109,19 +109,18 @@ def test_eight_bits_are_shown_beside_none(tables):
     ]
 
 
-def test_tables_are_read_back_as_written(tables, trials, tmp_path):
+def test_a_table_is_shown_alike_from_its_csv(tables, trials, tmp_path):
     for name, table in tables.items():
-        texts = texts_of(name, table, trials)
-        (tmp_path / "table.md").write_text(texts["md"], encoding="utf-8")
-        (sheet,) = read_sheets(tmp_path / "table.md")
-        assert len(sheet.rows) == len(table)
-        assert "asdiv: tiny on asdiv_a, 240 test examples, 3 seeds" in sheet.words[0]
-        (tmp_path / "table.csv").write_text(texts["csv"], encoding="utf-8")
-        assert list(pd.read_csv(tmp_path / "table.csv").columns) == COLUMNS[name]
+        template = str(tmp_path / f"{name}.{{suffix}}")
+        sheet = sheet_of(name, table, trials)
+        write_sheets(template, [sheet], table)
+        again = read_csv(tmp_path / f"{name}.csv", COLUMNS[name])
+        assert sheet_of(name, again, trials).rows == sheet.rows
+        assert "asdiv: tiny on asdiv_a, 240 test examples, 3 seeds" in sheet.caption
 
 
 def test_one_seed_is_said_and_has_no_spread(tables, trials):
-    text = texts_of("table1", tables["table1"], trials)["md"]
+    text = sheet_of("table1", tables["table1"], trials).markdown()
     first, second = (
         [line for line in text.splitlines() if line.startswith(f"| {name}")]
         for name in ("asdiv", "second")
@@ -132,17 +131,17 @@ def test_one_seed_is_said_and_has_no_spread(tables, trials):
 
 
 def test_latex_fits_the_page(tables, trials, tmp_path):
-    texts = [texts_of(name, table, trials)["tex"] for name, table in tables.items()]
-    typeset(tmp_path, *texts, texts_of("knee", tables["knee"].head(0), trials)["tex"])
+    sheets = [sheet_of(name, table, trials) for name, table in tables.items()]
+    sheets += [sheet_of("knee", tables["knee"].head(0), trials), warned(tables["cost"])]
+    typeset(tmp_path, written(sheets)["tex"])
 
 
-def test_what_a_run_has_not_is_a_header_and_a_sentence(beside, tmp_path):
-    found = exhibits([], beside)
-    for name, table in found.items():
-        texts = texts_of(name, table, [])
-        assert texts["csv"].strip().split(",") == COLUMNS[name]
-        assert texts["md"].endswith(".\n")
-        assert "|" not in texts["md"]
+def test_what_a_run_has_not_is_a_sentence(beside):
+    for name, table in exhibits([], beside).items():
+        assert list(table.columns) == COLUMNS[name]
+        text = sheet_of(name, table, []).markdown()
+        assert text.endswith(".\n")
+        assert "|" not in text
 
 
 def test_a_run_with_one_arm_has_some_tables(beside):
@@ -156,14 +155,15 @@ def test_names_with_markup_stay_text(beside):
     hostile = "a|b <script>alert(1)</script> $x_1$"
     found = simulated_trials.trial(data=hostile)
     found.outcomes["stratum"] = hostile
-    text = texts_of("table3b", exhibits([found], beside)["table3b"], [found])
+    text = written([sheet_of("table3b", exhibits([found], beside)["table3b"], [found])])
     assert "<script>" not in text["md"]
     assert "a\\|b &lt;script&gt;" in text["md"]
     assert r"\textless{}script\textgreater{}" in text["tex"]
 
 
-def test_warnings_are_listed_by_arm(trials):
-    text = warned(trials)
-    assert "| asdiv | random | seed 1, 2: the loss rose" in text
-    calm = simulated_trials.study(arms=["baseline"], variations={}, int8=[])
-    assert warned([simulated_trials.trial(calm)]).startswith("No warning")
+def test_warnings_are_listed_by_arm(tables):
+    text = warned(tables["cost"]).markdown()
+    assert "| asdiv | random | " in text
+    assert "seed 1, 2: the loss rose" in text
+    calm = tables["cost"].assign(warnings=0)
+    assert warned(calm).markdown().startswith("No warning")

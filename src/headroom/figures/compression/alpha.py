@@ -6,13 +6,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.compression.evidence import Trial
-from headroom.figures.compression.families import mixtures_of
-from headroom.figures.compression.nothing import nothing
 from headroom.figures.compression.numbers import accuracy
-from headroom.figures.compression.printed import Beside
-from headroom.figures.drawing import Figure
-from headroom.figures.listing import rows_of
+from headroom.figures.compression.published import Published
+from headroom.figures.compression.trial import Trial, mixtures_of
+from headroom.figures.drawing import Figure, empty
+from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import points, short
 
@@ -23,7 +21,7 @@ _RUN, _PAPER = "this run", "published"
 _APART = 0.006  # that marks of the two lines stand apart, in alpha
 
 
-def alpha(trial: Trial, beside: Beside, colors: Theme) -> Figure:
+def alpha(trial: Trial, beside: Published, colors: Theme) -> Figure:
     """Draw the change of accuracy against the baseline over alpha, and what is published of it.
 
     Args:
@@ -35,7 +33,7 @@ def alpha(trial: Trial, beside: Beside, colors: Theme) -> Figure:
     own = _measured(trial)
     if own.empty:
         sentence = f"No two arms of {short(trial.name)} differ in alpha only."
-        return nothing(title, sentence, COLUMNS)
+        return empty(title, sentence, COLUMNS)
     printed = [
         beside.alphas(distilled=distilled).assign(source=_PAPER, distilled=distilled)
         for distilled in (True, False)

@@ -11,10 +11,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.config.arms import ARMS
-from headroom.figures.compression.evidence import BASELINE, METHOD, Trial
-from headroom.figures.compression.families import mixtures_of, ratios_of
-from headroom.figures.compression.knee import knee
-from headroom.figures.compression.notices import notices
+from headroom.figures.compression.findings import knee, notices
 from headroom.figures.compression.numbers import (
     ACCURACY,
     SAVINGS,
@@ -22,7 +19,8 @@ from headroom.figures.compression.numbers import (
     difference,
     savings,
 )
-from headroom.figures.compression.printed import Beside
+from headroom.figures.compression.published import Published
+from headroom.figures.compression.trial import BASELINE, METHOD, Trial, mixtures_of, ratios_of
 
 _ARM = ["compression", "subject", "data", "arm"]
 _SAME = ["published_accuracy", "published_change"]
@@ -52,7 +50,7 @@ COLUMNS: dict[str, list[str]] = {
 Rows = Iterator[dict[str, Any]]
 
 
-def exhibits(trials: Sequence[Trial], beside: Beside) -> dict[str, pd.DataFrame]:
+def exhibits(trials: Sequence[Trial], beside: Published) -> dict[str, pd.DataFrame]:
     """Return every table by name, with `COLUMNS`; one without rows where a run has none."""
     makers: Mapping[str, Callable[[Trial], Rows]] = {
         "table1": lambda trial: _ratios(trial, beside),
@@ -72,13 +70,13 @@ def _row(trial: Trial, name: str) -> dict[str, Any]:
     return {"compression": trial.name, "subject": trial.subject, "data": trial.data, "arm": name}
 
 
-def _ratios(trial: Trial, beside: Beside) -> Rows:
+def _ratios(trial: Trial, beside: Published) -> Rows:
     baseline = [BASELINE] if BASELINE in trial.settings else []
     for name in [*baseline, *ratios_of(trial).values()]:
         yield _condition(trial, name, beside, "ATHENA-base")
 
 
-def _sizes(trial: Trial, trials: Sequence[Trial], beside: Beside) -> Rows:
+def _sizes(trial: Trial, trials: Sequence[Trial], beside: Published) -> Rows:
     """Yield the baseline and the method; two solvers on the same data stand for the paper's two."""
     on_same = {other.subject: other for other in trials if other.data == trial.data}
     by_size = sorted(on_same, key=lambda subject: on_same[subject].size)
@@ -88,7 +86,7 @@ def _sizes(trial: Trial, trials: Sequence[Trial], beside: Beside) -> Rows:
             yield _condition(trial, name, beside, "ATHENA-large" if larger else "ATHENA-base")
 
 
-def _condition(trial: Trial, name: str, beside: Beside, model: str) -> dict[str, Any]:
+def _condition(trial: Trial, name: str, beside: Published, model: str) -> dict[str, Any]:
     """Return a row of Table 1 or 2, beside a model of the paper, by default the given one."""
     ratio = trial.settings[name].ratio
     return {
@@ -100,7 +98,7 @@ def _condition(trial: Trial, name: str, beside: Beside, model: str) -> dict[str,
     }
 
 
-def _mixtures(trial: Trial, beside: Beside) -> Rows:
+def _mixtures(trial: Trial, beside: Published) -> Rows:
     middle = trial.study.method.importance.alpha
     for distilled in (True, False):
         found = mixtures_of(trial, distilled=distilled)
@@ -125,7 +123,7 @@ def _gap(trial: Trial, name: str, other: str) -> dict[str, float]:
     return {"gap": found.value, "gap_low": found.low, "gap_high": found.high}
 
 
-def _strata(trial: Trial, beside: Beside) -> Rows:
+def _strata(trial: Trial, beside: Published) -> Rows:
     if not {BASELINE, METHOD} <= set(trial.settings):
         return
     known = [
@@ -147,7 +145,7 @@ def _strata(trial: Trial, beside: Beside) -> Rows:
         }
 
 
-def _ablation(trial: Trial, beside: Beside) -> Rows:
+def _ablation(trial: Trial, beside: Published) -> Rows:
     for name in ARMS:
         if name not in trial.settings:
             continue

@@ -8,10 +8,8 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.compression.cells import label
-from headroom.figures.compression.evidence import METHOD, History, Trial
-from headroom.figures.compression.nothing import nothing
-from headroom.figures.drawing import Figure
+from headroom.figures.compression.trial import METHOD, History, Trial, label
+from headroom.figures.drawing import Figure, empty
 from headroom.figures.style import TWO_COLUMNS, Theme, legible, sequential
 from headroom.figures.text import short
 from headroom.variants import Variant
@@ -43,7 +41,7 @@ def importance(trial: Trial, colors: Theme) -> Figure:
     title = f"{short(trial.name)}: importance of the heads"
     ranking = _ranking(trial)
     if ranking is None:
-        return nothing(title, f"No arm of {short(trial.name)} ranked heads.", COLUMNS)
+        return empty(title, f"No arm of {short(trial.name)} ranked heads.", COLUMNS)
     data = pd.DataFrame(
         [(v.layer, v.head, score, ranking.removed.get(v)) for v, score in ranking.scores.items()],
         columns=COLUMNS,

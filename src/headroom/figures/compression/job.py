@@ -6,16 +6,15 @@ from pathlib import Path
 from headroom import paths
 from headroom.config import Config
 from headroom.figures.compression.alpha import alpha
-from headroom.figures.compression.evidence import read_trial, read_trials, sources
 from headroom.figures.compression.exhibits import exhibits
 from headroom.figures.compression.importance import importance
 from headroom.figures.compression.losses import losses
 from headroom.figures.compression.pareto import pareto
-from headroom.figures.compression.printed import Beside
-from headroom.figures.compression.tables import texts_of, warned
-from headroom.figures.drawing import filled, record, save
+from headroom.figures.compression.published import Published
+from headroom.figures.compression.tables import sheet_of, warned
+from headroom.figures.compression.trial import read_trial, read_trials, sources
+from headroom.figures.drawing import filled, record, save, write_sheets
 from headroom.record import Stopwatch
-from headroom.tables import write_text
 
 
 def write_tables(config: Config, published: Path) -> None:
@@ -26,14 +25,12 @@ def write_tables(config: Config, published: Path) -> None:
     stopwatch = Stopwatch()
     trials = read_trials(config)
     made = []
-    for exhibit, table in exhibits(trials, Beside.read(published)).items():
-        texts = texts_of(exhibit, table, trials)
+    for exhibit, table in exhibits(trials, Published.read(published)).items():
+        sheets = [sheet_of(exhibit, table, trials)]
         if exhibit == "cost":
-            texts["md"] += f"\n{warned(trials)}"
-        for suffix, text in texts.items():
-            name = paths.COMPRESSION_TABLE.format(run=config.run, exhibit=exhibit, suffix=suffix)
-            made.append(Path(name))
-            write_text(made[-1], text)
+            sheets.append(warned(table))
+        names = {"run": config.run, "exhibit": exhibit}
+        made += write_sheets(filled(paths.COMPRESSION_TABLE, **names), sheets, table)
     read = [file for name in config.compressions for file in sources(config, name)]
     record(made, stopwatch, read)
 
@@ -49,7 +46,7 @@ def draw(config: Config, compression: str, published: Path) -> None:
         (paths.PARETO, partial(pareto, trial)),
         (paths.IMPORTANCE, partial(importance, trial)),
         (paths.LOSSES, partial(losses, trial)),
-        (paths.ALPHA, partial(alpha, trial, Beside.read(published))),
+        (paths.ALPHA, partial(alpha, trial, Published.read(published))),
     ):
         stopwatch = Stopwatch()
         made = save(filled(template, run=config.run, compression=compression), figure, read)

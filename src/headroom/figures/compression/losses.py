@@ -4,10 +4,8 @@ import pandas as pd
 from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from headroom.figures.compression.cells import label
-from headroom.figures.compression.evidence import METHOD, Trial
-from headroom.figures.compression.nothing import nothing
-from headroom.figures.drawing import Figure
+from headroom.figures.compression.trial import METHOD, Trial, label
+from headroom.figures.drawing import Figure, empty
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import short
 
@@ -28,7 +26,7 @@ def losses(trial: Trial, colors: Theme) -> Figure:
     title = f"{short(trial.name)}: losses and heads"
     arm = next((arm for arm in (METHOD, *trial.settings) if _trained(trial, arm)), None)
     if arm is None:
-        return nothing(title, f"No arm of {short(trial.name)} was trained.", COLUMNS)
+        return empty(title, f"No arm of {short(trial.name)} was trained.", COLUMNS)
     data = pd.concat([_epochs(trial, arm, seed) for seed in trial.histories[arm]])
     removals = _removals(trial, arm)
     image = Image(figsize=(TWO_COLUMNS, 3.3))

@@ -1,5 +1,6 @@
 """What the report shows of compressions: findings first, then tables, figures and warnings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,14 +8,15 @@ import pandas as pd
 
 from headroom import paths
 from headroom.config import Config
-from headroom.figures.compression.evidence import BASELINE, METHOD, Trial, read_trials
 from headroom.figures.compression.exhibits import COLUMNS
 from headroom.figures.compression.findings import findings, tested
-from headroom.figures.compression.nothing import EMPTY
 from headroom.figures.compression.numbers import accuracy, savings
+from headroom.figures.compression.tables import sheet_of, warned
+from headroom.figures.compression.trial import BASELINE, METHOD, Trial, read_trials
+from headroom.figures.drawing import EMPTY
 from headroom.figures.findings import Finding
 from headroom.figures.pictures import Picture, read_picture
-from headroom.figures.sheets import Sheet, read_sheets
+from headroom.figures.sheet import Sheet, read_csv
 from headroom.figures.text import percent, points
 
 _TITLES = {
@@ -42,13 +44,16 @@ class CompressionPart:
     pictures: list[Picture]
 
 
-def compression_parts(config: Config) -> list[CompressionPart]:
-    """Return what the page shows of each compression.
+def compression_parts(
+    config: Config,
+) -> tuple[list[CompressionPart], list[tuple[str, list[Sheet]]]]:
+    """Return what the page shows of each compression, and the titled tables of all of them.
 
     Raises:
         TableError: a file of one is missing or damaged.
     """
-    return [
+    trials = read_trials(config)
+    parts = [
         CompressionPart(
             name=trial.name,
             subject=trial.subject,
@@ -57,22 +62,16 @@ def compression_parts(config: Config) -> list[CompressionPart]:
             sentences=findings(trial),
             pictures=_drawn(config, trial.name),
         )
-        for trial in read_trials(config)
+        for trial in trials
     ]
+    return parts, [(_TITLES[name], _sheets(config, name, trials)) for name in COLUMNS if trials]
 
 
-def compression_tables(config: Config) -> list[tuple[str, list[Sheet]]]:
-    """Return the tables of a run's compressions, each with its title; none where it has none."""
-    if not config.compressions:
-        return []
-    names = {"run": config.run, "suffix": "md"}
-    return [
-        (
-            _TITLES[exhibit],
-            read_sheets(Path(paths.COMPRESSION_TABLE.format(exhibit=exhibit, **names))),
-        )
-        for exhibit in COLUMNS
-    ]
+def _sheets(config: Config, exhibit: str, trials: Sequence[Trial]) -> list[Sheet]:
+    file = paths.COMPRESSION_TABLE.format(run=config.run, exhibit=exhibit, suffix="csv")
+    table = read_csv(Path(file), COLUMNS[exhibit])
+    sheets = [sheet_of(exhibit, table, trials)]
+    return [*sheets, warned(table)] if exhibit == "cost" else sheets
 
 
 def _cards(trial: Trial) -> list[Finding]:

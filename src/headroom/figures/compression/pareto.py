@@ -10,13 +10,18 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from headroom.config.compression import Compression
-from headroom.figures.compression.cells import label
-from headroom.figures.compression.evidence import BASELINE, METHOD, Trial
-from headroom.figures.compression.families import mixtures_of, ratios_of
 from headroom.figures.compression.numbers import accuracy
+from headroom.figures.compression.trial import (
+    BASELINE,
+    METHOD,
+    Trial,
+    label,
+    mixtures_of,
+    ratios_of,
+)
 from headroom.figures.curves import spaced
 from headroom.figures.drawing import Figure
-from headroom.figures.listing import rows_of
+from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.text import percent, short
 

@@ -2,26 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
-from headroom.figures.compression.cells import (
+from headroom.figures.compression.findings import NOTABLE
+from headroom.figures.compression.trial import Trial, label
+from headroom.figures.sheet import (
+    NONE,
     Cell,
-    amount,
-    arm,
-    both_ways,
-    change,
-    heads_cut,
-    label,
-    mean,
-    percent,
-    text,
+    Columns,
+    Sheet,
+    in_percent,
+    interval,
+    joined,
+    name,
+    number,
 )
-from headroom.figures.compression.evidence import Trial
-from headroom.figures.compression.notices import NOTABLE, notices
-from headroom.figures.latex_table import NEEDS
-from headroom.figures.listing import listing, rows_of
-from headroom.figures.text import latex, markdown
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,28 @@ class _Layout:
     without: str
     texts: int
     """How many columns, from the left, hold text."""
-    columns: Sequence[tuple[str, Cell]]
+    columns: Columns
+
+
+def _arm(row: Any) -> str:
+    return label(row.arm)
+
+
+def _mean(column: str, sd: str) -> Cell:
+    """Return the cell of an accuracy in percent, with its spread over seeds if there are some."""
+    alone, spread = in_percent(column), joined(in_percent(column), " ± ", in_percent(sd))
+    return lambda row: alone(row) if spread(row) == NONE else spread(row)
+
+
+def _both(first: str, second: str) -> Cell:
+    """Return the cell of two numbers in percent; a dash where both lack."""
+    cells = in_percent(first), in_percent(second)
+
+    def cell(row: Any) -> str:
+        found = [each(row) for each in cells]
+        return NONE if set(found) == {NONE} else ", ".join(found)
+
+    return cell
 
 
 _HOW = (
@@ -49,28 +67,28 @@ _PUBLISHED = (
     "Paper: arXiv 2511.17577, on the same data with solvers and divisions of its own; its "
     "ways to count parameters and to time are not stated."
 )
-_COMPRESSION = ("compression", text("compression"))
-_ACCURACY = ("accuracy (%)", mean("accuracy", "sd"))
-_CHANGE = ("change", change("change"))
-_SMALL = ("small (%)", both_ways("faster_small", "saved_small"))
-_LARGE = ("large (%)", both_ways("faster_large", "saved_large"))
+_COMPRESSION = ("compression", name("compression"))
+_ACCURACY = ("accuracy (%)", _mean("accuracy", "sd"))
+_CHANGE = ("change", interval("change"))
+_SMALL = ("small (%)", _both("faster_small", "saved_small"))
+_LARGE = ("large (%)", _both("faster_large", "saved_large"))
 _CONDITION = (
     _COMPRESSION,
-    ("ratio (%)", percent("ratio")),
-    ("heads cut", heads_cut),
+    ("ratio (%)", in_percent("ratio")),
+    ("heads cut", joined(number("heads_removed"), " of ", number("heads"))),
     _ACCURACY,
-    ("paper", percent("published_accuracy")),
+    ("paper", in_percent("published_accuracy")),
     _CHANGE,
-    ("paper", percent("published_change")),
-    ("params (%)", percent("parameters_removed")),
-    ("at most", percent("parameters_at_most")),
-    ("paper", percent("published_parameters")),
-    ("FLOPs (%)", percent("flops_removed")),
-    ("paper", percent("published_flops")),
+    ("paper", in_percent("published_change")),
+    ("params (%)", in_percent("parameters_removed")),
+    ("at most", in_percent("parameters_at_most")),
+    ("paper", in_percent("published_parameters")),
+    ("FLOPs (%)", in_percent("flops_removed")),
+    ("paper", in_percent("published_flops")),
     _SMALL,
     _LARGE,
-    ("at most", percent("speedup_at_most")),
-    ("paper", percent("published_speedup")),
+    ("at most", in_percent("speedup_at_most")),
+    ("paper", in_percent("published_speedup")),
 )
 _LAYOUTS: Mapping[str, _Layout] = {
     "table1": _Layout(
@@ -86,18 +104,18 @@ _LAYOUTS: Mapping[str, _Layout] = {
         2,
         (
             _COMPRESSION,
-            ("solver", text("subject")),
-            ("parameters", amount("whole", ",.0f", 1e3)),
-            ("ratio (%)", percent("ratio")),
+            ("solver", name("subject")),
+            ("parameters", number("whole", ",.0f", 1e3)),
+            ("ratio (%)", in_percent("ratio")),
             _ACCURACY,
-            ("paper", percent("published_accuracy")),
+            ("paper", in_percent("published_accuracy")),
             _CHANGE,
-            ("paper", percent("published_change")),
-            ("cut (%)", percent("parameters_removed")),
-            ("paper", percent("published_parameters")),
+            ("paper", in_percent("published_change")),
+            ("cut (%)", in_percent("parameters_removed")),
+            ("paper", in_percent("published_parameters")),
             _SMALL,
             _LARGE,
-            ("paper", percent("published_speedup")),
+            ("paper", in_percent("published_speedup")),
         ),
     ),
     "table3a": _Layout(
@@ -109,12 +127,12 @@ _LAYOUTS: Mapping[str, _Layout] = {
         (
             _COMPRESSION,
             ("distillation", lambda row: "with" if row.distilled else "without"),
-            ("alpha", amount("alpha", "g")),
+            ("alpha", number("alpha", "g")),
             _ACCURACY,
-            ("paper", percent("published_accuracy")),
+            ("paper", in_percent("published_accuracy")),
             _CHANGE,
-            ("paper", percent("published_change")),
-            ("against middle", change("gap")),
+            ("paper", in_percent("published_change")),
+            ("against middle", interval("gap")),
         ),
     ),
     "table3b": _Layout(
@@ -123,14 +141,14 @@ _LAYOUTS: Mapping[str, _Layout] = {
         2,
         (
             _COMPRESSION,
-            ("stratum", text("stratum")),
-            ("n", amount("n", "d")),
-            ("baseline (%)", mean("baseline", "baseline_sd")),
-            ("paper", percent("published_baseline")),
+            ("stratum", name("stratum")),
+            ("n", number("n", "d")),
+            ("baseline (%)", _mean("baseline", "baseline_sd")),
+            ("paper", in_percent("published_baseline")),
             _ACCURACY,
-            ("paper", percent("published_accuracy")),
+            ("paper", in_percent("published_accuracy")),
             _CHANGE,
-            ("paper", percent("published_change")),
+            ("paper", in_percent("published_change")),
         ),
     ),
     "table4": _Layout(
@@ -141,18 +159,18 @@ _LAYOUTS: Mapping[str, _Layout] = {
         2,
         (
             _COMPRESSION,
-            ("arm", arm),
+            ("arm", _arm),
             _ACCURACY,
-            ("paper", percent("published_accuracy")),
+            ("paper", in_percent("published_accuracy")),
             _CHANGE,
-            ("against full", change("gap")),
-            ("params (%)", both_ways("parameters_removed", "whole_removed")),
-            ("paper", percent("published_parameters")),
+            ("against full", interval("gap")),
+            ("params (%)", _both("parameters_removed", "whole_removed")),
+            ("paper", in_percent("published_parameters")),
             _SMALL,
             _LARGE,
-            ("paper", percent("published_speedup")),
-            ("memory (%)", both_ways("weight_removed", "peak_removed")),
-            ("paper", percent("published_memory")),
+            ("paper", in_percent("published_speedup")),
+            ("memory (%)", _both("weight_removed", "peak_removed")),
+            ("paper", in_percent("published_memory")),
         ),
     ),
     "knee": _Layout(
@@ -163,13 +181,16 @@ _LAYOUTS: Mapping[str, _Layout] = {
         1,
         (
             _COMPRESSION,
-            ("ratio (%)", percent("ratio")),
-            ("heads cut", heads_cut),
+            ("ratio (%)", in_percent("ratio")),
+            ("heads cut", joined(number("heads_removed"), " of ", number("heads"))),
             _ACCURACY,
             _CHANGE,
-            ("knee (%)", percent("knee")),
-            ("95% range", lambda row: f"{100 * row.knee_low:.0f} to {100 * row.knee_high:.0f}"),
-            ("safe (%)", percent("safe")),
+            ("knee (%)", in_percent("knee")),
+            (
+                "95% range",
+                joined(number("knee_low", ".0f", 0.01), " to ", number("knee_high", ".0f", 0.01)),
+            ),
+            ("safe (%)", in_percent("safe")),
         ),
     ),
     "quantisation": _Layout(
@@ -180,16 +201,16 @@ _LAYOUTS: Mapping[str, _Layout] = {
         3,
         (
             _COMPRESSION,
-            ("arm", arm),
+            ("arm", _arm),
             ("weights", lambda row: "int8" if row.quantised else "float"),
             _ACCURACY,
             _CHANGE,
-            ("weights (kB)", amount("weight_bytes", ",.0f", 1e3)),
-            ("cut (%)", percent("weight_removed")),
+            ("weights (kB)", number("weight_bytes", ",.0f", 1e3)),
+            ("cut (%)", in_percent("weight_removed")),
             _SMALL,
             _LARGE,
-            ("whole test (s)", amount("end_to_end", ".2f")),
-            ("faster (%)", percent("end_to_end_faster")),
+            ("whole test (s)", number("end_to_end", ".2f")),
+            ("faster (%)", in_percent("end_to_end_faster")),
         ),
     ),
     "cost": _Layout(
@@ -200,21 +221,21 @@ _LAYOUTS: Mapping[str, _Layout] = {
         2,
         (
             _COMPRESSION,
-            ("arm", arm),
-            ("seeds", amount("seeds", "d")),
-            ("rounds", amount("rounds", "g")),
-            ("epochs", amount("epochs", ".3g")),
-            ("tokens", amount("tokens", ",.0f")),
-            ("wall time (s)", amount("seconds", ",.0f")),
-            ("device hours", amount("device_hours", ".3f")),
-            ("warnings", amount("warnings", "d")),
+            ("arm", _arm),
+            ("seeds", number("seeds", "d")),
+            ("rounds", number("rounds", "g")),
+            ("epochs", number("epochs", ".3g")),
+            ("tokens", number("tokens", ",.0f")),
+            ("wall time (s)", number("seconds", ",.0f")),
+            ("device hours", number("device_hours", ".3f")),
+            ("warnings", number("warnings")),
         ),
     ),
 }
 
 
-def texts_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> dict[str, str]:
-    """Return a table as text, by suffix: md, tex, csv.
+def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Sheet:
+    """Return a table as text; one without rows is a sentence.
 
     Args:
         exhibit: its name, see `headroom.figures.compression.exhibits.COLUMNS`.
@@ -222,27 +243,18 @@ def texts_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> dict
         trials: the compressions of the run.
     """
     layout = _LAYOUTS[exhibit]
-    csv = {"csv": table.to_csv(index=False, lineterminator="\n", float_format="%.6g")}
-    if table.empty:
-        sentence = layout.without
-        return {"md": f"{markdown(sentence)}\n", "tex": f"{NEEDS}\n{latex(sentence)}\n", **csv}
-    header = [title for title, _ in layout.columns]
-    rows = [[cell(row) for _, cell in layout.columns] for row in rows_of(table)]
     shown = [trial for trial in trials if trial.name in set(table["compression"])]
-    caption = " ".join([layout.caption, *map(introduced, shown)])
-    return {**listing(header, rows, caption, layout.texts, "scriptsize"), **csv}
+    caption = " ".join([layout.caption, *map(introduced, shown)]) if len(table) else layout.without
+    return Sheet.of(table, layout.columns, caption, texts=layout.texts)
 
 
-def warned(trials: Sequence[Trial]) -> str:
-    """Return what a user should look at as a Markdown table, or a sentence."""
-    rows = [
-        [trial.name, label(notice.arm), notice.text]
-        for trial in trials
-        for notice in notices(trial)
-    ]
-    if not rows:
-        return "No warning: no arm lost notably, is no faster, or was trained unstably.\n"
-    return listing(["compression", "arm", "warning"], rows, "What to look at.", 3)["md"]
+def warned(cost: pd.DataFrame) -> Sheet:
+    """Return what a user should look at, from the table of costs; or a sentence."""
+    columns = (("compression", name("compression")), ("arm", _arm), ("warning", name("warned")))
+    found = cost[cost["warnings"] > 0]
+    none = "No warning: no arm lost notably, is no faster, or was trained unstably."
+    caption = "What to look at." if len(found) else none
+    return Sheet.of(found, columns, caption, texts=3, widths=(0.16, 0.2, 0.58))
 
 
 def introduced(trial: Trial) -> str:

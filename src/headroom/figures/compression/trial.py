@@ -11,9 +11,10 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config, Study
 from headroom.config import compression as section
+from headroom.config.arms import arm
 from headroom.config.compression import Compression
 from headroom.figures.arithmetic import ENCODERS, Encoder
-from headroom.figures.tables import read_csv
+from headroom.figures.sheet import read_csv
 from headroom.figures.text import short
 from headroom.record import read_json
 from headroom.tables import STUDY_OUTCOMES, read_table
@@ -134,6 +135,40 @@ class Trial:
         return own[min(own, key=self.study.seeds.index)]
 
 
+def label(arm: str) -> str:
+    """Return an arm's name as it is shown."""
+    return arm.replace("_", " ")
+
+
+def ratios_of(trial: Trial) -> dict[float, str]:
+    """Return the arms that differ from the method in their ratio only, by rising ratio."""
+    method = trial.study.method
+    found = {
+        settings.ratio: name
+        for name, settings in trial.settings.items()
+        if settings.ratio > 0
+        and _alike(settings.model_copy(update={"ratio": method.ratio}), method)
+    }
+    return dict(sorted(found.items()))
+
+
+def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
+    """Return the arms that differ in alpha only, by rising alpha.
+
+    They differ so from the method, or, without distillation, from pruning alone.
+    """
+    method = trial.study.method if distilled else arm("pruning_only", trial.study.method)
+    if method.importance.criterion != "mixed":
+        return {}
+    alpha = {"alpha": method.importance.alpha}
+    found = {}
+    for name, settings in trial.settings.items():
+        importance = settings.importance.model_copy(update=alpha)
+        if _alike(settings.model_copy(update={"importance": importance}), method):
+            found[settings.importance.alpha] = name
+    return dict(sorted(found.items()))
+
+
 def read_trial(config: Config, compression: str) -> Trial:
     """Read a compression of a run.
 
@@ -185,3 +220,7 @@ def sources(config: Config, compression: str) -> Sequence[Path]:
 def _read_histories(path: Path) -> dict[str, dict[int, History]]:
     found = read_json(path)
     return {arm: {int(seed): own for seed, own in runs.items()} for arm, runs in found.items()}
+
+
+def _alike(settings: Compression, method: Compression) -> bool:
+    return settings.decisive() == method.decisive()

@@ -8,7 +8,13 @@ import numpy as np
 import pandas as pd
 
 from headroom.figures.arithmetic import ENCODERS
-from headroom.figures.claims_compression import Printed
+from headroom.figures.published import (
+    COMPRESSION,
+    COMPRESSION_FACTORS,
+    COMPRESSION_SIZES,
+    COMPRESSION_STRATEGIES,
+)
+from headroom.figures.sheet import read_csv
 
 STRATEGIES = {
     "baseline": "baseline",
@@ -33,23 +39,27 @@ _ALONE = {0.0: "without_norm", 0.5: "pruning_only", 1.0: "without_entropy"}  # n
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The paper's tables, asked for one condition at a time; empty where it has none."""
+class Published:
+    """The paper's Tables 1-4, asked for one condition at a time; empty where it has none."""
 
-    tables: Printed
+    ratios: pd.DataFrame
+    sizes: pd.DataFrame
+    factors: pd.DataFrame
+    strategies: pd.DataFrame
 
     @classmethod
-    def read(cls, folder: Path) -> "Beside":
+    def read(cls, folder: Path) -> "Published":
         """Read the tables.
 
         Raises:
             TableError: one is missing or damaged.
         """
-        return cls(Printed.read(folder))
+        names = (COMPRESSION, COMPRESSION_SIZES, COMPRESSION_FACTORS, COMPRESSION_STRATEGIES)
+        return cls(*(read_csv(folder / name, ["accuracy_pct"]) for name in names))
 
     def condition(self, data: str | None, ratio: float, model: str) -> dict[str, Any]:
         """Return a row of Tables 1 and 2, and what its heads can hold by arithmetic."""
-        table = self.tables.ratios if model == "ATHENA-base" else self.tables.sizes
+        table = self.ratios if model == "ATHENA-base" else self.sizes
         row = _first(table, dataset=data, model=model, pruning_ratio_pct=_percent(ratio))
         base = _first(table, dataset=data, model=model, pruning_ratio_pct=0)
         held = ENCODERS[model].parameter_cut(ratio) if row is not None else np.nan
@@ -69,7 +79,7 @@ class Beside:
         """Return the accuracy at a mixture: of Table 3(a), or of Table 4 without distillation."""
         row = None
         if data == _DATA and ratio == _RATIO and distilled:
-            row = _first(self.tables.factors, factor="alpha", level=str(alpha))
+            row = _first(self.factors, factor="alpha", level=str(alpha))
         elif data == _DATA and ratio == _RATIO and alpha in _ALONE:
             row = self._strategy(_ALONE[alpha])
         found = _part(row, "accuracy_pct")
@@ -80,7 +90,7 @@ class Beside:
         """Return a row of Table 3(b)."""
         row = None
         if data == _DATA and ratio == _RATIO and stratum in STRATA:
-            row = _first(self.tables.factors, level=STRATA[stratum])
+            row = _first(self.factors, level=STRATA[stratum])
         return {
             "published_baseline": _part(row, "baseline_accuracy_pct"),
             "published_accuracy": _part(row, "accuracy_pct"),
@@ -104,7 +114,7 @@ class Beside:
         return pd.DataFrame(rows).dropna(subset="published_change")
 
     def _strategy(self, arm: str) -> pd.Series | None:
-        return _first(self.tables.strategies, strategy=STRATEGIES.get(arm))
+        return _first(self.strategies, strategy=STRATEGIES.get(arm))
 
 
 def _first(table: pd.DataFrame, **wanted: Any) -> pd.Series | None:
