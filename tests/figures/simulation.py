@@ -189,7 +189,12 @@ def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
         for method in METHODS
         if method != "SPRINT"
     ]
-    return pd.concat(curves, ignore_index=True), pd.concat(paired, ignore_index=True)
+    return pd.concat(curves, ignore_index=True), paired_table(pd.concat(paired, ignore_index=True))
+
+
+def paired_table(differences: pd.DataFrame) -> pd.DataFrame:
+    """Return differences with the columns that a simulation leaves out: one seed, one draw."""
+    return differences.reindex(columns=evaluation.PAIRED).assign(by_questions=0.01, resembling=0)
 
 
 def simulated_z(

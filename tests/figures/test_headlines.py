@@ -2,6 +2,7 @@ import re
 
 import pandas as pd
 import pytest
+import simulation
 
 from headroom.figures.findings import short_sentence
 from headroom.figures.gains import accuracy_path
@@ -55,7 +56,8 @@ def test_who_wins_at_the_largest_n_is_said_in_few_words(low, high, winner):
     rows = [("SPRINT", 1, 0.1), ("SPRINT", 4, 0.5), ("cover", 4, 0.3), ("random", 4, 0.4)]
     rows += [("all heads (oracle)", 4, 0.9)]
     table = pd.DataFrame(rows, columns=["method", "n", "pass_at_n"])
-    paired = pd.DataFrame([("random", 4, 0.1, low, high)], columns=PAIRED)
+    row = ("random", 4, 0.1, low, high)
+    paired = simulation.paired_table(pd.DataFrame([row], columns=PAIRED[:5]))
     assert short_sentence(table, paired) == (
         f"at N = 4 SPRINT answers 50.0% of the questions, the best other method, random, 40.0%: "
         f"{winner}."

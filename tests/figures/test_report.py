@@ -96,7 +96,7 @@ def test_hostile_text_stays_text(tmp_path, monkeypatch):
 def test_a_lead_is_claimed_only_when_the_interval_leaves_out_zero(low, high, result):
     table, _ = simulation.simulated_curves()
     row = ("greedy cover", 4, (low + high) / 2, low, high)
-    paired = pd.DataFrame([row], columns=PAIRED)
+    paired = simulation.paired_table(pd.DataFrame([row], columns=PAIRED[:5]))
     text = sentence(table, paired, 4)
     assert text.endswith(f": {result}.")
     assert "the best other method, greedy cover" in text
