@@ -30,20 +30,18 @@ def logits(folder: Path) -> torch.Tensor:
         return load_model(str(folder), device="cpu").model(IDS).logits
 
 
-def test_a_shape_has_random_weights_and_the_tokenizer_of_the_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded = load_reasoner(tmp_path / "small", small_reasoner.SETTINGS)
-    sizes = {"hidden_size": 40, "num_hidden_layers": 5, "num_attention_heads": 4, "head_dim": 12}
-    for name, size in {**sizes, "layer_types": ["full_attention"] * 5}.items():
-        monkeypatch.setitem(shapes._QWEN_1_5B, name, size)
-    folder, every = shapes.make("qwen2.5-1.5b", loaded, tmp_path / "made", torch.float32)
-    made = load_model(str(folder), device="cpu")
-    assert {name: getattr(made.model.config, name) for name in sizes} == sizes
-    assert len(every) == 5 * 4
-    assert (every[0], every[-1]) == (Variant(0, 0), Variant(4, 3))
-    assert made.model.get_input_embeddings().weight.shape == (151_936, 40)
-    assert made.tokenizer("12 + 3").input_ids == loaded.tokenizer("12 + 3").input_ids
+def test_the_demo_grows_to_46_million_parameters_and_answers_as_before(tmp_path: Path) -> None:
+    loaded = load_reasoner(tmp_path / "small", Reasoner(vocabulary=320))
+    folder, carrying = shapes.make("46m", loaded, tmp_path / "large", torch.float32)
+    large = load_model(str(folder), device="cpu")
+    assert 46e6 < large.model.num_parameters() < 47e6
+    assert len(carrying) == 6 * 8
+    assert carrying[0] == Variant(0, 0)
+    assert carrying[-1] == Variant(10, 7)
+    expected = loaded.model(IDS).logits
+    torch.testing.assert_close(logits(folder)[..., :320], expected, atol=1e-4, rtol=0)
+    assert large.eos_token_ids == loaded.eos_token_ids
+    assert large.tokenizer("12 + 3").input_ids == loaded.tokenizer("12 + 3").input_ids
 
 
 def test_vllm_gets_a_llama_with_the_same_logits_where_heads_are_wide(tmp_path: Path) -> None:
@@ -59,9 +57,7 @@ def test_vllm_gets_a_model_of_usual_head_width_as_it_is(tmp_path: Path) -> None:
     assert shapes.for_vllm(loaded.folder, tmp_path / "twin") == loaded.folder
 
 
-def test_a_model_that_is_no_qwen2_keeps_its_own_shape(tmp_path: Path) -> None:
-    loaded = load_reasoner(tmp_path / "qwen", small_reasoner.SETTINGS)
-    twin = load_model(str(shapes.for_vllm(loaded.folder, tmp_path / "llama")), device="cpu")
-    with pytest.raises(ModelError, match=r"LlamaForCausalLM is measured with --shape demo"):
-        shapes.make("qwen2.5-1.5b", twin, tmp_path / "made", torch.float32)
-    assert shapes.make("demo", twin, tmp_path / "made", torch.float32)[1][6] == Variant(1, 0)
+def test_a_shape_that_a_model_cannot_be_embedded_in_is_refused(tmp_path: Path) -> None:
+    loaded = load_reasoner(tmp_path / "odd", small_reasoner.SETTINGS)
+    with pytest.raises(ModelError, match="hidden 512 is no multiple of the model's 48"):
+        shapes.make("46m", loaded, tmp_path / "large", torch.float32)

@@ -30,7 +30,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     about = "Time one sweep by the published way, by its rivals and by the engine."
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
-    sweep.add_argument("--shape", choices=("demo", "qwen2.5-1.5b"), default="demo")
+    sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
     sweep.add_argument("--heads", type=count, default=24, help="heads to prune, one at a time")
     sweep.add_argument("--questions", type=count, default=200)
     sweep.add_argument("--max-new-tokens", type=count, default=128)

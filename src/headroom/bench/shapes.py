@@ -1,30 +1,31 @@
 """The models that sweeps are measured on, as folders in the hub's format."""
 
-import copy
 import json
 import shutil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Qwen2ForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
+from headroom.bench.expansion import Expansion, Shape
 from headroom.errors import ModelError
 from headroom.models.load import LoadedModel
 from headroom.variants import Variant, heads
 
-ShapeName = Literal["demo", "qwen2.5-1.5b"]
+ShapeName = Literal["demo", "46m", "qwen2.5-1.5b"]
+SHAPES: tuple[ShapeName, ...] = get_args(ShapeName)
 
-_QWEN_1_5B = {
-    "hidden_size": 1536,
-    "intermediate_size": 8960,
-    "num_hidden_layers": 28,
-    "layer_types": ["full_attention"] * 28,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 2,
-    "head_dim": 128,
-    "vocab_size": 151936,
-}
+MEDIUM = Shape(
+    hidden=512, intermediate=1792, layers=12, query_heads=8, kv_heads=4, head_dim=64,
+    vocabulary=8192,
+)  # fmt: skip
+"""46.7M parameters."""
+
+QWEN_1_5B = Shape(
+    hidden=1536, intermediate=8960, layers=28, query_heads=12, kv_heads=2, head_dim=128,
+    vocabulary=151936,
+)  # fmt: skip
 """Qwen2.5-Math-1.5B, 1.54B parameters."""
 
 
@@ -34,36 +35,57 @@ def make(
     """Make a model of a shape.
 
     Args:
-        name: `demo` is the model as it is; `qwen2.5-1.5b` has random weights, and the model's
-            tokenizer.
+        name: `demo` is the model as it is, `46m` embeds it into a larger one with the same answers,
+            `qwen2.5-1.5b` has random weights.
         loaded: the model to start from.
         folder: to save it in.
         dtype: of the weights.
 
     Returns:
-        Where the model is, and its heads in order.
+        Where the model is, and its heads that carry function, in order.
 
     Raises:
-        ModelError: the model is no Qwen2, and another shape is asked for.
+        ModelError: the model cannot be embedded.
     """
+    every = heads_of(loaded)
     if name == "demo":
-        layers = loaded.geometry.layers
-        return loaded.folder, [
-            Variant(layer.index, head) for layer in layers for head in range(layer.query_heads)
-        ]
-    if not isinstance(loaded.model, Qwen2ForCausalLM):
+        return loaded.folder, every
+    config = loaded.model.config
+    if not isinstance(loaded.model, Qwen2ForCausalLM) or not config.tie_word_embeddings:
         raise ModelError(
-            f"shape {name} needs a Qwen2 such as the demo's; {type(loaded.model).__name__} is "
-            f"measured with --shape demo"
+            f"shape {name} needs a Qwen2 with tied embeddings, such as the demo's; "
+            f"{type(loaded.model).__name__} is measured with --shape demo"
         )
-    config = copy.deepcopy(loaded.model.config)
-    config.update(_QWEN_1_5B)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
+    if name == "46m":
+        expansion = Expansion(Shape.of(config), MEDIUM)
+        model = expansion.apply(loaded.model, loaded.pad_token_id)
+        variants = [expansion.variant(variant) for variant in every]
+    else:
+        model = _random(QWEN_1_5B, config, dtype)
+        variants = heads(range(QWEN_1_5B.layers), range(QWEN_1_5B.query_heads))
     model.save_pretrained(folder)
     loaded.tokenizer.save_pretrained(folder)
-    return folder, heads(range(config.num_hidden_layers), range(config.num_attention_heads))
+    return folder, variants
+
+
+def heads_of(loaded: LoadedModel) -> list[Variant]:
+    """Return one variant for each head of a model."""
+    return [
+        Variant(layer.index, head)
+        for layer in loaded.geometry.layers
+        for head in range(layer.query_heads)
+    ]
+
+
+def _random(shape: Shape, like: Qwen2Config, dtype: torch.dtype) -> Qwen2ForCausalLM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        default = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            return Qwen2ForCausalLM(shape.config(like)).eval()
+        finally:
+            torch.set_default_dtype(default)
 
 
 def for_vllm(source: Path, folder: Path) -> Path:
