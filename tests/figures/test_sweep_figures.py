@@ -14,8 +14,8 @@ from headroom.figures.agreement import agreement, agreement_map
 from headroom.figures.components import components
 from headroom.figures.controls import SPREAD, controls
 from headroom.figures.cost import cost, saved
+from headroom.figures.gains import against_base
 from headroom.figures.heatmap import heatmap
-from headroom.figures.significance import against_base
 from headroom.figures.space import plane, principal
 from headroom.figures.style import ONE_COLUMN, THEMES, TWO_COLUMNS, theme
 from headroom.tables import ANSWERS

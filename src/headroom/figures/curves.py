@@ -11,7 +11,7 @@ from matplotlib.figure import Figure as Image
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Line, Theme, method_line
 from headroom.figures.text import percent, plain, short
-from headroom.sprint.methods import ORACLE, SPRINT
+from headroom.sprint.methods import ORACLE, RIVALS, SPRINT
 
 _COVERED = {
     "by_questions": "test questions",
@@ -38,6 +38,8 @@ def curves(
 ) -> Figure:
     """Draw Pass@N with 95% bands, and the paired differences to SPRINT.
 
+    Simpler ways to match questions with heads stand in the data and in tables: lines enough.
+
     Args:
         table: rows of `headroom.tables.CURVES`.
         paired: columns `headroom.sprint.evaluation.PAIRED`; differences as fractions.
@@ -47,8 +49,9 @@ def curves(
     """
     image = Image(figsize=(TWO_COLUMNS, 3.7))
     left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
-    _curves(left, table, colors)
-    _differences(right, paired, colors)
+    drawn, compared = (part[~part["method"].isin(RIVALS)] for part in (table, paired))
+    _curves(left, drawn, colors)
+    _differences(right, compared, colors)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     title = f"Pass@N: {short(selector)}"
     return Figure(image, title, _caption(questions, paired), _alt(table), data)

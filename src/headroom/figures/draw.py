@@ -18,6 +18,7 @@ from headroom.figures.forest import forest
 from headroom.figures.gains import (
     accuracy_path,
     accuracy_paths,
+    against_base,
     gains,
     read_cells,
     read_gained,
@@ -26,7 +27,6 @@ from headroom.figures.gains import (
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
 from headroom.figures.sheet import read_csv
-from headroom.figures.significance import against_base
 from headroom.figures.space import plane, space
 from headroom.figures.style import Theme
 from headroom.figures.verdict import read_heads, read_spread

@@ -5,6 +5,8 @@ with its numbers as CSV and its title, caption and alternative text as JSON. No 
 date: equal data give equal bytes.
 """
 
+import base64
+import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,6 +55,19 @@ class Figure:
     data: pd.DataFrame
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A figure as the page shows it: data URIs for light and dark, and its words."""
+
+    title: str
+    caption: str
+    alt: str
+    sources: list[str]
+    inches: float
+    light: str
+    dark: str
+
+
 def empty(title: str, sentence: str, columns: Sequence[str]) -> Figure:
     """Return a figure that says why it is empty; its numbers have the columns of a full one."""
     image = Image(figsize=(TWO_COLUMNS, 0.8))
@@ -89,6 +104,27 @@ def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]
     }
     write_json(Path(template.format(suffix="json")), words)
     return [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
+
+
+def read_picture(template: str, **names: Any) -> Picture | None:
+    """Return a figure that was drawn; None where it was not.
+
+    Args:
+        template: its path, ``{suffix}`` and other wildcards left open.
+        names: values of the other wildcards.
+    """
+    words = Path(template.format(suffix="json", **names))
+    if not words.exists():
+        return None
+    light, dark = (
+        base64.b64encode(Path(template.format(suffix=suffix, **names)).read_bytes()).decode()
+        for suffix in ("svg", "dark.svg")
+    )
+    return Picture(
+        **json.loads(words.read_text(encoding="utf-8")),
+        light=f"data:image/svg+xml;base64,{light}",
+        dark=f"data:image/svg+xml;base64,{dark}",
+    )
 
 
 def filled(template: str, **names: object) -> str:

@@ -14,6 +14,7 @@ from headroom import paths
 from headroom.config import Config
 from headroom.errors import TableError
 from headroom.plan import find_batch, placebos, pool
+from headroom.statistics.paired import false_discovery, mcnemar
 from headroom.tables import ACCURACY, read_table
 from headroom.variants import BASE, Variant
 
@@ -83,6 +84,30 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     columns = ["by", "group", "variant", "layer", "head", "n", "correct", "accuracy", "base"]
     table = pd.DataFrame(rows, columns=[*columns, "gain"])
     return table.astype({"layer": "Int64", "head": "Int64"})
+
+
+def against_base(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
+    """Return the cells of a sweep, each pruned head tested against base on the same questions.
+
+    Args:
+        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        variants: base first, then the pruned variants.
+
+    Returns:
+        `cells` with a column ``q`` (null for base): p-values of the exact
+        McNemar test, adjusted by Benjamini and Hochberg over all heads and groups of a kind, so
+        that overall q-values are those of `headroom.figures.controls.HEADS`.
+    """
+    table = cells(z, variants)
+    pruned = table["variant"] != str(BASE)
+    names = [str(variant) for variant in variants[1:]]
+    p = [
+        mcnemar(part[names].to_numpy() - part[[str(BASE)]].to_numpy())
+        for _, _, part in groups_of(z)
+    ]
+    table.loc[pruned, "q"] = np.concatenate(p)
+    adjusted = table[pruned].groupby("by")["q"].transform(lambda q: false_discovery(q.to_numpy()))
+    return table.assign(q=adjusted)
 
 
 def gains(table: pd.DataFrame) -> pd.DataFrame:

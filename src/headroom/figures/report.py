@@ -24,9 +24,9 @@ from headroom.figures.audit import sentences
 from headroom.figures.browser import browse
 from headroom.figures.claims import COLUMNS, claims_sheets
 from headroom.figures.compression.page import compression_parts
+from headroom.figures.drawing import Picture, read_picture
 from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
 from headroom.figures.gains import OVERALL, read_cells
-from headroom.figures.pictures import Picture, read_picture
 from headroom.figures.placebos import PLACEBOS, placebo_sheet
 from headroom.figures.prompts import comparison_sheet, read_comparison
 from headroom.figures.provenance import Provenance, provenance

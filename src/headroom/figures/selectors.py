@@ -9,8 +9,8 @@ from headroom.figures.sheet import Sheet, in_percent, in_points, joined, name, n
 from headroom.figures.text import percent, points
 from headroom.sprint import choosing, evaluation, matching
 from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
-from headroom.sprint.matching import ALL, COVER, EQUAL, MEAN, SHUFFLED
-from headroom.sprint.methods import SPRINT
+from headroom.sprint.matching import ALL, EQUAL, MEAN, SHUFFLED
+from headroom.sprint.methods import COVER, SPRINT
 
 EMBEDDING_CAPTION = (
     "Pass@N of SPRINT, in percent, beside what does not know the question: SPRINT with the "

@@ -13,6 +13,8 @@ from typing import Literal
 import matplotlib.style
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
+from headroom.sprint import methods
+
 ThemeName = Literal["light", "dark"]
 
 ONE_COLUMN = 3.4
@@ -139,13 +141,13 @@ def method_line(method: str, colors: Theme) -> Line:
         marker, dashes = marks[strength]
         return Line(colors.orange[strength], dashes, marker=marker, order=3)
     known = {
-        "SPRINT": Line(colors.blue, width=2.4, order=5),
-        "random heads": Line(colors.green, (0, (5, 1.5)), marker="D", order=3),
-        "random heads of the pool": Line(colors.green, (0, (1, 1)), 1.0, "v", 2),
-        "greedy cover": Line(colors.purple, marker="P", order=4),
-        "best single head": Line(colors.muted, (0, (3, 1.5)), 0.9, "", 1),
-        "base greedy": Line(colors.ink, (0, (1, 1.5)), 0.9, "", 1),
-        "all heads (oracle)": Line(colors.muted, "-", 0.9, "", 1),
+        methods.SPRINT: Line(colors.blue, width=2.4, order=5),
+        methods.RANDOM: Line(colors.green, (0, (5, 1.5)), marker="D", order=3),
+        methods.POOL: Line(colors.green, (0, (1, 1)), 1.0, "v", 2),
+        methods.COVER: Line(colors.purple, marker="P", order=4),
+        methods.SINGLE: Line(colors.muted, (0, (3, 1.5)), 0.9, "", 1),
+        methods.BASE: Line(colors.ink, (0, (1, 1.5)), 0.9, "", 1),
+        methods.ORACLE: Line(colors.muted, "-", 0.9, "", 1),
     }
     return known.get(method, Line(colors.muted, (0, (2, 1, 1, 1)), 1.0, "x"))
 

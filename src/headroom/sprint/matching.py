@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from headroom.sprint.baselines import greedy_cover
+from headroom.sprint.methods import COVER
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import mcnemar
 from headroom.statistics.pass_at_n import pass_at_n_drawn, pass_at_n_ordered
@@ -27,7 +28,7 @@ interval, and, against shuffled questions, the p-value. `n` is 1, 2, 4, ... or `
 MEAN = "mean"
 """The mean of Pass@1..max_n, the area under the curve."""
 
-SHUFFLED, COVER, DRAWN = "shuffled questions", "greedy cover", "heads drawn from the pool"
+SHUFFLED, DRAWN = "shuffled questions", "heads drawn from the pool"
 ALL, EQUAL = "all heads", "heads as accurate as base"
 
 _PERMUTATIONS = 10_000

@@ -13,9 +13,8 @@ from headroom.figures.compression.findings import findings, tested
 from headroom.figures.compression.numbers import accuracy, savings
 from headroom.figures.compression.tables import sheet_of, warned
 from headroom.figures.compression.trial import BASELINE, METHOD, Trial, read_trials
-from headroom.figures.drawing import EMPTY
+from headroom.figures.drawing import EMPTY, Picture, read_picture
 from headroom.figures.findings import Finding
-from headroom.figures.pictures import Picture, read_picture
 from headroom.figures.sheet import Sheet, read_csv
 from headroom.figures.text import percent, points
 
