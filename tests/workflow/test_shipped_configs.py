@@ -10,7 +10,8 @@ from mini import ROOT, Snakemake, planned
 
 from example_config import put_data
 from headroom.config import load
-from headroom.plan import all_arms, arms, batches
+from headroom.planning.arms import all_arms, arms
+from headroom.planning.batches import batches
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 

@@ -14,7 +14,7 @@ import headroom.texts.storage
 from headroom import paths
 from headroom.athena.splits import divide
 from headroom.config import Config
-from headroom.plan import find_data
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.tables import PROBLEMS, TEXTS, atomic, write_table
 
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 def read_data(config: Config, data: str) -> None:
     """Read a dataset, divide it, and write all rows and what was left out."""
     stopwatch = Stopwatch()
-    name = find_data(config, data)
+    name = Store(config).name("data", data)
     output = Path(paths.PROBLEMS.format(data=data))
     dropped: Sequence[Any]
     if name in config.texts:
@@ -60,6 +60,6 @@ def read_data(config: Config, data: str) -> None:
 def parts(config: Config, data: str) -> Parts:
     """Return the dataset with a key, as `read_data` divided it."""
     file = Path(paths.PROBLEMS.format(data=data))
-    if find_data(config, data) in config.texts:
+    if Store(config).name("data", data) in config.texts:
         return Parts(*headroom.texts.storage.read_parts(file))
     return Parts(*headroom.athena.storage.read_parts(file))

@@ -39,7 +39,7 @@ from headroom.figures.verdict import (
     read_spread,
     verdict,
 )
-from headroom.plan import pool
+from headroom.planning.batches import pool
 from headroom.tables import CURVES, read_table
 
 _PAGE = Path(__file__).with_name("page")

@@ -1,19 +1,13 @@
-"""What a config asks for: which variants answer which questions under which decoding.
+"""What is to be generated: which variants answer which questions under which decoding.
 
-Planning reads the config only. The Snakefile turns a plan into jobs, ``headroom plan`` into an
-estimate.
+Only the config is read. The workflow turns batches into jobs, ``headroom plan`` into an estimate.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
-from headroom import paths
-from headroom.config import Config, Layers, Model, Selector, Study, Sweep
-from headroom.config.compression import Compression, Encoder, Solver
-from headroom.errors import ConfigError
-from headroom.identity import arm_key, data_key, encoder_key, key, study_keys
+from headroom.config import Config, Layers, Model, Selector, Sweep
 from headroom.variants import BASE, Variant, heads, matched_noise, numeric
 
 _Names = tuple[str, str, str]  # of a model, a decoding and a question set
@@ -31,147 +25,10 @@ class Batch:
     questions: str
     variants: tuple[Variant, ...]
 
-    def wildcards(self, config: Config) -> dict[str, str]:
-        """Return the keys that fill this batch's path templates."""
-        return {
-            "model": key(config, "models", self.model),
-            "decoding": key(config, "decodings", self.decoding),
-            "questions": key(config, "questions", self.questions),
-        }
-
-    def answers(self, config: Config) -> list[str]:
-        """Return the store's files, one a variant."""
-        filled = self.wildcards(config)
-        return [paths.ANSWERS.format(variant=variant, **filled) for variant in self.variants]
-
-
-@dataclass(frozen=True)
-class Arm:
-    """One arm of a compression, and where its files lie."""
-
-    study: Study
-    name: str
-    settings: Compression
-    subject: str
-    data: str
-    """Keys of what is compressed and of its data."""
-
     @property
-    def key(self) -> str:
-        """The arm's own key."""
-        return arm_key(self.study, self.name, self.settings)
-
-    @property
-    def wildcards(self) -> dict[str, str]:
-        """What fills the templates of the arm's files, the seed excepted."""
-        return {"subject": self.subject, "data": self.data, "arm": self.key}
-
-    def file(self, template: str, seed: int) -> str:
-        """Return a file of the arm, or of the solver that it starts from."""
-        return template.format(seed=seed, solver=self.subject, **self.wildcards)
-
-    def layout(self) -> "Arm | None":
-        """Return the arm whose heads an arm from scratch takes over; None for all others."""
-        if not self.settings.scratch:
-            return None
-        wanted = self.study.pruned(self.settings)
-        alike = (
-            name
-            for name, settings in self.study.settings.items()
-            if settings.decisive() == wanted.decisive()
-        )
-        return replace(self, name=next(alike, "full"), settings=wanted)
-
-    def every_head(self, config: Config) -> list[Variant]:
-        """Return the variants whose answers rank the heads, where the criterion asks for them."""
-        if self.study.model is None or not self.settings.causal:
-            return []
-        return _every_head(config.models[self.study.model])
-
-
-def arms(config: Config, compression: str) -> list[Arm]:
-    """Return the arms of a compression, in the order of the config."""
-    study = config.compressions[compression]
-    keys = study_keys(config, study)
-    return [Arm(study, name, settings, **keys) for name, settings in study.settings.items()]
-
-
-def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
-    """Return the keys of the solvers that a study starts from, one a seed; none of a model."""
-    if study.solver is None:
-        return []
-    keys = study_keys(config, study)
-    return [{"solver": keys["subject"], "data": keys["data"], "seed": seed} for seed in study.seeds]
-
-
-def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
-    """Return the settings of the solver with a key on the data with a key, and the data's name.
-
-    Raises:
-        ConfigError: the config has no such solver.
-    """
-    keys = {"subject": solver, "data": data}
-    for study in config.compressions.values():
-        if study.solver and study.data and study_keys(config, study) == keys:
-            return config.solvers[study.solver].on(config.dataset(study.data)), study.data
-    raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
-
-
-def find_data(config: Config, data: str) -> str:
-    """Return the name of the dataset with a key.
-
-    Raises:
-        ConfigError: the config has no such dataset.
-    """
-    for name in (*config.problems, *config.texts):
-        if data_key(config, name) == data:
-            return name
-    raise ConfigError(f"no dataset of this config has key {data!r}")
-
-
-def find_encoder(config: Config, encoder: str) -> Encoder:
-    """Return the pretrained encoder with a key.
-
-    Raises:
-        ConfigError: the config has no such encoder.
-    """
-    for solver in config.solvers.values():
-        if solver.encoder.source is not None and encoder_key(solver.encoder) == encoder:
-            return solver.encoder
-    raise ConfigError(f"no encoder of this config has key {encoder!r}")
-
-
-def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
-    """Return every arm to be run, by its keys: those of all compressions, each once.
-
-    Among them are those whose heads another takes over.
-    """
-    found = [arm for name in config.compressions for arm in arms(config, name)]
-    found += [layout for arm in found if (layout := arm.layout()) is not None]
-    return {(arm.subject, arm.data, arm.key): arm for arm in reversed(found)}
-
-
-def find_arm(config: Config, subject: str, data: str, arm: str) -> Arm:
-    """Return the arm with the given keys.
-
-    Raises:
-        ConfigError: the config has no such arm.
-    """
-    found = all_arms(config).get((subject, data, arm))
-    if found is None:
-        raise ConfigError(f"no compression of this config has arm {arm!r} of {subject} on {data}")
-    return found
-
-
-def own_answers(config: Config, study: Study, variants: list[Variant]) -> dict[str, str]:
-    """Return the files with a model's answers to what it is to learn: its own, and variants'."""
-    assert study.model is not None and study.train is not None
-    keys = {
-        "model": key(config, "models", study.model),
-        "decoding": key(config, "decodings", study.decoding),
-        "questions": key(config, "questions", study.train),
-    }
-    return {str(each): paths.ANSWERS.format(variant=each, **keys) for each in [BASE, *variants]}
+    def names(self) -> dict[str, str]:
+        """The config names that `headroom.planning.store.Store` fills paths from."""
+        return {"model": self.model, "decoding": self.decoding, "questions": self.questions}
 
 
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
@@ -227,10 +84,11 @@ def _requests(config: Config) -> Iterator[tuple[_Names, Callable[[], list[Varian
         if study.model is not None and study.train is not None:
             names = (study.model, study.decoding, study.train)
             model = config.models[study.model]
-            yield names, partial(_every_head, model) if study.causal else list
+            yield names, partial(every_head, model) if study.causal else list
 
 
-def _every_head(model: Model) -> list[Variant]:
+def every_head(model: Model) -> list[Variant]:
+    """Return the variants that lack one head of a model, sorted: one for each of its heads."""
     return heads(range(model.layers), range(model.heads))
 
 

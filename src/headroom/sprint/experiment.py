@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float, Int
 
 from headroom import paths
 from headroom.config import Config, Selector
-from headroom.identity import key
-from headroom.plan import pool
+from headroom.planning.batches import pool
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.sprint import data, methods
 from headroom.sprint.evaluation import Answers
@@ -34,6 +34,11 @@ class Experiment:
         return self.config.selectors[self.name]
 
     @cached_property
+    def store(self) -> Store:
+        """Where its files lie."""
+        return Store(self.config)
+
+    @cached_property
     def heads(self) -> list[str]:
         """Names of the pool's members: heads, sorted, after the base model if it is one."""
         base = [BASE] if self.options.include_base else []
@@ -46,27 +51,17 @@ class Experiment:
 
     def output(self, template: str, suffix: str = "csv") -> Path:
         """Return where a file of the selector lies."""
-        return Path(template.format(run=self.config.run, selector=self.name, suffix=suffix))
+        return self.store.path(template, selector=self.name, suffix=suffix)
 
     def table(self, template: str, decoding: str, questions: str) -> Path:
         """Return where graded answers or Z of some decoding and question set lie."""
-        return Path(
-            template.format(
-                run=self.config.run,
-                model=key(self.config, "models", self.options.model),
-                decoding=key(self.config, "decodings", decoding),
-                questions=key(self.config, "questions", questions),
-            )
-        )
+        names = {"model": self.options.model, "decoding": decoding, "questions": questions}
+        return self.store.path(template, **names)
 
     def embeddings(self, questions: str) -> Path:
         """Return where the embeddings of a question set lie."""
-        return Path(
-            paths.EMBEDDINGS.format(
-                embedder=key(self.config, "embedders", self.options.embedder),
-                questions=key(self.config, "questions", questions),
-            )
-        )
+        names = {"embedder": self.options.embedder, "questions": questions}
+        return self.store.path(paths.EMBEDDINGS, **names)
 
     def training_z(
         self, variants: Sequence[str]

@@ -12,7 +12,6 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.identity import key
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.saying import RESULT
 from headroom.sprint import baselines, choosing, data, evaluation, matching, methods
@@ -49,10 +48,10 @@ def train(config: Config, name: str) -> None:
     fit = training.fit(embeddings, correct, setting, options, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
-        "model": key(config, "models", options.model),
-        "decoding": key(config, "decodings", options.decoding),
-        "train": key(config, "questions", options.train),
-        "embedder": key(config, "embedders", options.embedder),
+        "model": experiment.store.key("model", options.model),
+        "decoding": experiment.store.key("decoding", options.decoding),
+        "train": experiment.store.key("questions", options.train),
+        "embedder": experiment.store.key("embedder", options.embedder),
         "heads": heads,
         "seed": seed,
         "training_questions": len(questions),
@@ -96,7 +95,7 @@ def rank(config: Config, name: str) -> None:
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
     )
     path = experiment.output(paths.RANKING)
-    facts = {**facts, "test": key(config, "questions", test)}
+    facts = {**facts, "test": experiment.store.key("questions", test)}
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
     path = experiment.output(paths.POINTS)
@@ -207,7 +206,10 @@ def weigh_embedding(config: Config, name: str) -> None:
         matching.compare(parts, questions, max_n, options.bootstrap, config.seed)
         for parts, questions in ((held_out, "training, held out"), (tested, "test"))
     )
-    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    facts |= {
+        "test": experiment.store.key("questions", options.test),
+        "bootstrap_seed": config.seed,
+    }
     write_csv(experiment.output(paths.EMBEDDING_VALUE), table, stopwatch, facts)
 
 
@@ -246,5 +248,8 @@ def choose(config: Config, name: str) -> None:
         },
     }
     table = choosing.compare(rules, Bootstrap(len(asked), options.bootstrap, config.seed))
-    facts |= {"test": key(config, "questions", options.test), "bootstrap_seed": config.seed}
+    facts |= {
+        "test": experiment.store.key("questions", options.test),
+        "bootstrap_seed": config.seed,
+    }
     write_csv(experiment.output(paths.CHOOSING), table, stopwatch, facts)

@@ -5,18 +5,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from headroom import paths, stages
+from headroom import paths
 from headroom.config import Config
-from headroom.generation import activations, client, job
-from headroom.identity import source_key
-from headroom.plan import find_batch
-from headroom.preflight import check_devices, preflight
-from headroom.resolve import resolve
+from headroom.generation import activations, client, job, prepare
+from headroom.grading.tables import grade
+from headroom.planning.batches import find_batch
+from headroom.planning.preflight import check_devices, preflight
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 from headroom.tables import write_json
 from headroom.tool.describe import MODEL, QUESTIONS, RUN, SWEEP, Numbers, sweep_config
 
@@ -110,17 +111,12 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     """Do what the rules of the workflow would do, as far as the table of heads."""
     from headroom.figures.job import write_controls  # draws with matplotlib: slow to import
 
-    names: dict[str, Any] = find_batch(config, MODEL, "greedy", QUESTIONS).wildcards(config)
-    source = source_key(config, QUESTIONS)
-    _once(paths.MODEL.format(**names), lambda: stages.prepare_model(config, MODEL))
-    _once(paths.SOURCE.format(source=source), lambda: stages.read_source(config, source))
-    _once(paths.QUESTIONS.format(**names), lambda: stages.draw_questions(config, QUESTIONS))
     batch = find_batch(config, MODEL, "greedy", QUESTIONS)
-    asked = [
-        variant
-        for variant in batch.variants
-        if not Path(paths.ANSWERS.format(variant=variant, **names)).exists()
-    ]
+    path = partial(Store(config).path, source=QUESTIONS, **batch.names)
+    _once(path(paths.MODEL), lambda: prepare.prepare_model(config, MODEL))
+    _once(path(paths.SOURCE), lambda: prepare.read_source(config, QUESTIONS))
+    _once(path(paths.QUESTIONS), lambda: prepare.draw_questions(config, QUESTIONS))
+    asked = [v for v in batch.variants if not path(paths.ANSWERS, variant=v).exists()]
     started = time.monotonic()
     try:
         for number, variant in enumerate(asked, start=1):
@@ -130,16 +126,16 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     finally:
         client.stop()
     _once(
-        paths.ACTIVATIONS.format(**names),
+        path(paths.ACTIVATIONS),
         lambda: activations.run(config, MODEL, "greedy", QUESTIONS),
     )
-    stages.grade(config, MODEL, "greedy", QUESTIONS)
+    grade(config, MODEL, "greedy", QUESTIONS)
     write_controls(config, SWEEP)
     _LOG.info("tables are in %s", Path(paths.CONFIG.format(run=RUN)).parent.absolute())
     return pd.read_csv(paths.CONTROLS.format(run=RUN, sweep=SWEEP, table="heads", suffix="csv"))
 
 
-def _once(path: str, make: Callable[[], None]) -> None:
+def _once(path: Path, make: Callable[[], None]) -> None:
     """Make a file whose path names its content, unless it is there."""
-    if not Path(path).exists():
+    if not path.exists():
         make()
