@@ -6,7 +6,7 @@ Snakemake's own objects (wildcards, jobs, the workflow) have no types.
 
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from logging import Logger
 from pathlib import Path
@@ -53,7 +53,7 @@ _JUDGED_A_CORE = 10_000
 """Answers for which grading is worth another core."""
 
 
-def checked(values: Mapping[str, Any], *, looks: bool) -> Config:
+def checked(values: dict[str, Any], *, looks: bool) -> Config:
     """Return the config of these values, resolved.
 
     Args:
