@@ -23,6 +23,7 @@ The workflow runs these commands, one a job; `snakemake --cores 2` runs them all
   headroom check config/sprint.yaml    whether a config, its data and its models are sound
   headroom plan config/sprint.yaml     what a config will cost, before anything starts
   headroom compare demo mine           what changed between two runs
+  headroom store                       what the store holds, and for which run
 """
 
 _LOG = logging.getLogger("headroom")

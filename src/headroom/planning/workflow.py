@@ -383,7 +383,8 @@ class Rules:
 
     def sweep_figures(self, name: str) -> list[str]:
         """Return the templates of a sweep's figures; only the suffix is left open."""
-        layers = sorted({variant.layer for variant in pool(self.config, self.config.sweeps[name])})
+        heads = pool(self.config, self.config.sweeps[name])
+        layers = sorted({head.layer for head in heads if head.layer is not None})
         heatmaps = [paths.HEATMAP.replace("{layer}", f"{layer:02d}") for layer in layers]
         templates = (paths.FOREST, paths.AGREEMENT, paths.COMPONENTS, paths.COST, *heatmaps)
         return [self.store.fill(template, sweep=name) for template in templates]

@@ -5,7 +5,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -112,11 +111,13 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     from headroom.figures.job import write_controls  # draws with matplotlib: slow to import
 
     batch = find_batch(config, MODEL, "greedy", QUESTIONS)
-    path = partial(Store(config).path, source=QUESTIONS, **batch.names)
-    _once(path(paths.MODEL), lambda: prepare.prepare_model(config, MODEL))
-    _once(path(paths.SOURCE), lambda: prepare.read_source(config, QUESTIONS))
-    _once(path(paths.QUESTIONS), lambda: prepare.draw_questions(config, QUESTIONS))
-    asked = [v for v in batch.variants if not path(paths.ANSWERS, variant=v).exists()]
+    store, names = Store(config), {"source": QUESTIONS, **batch.names}
+    _once(store.path(paths.MODEL, **names), lambda: prepare.prepare_model(config, MODEL))
+    _once(store.path(paths.SOURCE, **names), lambda: prepare.read_source(config, QUESTIONS))
+    _once(store.path(paths.QUESTIONS, **names), lambda: prepare.draw_questions(config, QUESTIONS))
+    asked = [
+        v for v in batch.variants if not store.path(paths.ANSWERS, variant=v, **names).exists()
+    ]
     started = time.monotonic()
     try:
         for number, variant in enumerate(asked, start=1):
@@ -126,7 +127,7 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     finally:
         client.stop()
     _once(
-        path(paths.ACTIVATIONS),
+        store.path(paths.ACTIVATIONS, **names),
         lambda: activations.run(config, MODEL, "greedy", QUESTIONS),
     )
     grade(config, MODEL, "greedy", QUESTIONS)
