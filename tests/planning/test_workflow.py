@@ -16,7 +16,7 @@ from headroom.config import Config, load, parse
 from headroom.jobs import JOBS, command
 from headroom.planning.arms import arms, teachers
 from headroom.planning.batches import find_batch
-from headroom.planning.cost import generation_seconds, training_request
+from headroom.planning.cost import generation_request, generation_seconds, training_request
 from headroom.planning.resolve import resolve
 from headroom.planning.workflow import EXHIBITS, Rules, begin, checked, tell_findings
 
@@ -187,14 +187,36 @@ def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
     assert measured == [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
 
 
-def test_a_job_of_compression_asks_for_what_its_arm_takes(rules: Rules, config: Config) -> None:
+def asked_for(resources: Any, job: Any) -> tuple[int, int, int]:
+    """Return what a job's third attempt asks for."""
+    return resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)
+
+
+def test_a_job_asks_for_more_at_each_attempt(rules: Rules, config: Config) -> None:
     words, full = config.compressions["words"], arms(config, "words")[1]
-    solver = SimpleNamespace(solver=full.subject, data=full.data, seed="0")
-    assert rules.training_request(solver) == training_request(config, words)
-    arm = SimpleNamespace(**full.wildcards, seed="0")
-    assert rules.training_request(arm) == training_request(config, words, full.settings)
-    study = SimpleNamespace(compression="own")
-    assert rules.training_request(study) == training_request(config, config.compressions["own"])
+    for resources, job, first in (
+        (
+            rules.generation_resources,
+            wildcards(rules, **BATCH),
+            generation_request(config, find_batch(config, *BATCH.values())),
+        ),
+        (
+            rules.training_resources,
+            SimpleNamespace(solver=full.subject, data=full.data, seed="0"),
+            training_request(config, words),
+        ),
+        (
+            rules.training_resources,
+            SimpleNamespace(**full.wildcards, seed="0"),
+            training_request(config, words, full.settings),
+        ),
+        (
+            rules.training_resources,
+            SimpleNamespace(compression="own"),
+            training_request(config, config.compressions["own"]),
+        ),
+    ):
+        assert asked_for(resources, job) == (first.gpus, 3 * first.megabytes, 3 * first.minutes)
 
 
 def test_wildcards_are_what_the_config_has(rules: Rules) -> None:

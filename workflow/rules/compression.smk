@@ -35,11 +35,7 @@ rule teacher:
     priority: PRIORITY["teachers"]
     threads: 1
     resources:
-        gpu=lambda wildcards: RULES.training_request(wildcards).gpus,
-        mem_mb=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).megabytes,
-        runtime=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).minutes,
+        **RULES.training_resources,
     shell:
         command("teacher")
 
@@ -54,11 +50,7 @@ rule compress:
         RULES.log("compress/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        gpu=lambda wildcards: RULES.training_request(wildcards).gpus,
-        mem_mb=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).megabytes,
-        runtime=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).minutes,
+        **RULES.training_resources,
     shell:
         command("compress")
 
@@ -72,10 +64,8 @@ rule quantise:
         RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        mem_mb=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).megabytes,
-        runtime=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).minutes,
+        mem_mb=RULES.training_resources["mem_mb"],
+        runtime=RULES.training_resources["runtime"],
     shell:
         command("quantise")
 
@@ -103,11 +93,7 @@ rule measure_compression:
         RULES.log("measure_compression/{compression}"),
     threads: CORES or 1  # alone, or others' jobs would be timed too
     resources:
-        gpu=lambda wildcards: RULES.training_request(wildcards).gpus,
-        mem_mb=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).megabytes,
-        runtime=lambda wildcards, attempt: attempt
-        * RULES.training_request(wildcards).minutes,
+        **RULES.training_resources,
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:

@@ -13,13 +13,10 @@ rule generate:
     group:
         RULES.layer
     resources:
+        **RULES.generation_resources,
         # How many cores the engine may use that answers for all jobs; a resource, not a param, so
         # that another number of cores reruns nothing.
         engine_cores=CORES or 1,
-        gpu=lambda wildcards: RULES.generation(wildcards).gpus,
-        mem_mb=lambda wildcards, attempt: attempt
-        * RULES.generation(wildcards).megabytes,
-        runtime=lambda wildcards, attempt: attempt * RULES.generation(wildcards).minutes,
     shell:
         command("generate")
 
@@ -34,10 +31,7 @@ rule activations:
     log:
         RULES.log("activations/{model}/{decoding}/{questions}"),
     resources:
-        gpu=lambda wildcards: RULES.generation(wildcards).gpus,
-        mem_mb=lambda wildcards, attempt: attempt
-        * RULES.generation(wildcards).megabytes,
-        runtime=lambda wildcards, attempt: attempt * RULES.generation(wildcards).minutes,
+        **RULES.generation_resources,
     shell:
         command("activations")
 

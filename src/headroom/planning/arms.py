@@ -64,6 +64,12 @@ def arms(config: Config, compression: str) -> list[Arm]:
     return [Arm(study, name, settings, **keys) for name, settings in study.settings.items()]
 
 
+def histories(config: Config, compression: str) -> list[str]:
+    """Return the files that say that the arms of a compression are done: one an arm and seed."""
+    seeds = config.compressions[compression].seeds
+    return [arm.file(paths.HISTORY, seed) for arm in arms(config, compression) for seed in seeds]
+
+
 def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
     """Return the keys of the solvers that a study starts from, one a seed; none of a model."""
     if study.solver is None:

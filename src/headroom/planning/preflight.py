@@ -21,7 +21,7 @@ from headroom.models.source import (
     fingerprint,
     local_folder,
 )
-from headroom.planning.arms import arms, teachers
+from headroom.planning.arms import histories, teachers
 from headroom.planning.batches import batches
 from headroom.planning.cost import SPLIT_SIZES, generation_cost, training_cost
 from headroom.planning.resolve import (
@@ -125,10 +125,8 @@ def _check_results(config: Config) -> None:
 def _check_room(config: Config) -> None:
     """Make sure that the disk has room for the weights of all solvers and arms to come."""
     needed = 0.0
-    for name, study in config.compressions.items():
-        files = [
-            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
-        ]
+    for name in config.compressions:
+        files = histories(config, name)
         missing = sum(not Path(file).exists() for file in files)
         needed += training_cost(config, name).disk_gigabytes * missing / len(files)
     existing = _existing()
@@ -247,10 +245,7 @@ def _models_needed(config: Config, embedders: list[str]) -> list[str]:
         if any(not Path(file).exists() for file in store.answers(batch)):
             needed.add(batch.model)
     for name, study in config.compressions.items():
-        files = [
-            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
-        ]
-        if any(not Path(file).exists() for file in files):
+        if any(not Path(file).exists() for file in histories(config, name)):
             needed.add(study.model)
     return sorted(name for name in needed if name is not None)
 

@@ -53,24 +53,17 @@ class Store:
             ConfigError: the key is not one of this config: its settings have changed, or the config
                 is another one.
         """
-        config = self.config
-        if wildcard == "source":
-            names, error = (
-                [*config.questions],
-                f"no question set of this config is drawn from {given!r}",
-            )
-        elif wildcard == "data":
-            names = [*config.problems, *config.texts]
-            error = f"no dataset of this config has key {given!r}"
-        else:
-            kind = _SECTIONS[wildcard]
-            names = [*getattr(config, kind)]
-            known = ", ".join(self.key(wildcard, name) for name in names)
-            error = f"{kind}: {given!r} is not of this config, which has {known or 'none'}"
-        for name in names:
+        for name in self._defined(wildcard):
             if self.key(wildcard, name) == given:
                 return name
-        raise ConfigError(error)
+        if wildcard == "source":
+            raise ConfigError(f"no question set of this config is drawn from {given!r}")
+        if wildcard == "data":
+            raise ConfigError(f"no dataset of this config has key {given!r}")
+        known = ", ".join(self.key(wildcard, name) for name in self._defined(wildcard))
+        raise ConfigError(
+            f"{_SECTIONS[wildcard]}: {given!r} is not of this config, which has {known or 'none'}"
+        )
 
     def path(self, template: str, **names: object) -> Path:
         """Return one file, from its template in `headroom.paths` and config names."""
@@ -84,6 +77,12 @@ class Store:
         """Return the files of a batch's answers, one a variant."""
         keys = self.keys(**batch.names)
         return [paths.ANSWERS.format(variant=variant, **keys) for variant in batch.variants]
+
+    def _defined(self, wildcard: str) -> list[str]:
+        """Return the config names that a wildcard's key may be of."""
+        if wildcard == "data":
+            return [*self.config.problems, *self.config.texts]
+        return list(getattr(self.config, _SECTIONS.get(wildcard, "questions")))
 
     def _values(self, names: Mapping[str, object]) -> dict[str, object]:
         """Return what stands in paths for names."""

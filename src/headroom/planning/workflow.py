@@ -6,7 +6,7 @@ Snakemake's own objects (wildcards, jobs, the workflow) have no types.
 
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from logging import Logger
 from pathlib import Path
@@ -19,7 +19,7 @@ from headroom import paths
 from headroom.config import Config, Selector, Study, Sweep
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.planning.arms import Arm, all_arms, arms, own_answers
+from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers
 from headroom.planning.batches import Batch, batches, find_batch, pool
 from headroom.planning.clock import bring_to_present
 from headroom.planning.cost import (
@@ -39,6 +39,8 @@ from headroom.variants import PATTERN, Variant
 
 Inputs = dict[str, str | list[str]]
 """Named inputs of a rule."""
+Resources = dict[str, Callable[..., int]]
+"""Resources of a rule, as functions of a job's wildcards and of the number of its attempt."""
 
 EXHIBITS = ("table1", "table2", "table3a", "table3b", "table4", "knee", "quantisation", "cost")
 """Tables of the compression paper."""
@@ -250,9 +252,10 @@ class Rules:
         answers = generation_cost(self.config, self._batch(wildcards)).answers
         return min(self._cores, 1 + answers // _JUDGED_A_CORE)
 
-    def generation(self, wildcards: Any) -> Request:
-        """Return what a job of generation asks a cluster for, at its first attempt."""
-        return generation_request(self.config, self._batch(wildcards))
+    @property
+    def generation_resources(self) -> Resources:
+        """What a job of generation asks a cluster for."""
+        return _resources(lambda w: generation_request(self.config, self._batch(w)))
 
     def compared(self, wildcards: Any) -> list[str]:
         """Return what a comparison of prompts reads."""
@@ -342,9 +345,10 @@ class Rules:
         """Return what an arm is tested from with weights of eight bits."""
         return {**self.tested(wildcards), "history": paths.HISTORY}
 
-    def training_request(self, wildcards: Any) -> Request:
-        """Return what a job of training, compressing or testing asks a cluster for."""
-        return training_request(self.config, *self._trained(wildcards))
+    @property
+    def training_resources(self) -> Resources:
+        """What a job of training, compressing or testing asks a cluster for."""
+        return _resources(lambda w: training_request(self.config, *self._trained(w)))
 
     def gathered(self, wildcards: Any) -> Inputs:
         """Return the files of all arms of a compression."""
@@ -354,7 +358,7 @@ class Rules:
         ]
         return {
             "outcomes": [arm.file(paths.OUTCOMES, seed) for arm, seed in runs],
-            "histories": [arm.file(paths.HISTORY, seed) for arm, seed in runs],
+            "histories": histories(self.config, wildcards.compression),
             "int8": [
                 arm.file(paths.INT8_OUTCOMES, seed) for arm, seed in runs if arm.name in study.int8
             ],
@@ -563,6 +567,15 @@ def tell_findings(rules: Rules, logger: Logger) -> None:
         findings = said.read_text(encoding="utf-8").splitlines()
         logger.info("\n  ".join(["Findings", *findings]))
         logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
+
+
+def _resources(request: Callable[[Any], Request]) -> Resources:
+    """Return functions of Snakemake; each attempt asks for as much again."""
+    return {
+        "gpu": lambda wildcards: request(wildcards).gpus,
+        "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
+        "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
+    }
 
 
 def _one_of(allowed: Iterable[str]) -> str:
