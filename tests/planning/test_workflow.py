@@ -308,10 +308,10 @@ def test_a_config_that_cannot_run_stops_snakemake_in_one_line(
     file = {"benchmark": "math500", "split": "test", "file": "gone.jsonl", "revision": "7" * 64}
     values = {**VALUES, "questions": {**VALUES["questions"], "test": file}}
     with pytest.raises(WorkflowError, match=r"gone\.jsonl"):
-        checked(values, looks=True)
-    assert checked(values, looks=False).questions["test"].file == "gone.jsonl"
+        checked(values, look=True)
+    assert checked(values, look=False).questions["test"].file == "gone.jsonl"
     with pytest.raises(WorkflowError, match="'nonsense'"):
-        checked({"run": "a", "nonsense": 1}, looks=False)
+        checked({"run": "a", "nonsense": 1}, look=False)
 
 
 def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) -> None:

@@ -19,7 +19,7 @@ CORES = workflow.resource_settings.cores
 if CORES == 0:  # Snakemake would wait for ever
     raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
 
-CONFIG = planning.checked(config, looks=workflow.is_main_process)
+CONFIG = planning.checked(config, look=workflow.is_main_process)
 RULES = planning.Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
 shell.prefix(planning.shell_prefix(CONFIG.run))

@@ -55,19 +55,19 @@ _JUDGED_A_CORE = 10_000
 """Answers for which grading is worth another core."""
 
 
-def checked(values: dict[str, Any], *, looks: bool) -> Config:
+def checked(values: dict[str, Any], *, look: bool) -> Config:
     """Return the config of these values, resolved.
 
     Args:
         values: the config as Snakemake has read it.
-        looks: whether the inputs on the disk are looked at, too.
+        look: whether the inputs on the disk are looked at, too.
 
     Raises:
         WorkflowError: the config cannot run, in one line.
     """
     try:
         resolved = resolve(parse_config(values))
-        if looks:
+        if look:
             preflight(resolved)
     except HeadroomError as error:
         raise WorkflowError(str(error)) from None
@@ -210,10 +210,8 @@ class Rules:
         unit, seconds = str(job.jobid), 0.0
         if name == "generate":
             batch = self._batch(wildcards)
-            unit, seconds = (
-                str(self.store.keys(**batch.names)),
-                generation_seconds(self.config, batch),
-            )
+            unit = str(self.store.keys(**batch.names))
+            seconds = generation_seconds(self.config, batch)
         elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
             seconds = training_seconds(self.config, *self._trained(wildcards))
         return name, unit, seconds, [other.jobid for other in after]

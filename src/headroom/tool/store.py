@@ -36,7 +36,8 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
         print(f"not read, so that what it needs may stand as nobody's: {error}")
     idle = [entry for entry in entries if entry.idle]
     told = f"{sum(len(entry.files) for entry in idle)} files, {_size(idle)}"
-    print(f"{_size(entries)} in all; {f'no config asks for {told}' if idle else 'nothing is idle'}")
+    found = f"no config asks for {told}" if idle else "nothing to prune"
+    print(f"{_size(entries)} in all; {found}")
     if not prune or not idle:
         return
     if not yes and not _agreed(f"Remove {told}? [y/N] "):
