@@ -217,7 +217,6 @@ def describe(config: Config) -> str:
         columns = f"{'jobs':>5} {'M tokens':>9} {'GPU h':>7} {'disk GB':>8}"
         lines += [
             "",
-            "",
             f"run {config.run!r}: what compression costs, at most (finished arms cost nothing)",
             "",
             f"{'compression':<30} {columns}",
