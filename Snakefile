@@ -16,7 +16,6 @@ report: "workflow/report/workflow.rst"
 
 
 include: "workflow/rules/common.smk"
-include: "workflow/rules/inputs.smk"
 include: "workflow/rules/benchmarks.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/sweep.smk"
@@ -33,9 +32,9 @@ rule all:
 
 rule answers:
     input:
-        [file for batch in BATCHES for file in batch.answers(CONFIG)],
+        RULES.answers_of_all(),
 
 
 rule fetch:
     input:
-        FETCHED,
+        RULES.fetched,

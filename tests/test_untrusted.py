@@ -14,7 +14,8 @@ from headroom import paths
 from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.generation.server import _listening
-from headroom.plan import batches
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
 
 SOURCE = Path(__file__).parents[1] / "src"
 CODE_READERS = {"pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
@@ -53,7 +54,7 @@ def test_every_path_of_a_config_lies_in_its_folder() -> None:
     results = Path(paths.RESULTS).absolute()
     for batch in batches(config):
         for template in (paths.JOURNAL, paths.FINISHED, paths.ACCURACY, paths.GRADED):
-            keys = batch.wildcards(config)
+            keys = Store(config).keys(**batch.names)
             for variant in batch.variants:
                 file = Path(template.format(run=config.run, variant=variant, **keys)).resolve()
                 assert file.is_relative_to(results)

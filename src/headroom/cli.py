@@ -1,4 +1,4 @@
-"""The command line: one subcommand a rule, and what a user asks for.
+"""The command line: one subcommand for each kind of job, and what a user asks for.
 
 Each subcommand parses its arguments, sets up logging and calls one function; nothing is computed
 here, and nothing heavy is imported before it is known what to call. Exit status: 0 done, 2 bad
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from headroom import __version__, rules
+from headroom import __version__, jobs
 from headroom.errors import HeadroomError
 
 _DESCRIPTION = """\
@@ -23,6 +23,7 @@ The workflow runs these commands, one a job; `snakemake --cores 2` runs them all
   headroom check config/sprint.yaml    whether a config, its data and its models are sound
   headroom plan config/sprint.yaml     what a config will cost, before anything starts
   headroom compare demo mine           what changed between two runs
+  headroom store                       what the store holds, and for which run
 """
 
 _LOG = logging.getLogger("headroom")
@@ -31,7 +32,7 @@ _LOG = logging.getLogger("headroom")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    alone = [rule for rule in rules.RULES if [rule.name] == list(arguments[:1])]
+    alone = [job for job in jobs.JOBS if [job.name] == list(arguments[:1])]
     options = vars(parser(alone).parse_args(arguments))
     log = options.pop("log", None)
     _set_up_logging(log)
@@ -56,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser(alone: Sequence[rules.Rule] = ()) -> argparse.ArgumentParser:
-    """Return the parser of the command line, or of some rules alone: jobs need no other."""
+def parser(alone: Sequence[jobs.Job] = ()) -> argparse.ArgumentParser:
+    """Return the parser of the command line, or of some jobs alone: they need no other."""
     top = argparse.ArgumentParser(
         prog="headroom",
         description=_DESCRIPTION,
@@ -66,7 +67,7 @@ def parser(alone: Sequence[rules.Rule] = ()) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"headroom {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     if alone:
-        rules.add_to(commands, alone)
+        jobs.add_to(commands, alone)
         return top
     from headroom.bench import command as bench
     from headroom.compression import command as compression
@@ -87,7 +88,7 @@ def parser(alone: Sequence[rules.Rule] = ()) -> argparse.ArgumentParser:
     tool.add_to(commands)
     bench.add_to(commands)
     compression.add_to(commands)
-    rules.add_to(commands, rules.RULES)
+    jobs.add_to(commands, jobs.JOBS)
     help_text = "Say what changed between two runs: settings, right answers, gains, Pass@N."
     command = commands.add_parser("compare", help=help_text, description=help_text)
     command.add_argument("first", metavar="RUN_A", help="a run's folder, or its name in results/")
@@ -122,8 +123,8 @@ def _set_up_logging(log: Path | None) -> None:
 
 def _check(config: Path) -> None:
     from headroom.config import load
-    from headroom.preflight import check_devices, preflight
-    from headroom.resolve import resolve
+    from headroom.planning.preflight import check_devices, preflight
+    from headroom.planning.resolve import resolve
 
     resolved = resolve(load(config))
     preflight(resolved)
@@ -132,15 +133,11 @@ def _check(config: Path) -> None:
 
 
 def _plan(config: Path) -> None:
-    from headroom import estimate, training_costs
     from headroom.config import load
-    from headroom.resolve import resolve
+    from headroom.planning.cost import describe
+    from headroom.planning.resolve import resolve
 
-    resolved = resolve(load(config))
-    tables = [estimate.describe(resolved)]
-    if resolved.compressions:
-        tables.append(training_costs.describe(resolved))
-    print("\n\n".join(tables))
+    print(describe(resolve(load(config))))
 
 
 def _compare(first: str, second: str, out: Path | None) -> None:
@@ -157,7 +154,7 @@ def _compare(first: str, second: str, out: Path | None) -> None:
 
 
 def _doctor(config: Path | None) -> None:
-    from headroom.doctor import report
+    from headroom.tool.doctor import report
 
     print(report(config))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from headroom.cli import parser
 from headroom.config import Config
-from headroom.rules import RULES
+from headroom.jobs import JOBS
 
 MARK = "<!-- Made by `make reference` from the schema and the commands' arguments. -->"
 
@@ -26,17 +26,17 @@ def keys() -> str:
 
 
 def commands() -> str:
-    """Return every command as Markdown: those for people with their options, then the rules'."""
+    """Return every command as Markdown: people's with their options, then the workflow's."""
     found = _subcommands(parser())
-    rules = {rule.name for rule in RULES}
+    jobs = {job.name for job in JOBS}
     parts = ["## Every command", ""]
     for name, command in found.items():
-        if name not in rules:
+        if name not in jobs:
             parts += [_command(f"headroom {name}", command)]
     parts += ["### The rules' commands", "", "The workflow calls these, one a job.", ""]
     parts += ["| command | |", "| --- | --- |"]
     parts += [
-        f"| `headroom {name}` | {found[name].description} |" for name in found if name in rules
+        f"| `headroom {name}` | {found[name].description} |" for name in found if name in jobs
     ]
     return "\n".join([*parts, ""])
 

@@ -6,8 +6,8 @@ import pytest
 from headroom.benchmarks.sources import read_source
 from headroom.config import Questions, parse
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.identity import split_key
-from headroom.resolve import resolve
+from headroom.planning.keys import split_key
+from headroom.planning.resolve import resolve
 
 CSV = (
     'q,a,topic,grade\r\n"What is 1, doubled?",2,Numbers,1\r\n'

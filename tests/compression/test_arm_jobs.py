@@ -7,16 +7,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from headroom import paths, stages
+from headroom import paths
 from headroom.athena.storage import read_data, read_parts
 from headroom.compression import arm_inputs, arm_jobs
 from headroom.compression.arm_measurements import measure
 from headroom.compression.arm_tables import gather
 from headroom.compression.decoder import Decoder
 from headroom.config import Config, parse
+from headroom.generation import prepare
 from headroom.grading.matrix import grade_answers
-from headroom.identity import data_key, key, source_key
-from headroom.plan import Arm, all_arms, arms, own_answers
+from headroom.planning.arms import Arm, all_arms, arms, own_answers
+from headroom.planning.keys import data_key, key
 from headroom.record import read_record
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
 
@@ -114,10 +115,10 @@ def prepare_decoder(config: Config) -> None:
 
     Heads 1 of layer 0 and 4 of layer 1 do without: they answer wrong where they are removed.
     """
-    stages.prepare_model(config, "decoder")
+    prepare.prepare_model(config, "decoder")
     for name in config.questions:
-        stages.read_source(config, source_key(config, name))
-        stages.draw_questions(config, name)
+        prepare.read_source(config, name)
+        prepare.draw_questions(config, name)
     file = paths.QUESTIONS.format(questions=key(config, "questions", "train"))
     questions = read_table(Path(file), QUESTIONS)
     full = by_name(config, "decoder")["full"]

@@ -21,8 +21,9 @@ from comparing import assert_same, contents
 from faults import FAULTS, HungError, Run, rounds
 from headroom import paths
 from headroom.config import parse
-from headroom.plan import batches
-from headroom.resolve import resolve
+from headroom.planning.batches import batches
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 
 ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)
 """How many rounds; those that this machine cannot do are left out, and others done."""
@@ -74,7 +75,7 @@ def test_no_fault_loses_or_spoils_anything(
     assert first >= 0 and ROUNDS > 0, f"{ROUNDS} rounds from {first} are none"
     config = resolve(parse(SWEEP))
     (batch,) = batches(config)
-    target = paths.ACCURACY.format(run="mini", **batch.wildcards(config))
+    target = str(Store(config).path(paths.ACCURACY, run="mini", **batch.names))
     quiet = tmp_path / "quiet"
     quiet.mkdir()
     begin = time.monotonic()

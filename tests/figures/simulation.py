@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from headroom import paths
 from headroom.config import Config, parse
-from headroom.identity import key
-from headroom.plan import Batch, batches, pool
+from headroom.planning.batches import Batch, batches, pool
+from headroom.planning.keys import key
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (
@@ -222,7 +223,7 @@ def _fill_batch(
     subjects: tuple[str, ...],
     text: str,
 ) -> None:
-    keys = batch.wildcards(config)
+    keys = Store(config).keys(**batch.names)
     n = config.questions[batch.questions].n or 100
     samples = config.decodings[batch.decoding].samples
     names = [str(variant) for variant in batch.variants]
@@ -252,7 +253,7 @@ def _fill_batch(
     write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
     plain = [f"Three and four: {text}"] * n
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
-    for variant, file in zip(batch.variants, batch.answers(config), strict=True):
+    for variant, file in zip(batch.variants, Store(config).answers(batch), strict=True):
         turned = (z[str(variant)] != z["base"]).to_numpy() | (rng.random(n) < 0.05)
         turned &= not variant.is_base
         answers = z[["question_id"]].assign(sample=0, stop_reason="eos", margin=0.25)

@@ -20,7 +20,7 @@ from headroom.figures.drawing import write_csv
 from headroom.figures.gains import accuracy_path
 from headroom.figures.published import COMPRESSION_CLAIMS, SIZES, SPRINT_CLAIMS
 from headroom.figures.sheet import written
-from headroom.plan import pool
+from headroom.planning.batches import pool
 from headroom.tables import ACCURACY, CURVES, GRADED, write_json, write_table
 from headroom.variants import BASE
 

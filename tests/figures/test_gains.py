@@ -6,7 +6,7 @@ import simulation
 
 from headroom.errors import TableError
 from headroom.figures.gains import beside_placebos, cells, gains, pairs, read_cells
-from headroom.plan import pool
+from headroom.planning.batches import pool
 from headroom.tables import ACCURACY, read_table, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 

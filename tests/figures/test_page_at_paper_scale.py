@@ -19,7 +19,7 @@ from headroom.figures.heatmap import heatmap
 from headroom.figures.job import write_report
 from headroom.figures.placebos import PLACEBOS
 from headroom.figures.verdict import FAILURES
-from headroom.plan import batches, pool
+from headroom.planning.batches import batches, pool
 
 # As long as an answer of a real model: 300 to 600 tokens.
 ANSWER = "Let x be the number of apples that Natalia sold in May, and note that 3x = 48. " * 20

@@ -12,7 +12,8 @@ import simulation
 
 from headroom.figures import browser
 from headroom.figures.job import write_report
-from headroom.plan import batches
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
 from headroom.tables import ANSWERS, QUESTIONS, read_table, write_table
 
 pytestmark = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
@@ -155,7 +156,7 @@ def test_hostile_text_stays_inert(page, run, tmp_path, monkeypatch):
     shutil.copytree(run[0] / "results/simulated/controls", "results/simulated/controls")
     shutil.copytree(run[0] / "results/simulated/audit", "results/simulated/audit")
     for batch in batches(config):
-        for file in map(Path, batch.answers(config)):
+        for file in map(Path, Store(config).answers(batch)):
             answers = read_table(file, ANSWERS)
             answers["text"] = [f"\0{text}" for text in answers["text"]]
             answers.loc[3:5, "text"] += "\u202e<b>" * 200_000  # a megabyte
@@ -210,7 +211,7 @@ def test_lengths_are_those_of_the_page_s_script(tmp_path, monkeypatch):
     config = simulation.demo()
     simulation.fill(config, text="")
     batch = batches(config)[0]
-    for variant, file in zip(batch.variants, batch.answers(config), strict=True):
+    for variant, file in zip(batch.variants, Store(config).answers(batch), strict=True):
         text = "𝔘𝔙 is" if variant.is_base else "𝔘𝔙 was"
         answers = read_table(Path(file), ANSWERS).assign(text=text)
         write_table(Path(file), answers, ANSWERS)

@@ -15,8 +15,8 @@ from headroom import paths
 from headroom.config import Config, Sweep
 from headroom.generation import job
 from headroom.generation.work import Work, forget_finished
-from headroom.identity import key, split_key
-from headroom.plan import batches
+from headroom.planning.batches import batches
+from headroom.planning.keys import key, split_key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_metadata, read_table
 from headroom.variants import BASE, Variant

@@ -24,7 +24,7 @@ from headroom.config import Config
 from headroom.errors import EngineError
 from headroom.generation import client, job, journal
 from headroom.generation.work import Work
-from headroom.identity import key
+from headroom.planning.keys import key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.config import load
-from headroom.identity import data_key, encoder_key, key, source_key, split_key
-from headroom.plan import all_arms, batches, teachers
-from headroom.resolve import resolve
+from headroom.planning.arms import all_arms, teachers
+from headroom.planning.batches import batches
+from headroom.planning.keys import data_key, encoder_key, key, source_key, split_key
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("store_keys.json")
@@ -42,7 +44,7 @@ def keys(file: Path) -> dict[str, list[str]]:
     }
     found["arms"] = {"/".join(arm) for arm in all_arms(config)}
     found["batches"] = {
-        f"{'/'.join(batch.wildcards(config).values())}: {len(batch.variants)} variants"
+        f"{'/'.join(Store(config).keys(**batch.names).values())}: {len(batch.variants)} variants"
         for batch in batches(config)
     }
     return {kind: sorted(names) for kind, names in found.items()}

@@ -66,13 +66,14 @@ def test_what_the_how_tos_name_is_there() -> None:
         for path in re.findall(r"`((?:src|tests|workflow)/[\w/.]+)`", text):
             assert (ROOT / path).is_file(), path
     for name, path in (
-        ("sweep_figures", "workflow/rules/inputs.smk"),
+        ("sweep_figures", "src/headroom/planning/workflow.py"),
         ("draw_sweep", "src/headroom/figures/draw.py"),
         ("_sweep", "src/headroom/figures/report.py"),
     ):
         assert f"`{name}` in `{path}`" in " ".join(HOW_TOS["a figure"].split())
         text = (ROOT / path).read_text(encoding="utf-8")
-        assert "paths.AGREEMENT" in text.partition(f"def {name}(")[2].partition("\n\n\n")[0]
+        body = re.split(r"\n *def ", text.partition(f"def {name}(")[2])[0]
+        assert "paths.AGREEMENT" in body
 
 
 def test_a_grader_is_added_as_the_page_says(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 from mini import MINIATURE, Snakemake
 
-from headroom.identity import BUILTIN
+from headroom.models.source import BUILTIN
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from mini import Snakemake, facts, planned
 
 from comparing import contents
 from headroom.config import parse
-from headroom.plan import arms
+from headroom.planning.arms import arms
 
 SEEDS = [0, 3]
 COMPRESSION: dict[str, Any] = {

@@ -16,8 +16,9 @@ from comparing import assert_same, contents
 from headroom import paths
 from headroom.config import parse
 from headroom.generation import journal
-from headroom.plan import batches
-from headroom.resolve import resolve
+from headroom.planning.batches import batches
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
@@ -92,7 +93,7 @@ def answered(folder: Path) -> int:
     config = resolve(parse(SWEEP))
     count = 0
     for batch in batches(config):
-        keys = batch.wildcards(config)
+        keys = Store(config).keys(**batch.names)
         section = config.questions[batch.questions]
         each = (section.n or 0) * config.decodings[batch.decoding].samples
         for variant in batch.variants:

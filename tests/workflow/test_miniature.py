@@ -13,8 +13,9 @@ from comparing import NEAR_TIE
 from headroom import cli
 from headroom.config import parse
 from headroom.errors import ConfigError
-from headroom.plan import batches
-from headroom.resolve import resolve
+from headroom.planning.batches import batches
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 from headroom.tool.run import load
 from headroom.tool.solve import Solver
 
@@ -22,7 +23,7 @@ from headroom.tool.solve import Solver
 def test_one_job_answers_each_head(finished: tuple[Path, str]) -> None:
     config = resolve(parse(MINIATURE))
     for batch in batches(config):
-        for file in batch.answers(config):
+        for file in Store(config).answers(batch):
             assert (finished[0] / file).is_file()
             assert facts(finished[0] / file)["seconds"] > 0
 

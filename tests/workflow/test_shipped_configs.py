@@ -10,7 +10,10 @@ from mini import ROOT, Snakemake, planned
 
 from example_config import put_data
 from headroom.config import load
-from headroom.plan import all_arms, arms, batches
+from headroom.planning.arms import all_arms, arms
+from headroom.planning.batches import batches
+from headroom.planning.contents import contents
+from headroom.planning.resolve import resolve
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 
@@ -47,6 +50,24 @@ def test_a_shipped_config_can_be_planned(
     assert counts.get("compress", 0) == len(runs)
     assert {key[:3] for key in runs} == all_arms(loaded).keys()
     assert counts["report_page"] == 1
+
+
+@pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
+def test_a_config_asks_for_every_file_that_its_run_makes_in_the_store(
+    config: Path,
+    planning: Callable[[str | None], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_data(load(config), tmp_path)
+    lines = re.findall(r"^ +output: (.*)$", planning(config.stem), re.MULTILINE)
+    for file in (Path(each) for line in lines for each in line.split(", ")):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    entries = contents({"it": resolve(load(config))})
+    assert entries
+    assert [entry for entry in entries if entry.asked_by != ("it",)] == []
 
 
 def test_the_paper_is_both_papers_configs_in_one() -> None:

@@ -10,34 +10,34 @@ rule source:
     output:
         paths.SOURCE,
     log:
-        log_of("source/{source}"),
+        RULES.log("source/{source}"),
     priority: PRIORITY["inputs"]
     shell:
-        command("source", "source")
+        command("source")
 
 
 rule questions:
     input:
-        unpack(drawn_from),
+        unpack(RULES.split),
     output:
         paths.QUESTIONS,
     log:
-        log_of("questions/{questions}"),
+        RULES.log("questions/{questions}"),
     priority: PRIORITY["inputs"]
     shell:
-        command("questions", "questions")
+        command("questions")
 
 
 rule embedder:
     input:
-        embedded_model,
+        RULES.embedded_model,
     output:
         paths.EMBEDDER,
     log:
-        log_of("embedder/{embedder}"),
+        RULES.log("embedder/{embedder}"),
     priority: PRIORITY["inputs"]
     shell:
-        command("embedder", "embedder")
+        command("embedder")
 
 
 rule embed:
@@ -47,7 +47,7 @@ rule embed:
     output:
         paths.EMBEDDINGS,
     log:
-        log_of("embed/{embedder}/{questions}"),
+        RULES.log("embed/{embedder}/{questions}"),
     priority: PRIORITY["answers"]
     shell:
-        command("embed", "embedder", "questions")
+        command("embed")

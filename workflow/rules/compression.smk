@@ -11,96 +11,90 @@ rule problems:
         paths.PROBLEMS,
         paths.DROPPED,
     log:
-        log_of("problems/{data}"),
+        RULES.log("problems/{data}"),
     shell:
-        command("problems", "data")
+        command("problems")
 
 
 rule encoder:
     output:
         paths.ENCODER,
     log:
-        log_of("encoder/{encoder}"),
+        RULES.log("encoder/{encoder}"),
     shell:
-        command("encoder", "encoder")
+        command("encoder")
 
 
 rule teacher:
     input:
-        unpack(taught),
+        unpack(RULES.taught),
     output:
         paths.TEACHER,
     log:
-        log_of("teacher/{solver}/{data}/{seed}"),
+        RULES.log("teacher/{solver}/{data}/{seed}"),
     priority: PRIORITY["teachers"]
     threads: 1
     resources:
-        gpu=training_gpus,
-        mem_mb=training_megabytes,
-        runtime=training_minutes,
+        **RULES.training_resources,
     shell:
-        command("teacher", "solver", "data", "seed")
+        command("teacher")
 
 
 rule compress:
     input:
-        unpack(compressed),
+        unpack(RULES.compressed),
     output:
         paths.OUTCOMES,
         paths.HISTORY,
     log:
-        log_of("compress/{subject}/{data}/{arm}/{seed}"),
+        RULES.log("compress/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        gpu=training_gpus,
-        mem_mb=training_megabytes,
-        runtime=training_minutes,
+        **RULES.training_resources,
     shell:
-        command("compress", "subject", "data", "arm", "seed")
+        command("compress")
 
 
 rule quantise:
     input:
-        unpack(quantised),
+        unpack(RULES.quantised),
     output:
         paths.INT8_OUTCOMES,
     log:
-        log_of("quantise/{subject}/{data}/{arm}/{seed}"),
+        RULES.log("quantise/{subject}/{data}/{arm}/{seed}"),
     threads: 1
     resources:
-        mem_mb=training_megabytes,
-        runtime=training_minutes,
+        mem_mb=RULES.training_resources["mem_mb"],
+        runtime=RULES.training_resources["runtime"],
     shell:
-        command("quantise", "subject", "data", "arm", "seed")
+        command("quantise")
 
 
 rule gather_compression:
     input:
-        unpack(gathered),
+        unpack(RULES.gathered),
     output:
         of_run(paths.STUDY_OUTCOMES),
         of_run(paths.HISTORIES),
     log:
-        log_of("gather_compression/{compression}"),
+        RULES.log("gather_compression/{compression}"),
     params:
-        settings=study_settings,
+        settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:
-        command("gather-compression", "compression")
+        command("gather-compression")
 
 
 rule measure_compression:
     input:
-        measured,
+        RULES.measured,
     output:
         of_run(paths.MEASUREMENTS),
     log:
-        log_of("measure_compression/{compression}"),
+        RULES.log("measure_compression/{compression}"),
     threads: CORES or 1  # alone, or others' jobs would be timed too
     resources:
-        gpu=training_gpus,
-        mem_mb=training_megabytes,
-        runtime=training_minutes,
+        **RULES.training_resources,
     params:
-        settings=study_settings,
+        settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
     shell:
-        command("measure-compression", "compression")
+        command("measure-compression")

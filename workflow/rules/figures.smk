@@ -1,62 +1,74 @@
 # Tables, figures and the report.
 
+PUBLISHED = Path(workflow.basedir) / "config" / "published"
+PUBLISHED_HEADS = [
+    str(PUBLISHED / name)
+    for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
+]
+PUBLISHED_CUTS = [
+    str(PUBLISHED / name)
+    for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
+]
+PUBLISHED_TRIALS = [
+    str(PUBLISHED / name)
+    for name in (published.COMPRESSION_FACTORS, published.COMPRESSION_STRATEGIES)
+]
+PUBLISHED_CLAIMS = [
+    str(PUBLISHED / name)
+    for name in (published.SPRINT_CLAIMS, published.COMPRESSION_CLAIMS)
+]
+
 
 rule table:
     input:
-        sweep_table,
-        published=published_heads,
+        lambda wildcards: RULES.sweep_table(wildcards.sweep),
+        published=PUBLISHED_HEADS,
     output:
-        csv=of_run(paths.TABLE).replace("{suffix}", "csv"),
-        tex=of_run(paths.TABLE).replace("{suffix}", "tex"),
-        markdown=report(
-            of_run(paths.TABLE).replace("{suffix}", "md"),
-            caption="../report/table.rst",
-            category="Tables",
-            labels={"sweep": "{sweep}"},
+        csv=of_run(paths.TABLE, suffix="csv"),
+        tex=of_run(paths.TABLE, suffix="tex"),
+        markdown=planning.shown(
+            of_run(paths.TABLE, suffix="md"), "table", "Tables", sweep="{sweep}"
         ),
     log:
-        log_of("table/{sweep}"),
+        RULES.log("table/{sweep}"),
     params:
-        settings=sweep_settings,
-        folder=published_folder,
+        settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
+        folder=PUBLISHED,
     shell:
-        f"{command('table', 'sweep')} --published {{params.folder:q}}"
+        command("table")
 
 
 rule violins:
     input:
-        sweep_tables,
+        RULES.sweep_tables(),
     output:
-        beside(paths.VIOLINS),
-        png=report(
-            png(paths.VIOLINS),
-            caption="../report/violins.rst",
-            category="Figures",
-            labels={"figure": "gains by subject and layer"},
+        RULES.beside(paths.VIOLINS),
+        png=planning.shown(
+            RULES.png(paths.VIOLINS),
+            "violins",
+            "Figures",
+            figure="gains by subject and layer",
         ),
     log:
-        log_of("violins"),
+        RULES.log("violins"),
     params:
-        settings=all_sweep_settings,
+        settings=RULES.settings("sweeps"),
     shell:
         command("violins")
 
 
 rule levels:
     input:
-        sweep_tables,
+        RULES.sweep_tables(),
     output:
-        beside(paths.LEVELS),
-        png=report(
-            png(paths.LEVELS),
-            caption="../report/levels.rst",
-            category="Figures",
-            labels={"figure": "gains by level"},
+        RULES.beside(paths.LEVELS),
+        png=planning.shown(
+            RULES.png(paths.LEVELS), "levels", "Figures", figure="gains by level"
         ),
     log:
-        log_of("levels"),
+        RULES.log("levels"),
     params:
-        settings=all_sweep_settings,
+        settings=RULES.settings("sweeps"),
     shell:
         command("levels")
 
@@ -69,22 +81,14 @@ for SWEEP in CONFIG.sweeps:
         name:
             f"draw_sweep_{SWEEP}"
         input:
-            drawn_for_sweep(SWEEP),
+            RULES.drawn_for_sweep(SWEEP),
         output:
-            [beside(figure) for figure in sweep_figures(SWEEP)],
-            [
-                report(
-                    png(figure),
-                    caption=f"../report/{Path(figure).name.partition('_')[0]}.rst",
-                    category="Figures",
-                    labels={"figure": Path(figure).name.partition(".")[0]},
-                )
-                for figure in sweep_figures(SWEEP)
-            ],
+            [RULES.beside(figure) for figure in RULES.sweep_figures(SWEEP)],
+            [RULES.figure(figure) for figure in RULES.sweep_figures(SWEEP)],
         log:
-            log_of(f"draw_sweep/{SWEEP}"),
+            RULES.log(f"draw_sweep/{SWEEP}"),
         params:
-            settings=digest(CONFIG.sweeps[SWEEP].model_dump(mode="json")),
+            settings=RULES.settings("sweeps", SWEEP),
             sweep=SWEEP,
         shell:
             "headroom draw-sweep --log {log} --sweep {params.sweep:q}"
@@ -92,208 +96,181 @@ for SWEEP in CONFIG.sweeps:
 
 rule draw_selector:
     input:
-        unpack(drawn_for_selector),
+        unpack(RULES.drawn_for_selector),
     output:
-        beside(paths.PASS_AT_N),
-        beside(paths.SPACE),
-        pass_at_n=report(
-            png(paths.PASS_AT_N),
-            caption="../report/pass_at_n.rst",
-            category="Figures",
-            labels={"figure": "Pass@N, {selector}"},
+        RULES.beside(paths.PASS_AT_N),
+        RULES.beside(paths.SPACE),
+        pass_at_n=planning.shown(
+            RULES.png(paths.PASS_AT_N),
+            "pass_at_n",
+            "Figures",
+            figure="Pass@N, {selector}",
         ),
-        space=report(
-            png(paths.SPACE),
-            caption="../report/space.rst",
-            category="Figures",
-            labels={"figure": "heads and questions, {selector}"},
+        space=planning.shown(
+            RULES.png(paths.SPACE),
+            "space",
+            "Figures",
+            figure="heads and questions, {selector}",
         ),
     log:
-        log_of("draw_selector/{selector}"),
+        RULES.log("draw_selector/{selector}"),
     shell:
-        command("draw-selector", "selector")
+        command("draw-selector")
 
 
 rule selector_tables:
     input:
-        [
-            of_run(template).replace("{suffix}", "csv")
-            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
-        ],
+        [of_run(template, suffix="csv") for template in planning.SELECTOR_TABLES],
     output:
-        [
-            of_run(template).replace("{suffix}", suffix)
-            for template in (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
-            for suffix in ("md", "tex")
-        ],
+        [RULES.beside(table, "md", "tex") for table in planning.SELECTOR_TABLES],
     log:
-        log_of("selector_tables/{selector}"),
+        RULES.log("selector_tables/{selector}"),
     shell:
-        command("selector-tables", "selector")
+        command("selector-tables")
 
 
 rule controls:
     input:
-        sweep_table,
-        sweep_graded,
-        sweep_activations,
+        lambda wildcards: RULES.sweep_table(wildcards.sweep),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.ACTIVATIONS),
     output:
-        [
-            of_run(paths.CONTROLS).format(sweep="{sweep}", table=table, suffix=suffix)
-            for table, suffix in (
-                ("gains", "csv"),
-                ("heads", "csv"),
-                ("spread", "csv"),
-                ("failures", "csv"),
-                ("placebos", "csv"),
-                ("placebos", "md"),
-                ("placebos", "tex"),
-                ("gains", "tex"),
-            )
-        ],
-        markdown=report(
-            of_run(paths.CONTROLS).format(sweep="{sweep}", table="gains", suffix="md"),
-            caption="../report/controls.rst",
-            category="Tables",
-            labels={"sweep": "{sweep}, controls"},
+        [of_run(paths.CONTROLS, table=t, suffix="csv") for t in planning.CONTROL_TABLES],
+        RULES.beside(of_run(paths.CONTROLS, table="placebos"), "csv", "md", "tex"),
+        of_run(paths.CONTROLS, table="gains", suffix="tex"),
+        markdown=planning.shown(
+            of_run(paths.CONTROLS, table="gains", suffix="md"),
+            "controls",
+            "Tables",
+            sweep="{sweep}, controls",
         ),
     log:
-        log_of("controls/{sweep}"),
+        RULES.log("controls/{sweep}"),
     params:
-        settings=sweep_settings,
+        settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
     shell:
-        command("controls", "sweep")
+        command("controls")
 
 
 rule compression_tables:
     input:
-        studied,
-        published=published_compression,
+        RULES.studied(),
+        published=PUBLISHED_CUTS + PUBLISHED_TRIALS,
     output:
         [
-            of_run(paths.COMPRESSION_TABLE).format(exhibit=exhibit, suffix=suffix)
-            for exhibit in EXHIBITS
-            for suffix in ("csv", "tex")
+            RULES.beside(
+                of_run(paths.COMPRESSION_TABLE, exhibit=exhibit), "csv", "tex"
+            )
+            for exhibit in planning.EXHIBITS
         ],
         [
-            report(
-                of_run(paths.COMPRESSION_TABLE).format(exhibit=exhibit, suffix="md"),
-                caption="../report/compression.rst",
-                category="Tables",
-                labels={"table": f"compression, {exhibit}"},
+            planning.shown(
+                of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="md"),
+                "compression",
+                "Tables",
+                table=f"compression, {exhibit}",
             )
-            for exhibit in EXHIBITS
+            for exhibit in planning.EXHIBITS
         ],
     log:
-        log_of("compression_tables"),
+        RULES.log("compression_tables"),
     params:
-        settings=all_study_settings,
-        folder=published_folder,
+        settings=RULES.settings("compressions"),
+        folder=PUBLISHED,
         seed=CONFIG.seed,
     shell:
-        f"{command('compression-tables')} --published {{params.folder:q}}"
+        command("compression-tables")
 
 
 rule draw_compression:
     input:
-        study_files,
-        published=published_compression,
+        lambda wildcards: RULES.study_files(wildcards.compression),
+        published=PUBLISHED_CUTS + PUBLISHED_TRIALS,
     output:
-        [beside(template) for template in STUDY_FIGURES],
-        [
-            report(
-                png(template),
-                caption=f"../report/{Path(template).name.partition('_')[0]}.rst",
-                category="Figures",
-                labels={
-                    "figure": f"{Path(template).name.partition('_')[0]}, {{compression}}"
-                },
-            )
-            for template in STUDY_FIGURES
-        ],
+        [RULES.beside(template) for template in planning.STUDY_FIGURES],
+        [RULES.figure(template) for template in planning.STUDY_FIGURES],
     log:
-        log_of("draw_compression/{compression}"),
+        RULES.log("draw_compression/{compression}"),
     params:
-        settings=study_settings,
-        folder=published_folder,
+        settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
+        folder=PUBLISHED,
         seed=CONFIG.seed,
     shell:
-        f"{command('draw-compression', 'compression')} --published {{params.folder:q}}"
+        command("draw-compression")
 
 
 rule audit:
     input:
-        published=published_heads + published_cuts,
+        published=PUBLISHED_HEADS + PUBLISHED_CUTS,
     output:
-        beside(paths.AUDIT),
+        RULES.beside(paths.AUDIT),
         [
-            of_run(paths.AUDIT_TABLE).format(paper=paper, suffix=suffix)
-            for paper in ("sprint", "compression")
-            for suffix in ("csv", "md", "tex")
+            RULES.beside(of_run(paths.AUDIT_TABLE, paper=paper), "csv", "md", "tex")
+            for paper in planning.PAPERS
         ],
-        png=report(
-            png(paths.AUDIT),
-            caption="../report/audit.rst",
-            category="Figures",
-            labels={"figure": "published gains and chance"},
+        png=planning.shown(
+            RULES.png(paths.AUDIT),
+            "audit",
+            "Figures",
+            figure="published gains and chance",
         ),
     log:
-        log_of("audit"),
+        RULES.log("audit"),
     params:
-        folder=published_folder,
+        folder=PUBLISHED,
         seed=CONFIG.seed,
     shell:
-        f"{command('audit')} --published {{params.folder:q}}"
+        command("audit")
 
 
 rule claims:
     input:
-        judged,
-        published=published_heads + published_claims,
+        RULES.judged(),
+        published=PUBLISHED_HEADS + PUBLISHED_CUTS + PUBLISHED_CLAIMS + PUBLISHED_TRIALS,
     output:
-        csv=of_run(paths.CLAIMS).replace("{suffix}", "csv"),
-        tex=of_run(paths.CLAIMS).replace("{suffix}", "tex"),
-        markdown=report(
-            of_run(paths.CLAIMS).replace("{suffix}", "md"),
-            caption="../report/claims.rst",
-            category="Tables",
-            labels={"table": "claims of the papers"},
+        csv=of_run(paths.CLAIMS, suffix="csv"),
+        tex=of_run(paths.CLAIMS, suffix="tex"),
+        markdown=planning.shown(
+            of_run(paths.CLAIMS, suffix="md"),
+            "claims",
+            "Tables",
+            table="claims of the papers",
         ),
     log:
-        log_of("claims"),
+        RULES.log("claims"),
     params:
-        settings=digest(CONFIG.model_dump(mode="json")),
-        folder=published_folder,
+        settings=RULES.all_settings,
+        folder=PUBLISHED,
     shell:
-        f"{command('claims')} --published {{params.folder:q}}"
+        command("claims")
 
 
 rule comparison_table:
     input:
-        of_run(paths.COMPARISON).replace("{suffix}", "csv"),
+        of_run(paths.COMPARISON, suffix="csv"),
     output:
-        tex=of_run(paths.COMPARISON).replace("{suffix}", "tex"),
-        markdown=of_run(paths.COMPARISON).replace("{suffix}", "md"),
+        tex=of_run(paths.COMPARISON, suffix="tex"),
+        markdown=of_run(paths.COMPARISON, suffix="md"),
     log:
-        log_of("comparison_table/{comparison}"),
+        RULES.log("comparison_table/{comparison}"),
     shell:
-        command("comparison-table", "comparison")
+        command("comparison-table")
 
 
 rule report_page:
     input:
-        reported,
+        RULES.reported(),
     output:
         of_run(paths.FINDINGS),
-        report(
+        planning.shown(
             of_run(paths.REPORT),
-            caption="../report/report.rst",
-            category="Report",
-            labels={"page": "the whole report, self-contained"},
+            "report",
+            "Report",
+            page="the whole report, self-contained",
         ),
     log:
-        log_of("report"),
+        RULES.log("report"),
     params:
-        settings=digest(CONFIG.model_dump(mode="json")),
+        settings=RULES.all_settings,
     shell:
         command("report")

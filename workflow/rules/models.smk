@@ -9,21 +9,21 @@ rule fetch_model:
     output:
         paths.MODEL,
     log:
-        log_of("model/{model}"),
+        RULES.log("model/{model}"),
     wildcard_constraints:
-        model="|".join(set(KEYS["models"]) - set(TRAINED)) or "none",
+        model=RULES.fetched_models,
     shell:
-        command("model", "model")
+        command("model")
 
 
 rule train_reasoner:
     output:
         paths.MODEL,
     log:
-        log_of("model/{model}"),
+        RULES.log("model/{model}"),
     wildcard_constraints:
-        model="|".join(TRAINED) or "none",
+        model=RULES.trained_models,
     priority: PRIORITY["models"]
     threads: CORES or 1
     shell:
-        command("model", "model")
+        command("model")

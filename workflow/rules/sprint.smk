@@ -3,50 +3,40 @@
 
 rule train_selector:
     input:
-        accuracy=lambda w: accuracy(
-            selector(w).model, selector(w).decoding, selector(w).train
-        ),
-        embeddings=lambda w: embeddings(selector(w).embedder, selector(w).train),
+        unpack(RULES.training),
     output:
         selector=of_run(paths.SELECTOR),
-        choice=report(
-            of_run(paths.CHOICE),
-            caption="../report/choice.rst",
-            category="SPRINT",
-            labels={"selector": "{selector}"},
+        choice=planning.shown(
+            of_run(paths.CHOICE), "choice", "SPRINT", selector="{selector}"
         ),
     log:
-        log_of("train_selector/{selector}"),
+        RULES.log("train_selector/{selector}"),
     priority: PRIORITY["answers"]
     params:
-        settings=selector_settings,
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
     shell:
-        command("train-selector", "selector")
+        command("train-selector")
 
 
 rule rank_heads:
     input:
         selector=of_run(paths.SELECTOR),
-        embeddings=lambda w: embeddings(selector(w).embedder, selector(w).test),
-        accuracy=lambda w: accuracy(
-            selector(w).model, selector(w).decoding, selector(w).train
-        ),
-        learnt=lambda w: embeddings(selector(w).embedder, selector(w).train),
+        unpack(RULES.ranked),
     output:
         ranking=of_run(paths.RANKING),
         points=of_run(paths.POINTS),
         trainings=of_run(paths.TRAININGS),
     log:
-        log_of("rank_heads/{selector}"),
+        RULES.log("rank_heads/{selector}"),
     params:
-        settings=selector_settings,
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
     shell:
-        command("rank-heads", "selector")
+        command("rank-heads")
 
 
 rule evaluate:
     input:
-        unpack(evaluated),
+        unpack(RULES.evaluated),
         ranking=of_run(paths.RANKING),
         trainings=of_run(paths.TRAININGS),
     output:
@@ -56,44 +46,44 @@ rule evaluate:
         overlap=of_run(paths.OVERLAP),
         ablation=of_run(paths.ABLATION),
         card=of_run(paths.SELECTOR_CARD),
-        diversity=of_run(paths.DIVERSITY).replace("{suffix}", "csv"),
+        diversity=of_run(paths.DIVERSITY, suffix="csv"),
     log:
-        log_of("evaluate/{selector}"),
+        RULES.log("evaluate/{selector}"),
     params:
-        settings=selector_settings,
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
         seed=CONFIG.seed,
     shell:
-        command("evaluate", "selector")
+        command("evaluate")
 
 
 rule weigh_embedding:
     input:
-        unpack(weighed),
+        unpack(RULES.weighed),
         trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
-        of_run(paths.EMBEDDING_VALUE).replace("{suffix}", "csv"),
+        of_run(paths.EMBEDDING_VALUE, suffix="csv"),
     log:
-        log_of("weigh_embedding/{selector}"),
+        RULES.log("weigh_embedding/{selector}"),
     params:
-        settings=selector_settings,
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
         seed=CONFIG.seed,
     shell:
-        command("weigh-embedding", "selector")
+        command("weigh-embedding")
 
 
 rule choose:
     input:
-        voted,
-        unpack(weighed),
+        RULES.voted,
+        unpack(RULES.weighed),
         trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
-        of_run(paths.CHOOSING).replace("{suffix}", "csv"),
+        of_run(paths.CHOOSING, suffix="csv"),
     log:
-        log_of("choose/{selector}"),
+        RULES.log("choose/{selector}"),
     params:
-        settings=selector_settings,
+        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
         seed=CONFIG.seed,
     shell:
-        command("choose", "selector")
+        command("choose")

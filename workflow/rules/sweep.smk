@@ -8,20 +8,17 @@ rule generate:
     output:
         paths.ANSWERS,
     log:
-        log_of("generate/{model}/{decoding}/{questions}/{variant}"),
+        RULES.log("generate/{model}/{decoding}/{questions}/{variant}"),
     priority: PRIORITY["answers"]
     group:
-        layer
+        RULES.layer
     resources:
+        **RULES.generation_resources,
         # How many cores the engine may use that answers for all jobs; a resource, not a param, so
         # that another number of cores reruns nothing.
         engine_cores=CORES or 1,
-        gpu=gpus,
-        mem_mb=megabytes,
-        runtime=minutes,
     shell:
-        command("generate", "model", "decoding", "questions", "variant")
-        + " --cores {resources.engine_cores}"
+        command("generate")
 
 
 rule activations:
@@ -32,42 +29,38 @@ rule activations:
     output:
         paths.ACTIVATIONS,
     log:
-        log_of("activations/{model}/{decoding}/{questions}"),
+        RULES.log("activations/{model}/{decoding}/{questions}"),
     resources:
-        gpu=gpus,
-        mem_mb=megabytes,
-        runtime=minutes,
+        **RULES.generation_resources,
     shell:
-        command("activations", "model", "decoding", "questions")
+        command("activations")
 
 
 rule grade:
     input:
-        answers=answers,
+        answers=RULES.answers,
         questions=paths.QUESTIONS,
     output:
         graded=of_run(paths.GRADED),
         accuracy=of_run(paths.ACCURACY),
     log:
-        log_of("grade/{model}/{decoding}/{questions}"),
+        RULES.log("grade/{model}/{decoding}/{questions}"),
     priority: PRIORITY["answers"]
-    threads: judges
+    threads: RULES.judges
     params:
         grading=CONFIG.grading,
     shell:
-        command("grade", "model", "decoding", "questions")
+        command("grade")
 
 
 rule compare_prompts:
     input:
-        compared,
+        RULES.compared,
     output:
-        of_run(paths.COMPARISON).replace("{suffix}", "csv"),
+        of_run(paths.COMPARISON, suffix="csv"),
     log:
-        log_of("compare_prompts/{comparison}"),
+        RULES.log("compare_prompts/{comparison}"),
     params:
-        settings=lambda wildcards: digest(
-            CONFIG.comparisons[wildcards.comparison].model_dump(mode="json")
-        ),
+        settings=lambda wildcards: RULES.settings("comparisons", wildcards.comparison),
     shell:
-        command("compare-prompts", "comparison")
+        command("compare-prompts")

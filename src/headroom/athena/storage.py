@@ -20,7 +20,7 @@ from headroom.athena.problems import Problem
 from headroom.athena.reading import read
 from headroom.athena.splits import Parts, divide, stratum
 from headroom.config import Config
-from headroom.plan import find_data
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.tables import PROBLEMS, atomic, read_table, write_table
 
@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 def read_data(config: Config, data: str) -> None:
     """Read the dataset with a key, divide it, and write its rows and what was left out."""
     stopwatch = Stopwatch()
-    name = find_data(config, data)
+    name = Store(config).name("data", data)
     settings = config.problems[name]
     problems, dropped = read(settings)
     parts = divide(problems, settings.partition)

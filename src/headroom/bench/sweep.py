@@ -20,8 +20,8 @@ from headroom.benchmarks.generated import generate
 from headroom.config import Decoding, load
 from headroom.errors import ConfigError
 from headroom.generation.prompts import encode_prompt, prompt_text
-from headroom.identity import key
 from headroom.models.load import LoadedModel, load_model
+from headroom.planning.store import Store
 from headroom.tables import write_json
 from headroom.variants import BASE, Variant
 
@@ -100,7 +100,7 @@ def run(
 
 def _demo() -> Path:
     config = load(_DEMO)
-    folder = Path(paths.CHECKPOINT.format(model=key(config, "models", "reasoner")))
+    folder = Store(config).path(paths.CHECKPOINT, model="reasoner")
     if not (folder / "config.json").exists():
         raise ConfigError(
             f"the demo's reasoner is not in {folder}; train it with `headroom model "

@@ -15,10 +15,10 @@ from headroom.compression.decoder import Decoder, load_decoder
 from headroom.compression.questions import to_answer, to_learn
 from headroom.config import Config
 from headroom.grading.matrix import accuracy_matrix, grade_answers
-from headroom.identity import key
 from headroom.models.learner import Learner
 from headroom.models.load import load_model
-from headroom.plan import Arm, own_answers
+from headroom.planning.arms import Arm, own_answers
+from headroom.planning.store import Store
 from headroom.record import intact, read_json
 from headroom.tables import ANSWERS, QUESTIONS, read_table
 from headroom.variants import BASE
@@ -100,7 +100,7 @@ def folder(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
         return Path(arm.file(paths.COMPRESSED, seed))
     if arm.study.model is None:
         return intact(Path(arm.file(paths.TEACHER, seed))).parent
-    file = Path(paths.MODEL.format(model=key(config, "models", arm.study.model)))
+    file = Store(config).path(paths.MODEL, model=arm.study.model)
     return Path(read_json(file)["folder"])
 
 
@@ -111,5 +111,4 @@ def device(config: Config, arm: Arm) -> str:
 
 
 def _questions(config: Config, name: str) -> pd.DataFrame:
-    file = paths.QUESTIONS.format(questions=key(config, "questions", name))
-    return read_table(Path(file), QUESTIONS)
+    return read_table(Store(config).path(paths.QUESTIONS, questions=name), QUESTIONS)

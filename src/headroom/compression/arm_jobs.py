@@ -21,7 +21,7 @@ from headroom.compression.training import train
 from headroom.config import Config
 from headroom.models.learner import Example, Learner, Verdict
 from headroom.models.source import fetch_model
-from headroom.plan import Arm, find_arm, find_encoder, find_solver
+from headroom.planning.arms import Arm, find_arm, find_encoder, find_solver
 from headroom.record import Stopwatch, write_record
 from headroom.saying import RESULT
 from headroom.tables import (

@@ -24,7 +24,7 @@ from headroom.compression.footprint import (
 from headroom.config import Config
 from headroom.models.geometry import find_heads
 from headroom.models.learner import Example, Learner
-from headroom.plan import Arm, arms
+from headroom.planning.arms import Arm, arms
 from headroom.record import Stopwatch, write_record
 from headroom.tables import atomic
 

@@ -20,7 +20,8 @@ from headroom import paths
 from headroom.config import Config
 from headroom.figures.gains import read_z
 from headroom.figures.text import plain, visible
-from headroom.plan import find_batch
+from headroom.planning.batches import find_batch
+from headroom.planning.store import Store
 from headroom.tables import QUESTIONS, read_table
 from headroom.variants import BASE, Variant
 
@@ -80,10 +81,11 @@ def browse(config: Config, sweep: str) -> Browser | None:
         TableError: the accuracy matrix or the questions are missing or damaged.
     """
     section = config.sweeps[sweep]
-    keys = find_batch(config, section.model, section.decoding, section.questions).wildcards(config)
+    names = find_batch(config, section.model, section.decoding, section.questions).names
+    store = Store(config)
     z, variants = read_z(config, sweep)
-    files = {v: Path(paths.ANSWERS.format(variant=v, **keys)) for v in variants}
-    file = Path(paths.QUESTIONS.format(**keys))
+    files = {v: store.path(paths.ANSWERS, variant=v, **names) for v in variants}
+    file = store.path(paths.QUESTIONS, **names)
     if not all(path.exists() for path in (file, *files.values())):
         return None
     z = z.set_index("question_id")

@@ -13,7 +13,7 @@ import pandas as pd
 from headroom import paths
 from headroom.errors import ConfigError
 from headroom.figures.runs import Pair, described
-from headroom.plan import Batch
+from headroom.planning.batches import Batch
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
 from headroom.statistics.proportion import unpaired_difference

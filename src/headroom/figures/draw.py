@@ -31,7 +31,8 @@ from headroom.figures.space import plane, space
 from headroom.figures.style import Theme
 from headroom.figures.verdict import read_heads, read_spread
 from headroom.figures.violins import violins
-from headroom.plan import find_batch
+from headroom.planning.batches import find_batch
+from headroom.planning.store import Store
 from headroom.record import Stopwatch
 from headroom.sprint.evaluation import PAIRED
 from headroom.tables import ACCURACY, ANSWERS, CURVES, POINTS, read_arrow, read_metadata, read_table
@@ -73,7 +74,7 @@ def draw_sweep(config: Config, sweep: str) -> None:
     draw = partial(components, read_spread(source), sweep, len(z))
     _draw(filled(paths.COMPONENTS, **names), draw, [source])
 
-    files = dict(zip(batch.variants, map(Path, batch.answers(config)), strict=True))
+    files = dict(zip(batch.variants, map(Path, Store(config).answers(batch)), strict=True))
     tables = (
         (variant.layer, read_arrow(files[variant], ANSWERS))
         for variant in variants[1:]
@@ -95,7 +96,7 @@ def draw_selector(config: Config, selector: str) -> None:
 
     section = config.selectors[selector]
     batch = find_batch(config, section.model, section.decoding, section.test)
-    matrix = Path(paths.ACCURACY.format(run=config.run, **batch.wildcards(config)))
+    matrix = Store(config).path(paths.ACCURACY, **batch.names)
     z = read_table(matrix, ACCURACY, exact=False).set_index("question_id")
     source = Path(paths.POINTS.format(**names))
     points = read_table(source, POINTS)

@@ -13,7 +13,8 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.plan import find_batch, placebos, pool
+from headroom.planning.batches import find_batch, placebos, pool
+from headroom.planning.store import Store
 from headroom.statistics.paired import false_discovery, mcnemar
 from headroom.tables import ACCURACY, read_table
 from headroom.variants import BASE, Variant
@@ -26,7 +27,7 @@ def accuracy_path(config: Config, sweep: str) -> Path:
     """Return where the accuracy matrix of a sweep lies."""
     section = config.sweeps[sweep]
     batch = find_batch(config, section.model, section.decoding, section.questions)
-    return Path(paths.ACCURACY.format(run=config.run, **batch.wildcards(config)))
+    return Store(config).path(paths.ACCURACY, **batch.names)
 
 
 def accuracy_paths(config: Config) -> list[Path]:

@@ -29,7 +29,8 @@ from headroom.figures.selectors import SELECTOR_TABLES
 from headroom.figures.sheet import read_csv
 from headroom.figures.sweep_tables import sweep_csv, sweep_sheets
 from headroom.figures.verdict import failures, gains_sheet
-from headroom.plan import find_batch, placebos
+from headroom.planning.batches import find_batch, placebos
+from headroom.planning.store import Store
 from headroom.record import Stopwatch
 from headroom.tables import ACTIVATIONS, GRADED, read_table, write_text
 
@@ -77,12 +78,13 @@ def write_controls(config: Config, sweep: str) -> None:
     section = config.sweeps[sweep]
     batch = find_batch(config, section.model, section.decoding, section.questions)
     z, variants = read_z(config, sweep)
-    source = Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
+    store = Store(config)
+    source = store.path(paths.GRADED, **batch.names)
     dtype = config.models[section.model].dtype
     graded, others = read_table(source, GRADED), placebos(config, section)
     found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
-    answers = dict(zip(map(str, batch.variants), map(Path, batch.answers(config)), strict=True))
-    measured = Path(paths.ACTIVATIONS.format(**batch.wildcards(config)))
+    answers = dict(zip(map(str, batch.variants), map(Path, store.answers(batch)), strict=True))
+    measured = store.path(paths.ACTIVATIONS, **batch.names)
     activations = read_table(measured, ACTIVATIONS)
     changes = placebo_table(graded, [*variants[1:], *others], answers)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)

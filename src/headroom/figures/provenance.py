@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 
 from headroom import paths
 from headroom.config import Config
-from headroom.identity import data_key, key, source_key
-from headroom.plan import arms, batches
+from headroom.planning.arms import arms
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
 from headroom.record import record_path
 
 
@@ -63,26 +64,28 @@ def provenance(config: Config) -> Provenance:
 
 def _files(config: Config) -> Iterator[tuple[str, Path]]:
     """Yield every file with a record, with its stage, in the order of the work."""
-    for source in dict.fromkeys(source_key(config, name) for name in config.questions):
-        yield "benchmarks", Path(paths.SOURCE.format(source=source))
+    store = Store(config)
+    for file in dict.fromkeys(store.path(paths.SOURCE, source=name) for name in config.questions):
+        yield "benchmarks", file
     for name in config.questions:
-        yield "benchmarks", Path(paths.QUESTIONS.format(questions=key(config, "questions", name)))
+        yield "benchmarks", store.path(paths.QUESTIONS, questions=name)
     for name in config.models:
-        yield "models", Path(paths.MODEL.format(model=key(config, "models", name)))
+        yield "models", store.path(paths.MODEL, model=name)
     for batch in batches(config):
-        yield from (("answers", Path(file)) for file in batch.answers(config))
+        yield from (("answers", Path(file)) for file in store.answers(batch))
     for batch in batches(config):
-        yield "grading", Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
+        yield "grading", store.path(paths.GRADED, **batch.names)
     for name in config.selectors:
         for template in (paths.SELECTOR, paths.RANKING, paths.CURVES):
-            yield "SPRINT", Path(template.format(run=config.run, selector=name))
+            yield "SPRINT", store.path(template, selector=name)
     yield from dict.fromkeys(_compressed(config))
 
 
 def _compressed(config: Config) -> Iterator[tuple[str, Path]]:
     """Yield the files of compressions: data, trained solvers, arms, what was measured of them."""
+    store = Store(config)
     for name in config.problems:
-        yield "problems", Path(paths.PROBLEMS.format(data=data_key(config, name)))
+        yield "problems", store.path(paths.PROBLEMS, data=name)
     for name, study in config.compressions.items():
         for arm in arms(config, name):
             for seed in study.seeds:
@@ -91,13 +94,13 @@ def _compressed(config: Config) -> Iterator[tuple[str, Path]]:
                 yield "compression", Path(arm.file(paths.HISTORY, seed))
                 if arm.name in study.int8:
                     yield "eight bits", Path(arm.file(paths.INT8_OUTCOMES, seed))
-        yield "measurement", Path(paths.MEASUREMENTS.format(run=config.run, compression=name))
+        yield "measurement", store.path(paths.MEASUREMENTS, compression=name)
 
 
 def _verdicts(config: Config) -> list[dict[str, Any]]:
     rows = []
     for batch in batches(config):
-        path = Path(paths.GRADED.format(run=config.run, **batch.wildcards(config)))
+        path = Store(config).path(paths.GRADED, **batch.names)
         if not path.exists():
             continue
         graded = pq.read_table(path, columns=["verdict", "stop_reason"]).to_pandas()
@@ -122,7 +125,7 @@ def _costs(config: Config) -> list[dict[str, Any]]:
     """Add up what the records say of each batch's jobs; what has no record is not counted."""
     rows = []
     for batch in batches(config):
-        files = (record_path(Path(file)) for file in batch.answers(config))
+        files = (record_path(Path(file)) for file in Store(config).answers(batch))
         records = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.exists()]
         rows.append(
             {

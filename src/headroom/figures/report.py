@@ -41,7 +41,7 @@ from headroom.figures.verdict import (
     read_spread,
     verdict,
 )
-from headroom.plan import pool
+from headroom.planning.batches import pool
 from headroom.sprint.evaluation import PAIRED
 from headroom.tables import CURVES, read_table
 

@@ -13,8 +13,9 @@ from typing import Any
 from headroom import paths
 from headroom.config import Config, load
 from headroom.errors import ConfigError
-from headroom.identity import split_key
-from headroom.plan import Batch, batches
+from headroom.planning.batches import Batch, batches
+from headroom.planning.keys import split_key
+from headroom.planning.store import Store
 from headroom.record import record_path
 
 _CONFIG = Path(paths.CONFIG).name
@@ -50,7 +51,7 @@ class Run:
 
     def table(self, template: str, batch: Batch) -> Path:
         """Return the run's file about a batch of its own."""
-        return self.file(template, **batch.wildcards(self.config))
+        return self.file(template, **Store(self.config).keys(**batch.names))
 
 
 @dataclass(frozen=True)

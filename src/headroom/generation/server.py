@@ -31,8 +31,8 @@ from headroom.generation import journal
 from headroom.generation.client import LINE_LIMIT, check_peer
 from headroom.generation.schedule import Schedule
 from headroom.generation.work import Work, part
-from headroom.identity import name_of
-from headroom.plan import batches
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
 from headroom.record import Stopwatch
 from headroom.variants import Variant
 
@@ -192,11 +192,12 @@ class Server:
         batch = (model, decoding, questions, part(variant))
         if batch not in self._schedules:
             config = parse(message["config"])
+            store = Store(config)
             work = Work(
                 config,
-                name_of(config, "models", model),
-                name_of(config, "decodings", decoding),
-                name_of(config, "questions", questions),
+                store.name("model", model),
+                store.name("decoding", decoding),
+                store.name("questions", questions),
             )
             self._schedules[batch] = Schedule(work, work.planned(variant), len(self._workers))
             self._planned |= self._plan(config)
@@ -352,7 +353,7 @@ def _listening(path: Path) -> socket.socket:
 
 
 def _serve(listener: socket.socket, config: Config, model: str, cores: int, idle: float) -> None:
-    section = config.models[name_of(config, "models", model)]
+    section = config.models[Store(config).name("model", model)]
     _LOG.info("an engine for %s begins, process %d", model, os.getpid())
     server = Server(listener, model, idle)
     try:

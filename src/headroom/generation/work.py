@@ -21,8 +21,9 @@ from headroom import paths
 from headroom.config import Config, Decoding, Family
 from headroom.errors import EngineError, TableError
 from headroom.generation import journal
-from headroom.identity import key, settings, split_key
-from headroom.plan import Batch, batches
+from headroom.planning.batches import Batch, batches
+from headroom.planning.keys import settings, split_key
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
 from headroom.variants import BASE, Variant
@@ -59,11 +60,8 @@ class Work:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The keys that fill the path templates."""
-        return {
-            "model": key(self.config, "models", self.model),
-            "decoding": key(self.config, "decodings", self.decoding),
-            "questions": key(self.config, "questions", self.questions),
-        }
+        names = {"model": self.model, "decoding": self.decoding, "questions": self.questions}
+        return Store(self.config).keys(**names)
 
     @cached_property
     def split(self) -> str:

@@ -9,8 +9,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from headroom.errors import ModelError
-from headroom.identity import local_folder
+from headroom.errors import ConfigError, ModelError
+
+BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
+"""Models that ship with the package, by the source that names them."""
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
@@ -46,6 +48,22 @@ _SLICE_BYTES = 1 << 16
 _LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+
+
+def local_folder(source: str) -> Path | None:
+    """Return the folder that a model's source names; None for a hub id. The disk is not touched.
+
+    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``; a model that
+    ships with the package with ``builtin:``.
+
+    Raises:
+        ConfigError: the package has no such model.
+    """
+    if source.startswith("builtin:"):
+        if source not in BUILTIN:
+            raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
+        return BUILTIN[source]
+    return Path(source).expanduser() if source.startswith((".", "/", "~")) else None
 
 
 def fetch_model(source: str, revision: str | None = None) -> Path:

@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from headroom.benchmarks.generated import generate
 from headroom.config import Reasoner
 from headroom.grading.matrix import grade_answers
-from headroom.identity import BUILTIN
-from headroom.models.source import fingerprint
+from headroom.models.source import BUILTIN, fingerprint
 from headroom.reasoner.training import train_reasoner
 from headroom.record import Stopwatch, read_record, record_path, write_record
 from headroom.tables import write_json

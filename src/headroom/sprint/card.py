@@ -7,7 +7,7 @@ import pandas as pd
 from huggingface_hub import ModelCardData
 
 from headroom.config import Config, Embedder, Model, Questions
-from headroom.identity import local_folder
+from headroom.models.source import local_folder
 from headroom.sprint.evaluation import PAIRED_N
 
 _TABLE = """\

@@ -13,8 +13,8 @@ from jaxtyping import Bool, Float, Int
 
 from headroom import paths
 from headroom.config import Config, Selector
-from headroom.identity import key
-from headroom.plan import pool
+from headroom.planning.batches import pool
+from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
 from headroom.sprint import data, methods, validation
 from headroom.sprint.evaluation import Answers
@@ -36,6 +36,11 @@ class Experiment:
         return self.config.selectors[self.name]
 
     @cached_property
+    def store(self) -> Store:
+        """Where its files lie."""
+        return Store(self.config)
+
+    @cached_property
     def heads(self) -> list[str]:
         """Names of the pool's members: heads, sorted, after the base model if it is one."""
         base = [BASE] if self.options.include_base else []
@@ -48,32 +53,21 @@ class Experiment:
 
     def output(self, template: str) -> Path:
         """Return where a file of the selector lies."""
-        return Path(template.format(run=self.config.run, selector=self.name, suffix="csv"))
+        return self.store.path(template, selector=self.name, suffix="csv")
 
     def table(self, template: str, decoding: str, questions: str) -> Path:
         """Return where graded answers or Z of some decoding and question set lie."""
-        return Path(
-            template.format(
-                run=self.config.run,
-                model=key(self.config, "models", self.options.model),
-                decoding=key(self.config, "decodings", decoding),
-                questions=key(self.config, "questions", questions),
-            )
-        )
+        names = {"model": self.options.model, "decoding": decoding, "questions": questions}
+        return self.store.path(template, **names)
 
     def embeddings(self, questions: str) -> Path:
         """Return where the embeddings of a question set lie."""
-        return Path(
-            paths.EMBEDDINGS.format(
-                embedder=key(self.config, "embedders", self.options.embedder),
-                questions=key(self.config, "questions", questions),
-            )
-        )
+        names = {"embedder": self.options.embedder, "questions": questions}
+        return self.store.path(paths.EMBEDDINGS, **names)
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
-        name = key(self.config, "questions", questions)
-        return read_table(Path(paths.QUESTIONS.format(questions=name)), QUESTIONS)
+        return read_table(self.store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
 
     def subjects(self, questions: str, ids: Sequence[str]) -> list[str | None]:
         """Return the subjects of some questions of a set."""

@@ -14,7 +14,6 @@ from headroom import paths
 from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.identity import key
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.saying import RESULT
 from headroom.sprint import baselines, choosing, data, evaluation, matching, methods, validation
@@ -60,10 +59,10 @@ def train(config: Config, name: str) -> None:
     fit = training.fit(embeddings, correct, setting, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
-        "model": key(config, "models", options.model),
-        "decoding": key(config, "decodings", options.decoding),
-        "train": key(config, "questions", options.train),
-        "embedder": key(config, "embedders", options.embedder),
+        "model": experiment.store.key("model", options.model),
+        "decoding": experiment.store.key("decoding", options.decoding),
+        "train": experiment.store.key("questions", options.train),
+        "embedder": experiment.store.key("embedder", options.embedder),
         "heads": heads,
         "seed": seed,
         "training_questions": len(questions),
@@ -110,7 +109,7 @@ def rank(config: Config, name: str) -> None:
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
     )
     path = experiment.output(paths.RANKING)
-    facts = {**facts, "test": key(config, "questions", options.test)}
+    facts = {**facts, "test": experiment.store.key("questions", options.test)}
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
     path = experiment.output(paths.POINTS)

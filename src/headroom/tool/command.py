@@ -18,6 +18,21 @@ examples:
 The same command goes on where it was stopped. All figures and the report, without generating
 anything twice: snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
 """
+_STORE = """\
+The store, results/store, is shared by all configs: models, questions, answers, trained solvers and
+what is left of them. Each line names a kind of file, its key, and the configs that ask for it: of
+the runs in results/, by their config.json, and those that you name.
+
+examples:
+  headroom store                               what is there, how large, and for which run
+  headroom store config/sprint.yaml            the same, with a config that has not run yet
+  headroom store --prune config/sprint.yaml    remove what neither it nor any run asks for
+
+--prune asks before it removes; what is removed must be generated again. It keeps every file that a
+run or a named config needs, and files whose form it does not know. Answers to a smaller draw from
+the same split go too where no config names that draw: grow a question set before you prune. It
+refuses to remove anything while a run or an engine is at work in this folder.
+"""
 _EACH = 5
 _SHOWN = 2 * _EACH + 1
 """So many heads are printed at most: the best and the worst."""
@@ -25,7 +40,7 @@ _COLUMNS = ("question", "answer", "id", "subject", "level")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `sweep` and `solve` to a command line."""
+    """Add `sweep`, `solve` and `store` to a command line."""
     about = "Prune heads one at a time and answer a benchmark with each; no Snakemake needed."
     sweep = commands.add_parser(
         "sweep",
@@ -110,6 +125,23 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     solve.add_argument("--json", action="store_true", help="print one JSON object a question")
     solve.set_defaults(handler=_solve)
+    store = commands.add_parser(
+        "store",
+        help="Say what the store holds and which config asks for it; remove what none does.",
+        description="Say what the store holds, how large it is, and which config asks for it.",
+        epilog=_STORE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    store.add_argument(
+        "configs",
+        metavar="CONFIG",
+        type=Path,
+        nargs="*",
+        help="configs whose files are needed, too",
+    )
+    store.add_argument("--prune", action="store_true", help="remove what no config asks for")
+    store.add_argument("--yes", action="store_true", help="with --prune: remove without a question")
+    store.set_defaults(handler=_store)
 
 
 def _sweep(**options: Any) -> None:
@@ -157,6 +189,12 @@ def _solve(
     show = to_json if json else to_text
     for solved in Solver(**options).solve(questions):
         print(show(solved))
+
+
+def _store(configs: list[Path], prune: bool, yes: bool) -> None:
+    from headroom.tool.store import show
+
+    show(configs, prune=prune, yes=yes)
 
 
 def _questions(question: str | None, file: Path | None) -> list[str]:

@@ -8,8 +8,12 @@ from typing import Any, Literal, get_args
 from headroom.config import Config, parse
 from headroom.config.questions import Benchmark
 from headroom.errors import ConfigError
-from headroom.identity import local_folder
-from headroom.models.source import count_parameters, fetch_model, stated_geometry
+from headroom.models.source import (
+    count_parameters,
+    fetch_model,
+    local_folder,
+    stated_geometry,
+)
 
 RUN = "sweep"
 MODEL = "model"

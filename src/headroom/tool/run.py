@@ -12,8 +12,8 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import load as load_config
 from headroom.errors import ConfigError
-from headroom.identity import key
-from headroom.plan import Batch, find_batch
+from headroom.planning.batches import Batch, find_batch
+from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, CURVES, GRADED, QUESTIONS, RANKING, read_table
 
 
@@ -74,9 +74,8 @@ class Run:
         return self.folder.absolute().parent.parent
 
     def path(self, template: str, **names: object) -> Path:
-        """Return where a file of `headroom.paths` lies."""
-        filled = template.format(run=self.folder.name, **names)
-        return self.root / filled
+        """Return where a file lies, from its template in `headroom.paths` and config names."""
+        return self.root / Store(self.config).path(template, run=self.folder.name, **names)
 
     @property
     def sweeps(self) -> list[str]:
@@ -108,7 +107,7 @@ class Run:
     def questions(self, name: str) -> pd.DataFrame:
         """Return a question set with its gold answers."""
         self._known("questions", name)
-        path = self.path(paths.QUESTIONS, questions=key(self.config, "questions", name))
+        path = self.path(paths.QUESTIONS, questions=name)
         return read_table(path, QUESTIONS)
 
     def heads(self, sweep: str | None = None) -> pd.DataFrame:
@@ -168,7 +167,7 @@ class Run:
         return find_batch(self.config, section.model, section.decoding, section.questions)
 
     def _of_batch(self, template: str, batch: Batch, **names: object) -> Path:
-        return self.path(template, **batch.wildcards(self.config), **names)
+        return self.path(template, **batch.names, **names)
 
     def one(self, kind: str, name: str | None) -> str:
         """Return a name, or the only one there is."""

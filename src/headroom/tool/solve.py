@@ -21,7 +21,6 @@ from headroom.embeddings import embed, load_embedder
 from headroom.errors import ConfigError
 from headroom.generation.work import Unit
 from headroom.generation.worker import Worker
-from headroom.identity import key
 from headroom.models.load import load_model
 from headroom.sprint.selection import rank
 from headroom.tool.run import Run
@@ -90,11 +89,9 @@ class Solver:
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         self._batch_size = model.batch_size
-        self._embedder = load_embedder(
-            _folder(found, paths.EMBEDDER, embedder=key(config, "embedders", section.embedder))
-        )
+        self._embedder = load_embedder(_folder(found, paths.EMBEDDER, embedder=section.embedder))
         loaded = load_model(
-            str(_folder(found, paths.MODEL, model=key(config, "models", section.model))),
+            str(_folder(found, paths.MODEL, model=section.model)),
             dtype=model.dtype,
             device=model.device,
             attention=model.attention,

@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from headroom import paths, stages
+from headroom import paths
 from headroom.config import Config
-from headroom.generation import activations, client, job
-from headroom.identity import source_key
-from headroom.plan import find_batch
-from headroom.preflight import check_devices, preflight
-from headroom.resolve import resolve
+from headroom.generation import activations, client, job, prepare
+from headroom.grading.tables import grade
+from headroom.planning.batches import find_batch
+from headroom.planning.preflight import check_devices, preflight
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 from headroom.tables import write_json
 from headroom.tool.describe import MODEL, QUESTIONS, RUN, SWEEP, Numbers, sweep_config
 
@@ -110,16 +110,13 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     """Do what the rules of the workflow would do, as far as the table of heads."""
     from headroom.figures.job import write_controls  # draws with matplotlib: slow to import
 
-    names: dict[str, Any] = find_batch(config, MODEL, "greedy", QUESTIONS).wildcards(config)
-    source = source_key(config, QUESTIONS)
-    _once(paths.MODEL.format(**names), lambda: stages.prepare_model(config, MODEL))
-    _once(paths.SOURCE.format(source=source), lambda: stages.read_source(config, source))
-    _once(paths.QUESTIONS.format(**names), lambda: stages.draw_questions(config, QUESTIONS))
     batch = find_batch(config, MODEL, "greedy", QUESTIONS)
+    store, names = Store(config), {"source": QUESTIONS, **batch.names}
+    _once(store.path(paths.MODEL, **names), lambda: prepare.prepare_model(config, MODEL))
+    _once(store.path(paths.SOURCE, **names), lambda: prepare.read_source(config, QUESTIONS))
+    _once(store.path(paths.QUESTIONS, **names), lambda: prepare.draw_questions(config, QUESTIONS))
     asked = [
-        variant
-        for variant in batch.variants
-        if not Path(paths.ANSWERS.format(variant=variant, **names)).exists()
+        v for v in batch.variants if not store.path(paths.ANSWERS, variant=v, **names).exists()
     ]
     started = time.monotonic()
     try:
@@ -130,16 +127,16 @@ def _run(config: Config, cores: int) -> pd.DataFrame:
     finally:
         client.stop()
     _once(
-        paths.ACTIVATIONS.format(**names),
+        store.path(paths.ACTIVATIONS, **names),
         lambda: activations.run(config, MODEL, "greedy", QUESTIONS),
     )
-    stages.grade(config, MODEL, "greedy", QUESTIONS)
+    grade(config, MODEL, "greedy", QUESTIONS)
     write_controls(config, SWEEP)
     _LOG.info("tables are in %s", Path(paths.CONFIG.format(run=RUN)).parent.absolute())
     return pd.read_csv(paths.CONTROLS.format(run=RUN, sweep=SWEEP, table="heads", suffix="csv"))
 
 
-def _once(path: str, make: Callable[[], None]) -> None:
+def _once(path: Path, make: Callable[[], None]) -> None:
     """Make a file whose path names its content, unless it is there."""
-    if not Path(path).exists():
+    if not path.exists():
         make()

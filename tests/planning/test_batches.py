@@ -4,7 +4,8 @@ import pytest
 
 from example_config import VALUES
 from headroom.config import Config, parse
-from headroom.plan import batches, placebos, pool
+from headroom.planning.batches import batches, placebos, pool
+from headroom.planning.store import Store
 
 
 def config(**sweep: object) -> Config:
@@ -43,6 +44,7 @@ def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():
 
 def test_placebos_change_no_file_of_the_heads():
     with_placebos, without = (
-        batches(planned)[0].answers(planned) for planned in (config(placebos="both"), config())
+        Store(planned).answers(batches(planned)[0])
+        for planned in (config(placebos="both"), config())
     )
     assert set(without) < set(with_placebos)

@@ -1,4 +1,4 @@
-"""The commands that the workflow's rules call, one a job: a table, and how one is called."""
+"""The commands that the workflow's jobs run: a table, how a rule writes one, how one is called."""
 
 import argparse
 import gc
@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headroom.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headroom.config import Config
+    from headroom.planning.store import Store
 
 
-class Rule(NamedTuple):
-    """A command that a rule of the workflow calls: `function(config, *wildcards)`."""
+class Job(NamedTuple):
+    """A command of the workflow: `function(config, *wildcards)`."""
 
     name: str
     help: str
@@ -28,151 +28,169 @@ class Rule(NamedTuple):
     they are given; tells whether it has."""
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("source", "Read one split, whole.", "stages:read_source", ("source",), online=True),
-    Rule("questions", "Draw a question set.", "stages:draw_questions", ("questions",)),
-    Rule("model", "Fetch or train a model.", "stages:prepare_model", ("model",), online=True),
-    Rule("embedder", "Fetch an embedder.", "stages:prepare_embedder", ("embedder",), online=True),
-    Rule(
+JOBS: tuple[Job, ...] = (
+    Job(
+        "source",
+        "Read one split, whole.",
+        "generation.prepare:read_source",
+        ("source",),
+        online=True,
+    ),
+    Job("questions", "Draw a question set.", "generation.prepare:draw_questions", ("questions",)),
+    Job(
+        "model",
+        "Fetch or train a model.",
+        "generation.prepare:prepare_model",
+        ("model",),
+        online=True,
+    ),
+    Job(
+        "embedder",
+        "Fetch an embedder.",
+        "generation.prepare:prepare_embedder",
+        ("embedder",),
+        online=True,
+    ),
+    Job(
         "embed",
         "Embed the questions of a set.",
-        "stages:embed_questions",
+        "generation.prepare:embed_questions",
         ("embedder", "questions"),
     ),
-    Rule(
+    Job(
         "generate",
         "Answer a question set with one model variant.",
         "generation.job:run",
         ("model", "decoding", "questions", "variant", "cores"),
         shortcut="generation.client:collect",
     ),
-    Rule(
+    Job(
         "activations",
         "Measure the heads of a model on its own answers.",
         "generation.activations:run",
         ("model", "decoding", "questions"),
     ),
-    Rule(
+    Job(
         "grade",
         "Judge all answers to a question set; gather Z.",
-        "stages:grade",
+        "grading.tables:grade",
         ("model", "decoding", "questions"),
     ),
-    Rule(
+    Job(
         "compare-prompts",
         "Compare prompts and rules.",
-        "stages:compare_prompts",
+        "grading.tables:compare_prompts",
         ("comparison",),
     ),
-    Rule(
+    Job(
         "comparison-table",
         "Write the table of a comparison.",
         "figures.job:write_comparison",
         ("comparison",),
     ),
-    Rule("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
-    Rule("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
-    Rule("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
-    Rule(
+    Job("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
+    Job("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
+    Job("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
+    Job(
         "weigh-embedding",
         "Ask whether the question embedding matters.",
         "sprint.job:weigh_embedding",
         ("selector",),
     ),
-    Rule(
+    Job(
         "choose",
         "Say how much of Pass@N is left without an oracle.",
         "sprint.job:choose",
         ("selector",),
     ),
-    Rule(
+    Job(
         "problems",
         "Read a dataset and divide it.",
         "athena.storage:read_data",
         ("data",),
         online=True,
     ),
-    Rule(
+    Job(
         "encoder",
         "Fetch a pretrained encoder.",
         "compression.arm_jobs:prepare_encoder",
         ("encoder",),
         online=True,
     ),
-    Rule(
+    Job(
         "teacher",
         "Train a solver with all its heads.",
         "compression.arm_jobs:train_teacher",
         ("solver", "data", "seed"),
     ),
-    Rule(
+    Job(
         "compress",
         "Compress a solver or a model, and test it.",
         "compression.arm_jobs:compress_arm",
         ("subject", "data", "arm", "seed"),
     ),
-    Rule(
+    Job(
         "quantise",
         "Test what an arm left with weights of eight bits.",
         "compression.arm_jobs:quantise",
         ("subject", "data", "arm", "seed"),
     ),
-    Rule(
+    Job(
         "gather-compression",
         "Bring the arms of a compression together.",
         "compression.arm_tables:gather",
         ("compression",),
     ),
-    Rule(
+    Job(
         "measure-compression",
         "Measure size, speed and memory of the arms of a compression.",
         "compression.arm_measurements:measure",
         ("compression",),
     ),
-    Rule(
+    Job(
         "selector-tables",
         "Write the tables of a selector.",
         "figures.job:write_selector_tables",
         ("selector",),
     ),
-    Rule(
+    Job(
         "table",
         "Write the tables of a sweep.",
         "figures.job:write_tables",
         ("sweep", "published"),
     ),
-    Rule("violins", "Draw the gains of all sweeps.", "figures.draw:draw_violins"),
-    Rule("levels", "Draw the gains by MATH level.", "figures.draw:draw_levels"),
-    Rule("draw-sweep", "Draw the figures of a sweep.", "figures.draw:draw_sweep", ("sweep",)),
-    Rule(
+    Job("violins", "Draw the gains of all sweeps.", "figures.draw:draw_violins"),
+    Job("levels", "Draw the gains by MATH level.", "figures.draw:draw_levels"),
+    Job("draw-sweep", "Draw the figures of a sweep.", "figures.draw:draw_sweep", ("sweep",)),
+    Job(
         "draw-selector",
         "Draw the figures of a selector.",
         "figures.draw:draw_selector",
         ("selector",),
     ),
-    Rule(
+    Job(
         "controls",
         "Hold the gains of a sweep against chance.",
         "figures.job:write_controls",
         ("sweep",),
     ),
-    Rule(
+    Job(
         "compression-tables",
         "Write the tables of all compressions.",
         "figures.compression.job:write_tables",
         ("published",),
     ),
-    Rule(
+    Job(
         "draw-compression",
         "Draw the figures of a compression.",
         "figures.compression.job:draw",
         ("compression", "published"),
     ),
-    Rule("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
-    Rule("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
-    Rule("report", "Write the report of a run.", "figures.job:write_report"),
+    Job("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
+    Job("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
+    Job("report", "Write the report of a run.", "figures.job:write_report"),
 )
-"""The commands that the workflow's rules call, one a job."""
+"""All commands of the workflow; the name is the command's."""
 
 _HELP = {
     "source": "key of a benchmark's split",
@@ -196,12 +214,27 @@ _HELP = {
 }
 
 
+_NO_WILDCARDS = {"cores": "{resources.engine_cores}", "published": "{params.folder:q}"}
+"""What commands take that is not in the names of their rules' files."""
+
+
+def command(name: str) -> str:
+    """Return the shell command with which a rule of the workflow runs a job.
+
+    Finished jobs whose command has changed look outdated to Snakemake: not even a space may differ.
+    """
+    (job,) = (job for job in JOBS if job.name == name)
+    own = [f"--{each} {{wildcards.{each}}}" for each in job.wildcards if each not in _NO_WILDCARDS]
+    more = [f"--{each} {_NO_WILDCARDS[each]}" for each in job.wildcards if each in _NO_WILDCARDS]
+    return " ".join(["headroom", name, "--log {log}", " ".join(own), *more])
+
+
 def add_to(
-    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", rules: Iterable[Rule]
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", jobs: Iterable[Job]
 ) -> None:
-    """Add rules' commands to a command line."""
-    for rule in rules:
-        command = commands.add_parser(rule.name, help=rule.help, description=rule.help)
+    """Add jobs' commands to a command line."""
+    for job in jobs:
+        command = commands.add_parser(job.name, help=job.help, description=job.help)
         command.add_argument(
             "--config",
             type=Path,
@@ -210,28 +243,31 @@ def add_to(
             help="config file of the run (default: $HEADROOM_CONFIG)",
         )
         command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
-        for wildcard in rule.wildcards:
+        for wildcard in job.wildcards:
             optional = wildcard == "cores"
             command.add_argument(f"--{wildcard}", required=not optional, help=_HELP[wildcard])
-        command.set_defaults(handler=_call, rule=rule)
+        command.set_defaults(handler=_call, job=job)
 
 
-def _call(config: Path, rule: Rule, **wildcards: Any) -> None:
-    """Call a rule's function with the config names that its wildcards, keys, stand for."""
-    if not rule.online:
+def _call(config: Path, job: Job, **wildcards: Any) -> None:
+    """Call a job's function with the config names that the keys in its wildcards stand for."""
+    if not job.online:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick; jobs say the rest
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # what lacks is checked after loading
+    os.environ.setdefault(
+        "TRANSFORMERS_VERBOSITY", "error"
+    )  # what is missing is checked after loading
     if "cores" in wildcards:
         wildcards["cores"] = _usable(wildcards["cores"])
-    given = [wildcards[wildcard] for wildcard in rule.wildcards]
-    if rule.shortcut and _function(rule.shortcut)(config, *given):
+    given = [wildcards[wildcard] for wildcard in job.wildcards]
+    if job.shortcut and _function(job.shortcut)(config, *given):
         return
     from headroom.config import load
+    from headroom.planning.store import Store
 
-    loaded = load(config)
-    names = [_name(loaded, *pair) for pair in zip(rule.wildcards, given, strict=True)]
-    _function(rule.function)(loaded, *names)
+    store = Store(load(config))
+    names = [_named(store, *pair) for pair in zip(job.wildcards, given, strict=True)]
+    _function(job.function)(store.config, *names)
 
 
 def _function(path: str) -> Callable[..., Any]:
@@ -254,27 +290,21 @@ def _usable(cores: str | None) -> int:
     return min(int(cores), usable)
 
 
-def _name(config: "Config", wildcard: str, value: Any) -> Any:
-    from headroom.identity import name_of
-    from headroom.variants import Variant
-
+def _named(store: "Store", wildcard: str, value: Any) -> Any:
+    """Return what a wildcard's text stands for: a config name, a number, a variant, a folder."""
     match wildcard:
-        case "model":
-            return name_of(config, "models", value)
-        case "questions":
-            return name_of(config, "questions", value)
-        case "decoding":
-            return name_of(config, "decodings", value)
-        case "embedder":
-            return name_of(config, "embedders", value)
+        case "model" | "questions" | "decoding" | "embedder" | "source":
+            return store.name(wildcard, value)
         case "variant":
+            from headroom.variants import Variant
+
             return Variant.parse(value)
         case "published":
             return Path(value)
         case "seed":
             return int(value)
         case "comparison" | "compression" | "selector" | "sweep":
-            section = getattr(config, f"{wildcard}s")
+            section = getattr(store.config, f"{wildcard}s")
             if value not in section:
                 raise ConfigError(
                     f"{wildcard} {value!r} is not in the config: {', '.join(section)}"

@@ -14,17 +14,23 @@ from headroom import paths
 from headroom.benchmarks.sources import check_file
 from headroom.config import Config, Model
 from headroom.errors import BenchmarkError, ConfigError, ModelError
-from headroom.estimate import SPLIT_SIZES, cost
-from headroom.identity import data_key, key, local_folder, source_key
-from headroom.models.source import check_folder, check_geometry, fewer_heads, fingerprint
-from headroom.plan import arms, batches, teachers
-from headroom.resolve import (
+from headroom.models.source import (
+    check_folder,
+    check_geometry,
+    fewer_heads,
+    fingerprint,
+    local_folder,
+)
+from headroom.planning.arms import histories, teachers
+from headroom.planning.batches import batches
+from headroom.planning.cost import SPLIT_SIZES, generation_cost, training_cost
+from headroom.planning.resolve import (
     at,
     embedder_fingerprint,
     file_sha256,
     folder_fingerprint,
 )
-from headroom.training_costs import training_cost
+from headroom.planning.store import Store
 
 _SPARE_GIGABYTES = 1.0
 """Free space asked for beside the answers: tables, figures, small models."""
@@ -118,10 +124,8 @@ def _check_results(config: Config) -> None:
 def _check_room(config: Config) -> None:
     """Make sure that the disk has room for the weights of all solvers and arms to come."""
     needed = 0.0
-    for name, study in config.compressions.items():
-        files = [
-            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
-        ]
+    for name in config.compressions:
+        files = histories(config, name)
         missing = sum(not Path(file).exists() for file in files)
         needed += training_cost(config, name).disk_gigabytes * missing / len(files)
     existing = _existing()
@@ -140,20 +144,21 @@ def _existing() -> Path:
 
 
 def _gigabytes_to_come(config: Config) -> float:
-    total = 0.0
+    store, total = Store(config), 0.0
     for batch in batches(config):
-        files = batch.answers(config)
+        files = store.answers(batch)
         missing = sum(not Path(file).exists() for file in files)
-        total += cost(config, batch).disk_gigabytes * missing / len(files)
+        total += generation_cost(config, batch).disk_gigabytes * missing / len(files)
     return total
 
 
 def _check_draws(config: Config, names: list[str]) -> None:
     """Check the splits that question sets are still to be drawn from, each file once."""
-    sizes: dict[str, int | None] = {}
+    sizes: dict[Path, int | None] = {}
+    store = Store(config)
     for name in names:
-        questions, source = config.questions[name], source_key(config, name)
-        if questions.generated or not _is_missing(paths.SOURCE, source=source):
+        questions, source = config.questions[name], store.path(paths.SOURCE, source=name)
+        if questions.generated or source.exists():
             continue
         if source not in sizes:
             with at(f"questions.{name}"):
@@ -173,7 +178,7 @@ def _check_draws(config: Config, names: list[str]) -> None:
 def _check_data(config: Config) -> None:
     """Check the files of word problems that are still to be read."""
     for name, problems in config.problems.items():
-        if problems.file is None or not _is_missing(paths.PROBLEMS, data=data_key(config, name)):
+        if problems.file is None or Store(config).path(paths.PROBLEMS, data=name).exists():
             continue
         where = f"problems.{name}"
         own = file_sha256(where, problems.file)
@@ -193,7 +198,7 @@ def _check_encoders(config: Config) -> None:
         folder = local_folder(encoder.source) if encoder.source else None
         if folder is None or encoder.source is None:
             continue
-        if any(_is_missing(paths.TEACHER, **keys) for keys in teachers(config, study)):
+        if not all(Path(paths.TEACHER.format(**each)).exists() for each in teachers(config, study)):
             where = f"solvers.{study.solver}.encoder"
             _check_revision(where, encoder.source, encoder.revision)
             with at(where):
@@ -202,36 +207,35 @@ def _check_encoders(config: Config) -> None:
 
 def _draws_needed(config: Config) -> list[str]:
     """Return the question sets that the store lacks."""
+    store = Store(config)
     return [
         name
         for name in config.questions
-        if _is_missing(paths.QUESTIONS, questions=key(config, "questions", name))
+        if not store.path(paths.QUESTIONS, questions=name).exists()
     ]
 
 
 def _embedders_needed(config: Config, draws: list[str]) -> list[str]:
     """Return the embedders whose vectors the store lacks, for a draw or for a selector."""
+    store = Store(config)
     needed = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
-        embedder = key(config, "embedders", selector.embedder)
         for name in (selector.train, selector.test):
-            questions = key(config, "questions", name)
-            if _is_missing(paths.EMBEDDINGS, embedder=embedder, questions=questions):
+            names = {"embedder": selector.embedder, "questions": name}
+            if not store.path(paths.EMBEDDINGS, **names).exists():
                 needed.add(selector.embedder)
     return sorted(name for name in needed if name is not None)
 
 
 def _models_needed(config: Config, embedders: list[str]) -> list[str]:
     """Return the models that have answers to give, questions to embed or heads to lose."""
+    store = Store(config)
     needed = {config.embedders[name].model for name in embedders}
     for batch in batches(config):
-        if any(not Path(file).exists() for file in batch.answers(config)):
+        if any(not Path(file).exists() for file in store.answers(batch)):
             needed.add(batch.model)
     for name, study in config.compressions.items():
-        files = [
-            arm.file(paths.HISTORY, seed) for arm in arms(config, name) for seed in study.seeds
-        ]
-        if any(not Path(file).exists() for file in files):
+        if any(not Path(file).exists() for file in histories(config, name)):
             needed.add(study.model)
     return sorted(name for name in needed if name is not None)
 
@@ -274,7 +278,3 @@ def _check_without_gpu(where: str, model: Model) -> None:
         raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
     if model.attention == "flash_attention_2":
         raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
-
-
-def _is_missing(template: str, **keys: str) -> bool:
-    return not Path(template.format(**keys)).exists()

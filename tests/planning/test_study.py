@@ -10,11 +10,13 @@ from example_config import VALUES
 from headroom.config import Config, parse
 from headroom.config.arms import ARMS
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.identity import data_key, encoder_key, solver_key
-from headroom.plan import all_arms, arms, batches, find_arm, find_data, find_solver
-from headroom.preflight import preflight
-from headroom.resolve import resolve
-from headroom.training_costs import describe, request, training_cost
+from headroom.planning.arms import all_arms, arms, find_arm, find_solver
+from headroom.planning.batches import batches
+from headroom.planning.cost import describe, training_cost, training_request
+from headroom.planning.keys import data_key, encoder_key, solver_key
+from headroom.planning.preflight import preflight
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 
 STUDIES: dict[str, Any] = {
     **VALUES,
@@ -171,12 +173,12 @@ def test_settings_that_others_make_idle_are_in_no_key() -> None:
 def test_keys_lead_back_to_their_names(config: Config) -> None:
     arm = arms(config, "words")[1]
     assert find_arm(config, arm.subject, arm.data, arm.key) == arm
-    assert find_data(config, arm.data) == "made"
+    assert Store(config).name("data", arm.data) == "made"
     settings, data = find_solver(config, arm.subject, arm.data)
     assert (settings.training.epochs, data) == (9, "made")
     for find, stale in (
         (lambda: find_arm(config, arm.subject, arm.data, "full-0"), "full-0"),
-        (lambda: find_data(config, "made-0"), "made-0"),
+        (lambda: Store(config).name("data", "made-0"), "made-0"),
         (lambda: find_solver(config, "tiny-0", arm.data), "tiny-0"),
     ):
         with pytest.raises(ConfigError, match=stale):
@@ -234,9 +236,9 @@ def test_what_comes_from_the_hub_is_pinned(path: str, value: Any, message: str) 
 
 def test_costs_grow_with_the_model(config: Config) -> None:
     small, large = (config.compressions[name] for name in ("words", "own"))
-    assert request(config, small).gpus == 0
-    assert request(config, large).gpus == 1
-    assert request(config, large).megabytes > request(config, small).megabytes
+    assert training_request(config, small).gpus == 0
+    assert training_request(config, large).gpus == 1
+    assert training_request(config, large).megabytes > training_request(config, small).megabytes
     cost = training_cost(config, "words")
     assert cost.jobs == 2 * (1 + 3)  # two seeds: the solver, and the arms but baseline
     assert "words" in describe(config)

@@ -10,8 +10,9 @@ import pytest
 from example_config import VALUES
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
-from headroom.identity import digest, key, local_folder, name_of, source_key
-from headroom.resolve import resolve
+from headroom.models.source import local_folder
+from headroom.planning.keys import digest, key, source_key
+from headroom.planning.resolve import resolve
 
 KINDS = ("models", "questions", "decodings", "embedders")
 
@@ -45,7 +46,8 @@ def test_keys_are_the_same_in_another_process_and_from_the_saved_config():
     """Keys are names of files that outlive a process: no hash of Python's own goes into them."""
     mine = [key(config(), kind, name) for kind in KINDS for name in VALUES[kind]]
     program = (
-        "import json, sys; from headroom.config import parse; from headroom.identity import key; "
+        "import json, sys; from headroom.config import parse; "
+        "from headroom.planning.keys import key; "
         "c = parse(json.load(sys.stdin)); "
         f"print([key(c, kind, name) for kind in {KINDS} for name in getattr(c, kind)])"
     )
@@ -127,19 +129,6 @@ def test_generated_sets_of_other_size_or_seed_have_sources_of_their_own():
     )
     assert len({source_key(made, name) for name in ("small", "large", "other")}) == 3
     assert source_key(made, "small") == source_key(made, "same")
-
-
-def test_a_key_leads_back_to_its_name():
-    for kind in KINDS:
-        for name in VALUES[kind]:
-            assert name_of(config(), kind, key(config(), kind, name)) == name
-
-
-def test_a_key_of_another_config_is_refused_with_those_of_this_one():
-    stale = key(config(models={"big": {"dtype": "float32"}}), "models", "big")
-    fresh = key(config(), "models", "big")
-    with pytest.raises(ConfigError, match=f"'{stale}' is not of this config, which has .*{fresh}"):
-        name_of(config(), "models", stale)
 
 
 def test_a_folder_is_told_from_a_hub_id_by_its_first_character():

@@ -13,13 +13,14 @@ from pathlib import Path
 from headroom import paths
 from headroom.config import Config, load
 from headroom.errors import HeadroomError
-from headroom.estimate import cost
 from headroom.generation.client import status
-from headroom.identity import key, local_folder, source_key
-from headroom.plan import batches
-from headroom.preflight import check_devices, preflight
+from headroom.models.source import local_folder
+from headroom.planning.batches import batches
+from headroom.planning.cost import generation_cost
+from headroom.planning.preflight import check_devices, preflight
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 from headroom.record import git_commit, versions
-from headroom.resolve import resolve
 
 _SECONDS = 10.0  # for a command that asks a driver or a controller
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
@@ -103,10 +104,11 @@ def _config(file: Path) -> Iterator[str]:
             yield f"missing: {error}"
     yield from _to_fetch(config)
     gigabytes = 0.0
+    store = Store(config)
     for batch in batches(config):
-        files = batch.answers(config)
+        files = store.answers(batch)
         done = sum(Path(answers).exists() for answers in files)
-        gigabytes += cost(config, batch).disk_gigabytes
+        gigabytes += generation_cost(config, batch).disk_gigabytes
         yield (
             f"{batch.model}, {batch.decoding}, {batch.questions}: {done} of {len(files)} tables "
             f"of answers"
@@ -127,8 +129,8 @@ def _to_fetch(config: Config) -> Iterator[str]:
             yield f"{kind}.{name}: {_state(found)} ({section.source})"
     for name, questions in config.questions.items():
         if not questions.generated:
-            drawn = Path(paths.QUESTIONS.format(questions=key(config, "questions", name)))
-            source = Path(paths.SOURCE.format(source=source_key(config, name)))
+            drawn = Store(config).path(paths.QUESTIONS, questions=name)
+            source = Store(config).path(paths.SOURCE, source=name)
             yield f"questions.{name}: {_state(drawn.exists() or source.exists())}"
 
 

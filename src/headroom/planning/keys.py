@@ -11,18 +11,14 @@ model), by the data, and by the arm, whose digest is of the settings that have a
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any, Literal
 
 from headroom import __version__
 from headroom.config import Config, Study
 from headroom.config.compression import Compression, Encoder, WordProblems
-from headroom.errors import ConfigError
+from headroom.models.source import local_folder
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
-
-BUILTIN = {"builtin:reasoner": Path(__file__).parent / "reasoner" / "weights"}
-"""Models that ship with the package, by the source that names them."""
 
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
@@ -189,33 +185,3 @@ def _encoder_settings(encoder: Encoder) -> dict[str, Any]:
     if encoder.source is not None and local_folder(encoder.source):
         del values["source"]  # its fingerprint, `revision`, names the content
     return values
-
-
-def name_of(config: Config, kind: Kind, given: str) -> str:
-    """Return the config name that a key belongs to.
-
-    Raises:
-        ConfigError: the key is not one of this config: its settings have changed, or the config
-            is another one.
-    """
-    for name in getattr(config, kind):
-        if key(config, kind, name) == given:
-            return str(name)
-    known = ", ".join(key(config, kind, name) for name in getattr(config, kind))
-    raise ConfigError(f"{kind}: {given!r} is not of this config, which has {known or 'none'}")
-
-
-def local_folder(source: str) -> Path | None:
-    """Return the folder that a model's source names; None for a hub id. The disk is not touched.
-
-    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``; a model that
-    ships with the package with ``builtin:``.
-
-    Raises:
-        ConfigError: the package has no such model.
-    """
-    if source.startswith("builtin:"):
-        if source not in BUILTIN:
-            raise ConfigError(f"{source!r} is not in the package; it has {', '.join(BUILTIN)}")
-        return BUILTIN[source]
-    return Path(source).expanduser() if source.startswith((".", "/", "~")) else None

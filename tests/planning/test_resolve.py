@@ -15,13 +15,14 @@ from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
 from headroom.config import Config, load, parse
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
-from headroom.identity import key, source_key
 from headroom.models.source import fingerprint
-from headroom.plan import batches
-from headroom.preflight import check_devices, preflight
-from headroom.resolve import resolve
+from headroom.planning.batches import batches
+from headroom.planning.keys import key, source_key
+from headroom.planning.preflight import check_devices, preflight
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
 
-SHIPPED = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
 GEOMETRY = {"layers": 28, "heads": 12, "kv_heads": 2}
 
 MATH_ROW = {
@@ -314,7 +315,7 @@ def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
         touch(paths.QUESTIONS, questions=questions)
         embedder = key(resolved, "embedders", "minilm")
         touch(paths.EMBEDDINGS, embedder=embedder, questions=questions)
-    *others, last = [file for batch in batches(resolved) for file in batch.answers(resolved)]
+    *others, last = [file for batch in batches(resolved) for file in Store(resolved).answers(batch)]
     for file in others:
         touch(file)
     for name in ("test.jsonl", "big/model.safetensors", "minilm/model.safetensors"):
@@ -343,7 +344,10 @@ def test_every_shipped_config_resolves_and_passes_in_a_moment(file, tmp_path, mo
 
 
 def test_resolving_imports_nothing_heavy():
-    program = "import sys, headroom.preflight; print([m for m in sys.argv[1:] if m in sys.modules])"
+    program = (
+        "import sys, headroom.planning.preflight; "
+        "print([m for m in sys.argv[1:] if m in sys.modules])"
+    )
     heavy = ["torch", "transformers", "datasets", "sentence_transformers", "sklearn", "matplotlib"]
     run = [sys.executable, "-c", program, *heavy]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,7 +1,7 @@
 """Before the first job: name every input by its content, so that keys are final.
 
 A revision that is stated needs no source: a run is remade from an archived store with no model and
-no benchmark file at hand. `headroom.preflight` holds what is stated against the files.
+no benchmark file at hand. `headroom.planning.preflight` holds what is stated against the files.
 """
 
 import hashlib
@@ -14,8 +14,7 @@ from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headroom.config import Config, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import ConfigError, HeadroomError, ModelError
-from headroom.identity import local_folder
-from headroom.models.source import fingerprint
+from headroom.models.source import fingerprint, local_folder
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 

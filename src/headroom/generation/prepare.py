@@ -1,0 +1,113 @@
+"""What answering needs, made ready: question sets, models, embedders and their vectors.
+
+Each function reads tables, calls one room, and writes tables with a record. Names are config names.
+"""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headroom import paths
+from headroom.config import Config
+from headroom.models.source import BUILTIN
+from headroom.planning.keys import settings, split_key
+from headroom.planning.store import Store
+from headroom.record import Stopwatch, read_json, write_record
+from headroom.tables import EMBEDDINGS, QUESTIONS, read_table, write_json, write_table
+
+_LOG = logging.getLogger(__name__)
+
+
+def read_source(config: Config, questions: str) -> None:
+    """Read the split that a question set is drawn from: from the hub, a file, or the generator."""
+    from headroom.benchmarks import sources
+
+    stopwatch = Stopwatch()
+    section = config.questions[questions]
+    rows = sources.read_source(section)
+    output = Store(config).path(paths.SOURCE, source=questions)
+    write_table(output, rows, QUESTIONS)
+    write_record(output, stopwatch, {"benchmark": section.model_dump(mode="json")})
+    _LOG.info("%s: %d questions", output.stem, len(rows))
+
+
+def draw_questions(config: Config, questions: str) -> None:
+    """Draw a question set from its split."""
+    from headroom.benchmarks.sampling import draw
+
+    stopwatch = Stopwatch()
+    section = config.questions[questions]
+    store = Store(config)
+    split = read_table(store.path(paths.SOURCE, source=questions), QUESTIONS)
+    vectors = _embed(config, section.embedder, split) if section.embedder else None
+    drawn = draw(split, section, vectors)
+    output = store.path(paths.QUESTIONS, questions=questions)
+    write_table(output, drawn, QUESTIONS, {"split": split_key(config, questions)})
+    facts = {"questions": settings(config, "questions", questions), "rows": len(drawn)}
+    write_record(output, stopwatch, facts)
+    _LOG.info("%s: %d of %d questions", questions, len(drawn), len(split))
+
+
+def prepare_model(config: Config, model: str) -> None:
+    """Train a model, or fetch it; check its heads; say in model.json where it is."""
+    from headroom.models import source
+
+    stopwatch = Stopwatch()
+    section = config.models[model]
+    store = Store(config)
+    own = None  # what is fetched is the hub's to keep whole
+    if section.train is not None:
+        from headroom.reasoner.training import train_reasoner
+
+        folder = own = store.path(paths.CHECKPOINT, model=model)
+        train_reasoner(folder, section.train)
+    else:
+        assert section.source is not None  # the schema asks for one of the two
+        folder = source.fetch_model(section.source, section.revision)
+        if section.source in BUILTIN:  # a store outlives the environment that it was made in
+            own = store.path(paths.CHECKPOINT, model=model)
+            folder = Path(shutil.copytree(folder, own, dirs_exist_ok=True))
+    source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
+    output = store.path(paths.MODEL, model=model)
+    write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
+    write_record(output, stopwatch, {"model": section.model_dump(mode="json")}, own)
+    _LOG.info("model %s is ready in %s", model, folder)
+
+
+def prepare_embedder(config: Config, embedder: str) -> None:
+    """Fetch an embedder, or find it beside its model; say in its JSON file where it is."""
+    stopwatch = Stopwatch()
+    section, store = config.embedders[embedder], Store(config)
+    if section.model is not None:
+        folder = str(read_json(store.path(paths.MODEL, model=section.model))["folder"])
+    else:
+        from headroom.embeddings import fetch_embedder
+
+        assert section.source is not None  # the schema asks for one of the two
+        folder = str(fetch_embedder(section.source, section.revision))
+    output = store.path(paths.EMBEDDER, embedder=embedder)
+    write_json(output, {"folder": folder})
+    write_record(output, stopwatch, {"embedder": settings(config, "embedders", embedder)})
+
+
+def embed_questions(config: Config, embedder: str, questions: str) -> None:
+    """Embed the questions of a set."""
+    stopwatch = Stopwatch()
+    store = Store(config)
+    rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
+    vectors = _embed(config, embedder, rows)
+    output = store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+    table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
+    write_table(output, table, EMBEDDINGS)
+    facts = {"embedder": settings(config, "embedders", embedder), "shape": list(vectors.shape)}
+    write_record(output, stopwatch, facts)
+
+
+def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> Any:
+    from headroom.embeddings import embed, load_embedder
+
+    folder = read_json(Store(config).path(paths.EMBEDDER, embedder=embedder))["folder"]
+    return embed(load_embedder(folder), rows["question"].tolist())

@@ -1,0 +1,240 @@
+"""What the store holds, who asks for it, and what may go."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from example_config import VALUES
+from headroom import cli, paths
+from headroom.config import Config, parse
+from headroom.planning.arms import arms
+from headroom.planning.contents import contents, files_of
+from headroom.planning.resolve import resolve
+from headroom.planning.store import Store
+
+STUDY: dict[str, Any] = {
+    "problems": {"made": {"dataset": "generated", "n": 90}},
+    "solvers": {"tiny": {"profile": "tiny"}},
+    "compressions": {
+        "words": {"solver": "tiny", "data": "made", "arms": ["baseline", "full"], "seeds": [0, 4]}
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(**changed: Any) -> Config:
+    return resolve(parse({**VALUES, **STUDY, **changed}))
+
+
+SHORT: dict[str, Any] = {
+    "run": "short",
+    "questions": {**VALUES["questions"], "train": {"benchmark": "math_train", "n": 20}},
+    "sweeps": {"table": {"model": "big", "questions": "test", "layers": [5], "heads": [3, 11]}},
+    "selectors": {},
+    "comparisons": {},
+}
+SHORT["questions"]["train"]["split"] = "train"
+
+
+def write(file: Path, size: int = 7) -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(b"x" * size)
+    return file
+
+
+def save(saved: Config) -> None:
+    file = write(Path(paths.CONFIG.format(run=saved.run)))
+    file.write_text(json.dumps(saved.model_dump(mode="json")))
+
+
+def make(made: Config) -> set[Path]:
+    """Write every file that a config may make in the store, with its record; return them."""
+    files = [file for file in files_of(made) if ".journal" not in file.parts]
+    store, records = Store(made), []
+    files += [store.path(paths.CHECKPOINT, model=n) / "model.safetensors" for n in made.models]
+    for arm in arms(made, "words"):
+        files += [Path(arm.file(paths.OUTCOMES, 4)), Path(arm.file(paths.COMPRESSED, 0)) / "a.json"]
+    files.append(store.path(paths.DROPPED, data="made"))
+    for number, file in enumerate(files):
+        write(file, number % 5)
+        records.append(write(file.with_name(f"{file.name}.run.json")))
+    return {*files, *records}
+
+
+def there() -> set[Path]:
+    return {file for file in Path("results/store").rglob("*") if file.is_file()}
+
+
+def run(*arguments: str) -> int:
+    return cli.main(["store", *arguments])
+
+
+def test_a_config_asks_for_every_file_that_it_makes() -> None:
+    own = config()
+    files = make(own)
+    entries = contents({"mine": own})
+    assert {file for entry in entries for file in entry.files} == files == there()
+    assert {entry.asked_by for entry in entries} == {("mine",)}
+    assert sum(entry.size for entry in entries) == sum(file.stat().st_size for file in files)
+    kinds = {entry.kind for entry in entries}
+    assert kinds >= {"model", "source", "questions", "embedder", "embeddings", "answers"}
+    assert kinds >= {"activations", "dataset", "solver", "arm"}
+    assert not any(entry.idle for entry in entries)
+
+
+def test_variants_that_one_config_asks_for_stand_apart_from_the_others() -> None:
+    long, short = config(), config(**SHORT)
+    make(long)
+    make(short)
+    asked = {
+        (entry.key.split("/")[2].partition("-")[0], entry.asked_by): len(entry.files) // 2
+        for entry in contents({"long": long, "short": short})
+        if entry.kind == "answers" and entry.key.startswith("big-") and "/greedy-" in entry.key
+    }
+    # Both ask for the base model and heads 3 and 11 of layer 5, only `long` for all heads.
+    assert asked[("test", ("long", "short"))] == 3
+    assert asked[("test", ("long",))] == 28 * 12 + 1 - 3
+    assert asked[("train", ("long",))] == 28 * 12 + 1
+
+
+def test_what_no_config_asks_for_is_removed_and_nothing_else(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    long, short = config(), config(**SHORT)
+    everything, needed = make(long), make(short)
+    save(short)
+    assert run() == 0
+    said = capsys.readouterr().out
+    assert "no config asks for" in said
+    assert "short" in said
+    assert there() == everything | needed
+    assert run("--prune", "--yes") == 0
+    assert there() == needed
+    assert not [f for f in Path("results/store").rglob("*") if f.is_dir() and not any(f.iterdir())]
+    assert run("--prune", "--yes") == 0
+    assert there() == needed
+
+
+def test_a_config_that_is_named_keeps_its_files(tmp_path: Path) -> None:
+    long, short = config(), config(**SHORT)
+    files = make(long) | make(short)
+    save(short)
+    named = tmp_path / "long.json"
+    named.write_text(json.dumps(long.model_dump(mode="json")))
+    assert run("--prune", "--yes", str(named)) == 0
+    assert there() == files
+
+
+def test_unfinished_work_stays_with_what_it_is_for() -> None:
+    own = config()
+    journals = {write(file) for file in files_of(own) if ".jsonl" in file.name}
+    arm = arms(own, "words")[1]
+    journals.add(write(Path(arm.file(paths.COMPRESSION_JOURNAL, 4)) / "rounds.safetensors"))
+    journals.add(write(Path(arm.file(paths.TEACHER_JOURNAL, 0))))
+    alien = write(Path(arm.file(paths.COMPRESSION_JOURNAL, 9)) / "rounds.safetensors")
+    save(own)
+    assert run("--prune", "--yes") == 0
+    assert there() == journals
+    assert not alien.parent.exists()
+
+
+def test_files_of_no_known_form_are_shown_and_stay(capsys: pytest.CaptureFixture[str]) -> None:
+    save(config())
+    notes = {write(Path("results/store/notes.txt")), write(Path("results/store/models/README.md"))}
+    assert run("--prune", "--yes") == 0
+    assert there() == notes
+    assert "unknown" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("answer", "goes"), [("y", True), ("no", False), ("", False)])
+def test_it_asks_before_it_removes(
+    monkeypatch: pytest.MonkeyPatch, answer: str, goes: bool
+) -> None:
+    idle = write(Path("results/store/questions/old-01234567.parquet"))
+    save(config())
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+    assert run("--prune") == 0
+    assert "Remove 1 files, 7 B? [y/N]" in asked[0]
+    assert idle.exists() != goes
+
+
+def test_without_a_terminal_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = write(Path("results/store/questions/old-01234567.parquet"))
+    save(config())
+
+    def nobody(question: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", nobody)
+    assert run("--prune") == 0
+    assert idle.exists()
+
+
+@contextmanager
+def nothing_goes(capsys: pytest.CaptureFixture[str], message: str) -> Iterator[None]:
+    before = there()
+    yield
+    assert there() == before
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_a_run_under_way_keeps_all(capsys: pytest.CaptureFixture[str]) -> None:
+    write(Path("results/store/questions/old-01234567.parquet"))
+    save(config())
+    write(Path(".snakemake/locks/0.output.lock"))
+    with nothing_goes(capsys, "--unlock"):
+        assert run("--prune", "--yes") == 2
+    assert run() == 0  # to look is no harm
+
+
+def test_an_engine_keeps_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(Path("results/store/questions/old-01234567.parquet"))
+    save(config())
+    monkeypatch.setattr("headroom.tool.store.status", lambda: [{"process": os.getpid()}])
+    with nothing_goes(capsys, "headroom engine stop"):
+        assert run("--prune", "--yes") == 2
+
+
+def test_a_run_that_begins_while_the_question_stands_keeps_all(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(Path("results/store/questions/old-01234567.parquet"))
+    save(config())
+
+    def late(question: str) -> str:
+        write(Path(".snakemake/locks/0.output.lock"))
+        return "y"
+
+    monkeypatch.setattr("builtins.input", late)
+    with nothing_goes(capsys, "a run is under way"):
+        assert run("--prune") == 2
+
+
+def test_a_run_whose_config_cannot_be_read_keeps_all(capsys: pytest.CaptureFixture[str]) -> None:
+    write(Path("results/store/questions/old-01234567.parquet"))
+    save(config())
+    write(Path("results/damaged/config.json"))
+    with nothing_goes(capsys, "results/damaged/config.json"):
+        assert run("--prune", "--yes") == 2
+    assert run() == 0
+    assert "not read" in capsys.readouterr().out
+
+
+def test_without_any_config_nothing_goes(capsys: pytest.CaptureFixture[str]) -> None:
+    write(Path("results/store/questions/old-01234567.parquet"))
+    with nothing_goes(capsys, "no config is known"):
+        assert run("--prune", "--yes") == 2

@@ -1,0 +1,79 @@
+"""Paths from config names, and back from the keys in them."""
+
+from pathlib import Path
+
+import pytest
+
+from example_config import VALUES
+from headroom import paths
+from headroom.config import Config, parse
+from headroom.errors import ConfigError
+from headroom.planning.batches import batches
+from headroom.planning.keys import key, source_key
+from headroom.planning.store import Store
+
+KINDS = {
+    "model": "models",
+    "questions": "questions",
+    "decoding": "decodings",
+    "embedder": "embedders",
+}
+
+
+@pytest.fixture
+def config() -> Config:
+    return parse({**VALUES, "problems": {"made": {"dataset": "generated", "n": 90}}})
+
+
+def test_a_path_is_filled_from_config_names(config: Config) -> None:
+    store = Store(config)
+    names = {"model": "tiny", "decoding": "T0.6", "questions": "train"}
+    keys = [key(config, KINDS[wildcard], name) for wildcard, name in names.items()]
+    answers = store.path(paths.ANSWERS, variant="L00H01", **names)
+    assert answers == Path("results/store", *keys, "L00H01.parquet")
+    assert str(store.path(paths.GRADED, **names)) == f"results/mini/graded/{'/'.join(keys)}.parquet"
+    source = store.path(paths.SOURCE, source="train")
+    assert source.name == f"{source_key(config, 'train')}.parquet"
+    assert store.path(paths.CHOICE, selector="math") == Path("results/mini/sprint/math/choice.csv")
+    assert store.path(paths.REPORT, run="other") == Path("results/other/report.html")
+
+
+def test_a_path_lacks_nothing_and_a_template_may(config: Config) -> None:
+    store = Store(config)
+    with pytest.raises(KeyError, match="selector"):
+        store.path(paths.CHOICE)
+    assert store.fill(paths.CHOICE) == "results/mini/sprint/{selector}/choice.csv"
+    half = store.fill(paths.EMBEDDINGS, questions="test")
+    tail = f"{{embedder}}/{key(config, 'questions', 'test')}.parquet"
+    assert half == f"results/store/embeddings/{tail}"
+
+
+def test_a_batch_has_a_file_for_each_variant(config: Config) -> None:
+    batch = next(batch for batch in batches(config) if batch.questions == "test")
+    files = Store(config).answers(batch)
+    assert [Path(file).stem for file in files] == list(map(str, batch.variants))
+    assert {str(Path(file).parent) for file in files} == {
+        str(Store(config).path(paths.ANSWERS, variant="base", **batch.names).parent)
+    }
+
+
+def test_a_key_leads_back_to_its_name(config: Config) -> None:
+    store = Store(config)
+    for wildcard, kind in KINDS.items():
+        for name in VALUES[kind]:
+            assert store.name(wildcard, key(config, kind, name)) == name
+    assert store.name("source", source_key(config, "test")) == "test"
+    assert store.name("data", store.key("data", "made")) == "made"
+
+
+@pytest.mark.parametrize(
+    ("wildcard", "message"),
+    [
+        ("model", r"models: 'big-00000000' is not of this config, which has tiny-\w{8}, big-\w{8}"),
+        ("source", r"no question set of this config is drawn from 'big-00000000'"),
+        ("data", r"no dataset of this config has key 'big-00000000'"),
+    ],
+)
+def test_a_key_of_another_config_is_refused(config: Config, wildcard: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Store(config).name(wildcard, "big-00000000")

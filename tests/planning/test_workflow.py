@@ -1,0 +1,358 @@
+"""What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
+
+import copy
+import logging
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+from snakemake.exceptions import WorkflowError
+
+from example_config import VALUES
+from headroom import paths
+from headroom.config import Config, load, parse
+from headroom.jobs import JOBS, command
+from headroom.planning.arms import arms, teachers
+from headroom.planning.batches import find_batch
+from headroom.planning.cost import generation_request, generation_seconds, training_request
+from headroom.planning.resolve import resolve
+from headroom.planning.workflow import EXHIBITS, Rules, begin, checked, tell_findings
+
+STUDY: dict[str, Any] = {
+    "problems": {"made": {"dataset": "generated", "n": 90}},
+    "solvers": {
+        "tiny": {"profile": "tiny"},
+        "base": {"encoder": {"source": "owner/base", "revision": "3" * 40}},
+    },
+    "compressions": {
+        "words": {
+            "solver": "tiny",
+            "data": "made",
+            "arms": ["baseline", "full", "small_from_scratch"],
+            "int8": ["full"],
+            "measured": ["baseline", "full"],
+            "seeds": [4, 0],
+        },
+        "fetched": {"solver": "base", "data": "made", "arms": ["baseline"]},
+        "own": {"model": "big", "train": "train", "test": "test", "arms": ["baseline"]},
+    },
+}
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.chdir(tmp_path)
+    return resolve(parse({**VALUES, **STUDY}))
+
+
+@pytest.fixture
+def groups() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def rules(config: Config, groups: dict[str, str]) -> Rules:
+    return Rules(config, 3, groups)
+
+
+def wildcards(rules: Rules, **names: Any) -> Any:
+    """Return wildcards as Snakemake has them: keys for what has one, names for everything else."""
+    keyed = ("model", "questions", "decoding", "embedder")
+    return SimpleNamespace(
+        **{each: rules.store.key(each, n) if each in keyed else n for each, n in names.items()}
+    )
+
+
+class Rule(NamedTuple):
+    """A rule of Snakemake."""
+
+    name: str
+
+
+class Job(NamedTuple):
+    """A job of Snakemake, as far as planning looks."""
+
+    rule: Rule
+    wildcards: Any
+    jobid: int
+
+
+BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
+
+
+def test_a_question_set_is_drawn_from_its_split_and_by_its_embedder(rules: Rules) -> None:
+    found = rules.split(wildcards(rules, questions="train"))
+    assert found == {"source": str(rules.store.path(paths.SOURCE, source="train"))}
+    values = copy.deepcopy(VALUES)
+    values["questions"]["train"] |= {"sampling": "clusters", "embedder": "minilm"}
+    spread = Rules(parse(values), None, {})
+    found = spread.split(wildcards(spread, questions="train"))
+    assert found["embedder"] == str(spread.store.path(paths.EMBEDDER, embedder="minilm"))
+
+
+def test_an_embedder_is_fetched_or_lies_beside_its_model(rules: Rules) -> None:
+    assert rules.embedded_model(wildcards(rules, embedder="minilm")) == []
+    own = Rules(parse({**VALUES, "embedders": {"minilm": {"model": "tiny"}}}), None, {})
+    (file,) = own.embedded_model(wildcards(own, embedder="minilm"))
+    assert file == str(own.store.path(paths.MODEL, model="tiny"))
+
+
+def test_a_batch_is_found_by_its_keys(rules: Rules, config: Config) -> None:
+    found = rules.answers(wildcards(rules, **BATCH))
+    batch = find_batch(config, *BATCH.values())
+    assert [Path(file).stem for file in found] == list(map(str, batch.variants))
+    assert set(found) <= set(rules.answers_of_all())
+    with pytest.raises(KeyError):
+        rules.answers(SimpleNamespace(model="big-0", decoding="x", questions="y"))
+
+
+def test_jobs_of_a_layer_share_a_group(rules: Rules, groups: dict[str, str]) -> None:
+    first, second, base = (
+        rules.layer(wildcards(rules, **BATCH, variant=variant))
+        for variant in ("L05H03", "L05H11", "base")
+    )
+    assert first == second != base
+    assert groups == {first: "layer", base: "layer"}
+
+
+def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_are(
+    config: Config,
+) -> None:
+    judges = {}
+    for cores in (3, 40, None):  # 337 variants of 500 questions
+        rules = Rules(config, cores, {})
+        judges[cores] = rules.judges(wildcards(rules, **BATCH))
+    assert judges == {3: 3, 40: 17, None: 1}
+
+
+def test_what_a_comparison_reads(rules: Rules, config: Config) -> None:
+    questions, *answers = rules.compared(wildcards(rules, comparison="math"))
+    assert questions == str(rules.store.path(paths.QUESTIONS, questions="test"))
+    decodings = config.comparisons["math"].decodings
+    keys = [rules.store.key("decoding", name) for name in decodings]
+    assert [Path(file).parts[3] for file in answers] == keys
+    assert {Path(file).name for file in answers} == {"base.parquet"}
+
+
+def test_what_a_selector_reads(rules: Rules) -> None:
+    asked = wildcards(rules, selector="math")
+    files = {
+        name: str(rules.store.path(template, model="big", decoding="greedy", questions=questions))
+        for name, template, questions in (
+            ("train", paths.ACCURACY, "train"),
+            ("test", paths.ACCURACY, "test"),
+            ("train graded", paths.GRADED, "train"),
+            ("graded", paths.GRADED, "test"),
+        )
+    }
+    names = {"model": "big", "decoding": "T0.6", "questions": "test"}
+    sampled = str(rules.store.path(paths.GRADED, **names))
+    trained, ranked = (
+        str(rules.store.path(paths.EMBEDDINGS, embedder="minilm", questions=name))
+        for name in ("train", "test")
+    )
+    assert rules.training(asked) == {"accuracy": files["train"], "embeddings": trained}
+    assert rules.ranked(asked) == ranked
+    both = {"train": files["train"], "test": files["test"]}
+    assert rules.evaluated(asked) == {**both, "graded": files["graded"], "sampled": [sampled]}
+    assert rules.weighed(asked) == {**both, "embeddings": trained}
+    assert rules.voted(asked) == [files["train graded"], files["graded"], sampled]
+    assert rules.drawn_for_selector(asked)["accuracy"] == files["test"]
+
+
+def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
+    baseline, full, scratch = arms(config, "words")
+    start = full.file(paths.TEACHER, 4)
+    asked = SimpleNamespace(**full.wildcards, seed="4")
+    assert rules.compressed(asked) == {"data": paths.PROBLEMS, "teacher": start}
+    asked = SimpleNamespace(**scratch.wildcards, seed="4")
+    layout = full.file(paths.HISTORY, 4)
+    assert rules.compressed(asked) == {"data": paths.PROBLEMS, "teacher": start, "layout": layout}
+    assert rules.quantised(asked) == {"data": paths.PROBLEMS, "history": paths.HISTORY}
+    own = arms(config, "own")[0]
+    inputs = rules.compressed(SimpleNamespace(**own.wildcards, seed="0"))
+    assert [Path(file).stem for file in inputs["answers"]] == ["base"]
+    assert len(inputs["questions"]) == 2
+    solver = teachers(config, config.compressions["fetched"])[0]["solver"]
+    assert re.search("encoders/base-", rules.taught(SimpleNamespace(solver=solver))["encoder"])
+    assert rules.taught(SimpleNamespace(solver=full.subject)) == {"data": paths.PROBLEMS}
+
+    gathered = rules.gathered(SimpleNamespace(compression="words"))
+    every = [arm.file(paths.OUTCOMES, seed) for arm in (baseline, full, scratch) for seed in (4, 0)]
+    assert gathered["outcomes"] == every
+    assert gathered["int8"] == [full.file(paths.INT8_OUTCOMES, seed) for seed in (4, 0)]
+    measured = rules.measured(SimpleNamespace(compression="words"))
+    assert measured == [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
+
+
+def asked_for(resources: Any, job: Any) -> tuple[int, int, int]:
+    """Return what a job's third attempt asks for."""
+    return resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)
+
+
+def test_a_job_asks_for_more_at_each_attempt(rules: Rules, config: Config) -> None:
+    words, full = config.compressions["words"], arms(config, "words")[1]
+    for resources, job, first in (
+        (
+            rules.generation_resources,
+            wildcards(rules, **BATCH),
+            generation_request(config, find_batch(config, *BATCH.values())),
+        ),
+        (
+            rules.training_resources,
+            SimpleNamespace(solver=full.subject, data=full.data, seed="0"),
+            training_request(config, words),
+        ),
+        (
+            rules.training_resources,
+            SimpleNamespace(**full.wildcards, seed="0"),
+            training_request(config, words, full.settings),
+        ),
+        (
+            rules.training_resources,
+            SimpleNamespace(compression="own"),
+            training_request(config, config.compressions["own"]),
+        ),
+    ):
+        assert asked_for(resources, job) == (first.gpus, 3 * first.megabytes, 3 * first.minutes)
+
+
+def test_wildcards_are_what_the_config_has(rules: Rules) -> None:
+    allowed = rules.constraints
+    assert allowed["sweep"] == "table"
+    assert set(allowed["solver"].split("|")) == {
+        arm.subject for name in ("words", "fetched") for arm in arms(rules.config, name)
+    }
+    assert re.fullmatch(r"base-\w{8}", allowed["encoder"])
+    assert re.fullmatch(r"big-\w{8}", rules.fetched_models)
+    assert re.fullmatch(r"tiny-\w{8}", rules.trained_models)
+    empty = Rules(parse({"run": "empty"}), 2, {})
+    assert empty.constraints["model"] == empty.constraints["arm"] == empty.trained_models == "none"
+    assert empty.answers_of_all() == empty.fetched == []
+
+
+def test_what_is_fetched(rules: Rules) -> None:
+    kinds = [Path(file).parts[2] for file in rules.fetched]
+    expected = ["models", "sources", "sources", "embedders", "problems", "encoders"]
+    assert kinds == expected
+    assert "tiny-" not in rules.fetched[0]
+
+
+def test_a_digest_of_settings_follows_the_entry_that_it_is_of(config: Config) -> None:
+    changed = copy.deepcopy(VALUES)
+    changed["sweeps"]["table"]["layers"] = [0]
+    before, after = (Rules(parse(values), 2, {}) for values in (VALUES, changed))
+    assert before.settings("sweeps", "table") != after.settings("sweeps", "table")
+    assert before.settings("sweeps") != after.settings("sweeps")
+    assert before.settings("selectors") == after.settings("selectors")
+    assert before.all_settings != after.all_settings
+
+
+def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
+    shown = rules.reported()
+    assert len(shown) == len(set(shown))
+    assert not [file for file in shown if "{" in file]
+    figures = rules.sweep_figures("table")
+    assert {Path(figure).name for figure in figures} >= {
+        "heatmap_table_L00.{suffix}",
+        "heatmap_table_L27.{suffix}",
+    }
+    for figure in figures:
+        assert {rules.png(figure), figure.format(suffix="json")} <= set(shown)
+    assert {file for name in ("words", "own") for file in rules.study_files(name)} <= set(shown)
+    tables = [file for file in shown if "tables/compression_" in file]
+    assert len(tables) == 2 * len(EXHIBITS)
+    assert set(rules.judged()) <= set(shown)
+
+
+def test_what_a_figures_job_makes(rules: Rules) -> None:
+    made = rules.beside(paths.AUDIT)
+    assert [file.partition("audit.")[2] for file in made] == [
+        "pdf",
+        "svg",
+        "dark.svg",
+        "csv",
+        "json",
+    ]
+    assert rules.beside(paths.CLAIMS, "md") == ["results/mini/tables/claims.md"]
+    for template, name, label in (
+        (paths.PARETO, "pareto", "pareto, {compression}"),
+        (rules.sweep_figures("table")[0], "forest", "forest_table"),
+    ):
+        told = rules.figure(template).flags["report"]
+        assert told.caption == f"../report/{name}.rst"
+        assert told.labels == {"figure": label}
+
+
+def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:
+    after = [Job(Rule("questions"), None, 7), Job(Rule("fetch_model"), None, 5)]
+    generate = Job(Rule("generate"), wildcards(rules, **BATCH), 3)
+    name, unit, seconds, waits = rules.planned(generate, after)
+    assert (name, waits) == ("generate", [7, 5])
+    assert seconds == generation_seconds(config, find_batch(config, *BATCH.values()))
+    assert unit == rules.planned(generate._replace(jobid=4), [])[1] != "3"
+    full = arms(config, "words")[1]
+    compress = Job(Rule("compress"), SimpleNamespace(**full.wildcards, seed="0"), 8)
+    assert rules.planned(compress, [])[2] > 0
+    baseline = arms(config, "words")[0]
+    compress = Job(Rule("compress"), SimpleNamespace(**baseline.wildcards, seed="0"), 9)
+    assert rules.planned(compress, []) == ("compress", "9", 0.0, [])
+
+
+def test_a_config_that_cannot_run_stops_snakemake_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = {"benchmark": "math500", "split": "test", "file": "gone.jsonl", "revision": "7" * 64}
+    values = {**VALUES, "questions": {**VALUES["questions"], "test": file}}
+    with pytest.raises(WorkflowError, match=r"gone\.jsonl"):
+        checked(values, look=True)
+    assert checked(values, look=False).questions["test"].file == "gone.jsonl"
+    with pytest.raises(WorkflowError, match="'nonsense'"):
+        checked({"run": "a", "nonsense": 1}, look=False)
+
+
+def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) -> None:
+    limiter = SimpleNamespace(max_jobs=100, timespan=1)
+    job = Job(Rule("audit"), None, 2)
+    workflow = SimpleNamespace(
+        scheduler=SimpleNamespace(job_rate_limiter=limiter),
+        dag=SimpleNamespace(dependencies={job: {}}, needrun_jobs=lambda: [job]),
+        resource_settings=SimpleNamespace(cores=3),
+        local_exec=True,
+    )
+    logger = logging.getLogger("planning")
+    with caplog.at_level(logging.INFO, "planning"):
+        begin(rules, workflow, logger)
+    assert workflow.scheduler.job_rate_limiter is None
+    assert load(rules.store.path(paths.CONFIG)) == rules.config
+    (record,) = caplog.records
+    assert record.planned == {2: ("audit", "2", 0.0, [])}
+    assert record.cores == 3
+
+
+def test_findings_are_printed_at_the_end(rules: Rules, caplog: Any) -> None:
+    logger = logging.getLogger("planning")
+    with caplog.at_level(logging.INFO, "planning"):
+        tell_findings(rules, logger)
+        assert not caplog.messages
+        file = rules.store.path(paths.FINDINGS)
+        file.parent.mkdir(parents=True)
+        file.write_text("one\ntwo\n")
+        tell_findings(rules, logger)
+    assert caplog.messages == ["Findings\n  one\n  two", "Done. Open results/mini/report.html"]
+
+
+def test_a_rules_command_names_each_wildcard_of_its_job() -> None:
+    assert command("embed") == (
+        "headroom embed --log {log} --embedder {wildcards.embedder} "
+        "--questions {wildcards.questions}"
+    )
+    assert command("generate").endswith(
+        "--variant {wildcards.variant} --cores {resources.engine_cores}"
+    )
+    # The two spaces have always been there: without them finished jobs would look outdated.
+    assert command("audit") == "headroom audit --log {log}  --published {params.folder:q}"
+    assert all(command(job.name).startswith(f"headroom {job.name} --log {{log}} ") for job in JOBS)
