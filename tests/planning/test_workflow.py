@@ -154,10 +154,17 @@ def test_what_a_selector_reads(rules: Rules) -> None:
         for name in ("train", "test")
     )
     assert rules.training(asked) == {"accuracy": files["train"], "embeddings": trained}
-    assert rules.ranked(asked) == ranked
+    texts = [str(rules.store.path(paths.QUESTIONS, questions=name)) for name in ("train", "test")]
+    assert rules.ranked(asked) == {
+        "embeddings": ranked,
+        "accuracy": files["train"],
+        "learnt": trained,
+        "texts": texts,
+    }
     both = {"train": files["train"], "test": files["test"]}
-    assert rules.evaluated(asked) == {**both, "graded": files["graded"], "sampled": [sampled]}
-    assert rules.weighed(asked) == {**both, "embeddings": trained}
+    graded = {"graded": files["graded"], "sampled": [sampled]}
+    assert rules.evaluated(asked) == {**both, **graded, "texts": texts}
+    assert rules.weighed(asked) == both
     assert rules.voted(asked) == [files["train graded"], files["graded"], sampled]
     assert rules.drawn_for_selector(asked)["accuracy"] == files["test"]
 

@@ -9,6 +9,8 @@ from headroom.config.section import Count, Section, Seed
 _LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
 """Takes a single value for a list of one."""
 
+Geometry = Literal["sphere", "ball", "literal"]
+
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
 
@@ -53,7 +55,7 @@ class Selector(Section):
     """Sampling decodings to compare with, on the test questions."""
     include_base: bool = False
     """Whether the base model is a member of the pool (not in the paper)."""
-    geometry: Annotated[tuple[Literal["sphere", "ball", "literal"], ...], Field(min_length=1)] = (
+    geometry: Annotated[tuple[Geometry, ...], Field(min_length=1)] = (
         "sphere",
         "ball",
     )

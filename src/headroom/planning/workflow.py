@@ -46,6 +46,10 @@ EXHIBITS = ("table1", "table2", "table3a", "table3b", "table4", "knee", "quantis
 """Tables of the compression paper."""
 STUDY_FILES = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
 STUDY_FIGURES = (paths.PARETO, paths.IMPORTANCE, paths.LOSSES, paths.ALPHA)
+SELECTOR_RESULTS = (
+    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY, paths.ABLATION),
+    paths.SELECTOR_CARD,
+)
 SELECTOR_TABLES = (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
 PAPERS = ("sprint", "compression")
 CONTROL_TABLES = ("gains", "heads", "spread", "failures")
@@ -301,7 +305,6 @@ class Rules:
         return {
             "train": self._table(paths.ACCURACY, selector, selector.train),
             "test": self._table(paths.ACCURACY, selector, selector.test),
-            "embeddings": self._embeddings(selector, selector.train),
         }
 
     def voted(self, wildcards: Any) -> list[str]:
@@ -462,9 +465,8 @@ class Rules:
             files += self._pictures(*self.sweep_figures(name))
         for name in config.selectors:
             figures = self._pictures(paths.PASS_AT_N, paths.SPACE)
-            results = (paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY)
-            results = (*results, paths.ABLATION)
-            for template in (*figures, *results, paths.SELECTOR_CARD, *SELECTOR_TABLES):
+            results = (*SELECTOR_RESULTS, *SELECTOR_TABLES)
+            for template in (*figures, *results):
                 files.append(fill(template, selector=name, suffix="md"))
         for name in config.comparisons:
             files.append(fill(paths.COMPARISON, comparison=name, suffix="md"))

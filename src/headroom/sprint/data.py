@@ -77,7 +77,7 @@ def read_trainings(path: Path) -> Rankings:
     """
     grouped = read_table(path, TRAININGS).groupby(["method", "training", "seed"], sort=False)
     return {
-        (str(method), str(training), int(seed)): (
+        (str(method), str(training), int(str(seed))): (
             list(part["question_id"]),
             np.stack(part["heads"].tolist()),
         )

@@ -11,7 +11,7 @@ Its geometry is the reading of the loss (see `headroom.sprint.loss`):
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -19,6 +19,7 @@ from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from headroom.config.experiments import Geometry
 from headroom.errors import TableError
 from headroom.record import intact
 from headroom.sprint.loss import squared_distances
@@ -32,7 +33,7 @@ _START_TEMPERATURE = 0.5
 class Setting:
     """What distinguishes one selector from another, beside its seed."""
 
-    geometry: Literal["sphere", "ball", "literal"]
+    geometry: Geometry
     dimension: int
     """p, the dimension of the space that questions and heads share."""
     diversity: float

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from headroom.config import Selector
+from headroom.config.experiments import Geometry
 from headroom.errors import ConfigError
 from headroom.statistics.pass_at_n import pass_at_n_ordered
 
@@ -34,7 +35,7 @@ def reading(geometry: str, diversity: float) -> str:
     return f"{geometry}, λ = {diversity:g}"
 
 
-def readings(options: Selector) -> dict[str, tuple[str, float]]:
+def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
     """Return geometry and λ of every reading that a config asks for, by name."""
     return {
         reading(geometry, diversity): (geometry, diversity)
