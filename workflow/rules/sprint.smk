@@ -20,8 +20,8 @@ rule train_selector:
 
 rule rank_heads:
     input:
-        selector=of_run(paths.SELECTOR),
         unpack(RULES.ranked),
+        selector=of_run(paths.SELECTOR),
     output:
         ranking=of_run(paths.RANKING),
         points=of_run(paths.POINTS),
