@@ -1,4 +1,5 @@
 import copy
+import json
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,16 @@ def test_a_config_reads_back_from_what_a_run_saves(tmp_path):
     config = parse(VALUES)
     (tmp_path / "config.json").write_text(config.model_dump_json(indent=2))
     assert load(tmp_path / "config.json") == config
+
+
+def test_a_config_that_an_earlier_version_saved_is_read(tmp_path):
+    """It had the section `texts`, and one learning rate and one number of epochs a selector."""
+    saved = parse(VALUES).model_dump(mode="json") | {"texts": {}}
+    for selector in saved["selectors"].values():
+        selector.update(learning_rate=0.02, epochs=7)
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    (selector, *_) = load(tmp_path / "config.json").selectors.values()
+    assert (selector.learning_rate, selector.epochs) == ((0.02,), (7,))
 
 
 @pytest.mark.parametrize(
