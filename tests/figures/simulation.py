@@ -195,7 +195,8 @@ def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def paired_table(differences: pd.DataFrame) -> pd.DataFrame:
     """Return differences with the columns that a simulation leaves out: one seed, one draw."""
-    return differences.reindex(columns=evaluation.PAIRED).assign(by_questions=0.01, resembling=0)
+    found = differences.reindex(columns=evaluation.PAIRED).assign(by_questions=0.01, resembling=0)
+    return found.assign(band_low=found["low"], band_high=found["high"])
 
 
 def simulated_z(

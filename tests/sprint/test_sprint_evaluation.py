@@ -16,11 +16,14 @@ from headroom.sprint.evaluation import (
     oracle,
     ordered,
     paired,
+    simultaneous,
 )
 from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.paired import paired_interval
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
 EVERY = np.ones(QUESTIONS, dtype=bool)
+RESAMPLES = Bootstrap(QUESTIONS, 200, seed=0)
 
 
 @pytest.fixture
@@ -94,11 +97,13 @@ def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None
         methods.RANDOM: drawn(answers, MAX_N),
     }
     learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
-    table = paired(scores, learnt, [], EVERY)
+    table = paired(scores, learnt, [], EVERY, RESAMPLES)
     assert table[["by_draw", "by_seed"]].isna().all(axis=None)
-    assert list(table["method"]) == [methods.RANDOM] * 2 + [methods.BASE] * 2
-    assert list(table["n"]) == [1, 2] * 2  # of 1, 2, 4, 8, 16 what the curves reach
-    last = table.iloc[-1]
+    assert list(table["method"]) == [methods.RANDOM] * 3 + [methods.BASE] * 3
+    assert list(table["n"]) == [1, 2, 3] * 2
+    assert (table["band_low"] <= table["low"] + 1e-12).all()
+    assert (table["band_high"] >= table["high"] - 1e-12).all()
+    last = table.iloc[-2]
     wanted = answers.correct[:, :2].any(axis=1).mean() - answers.correct[:, 4].mean()
     assert last["difference"] == pytest.approx(wanted)
     assert last["low"] <= wanted <= last["high"]
@@ -114,17 +119,19 @@ def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers: Answers
     }
     learnt = {methods.COVER: scores[methods.COVER].pass_at_n}
     whole = Retrained(passes, learnt)
-    alone = paired(scores, Retrained([scores[methods.SPRINT].pass_at_n], learnt), [], EVERY)
-    table = paired(scores, whole, [], EVERY)
-    apart = (passes[0] - passes[1]).mean(axis=0)[:2]
+    alone = paired(
+        scores, Retrained([scores[methods.SPRINT].pass_at_n], learnt), [], EVERY, RESAMPLES
+    )
+    table = paired(scores, whole, [], EVERY, RESAMPLES)
+    apart = (passes[0] - passes[1]).mean(axis=0)
     assert (apart != 0).any()
     np.testing.assert_allclose(table["by_seed"], np.abs(apart) / 2)
     assert (table["high"] - table["low"] > alone["high"] - alone["low"])[apart != 0].all()
 
     worse = Retrained([one * 0.5 for one in passes], {methods.COVER: passes[0]})
-    table = paired(scores, whole, [whole, worse], EVERY)
+    table = paired(scores, whole, [whole, worse], EVERY, RESAMPLES)
     of_whole, of_worse = (
-        np.mean([one - part.others[methods.COVER] for one in part.sprint], axis=(0, 1))[:2]
+        np.mean([one - part.others[methods.COVER] for one in part.sprint], axis=(0, 1))
         for part in (whole, worse)
     )
     within = [apart**2 / 2, apart**2 / 2, (apart / 2) ** 2 / 2]
@@ -141,11 +148,26 @@ def test_questions_that_resemble_training_questions_are_left_out_beside(answers:
     learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
     apart = EVERY.copy()
     apart[[0, 3, 4]] = False
-    table = paired(scores, learnt, [], apart)
+    table = paired(scores, learnt, [], apart, RESAMPLES)
     wanted = answers.correct[apart, :2].any(axis=1).mean() - answers.correct[apart, 4].mean()
     assert table["difference_apart"].iloc[1] == pytest.approx(wanted)
     assert (table["resembling"] == 3).all()
-    assert paired(scores, learnt, [], ~EVERY)["difference_apart"].isna().all()
+    assert paired(scores, learnt, [], ~EVERY, RESAMPLES)["difference_apart"].isna().all()
+
+
+def test_the_band_holds_at_all_n_at_once_where_intervals_do_not() -> None:
+    draw = np.random.default_rng(1)
+    outside = {"interval": 0, "band": 0}
+    for trial in range(300):
+        differences = draw.choice([-1.0, 0.0, 1.0], p=[0.1, 0.8, 0.1], size=(250, 16))
+        low, high = paired_interval(differences)
+        ratio = simultaneous(differences, Bootstrap(250, 400, seed=trial))
+        middle, half = (low + high) / 2, (high - low) / 2
+        outside["interval"] += bool((np.abs(middle) > half).any())
+        outside["band"] += bool((np.abs(middle) > ratio * half).any())
+    assert outside["interval"] > 0.3 * 300
+    assert outside["band"] < 0.09 * 300
+    assert simultaneous(np.zeros((9, 4)), Bootstrap(9, 20, seed=0)) == 1.0
 
 
 def test_a_method_that_draws_ends_where_its_answers_end(answers: Answers) -> None:

@@ -216,11 +216,14 @@ def _levels(gains: pd.DataFrame) -> pd.DataFrame:
 
 
 def _leads(config: Config) -> Iterator[pd.DataFrame]:
-    """Yield SPRINT's leads over the paper's own baselines, by selector of the paper's model."""
+    """Yield SPRINT's leads over the paper's own baselines, by selector of the paper's model.
+
+    Their intervals hold at all N at once: the claims are about the whole curve.
+    """
     for name, selector in config.selectors.items():
         model = published_name(config.models[selector.model])
         if model == _SELECTOR and not config.questions[selector.test].generated:
             table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), PAIRED)
             own = table[[is_baseline(method) for method in table["method"]]]
-            own = own.rename(columns={"low": "difference_low", "high": "difference_high"})
+            own = own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
             yield own.assign(of=name, name=own["method"] + ", N = " + own["n"].astype(str))

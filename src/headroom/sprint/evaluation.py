@@ -12,9 +12,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
+from scipy.special import ndtri
 
 from headroom.sprint import methods
 from headroom.sprint.chance import components
+from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import paired_interval
@@ -32,7 +34,11 @@ of all N answers and of the longest."""
 
 
 PAIRED = ["method", "n", "difference", "low", "high"]
-"""Columns of the paired table: SPRINT minus a method at N, with its 95% interval."""
+"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
+standard errors that the choice of test questions, the draw of training questions and the seeds give
+to the difference; empty where they were not varied. The interval covers those that are there; the
+band holds at all N of a method at once. Then how many test questions resemble a training question,
+and the difference on the others (`APART`)."""
 
 
 @dataclass(frozen=True)
@@ -182,11 +188,11 @@ APART = ["difference_apart", "low_apart", "high_apart"]
 """Columns: the same on test questions that resemble no training question."""
 
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
-PAIRED += ["resembling", *APART]
-"""Columns of the paired table: SPRINT minus method at N, with a 95% interval, and the standard
+PAIRED += ["band_low", "band_high", "resembling", *APART]
+"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the standard
 errors that the choice of test questions, the draw of training questions and the seeds give to the
-difference; empty where they were not varied. The interval covers those that are there. Then how
-many test questions resemble a training question, and the difference on the others (`APART`)."""
+difference; empty where they were not varied. The interval covers those that are there; the band
+holds at all N of a method at once. Then how many test questions resemble a training question, and the difference on the others (`APART`)."""
 
 
 @dataclass(frozen=True)
@@ -211,6 +217,7 @@ def paired(
     whole: Retrained,
     redrawn: Sequence[Retrained],
     apart: Bool[np.ndarray, " questions"],
+    bootstrap: Bootstrap,
 ) -> pd.DataFrame:
     """Return Pass@N of SPRINT minus that of every other method, columns `PAIRED`.
 
@@ -219,8 +226,17 @@ def paired(
         whole: learnt from all training questions.
         redrawn: learnt from redraws of them.
         apart: which questions resemble no training question.
+        bootstrap: resamples of the questions, for the band.
     """
     table = _paired(scores, whole, redrawn, np.ones_like(apart))
+    ratio = {
+        method: simultaneous(scores[methods.SPRINT].pass_at_n - score.pass_at_n, bootstrap)
+        for method, score in scores.items()
+        if method != methods.SPRINT
+    }
+    half = (table["high"] - table["low"]) / 2 * table["method"].map(ratio)
+    middle = (table["high"] + table["low"]) / 2
+    table["band_low"], table["band_high"] = middle - half, middle + half
     table["resembling"] = int((~apart).sum())
     table[APART] = np.nan
     if apart.sum() > 1:
@@ -235,15 +251,14 @@ def _paired(
     rows: Bool[np.ndarray, " questions"],
 ) -> pd.DataFrame:
     sprint = scores[methods.SPRINT].pass_at_n
-    points = np.array([n for n in PAIRED_N if n <= sprint.shape[1]])
 
-    def by_seed(learnt: Retrained, method: str) -> Float[np.ndarray, "seeds points"]:
+    def by_seed(learnt: Retrained, method: str) -> Float[np.ndarray, "seeds max_n"]:
         other = learnt.others.get(method, scores[method].pass_at_n)
-        return np.stack([(one - other)[rows][:, points - 1].mean(axis=0) for one in learnt.sprint])
+        return np.stack([(one - other)[rows].mean(axis=0) for one in learnt.sprint])
 
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.SPRINT]):
-        differences = (sprint - scores[method].pass_at_n)[rows][:, points - 1]
+        differences = (sprint - scores[method].pass_at_n)[rows]
         draw, seed = components(
             by_seed(whole, method), [by_seed(learnt, method) for learnt in redrawn]
         )
@@ -255,6 +270,22 @@ def _paired(
             "by_seed": np.sqrt(seed.variance) if seed else np.nan,
         }
         mean = differences.mean(axis=0)
-        columns = {"method": method, "n": points, "difference": mean, "low": low, "high": high}
+        n = np.arange(1, len(mean) + 1)
+        columns = {"method": method, "n": n, "difference": mean, "low": low, "high": high}
         parts.append(pd.DataFrame({**columns, **errors}))
     return pd.concat(parts, ignore_index=True)
+
+
+def simultaneous(differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap) -> float:
+    """Return how much wider intervals have to be to hold at all N at once.
+
+    The 95% quantile of the largest studentised deviation over N in the resamples (the sup-t band of
+    Montiel Olea and Plagborg-Møller 2019), divided by the normal quantile of a single interval.
+    """
+    centre = differences.mean(axis=0)
+    error = differences.std(axis=0) / math.sqrt(len(differences))
+    varies = error > 0
+    if not varies.any():
+        return 1.0
+    deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
+    return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri((1 + LEVEL) / 2)))

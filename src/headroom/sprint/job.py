@@ -234,7 +234,7 @@ def evaluate(config: Config, name: str) -> None:
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
     write_csv(experiment.output(paths.OVERLAP), alike, stopwatch, facts)
     apart = ~np.isin(questions, alike["question_id"])
-    differences = evaluation.paired(scores, whole, redrawn, apart)
+    differences = evaluation.paired(scores, whole, redrawn, apart, bootstrap)
     write_csv(experiment.output(paths.PAIRED), differences, stopwatch, facts)
     write_csv(experiment.output(paths.SENSITIVITY), learnt.sensitivity, stopwatch, facts)
     path = experiment.output(paths.SELECTOR_CARD)
