@@ -33,14 +33,6 @@ answers by value and the share of pairs that agree, with 95% bootstrap intervals
 of all N answers and of the longest."""
 
 
-PAIRED = ["method", "n", "difference", "low", "high"]
-"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
-standard errors that the choice of test questions, the draw of training questions and the seeds give
-to the difference; empty where they were not varied. The interval covers those that are there; the
-band holds at all N of a method at once. Then how many test questions resemble a training question,
-and the difference on the others (`APART`)."""
-
-
 @dataclass(frozen=True)
 class Answers:
     """What is known of some answers to each question."""
@@ -189,10 +181,11 @@ APART = ["difference_apart", "low_apart", "high_apart"]
 
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
 PAIRED += ["band_low", "band_high", "resembling", *APART]
-"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the standard
-errors that the choice of test questions, the draw of training questions and the seeds give to the
-difference; empty where they were not varied. The interval covers those that are there; the band
-holds at all N of a method at once. Then how many test questions resemble a training question, and the difference on the others (`APART`)."""
+"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
+standard errors that the choice of test questions, the draw of training questions and the seeds give
+to the difference; empty where they were not varied. The interval covers those that are there; the
+band holds at all N of a method at once. Then how many test questions resemble a training question,
+and the difference on the others (`APART`)."""
 
 
 @dataclass(frozen=True)
