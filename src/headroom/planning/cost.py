@@ -190,20 +190,15 @@ def describe(config: Config) -> str:
     Each has its total and says what it assumes.
     """
     asked = batches(config)
-    columns = f"{'jobs':>5} {'answers':>9} {'M tokens':>9} {'GPU h':>7} {'disk GB':>8}"
     rows = [
-        (
-            f"{batch.model:<20} {batch.decoding:<9} {batch.questions:<12}",
-            generation_cost(config, batch),
-        )
+        ((batch.model, batch.decoding, batch.questions), generation_cost(config, batch))
         for batch in asked
     ]
     lengths = sorted({answer_length(config, batch) for batch in asked})
     lines = [
         f"run {config.run!r}: what generation costs (finished answers in the store cost nothing)",
         "",
-        f"{'model':<20} {'decoding':<9} {'questions':<12} {columns}",
-        *_rows(rows, 43),
+        *_table(("model", "decoding", "questions"), rows),
         "",
         f"Assumed: answers of {', '.join(map(str, lengths))} tokens on average, one GPU of 2 TB/s "
         "at half its peak,",
@@ -211,14 +206,12 @@ def describe(config: Config) -> str:
         "the embedded reasoner.",
     ]
     if config.compressions:
-        rows = [(f"{name:<30}", training_cost(config, name)) for name in config.compressions]
-        columns = f"{'jobs':>5} {'M tokens':>9} {'GPU h':>7} {'disk GB':>8}"
+        trained = [((name,), training_cost(config, name)) for name in config.compressions]
         lines += [
             "",
             f"run {config.run!r}: what compression costs, at most (finished arms cost nothing)",
             "",
-            f"{'compression':<30} {columns}",
-            *_rows(rows, 30, answers=False),
+            *_table(("compression",), trained, answers=False),
             "",
             "Assumed: a GPU that does 20 TFLOP/s, 0.2 s a step for launching it, 30 s to start "
             "each job.",
@@ -227,8 +220,26 @@ def describe(config: Config) -> str:
     return "\n".join(lines)
 
 
-def _rows(rows: Sequence[tuple[str, Cost]], width: int, answers: bool = True) -> Iterable[str]:
-    """Yield lines of a table, one a cost behind its name, and their total."""
+def _table(
+    names: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], Cost]], answers: bool = True
+) -> Iterable[str]:
+    """Yield the lines of a table: a header, a line a cost behind its names, and their total."""
+    widths = [
+        max(map(len, column)) for column in zip(names, *(row for row, _ in rows), strict=True)
+    ]
+
+    def line(row: tuple[str, ...], *cells: str) -> str:
+        named = [f"{name:<{width}}" for name, width in zip(row, widths, strict=True)]
+        sizes = (5, 9, 9, 7, 8) if answers else (5, 9, 7, 8)
+        return " ".join([*named, *(f"{c:>{size}}" for c, size in zip(cells, sizes, strict=True))])
+
+    def counted(row: tuple[str, ...], cost: Cost) -> str:
+        cells = [f"{cost.jobs:,}", *([f"{cost.answers:,}"] if answers else [])]
+        cells += [f"{cost.tokens / 1e6:,.1f}", f"{cost.gpu_hours:,.1f}"]
+        return line(row, *cells, f"{cost.disk_gigabytes:,.2f}")
+
+    yield line(names, "jobs", *(["answers"] if answers else []), "M tokens", "GPU h", "disk GB")
+    yield from (counted(*row) for row in rows)
     costs = [cost for _, cost in rows]
     total = Cost(
         jobs=sum(cost.jobs for cost in costs),
@@ -237,12 +248,7 @@ def _rows(rows: Sequence[tuple[str, Cost]], width: int, answers: bool = True) ->
         gpu_hours=sum(cost.gpu_hours for cost in costs),
         disk_gigabytes=sum(cost.disk_gigabytes for cost in costs),
     )
-    for name, cost in [*rows, (f"{'total':<{width}}", total)]:
-        counted = f"{cost.answers:>9,} " if answers else ""
-        yield (
-            f"{name} {cost.jobs:>5,} {counted}{cost.tokens / 1e6:>9,.1f} "
-            f"{cost.gpu_hours:>7,.1f} {cost.disk_gigabytes:>8,.2f}"
-        )
+    yield counted(("total", *[""] * (len(names) - 1)), total)
 
 
 def _width(model: Model) -> int:
