@@ -18,7 +18,8 @@ BEGIN = "<!-- From the demo's tables, by `make readme`. -->\n"
 END = "<!-- End of the demo's account. -->\n"
 
 SHOWN = {
-    "SPRINT": "SPRINT",
+    "SPRINT": "SPRINT (mean over three seeds)",
+    "nearest questions": "nearest training questions (no contrastive learning)",
     "greedy cover": "greedy cover (the same heads for every question)",
     "random heads": "random heads of a shortlist (16 are chosen on training questions)",
     "sampling T=0.1": "sampling, T = 0.1",
