@@ -48,7 +48,7 @@ def curves(
         colors: the theme to draw in.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.7))
-    left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
+    left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
     drawn, compared = (part[~part["method"].isin(RIVALS)] for part in (table, paired))
     _curves(left, drawn, colors)
     _differences(right, compared, colors)
@@ -184,7 +184,7 @@ def _differences(axes: Axes, paired: pd.DataFrame, colors: Theme) -> None:
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")
     axes.set_xlabel("SPRINT − method (points)")
-    axes.set_title("Difference, 95% intervals", pad=20)
+    axes.set_title("Difference (95%)", pad=20)
 
 
 def _look(line: Line) -> dict[str, Any]:

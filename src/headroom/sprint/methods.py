@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 SPRINT = "SPRINT"
 RANDOM = "random heads"
-POOL = "random heads of the pool"
+POOL = "random, whole pool"
 NEAREST = "nearest questions"
 REGRESSION = "logistic regression"
 BY_SUBJECT = "cover by subject"
