@@ -16,6 +16,7 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.initialization import no_init_weights
 
 from headroom.compression.footprint import (
     Timing,
@@ -171,9 +172,10 @@ def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     """At least the weights; neither the peak of the model before it nor what the libraries take."""
     config = copy.deepcopy(BERT)
     least = []
-    for inner, name in ((40_000, "wide"), (500_000, "widest"), (20_000, "narrow")):
+    for inner, name in ((40_000, "wide"), (300_000, "widest"), (20_000, "narrow")):
         config.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
-        model = BertModel(config, add_pooling_layer=False)
+        with no_init_weights():
+            model = BertModel(config, add_pooling_layer=False)
         model.save_pretrained(tmp_path / name)
         word_tokenizer(["some words"], 1).save_pretrained(tmp_path / name)
         least.append(weight_bytes(model))
@@ -181,6 +183,6 @@ def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     peaks = peak_bytes(folders, 2, TOKENS)
     assert all(weights < peak for weights, peak in zip(least, peaks, strict=True))
     # How much the libraries' buffers add hangs on the machine's threads; the weights are far more.
-    assert max(peaks[0], peaks[2]) < least[1] / 2, "no model is told the peak of one before it"
+    assert max(peaks[0], peaks[2]) < 0.75 * least[1], "no model is told the peak of one before it"
     with pytest.raises(ModelError, match=r"nowhere cannot be measured"):
         peak_bytes([folders[0], tmp_path / "nowhere", folders[1]], 2, TOKENS)
