@@ -103,6 +103,23 @@ def test_a_lead_is_claimed_only_when_the_interval_leaves_out_zero(low, high, res
     assert "oracle" not in text
 
 
+def test_what_resembles_a_training_question_is_told_once_at_the_largest_n():
+    table, _ = simulation.simulated_curves()
+    rows = [("greedy cover", n, 0.03, 0.01, 0.05) for n in (1, 4)]
+    paired = simulation.paired_table(pd.DataFrame(rows, columns=PAIRED[:5]))
+    paired = paired.assign(resembling=12, by_draw=0.02, by_seed=0.004)
+    paired[["difference_apart", "low_apart", "high_apart"]] = 0.02, -0.01, 0.05
+    assert sentence(table, paired, 4).endswith(
+        "95% interval over test questions, draws of training questions and seeds +1.0 to +5.0: "
+        "SPRINT is ahead. Standard errors in points: questions 1.0, draw 2.0, seeds 0.4. 12 test "
+        "questions resemble a training question (overlap.csv); without them the difference is "
+        "+2.0 (−1.0 to +5.0)."
+    )
+    assert "resemble" not in sentence(table, paired, 1)
+    few = paired.assign(difference_apart=None)
+    assert sentence(table, few, 4).endswith("(overlap.csv): too few are left without them.")
+
+
 def test_no_sentence_without_sprint():
     table, paired = simulation.simulated_curves()
     assert sentence(table[table["method"] != "SPRINT"], paired, 4) == ""

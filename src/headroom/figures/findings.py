@@ -109,10 +109,8 @@ def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
         f"{points(difference['difference'])} points, 95% interval over {covered(paired)} "
         f"{points(difference['low'])} to {points(difference['high'])}"
     )
-    return (
-        f"{text}. Difference {interval}: {_winner(difference)}.{_sources(difference)}"
-        f"{_apart(difference)}"
-    )
+    apart = _apart(difference) if n == paired["n"].max() else ""
+    return f"{text}. Difference {interval}: {_winner(difference)}.{_sources(difference)}{apart}"
 
 
 def short_sentence(table: pd.DataFrame, paired: pd.DataFrame) -> str:
