@@ -17,8 +17,10 @@ from headroom.jobs import JOBS, command
 from headroom.planning.arms import arms, teachers
 from headroom.planning.batches import find_batch
 from headroom.planning.cost import generation_request, generation_seconds, training_request
+from headroom.planning.exhibits import EXHIBITS
 from headroom.planning.resolve import resolve
-from headroom.planning.workflow import EXHIBITS, Rules, begin, checked, tell_findings
+from headroom.planning.session import begin, checked, tell_findings
+from headroom.planning.workflow import Rules
 
 STUDY: dict[str, Any] = {
     "problems": {"made": {"dataset": "generated", "n": 90}},

@@ -66,7 +66,7 @@ def test_what_the_how_tos_name_is_there() -> None:
         for path in re.findall(r"`((?:src|tests|workflow)/[\w/.]+)`", text):
             assert (ROOT / path).is_file(), path
     for name, path in (
-        ("sweep_figures", "src/headroom/planning/workflow.py"),
+        ("sweep_figures", "src/headroom/planning/exhibits.py"),
         ("draw_sweep", "src/headroom/figures/draw.py"),
         ("_sweep", "src/headroom/figures/report.py"),
     ):

@@ -9,7 +9,8 @@ from headroom.figures import published
 from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.jobs import command
-from headroom.planning import workflow as planning
+from headroom.planning import exhibits, session
+from headroom.planning.workflow import Rules
 
 # A plan is made of objects that stay: looking for garbage among them at every 700th takes a seventh
 # of the time.
@@ -19,22 +20,22 @@ CORES = workflow.resource_settings.cores
 if CORES == 0:  # Snakemake would wait for ever
     raise WorkflowError("--cores 0: no job can run on no core; give at least --cores 1")
 
-CONFIG = planning.checked(config, look=workflow.is_main_process)
-RULES = planning.Rules(CONFIG, CORES, workflow.parent_groupids)
+CONFIG = session.checked(config, look=workflow.is_main_process)
+RULES = Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
-shell.prefix(planning.shell_prefix(CONFIG.run))
+shell.prefix(session.shell_prefix(CONFIG.run))
 if workflow.is_main_process:  # left by a run that was cut off in its last moment
     forget_finished(CONFIG, RULES.graded_batches())
 
 
 onstart:
-    planning.begin(RULES, workflow, logger)
+    session.begin(RULES, workflow, logger)
 
 
 onsuccess:
     stop_engines()
     forget_finished(CONFIG, RULES.batches)
-    planning.tell_findings(RULES, logger)
+    session.tell_findings(RULES, logger)
 
 
 onerror:

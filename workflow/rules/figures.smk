@@ -26,7 +26,7 @@ rule table:
     output:
         csv=of_run(paths.TABLE, suffix="csv"),
         tex=of_run(paths.TABLE, suffix="tex"),
-        markdown=planning.shown(
+        markdown=exhibits.shown(
             of_run(paths.TABLE, suffix="md"), "table", "Tables", sweep="{sweep}"
         ),
     log:
@@ -43,7 +43,7 @@ rule violins:
         RULES.sweep_tables(),
     output:
         RULES.beside(paths.VIOLINS),
-        png=planning.shown(
+        png=exhibits.shown(
             RULES.png(paths.VIOLINS),
             "violins",
             "Figures",
@@ -62,7 +62,7 @@ rule levels:
         RULES.sweep_tables(),
     output:
         RULES.beside(paths.LEVELS),
-        png=planning.shown(
+        png=exhibits.shown(
             RULES.png(paths.LEVELS), "levels", "Figures", figure="gains by level"
         ),
     log:
@@ -100,13 +100,13 @@ rule draw_selector:
     output:
         RULES.beside(paths.PASS_AT_N),
         RULES.beside(paths.SPACE),
-        pass_at_n=planning.shown(
+        pass_at_n=exhibits.shown(
             RULES.png(paths.PASS_AT_N),
             "pass_at_n",
             "Figures",
             figure="Pass@N, {selector}",
         ),
-        space=planning.shown(
+        space=exhibits.shown(
             RULES.png(paths.SPACE),
             "space",
             "Figures",
@@ -120,9 +120,9 @@ rule draw_selector:
 
 rule selector_tables:
     input:
-        [of_run(template, suffix="csv") for template in planning.SELECTOR_TABLES],
+        [of_run(template, suffix="csv") for template in exhibits.SELECTOR_TABLES],
     output:
-        [RULES.beside(table, "md", "tex") for table in planning.SELECTOR_TABLES],
+        [RULES.beside(table, "md", "tex") for table in exhibits.SELECTOR_TABLES],
     log:
         RULES.log("selector_tables/{selector}"),
     shell:
@@ -135,10 +135,10 @@ rule controls:
         lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
         lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.ACTIVATIONS),
     output:
-        [of_run(paths.CONTROLS, table=t, suffix="csv") for t in planning.CONTROL_TABLES],
+        [of_run(paths.CONTROLS, table=t, suffix="csv") for t in exhibits.CONTROL_TABLES],
         RULES.beside(of_run(paths.CONTROLS, table="placebos"), "csv", "md", "tex"),
         of_run(paths.CONTROLS, table="gains", suffix="tex"),
-        markdown=planning.shown(
+        markdown=exhibits.shown(
             of_run(paths.CONTROLS, table="gains", suffix="md"),
             "controls",
             "Tables",
@@ -161,16 +161,16 @@ rule compression_tables:
             RULES.beside(
                 of_run(paths.COMPRESSION_TABLE, exhibit=exhibit), "csv", "tex"
             )
-            for exhibit in planning.EXHIBITS
+            for exhibit in exhibits.EXHIBITS
         ],
         [
-            planning.shown(
+            exhibits.shown(
                 of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="md"),
                 "compression",
                 "Tables",
                 table=f"compression, {exhibit}",
             )
-            for exhibit in planning.EXHIBITS
+            for exhibit in exhibits.EXHIBITS
         ],
     log:
         RULES.log("compression_tables"),
@@ -187,8 +187,8 @@ rule draw_compression:
         lambda wildcards: RULES.study_files(wildcards.compression),
         published=PUBLISHED_CUTS + PUBLISHED_TRIALS,
     output:
-        [RULES.beside(template) for template in planning.STUDY_FIGURES],
-        [RULES.figure(template) for template in planning.STUDY_FIGURES],
+        [RULES.beside(template) for template in exhibits.STUDY_FIGURES],
+        [RULES.figure(template) for template in exhibits.STUDY_FIGURES],
     log:
         RULES.log("draw_compression/{compression}"),
     params:
@@ -206,9 +206,9 @@ rule audit:
         RULES.beside(paths.AUDIT),
         [
             RULES.beside(of_run(paths.AUDIT_TABLE, paper=paper), "csv", "md", "tex")
-            for paper in planning.PAPERS
+            for paper in exhibits.PAPERS
         ],
-        png=planning.shown(
+        png=exhibits.shown(
             RULES.png(paths.AUDIT),
             "audit",
             "Figures",
@@ -230,7 +230,7 @@ rule claims:
     output:
         csv=of_run(paths.CLAIMS, suffix="csv"),
         tex=of_run(paths.CLAIMS, suffix="tex"),
-        markdown=planning.shown(
+        markdown=exhibits.shown(
             of_run(paths.CLAIMS, suffix="md"),
             "claims",
             "Tables",
@@ -262,7 +262,7 @@ rule report_page:
         RULES.reported(),
     output:
         of_run(paths.FINDINGS),
-        planning.shown(
+        exhibits.shown(
             of_run(paths.REPORT),
             "report",
             "Report",

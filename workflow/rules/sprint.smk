@@ -6,7 +6,7 @@ rule train_selector:
         unpack(RULES.training),
     output:
         selector=of_run(paths.SELECTOR),
-        choice=planning.shown(
+        choice=exhibits.shown(
             of_run(paths.CHOICE), "choice", "SPRINT", selector="{selector}"
         ),
     log:

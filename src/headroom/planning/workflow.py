@@ -1,27 +1,16 @@
 """What the workflow's rules read, make and ask for, from the keys and names in their wildcards.
 
-`Rules` answers for one config; the rest is what the Snakefile does before and after its jobs.
-Snakemake's own objects (wildcards, jobs, the workflow) have no types.
+Snakemake's own objects (wildcards, jobs) have no types.
 """
 
-import shlex
-import sys
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from logging import Logger
-from pathlib import Path
 from typing import Any
 
-from snakemake.exceptions import WorkflowError
-from snakemake.io import report
-
 from headroom import paths
-from headroom.config import Config, Selector, Study, Sweep
-from headroom.config import parse as parse_config
-from headroom.errors import HeadroomError
+from headroom.config import Config, Selector, Study
 from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers
-from headroom.planning.batches import Batch, batches, find_batch, pool
-from headroom.planning.clock import bring_to_present
+from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     Request,
     generation_cost,
@@ -30,74 +19,18 @@ from headroom.planning.cost import (
     training_request,
     training_seconds,
 )
+from headroom.planning.exhibits import Exhibits, Inputs
 from headroom.planning.keys import digest, encoder_key, study_keys
-from headroom.planning.preflight import check_devices, preflight
-from headroom.planning.resolve import resolve
-from headroom.planning.store import Store
-from headroom.tables import write_json
 from headroom.variants import PATTERN, Variant
 
-Inputs = dict[str, str | list[str]]
-"""Named inputs of a rule."""
 Resources = dict[str, Callable[..., int]]
 """Resources of a rule, as functions of a job's wildcards and of the number of its attempt."""
 
-EXHIBITS = ("table1", "table2", "table3a", "table3b", "table4", "knee", "quantisation", "cost")
-"""Tables of the compression paper."""
-STUDY_FILES = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
-STUDY_FIGURES = (paths.PARETO, paths.IMPORTANCE, paths.LOSSES, paths.ALPHA)
-SELECTOR_RESULTS = (
-    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY, paths.ABLATION),
-    paths.SELECTOR_CARD,
-)
-SELECTOR_TABLES = (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
-PAPERS = ("sprint", "compression")
-CONTROL_TABLES = ("gains", "heads", "spread", "failures")
-
-_BESIDE = ("pdf", "svg", "dark.svg", "csv", "json")
 _JUDGED_A_CORE = 10_000
 """Answers for which grading is worth another core."""
 
 
-def checked(values: dict[str, Any], *, look: bool) -> Config:
-    """Return the config of these values, resolved.
-
-    Args:
-        values: the config as Snakemake has read it.
-        look: whether the inputs on the disk are looked at, too.
-
-    Raises:
-        WorkflowError: the config cannot run, in one line.
-    """
-    try:
-        resolved = resolve(parse_config(values))
-        if look:
-            preflight(resolved)
-    except HeadroomError as error:
-        raise WorkflowError(str(error)) from None
-    return resolved
-
-
-def shell_prefix(run: str) -> str:
-    """Return what precedes every shell command.
-
-    Jobs find the `headroom` of this Snakemake's environment, activated or not, and the config of
-    their run. Neither stands in the rules' own commands: a run that shares another's answers must
-    not look like changed code.
-    """
-    return (
-        "set -euo pipefail; "
-        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
-        f"HEADROOM_CONFIG={paths.CONFIG.format(run=run)}; "
-    )
-
-
-def shown(file: str, caption: str, category: str, **labels: str) -> Any:
-    """Return a file for Snakemake's own report, with the caption of that name."""
-    return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)
-
-
-class Rules:
+class Rules(Exhibits):
     """What the rules of a config's workflow read and ask for.
 
     Methods that take `wildcards` are functions of Snakemake: they return files, parameters or
@@ -112,8 +45,7 @@ class Rules:
             cores: what Snakemake may use; None: not known.
             groups: Snakemake's, to which each group of jobs is added under its profile's name.
         """
-        self.config = config
-        self.store = Store(config)
+        super().__init__(config)
         self.batches = batches(config)
         self._cores = cores or 1
         self._groups = groups
@@ -380,107 +312,6 @@ class Rules:
             if study.measured is None or arm.name in study.measured
         ]
 
-    # Tables, figures and the report
-
-    def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
-        """Return the accuracy matrix of a sweep, or another file of its batch."""
-        sweep: Sweep = self.config.sweeps[name]
-        names = {"model": sweep.model, "decoding": sweep.decoding, "questions": sweep.questions}
-        return self.store.fill(template, **names)
-
-    def sweep_tables(self) -> list[str]:
-        """Return the accuracy matrices of all sweeps."""
-        return [self.sweep_table(name) for name in self.config.sweeps]
-
-    def sweep_figures(self, name: str) -> list[str]:
-        """Return the templates of a sweep's figures; only the suffix is left open."""
-        heads = pool(self.config, self.config.sweeps[name])
-        layers = sorted({head.layer for head in heads if head.layer is not None})
-        heatmaps = [paths.HEATMAP.replace("{layer}", f"{layer:02d}") for layer in layers]
-        templates = (paths.FOREST, paths.AGREEMENT, paths.COMPONENTS, paths.COST, *heatmaps)
-        return [self.store.fill(template, sweep=name) for template in templates]
-
-    def drawn_for_sweep(self, name: str) -> list[str]:
-        """Return what the figures of a sweep are drawn from."""
-        sweep: Sweep = self.config.sweeps[name]
-        batch = find_batch(self.config, sweep.model, sweep.decoding, sweep.questions)
-        return [
-            self.sweep_table(name),
-            *self._controls(name, ("heads", "spread")),
-            *self.store.answers(batch),
-        ]
-
-    def drawn_for_selector(self, wildcards: Any) -> Inputs:
-        """Return what the figures of a selector are drawn from."""
-        selector = self._selector(wildcards)
-        return {
-            "curves": self.store.fill(paths.CURVES),
-            "paired": self.store.fill(paths.PAIRED),
-            "points": self.store.fill(paths.POINTS),
-            "accuracy": self._table(paths.ACCURACY, selector, selector.test),
-        }
-
-    def study_files(self, name: str) -> list[str]:
-        """Return what a compression has found."""
-        return [self.store.fill(template, compression=name) for template in STUDY_FILES]
-
-    def studied(self) -> list[str]:
-        """Return what all compressions have found."""
-        return [file for name in self.config.compressions for file in self.study_files(name)]
-
-    def judged(self) -> list[str]:
-        """Return the files of this run that claims are judged from."""
-        files = []
-        for name in self.config.sweeps:
-            files += [self.sweep_table(name), *self._controls(name, ("gains",))]
-        for name in self.config.selectors:
-            files += [self.store.fill(t, selector=name) for t in (paths.CURVES, paths.PAIRED)]
-        return files + self.studied()
-
-    def png(self, template: str) -> str:
-        """Return the figure that Snakemake's report shows."""
-        return self.store.fill(template, suffix="png")
-
-    def figure(self, template: str) -> Any:
-        """Return a figure for Snakemake's report; the first word of its name names its caption."""
-        name = Path(template).name.partition(".")[0]
-        label = name.replace("_{", ", {")
-        return shown(self.png(template), name.partition("_")[0], "Figures", figure=label)
-
-    def beside(self, template: str, *suffixes: str) -> list[str]:
-        """Return what a figure's job makes beside its PNG, or the files with given suffixes."""
-        return [self.store.fill(template, suffix=suffix) for suffix in suffixes or _BESIDE]
-
-    def reported(self) -> list[str]:
-        """Return everything that the report of this run shows."""
-        config, fill = self.config, self.store.fill
-        files = self._pictures(paths.AUDIT)
-        files += [fill(paths.AUDIT_TABLE, paper=paper, suffix="csv") for paper in PAPERS]
-        files += self.beside(paths.CLAIMS, "csv", "md")
-        if config.sweeps:
-            files += self._pictures(paths.VIOLINS, paths.LEVELS)
-        for name in config.sweeps:
-            files += [self.sweep_table(name), fill(paths.TABLE, sweep=name, suffix="md")]
-            files += self._controls(name, CONTROL_TABLES)
-            files += self._pictures(*self.sweep_figures(name))
-        for name in config.selectors:
-            figures = self._pictures(paths.PASS_AT_N, paths.SPACE)
-            results = (*SELECTOR_RESULTS, *SELECTOR_TABLES)
-            for template in (*figures, *results):
-                files.append(fill(template, selector=name, suffix="md"))
-        for name in config.comparisons:
-            files.append(fill(paths.COMPARISON, comparison=name, suffix="md"))
-        if config.compressions:
-            files += self.studied()
-            for exhibit in EXHIBITS:
-                files += [
-                    fill(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix=suffix)
-                    for suffix in ("csv", "md")
-                ]
-        for name in config.compressions:
-            files += [fill(file, compression=name) for file in self._pictures(*STUDY_FIGURES)]
-        return files
-
     # Of several stages
 
     @cached_property
@@ -498,16 +329,6 @@ class Rules:
 
     def _batch(self, wildcards: Any) -> Batch:
         return self._batch_of[wildcards.model, wildcards.decoding, wildcards.questions]
-
-    def _selector(self, wildcards: Any) -> Selector:
-        return self.config.selectors[wildcards.selector]
-
-    def _table(
-        self, template: str, selector: Selector, questions: str, decoding: str | None = None
-    ) -> str:
-        """Return a table of a selector's model, on given questions."""
-        names = {"model": selector.model, "questions": questions}
-        return self.store.fill(template, decoding=decoding or selector.decoding, **names)
 
     def _sampled(self, selector: Selector) -> list[str]:
         """Return the graded samples that a selector is held against."""
@@ -533,51 +354,6 @@ class Rules:
             return arm.study, arm.settings
         subject = (wildcards.solver, wildcards.data)
         return (next(a.study for a in self._arms.values() if (a.subject, a.data) == subject),)
-
-    def _controls(self, sweep: str, tables: Iterable[str]) -> list[str]:
-        return [
-            self.store.fill(paths.CONTROLS, sweep=sweep, table=table, suffix="csv")
-            for table in tables
-        ]
-
-    def _pictures(self, *templates: str) -> list[str]:
-        """Return the files of figures that the report shows; other wildcards stay open."""
-        return [file for template in templates for file in self.beside(template, "png", "json")]
-
-
-def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
-    """Do what a run does before its first job: check the machine, write the config, say the plan.
-
-    Jobs read the resolved config from its file. It is no rule's input: settings that decide a
-    file's content are in its path or in its rule's params, so that other edits rerun nothing.
-
-    Raises:
-        ModelError: a model needs what this machine lacks.
-    """
-    # Its limit of 100 job starts a second wakes Snakemake's scheduler, every second, once for each
-    # job that has ended (snakemake/snakemake#3744): after 130 jobs that takes two thirds of a core.
-    limit = workflow.scheduler.job_rate_limiter
-    if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
-        workflow.scheduler.job_rate_limiter = None
-    config = rules.config
-    check_devices(config)
-    ahead = bring_to_present(Path(paths.RESULTS))
-    if ahead:
-        logger.warning(f"{ahead} files in {paths.RESULTS} were dated in the future, now at present")
-    write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
-    dag = workflow.dag
-    jobs = {job.jobid: rules.planned(job, dag.dependencies[job]) for job in dag.needrun_jobs()}
-    cores = workflow.resource_settings.cores or 1 if workflow.local_exec else 1  # not a cluster's
-    logger.info("", extra={"planned": jobs, "cores": cores})
-
-
-def tell_findings(rules: Rules, logger: Logger) -> None:
-    """Print the findings of a run that is done, and where its report is."""
-    said = rules.store.path(paths.FINDINGS)
-    if said.exists():
-        findings = said.read_text(encoding="utf-8").splitlines()
-        logger.info("\n  ".join(["Findings", *findings]))
-        logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
 
 
 def _resources(request: Callable[[Any], Request]) -> Resources:

@@ -112,11 +112,15 @@ class Experiment:
         number = {head: index for index, head in enumerate(self.heads)}
         return questions, np.array([[number[head] for head in row] for row in ranked])
 
+    @cached_property
+    def _rankings(self) -> data.Rankings:
+        return data.read_trainings(self.output(paths.TRAININGS))
+
     def trainings(
         self,
     ) -> tuple[list[str], dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]]]:
         """Return the test questions' ids and their rankings, one a seed, by method and training."""
-        found = data.read_trainings(self.output(paths.TRAININGS))
+        found = self._rankings
         questions = found[methods.SPRINT, validation.ALL, self.options.seeds[0]][0]
         orders: dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]] = defaultdict(list)
         for (method, training, _), (_, order) in found.items():
@@ -132,7 +136,7 @@ class Experiment:
             questions: ids of the training questions, in the order of `training_z`.
             method: SPRINT or a rival.
         """
-        found = data.read_trainings(self.output(paths.TRAININGS))
+        found = self._rankings
         seed = self.options.seeds[0]
         for number, fold in enumerate(
             validation.folds(len(questions), self.options.validation, seed)

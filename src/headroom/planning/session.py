@@ -1,0 +1,90 @@
+"""What the Snakefile does before and after its jobs.
+
+Snakemake's own objects (the workflow, its jobs) have no types.
+"""
+
+import shlex
+import sys
+from logging import Logger
+from pathlib import Path
+from typing import Any
+
+from snakemake.exceptions import WorkflowError
+
+from headroom import paths
+from headroom.config import Config
+from headroom.config import parse as parse_config
+from headroom.errors import HeadroomError
+from headroom.planning.clock import bring_to_present
+from headroom.planning.preflight import check_devices, preflight
+from headroom.planning.resolve import resolve
+from headroom.planning.workflow import Rules
+from headroom.tables import write_json
+
+
+def checked(values: dict[str, Any], *, look: bool) -> Config:
+    """Return the config of these values, resolved.
+
+    Args:
+        values: the config as Snakemake has read it.
+        look: whether the inputs on the disk are looked at, too.
+
+    Raises:
+        WorkflowError: the config cannot run, in one line.
+    """
+    try:
+        resolved = resolve(parse_config(values))
+        if look:
+            preflight(resolved)
+    except HeadroomError as error:
+        raise WorkflowError(str(error)) from None
+    return resolved
+
+
+def shell_prefix(run: str) -> str:
+    """Return what precedes every shell command.
+
+    Jobs find the `headroom` of this Snakemake's environment, activated or not, and the config of
+    their run. Neither stands in the rules' own commands: a run that shares another's answers must
+    not look like changed code.
+    """
+    return (
+        "set -euo pipefail; "
+        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
+        f"HEADROOM_CONFIG={paths.CONFIG.format(run=run)}; "
+    )
+
+
+def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
+    """Do what a run does before its first job: check the machine, write the config, say the plan.
+
+    Jobs read the resolved config from its file. It is no rule's input: settings that decide a
+    file's content are in its path or in its rule's params, so that other edits rerun nothing.
+
+    Raises:
+        ModelError: a model needs what this machine lacks.
+    """
+    # Its limit of 100 job starts a second wakes Snakemake's scheduler, every second, once for each
+    # job that has ended (snakemake/snakemake#3744): after 130 jobs that takes two thirds of a core.
+    limit = workflow.scheduler.job_rate_limiter
+    if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
+        workflow.scheduler.job_rate_limiter = None
+    config = rules.config
+    check_devices(config)
+    ahead = bring_to_present(Path(paths.RESULTS))
+    if ahead:
+        logger.warning(f"{ahead} files in {paths.RESULTS} were dated in the future, now at present")
+    write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
+    dag = workflow.dag
+    jobs = {job.jobid: rules.planned(job, dag.dependencies[job]) for job in dag.needrun_jobs()}
+    cores = workflow.resource_settings.cores or 1 if workflow.local_exec else 1  # not a cluster's
+    logger.info("", extra={"planned": jobs, "cores": cores})
+
+
+def tell_findings(rules: Rules, logger: Logger) -> None:
+    """Print the findings of a run that is done, and where its report is."""
+    said = rules.store.path(paths.FINDINGS)
+    if said.exists():
+        findings = said.read_text(encoding="utf-8").splitlines()
+        logger.info("\n  ".join(["Findings", *findings]))
+        logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
