@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 
 FLOORS = (
     "reference cli jobs library tool bench",
-    "figures",
+    "report figures analysis",
     "sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",

@@ -17,9 +17,9 @@ MAY_IMPORT = [
         "grading.tables": "pandas",
         "athena.storage": "pandas",
         "compression.arm_tables": "pandas",
-        "figures.job": "pandas scipy matplotlib",
+        "analysis.jobs": "pandas scipy",
+        "report.page": "pandas scipy matplotlib",
         "figures.draw": "pandas scipy matplotlib",
-        "figures.compression.job": "pandas scipy matplotlib",
     },
     {
         "sprint.job": "pandas scipy torch",

@@ -141,9 +141,9 @@ def _plan(config: Path) -> None:
 
 
 def _compare(first: str, second: str, out: Path | None) -> None:
-    from headroom.figures.compare import compare
-    from headroom.figures.compare_text import summary, write
-    from headroom.figures.runs import Pair, Run
+    from headroom.analysis.compare import compare
+    from headroom.analysis.compare_text import summary, write
+    from headroom.analysis.runs import Pair, Run
 
     pair = Pair(Run.find(first), Run.find(second))
     found = compare(pair)

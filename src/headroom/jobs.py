@@ -85,7 +85,7 @@ JOBS: tuple[Job, ...] = (
     Job(
         "comparison-table",
         "Write the table of a comparison.",
-        "figures.job:write_comparison",
+        "analysis.jobs:write_comparison",
         ("comparison",),
     ),
     Job("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
@@ -150,13 +150,13 @@ JOBS: tuple[Job, ...] = (
     Job(
         "selector-tables",
         "Write the tables of a selector.",
-        "figures.job:write_selector_tables",
+        "analysis.jobs:write_selector_tables",
         ("selector",),
     ),
     Job(
         "table",
         "Write the tables of a sweep.",
-        "figures.job:write_tables",
+        "analysis.jobs:write_tables",
         ("sweep", "published"),
     ),
     Job("violins", "Draw the gains of all sweeps.", "figures.draw:draw_violins"),
@@ -171,24 +171,24 @@ JOBS: tuple[Job, ...] = (
     Job(
         "controls",
         "Hold the gains of a sweep against chance.",
-        "figures.job:write_controls",
+        "analysis.jobs:write_controls",
         ("sweep",),
     ),
     Job(
         "compression-tables",
         "Write the tables of all compressions.",
-        "figures.compression.job:write_tables",
+        "analysis.jobs:write_compression_tables",
         ("published",),
     ),
     Job(
         "draw-compression",
         "Draw the figures of a compression.",
-        "figures.compression.job:draw",
+        "figures.draw:draw_compression",
         ("compression", "published"),
     ),
-    Job("audit", "Audit the published tables.", "figures.job:draw_audit", ("published",)),
-    Job("claims", "Judge the papers' claims.", "figures.job:write_claims", ("published",)),
-    Job("report", "Write the report of a run.", "figures.job:write_report"),
+    Job("audit", "Audit the published tables.", "figures.draw:draw_audit", ("published",)),
+    Job("claims", "Judge the papers' claims.", "analysis.jobs:write_claims", ("published",)),
+    Job("report", "Write the report of a run.", "report.page:write_report"),
 )
 """All commands of the workflow; the name is the command's."""
 

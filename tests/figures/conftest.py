@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 import simulation
 
+from headroom.analysis import jobs
 from headroom.config import Config
-from headroom.figures import draw, job
+from headroom.figures import draw
+from headroom.report.page import write_report
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 
@@ -22,14 +24,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Config
         simulation.fill(config)
         draw.draw_violins(config)
         draw.draw_levels(config)
-        job.write_tables(config, "demo", PUBLISHED)
-        job.write_comparison(config, "prompts")
-        job.write_controls(config, "demo")
+        jobs.write_tables(config, "demo", PUBLISHED)
+        jobs.write_comparison(config, "prompts")
+        jobs.write_controls(config, "demo")
         draw.draw_sweep(config, "demo")
         draw.draw_selector(config, "math")
-        job.draw_audit(config, PUBLISHED)
-        job.write_claims(config, PUBLISHED)
-        job.write_report(config)
+        draw.draw_audit(config, PUBLISHED)
+        jobs.write_claims(config, PUBLISHED)
+        write_report(config)
     finally:
         os.chdir(before)
     yield folder, config

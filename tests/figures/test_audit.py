@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headroom.analysis.arithmetic import ENCODERS, arithmetic
+from headroom.analysis.audit import audit, sentences
+from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, SIZES, head_pruning, illegible
 from headroom.errors import TableError
-from headroom.figures.arithmetic import ENCODERS, arithmetic
-from headroom.figures.audit import audit, sentences
-from headroom.figures.published import FIGURE_5, HEAD_PRUNING, SIZES, head_pruning, illegible
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 

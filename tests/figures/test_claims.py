@@ -10,16 +10,15 @@ import simulation
 from latex_document import typeset
 
 from headroom import paths
+from headroom.analysis.claims import COLUMNS, claims, claims_sheets, judge
+from headroom.analysis.claims_tables import printed
+from headroom.analysis.controls import controls
+from headroom.analysis.gains import accuracy_path
+from headroom.analysis.published import COMPRESSION_CLAIMS, SIZES, SPRINT_CLAIMS
+from headroom.analysis.sheet import write_csv, written
 from headroom.cli import main
 from headroom.config import parse
 from headroom.errors import ConfigError
-from headroom.figures.claims import COLUMNS, claims, claims_sheets, judge
-from headroom.figures.claims_tables import printed
-from headroom.figures.controls import controls
-from headroom.figures.drawing import write_csv
-from headroom.figures.gains import accuracy_path
-from headroom.figures.published import COMPRESSION_CLAIMS, SIZES, SPRINT_CLAIMS
-from headroom.figures.sheet import written
 from headroom.planning.batches import pool
 from headroom.tables import ACCURACY, CURVES, GRADED, write_json, write_table
 from headroom.variants import BASE

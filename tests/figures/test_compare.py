@@ -9,10 +9,10 @@ import simulation
 from scipy import stats
 
 from headroom import paths
+from headroom.analysis.compare import BEST, compare
+from headroom.analysis.runs import Pair, Run
 from headroom.cli import main
 from headroom.config import Config, parse
-from headroom.figures.compare import BEST, compare
-from headroom.figures.runs import Pair, Run
 from headroom.tables import ACCURACY, read_table, write_json, write_table
 
 POOL = {"layers": [2, 5], "heads": [0, 3, 5]}

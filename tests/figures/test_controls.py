@@ -4,9 +4,9 @@ import pytest
 import simulation
 from scipy import stats
 
-from headroom.figures.controls import ALL, HARMLESS, controls, helping, hurting
-from headroom.figures.placebos import placebo_sentences, placebo_sheet, placebo_table
-from headroom.figures.verdict import failures, gains_sheet, verdict
+from headroom.analysis.controls import ALL, HARMLESS, controls, helping, hurting
+from headroom.analysis.placebos import placebo_sentences, placebo_sheet, placebo_table
+from headroom.analysis.verdict import failures, gains_sheet, verdict
 from headroom.tables import ANSWERS, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 

@@ -11,9 +11,9 @@ import simulation
 from fontTools.ttLib import TTFont
 from matplotlib.colors import to_hex
 
+from headroom.analysis.gains import cells, gains
 from headroom.figures.curves import curves, spaced
 from headroom.figures.drawing import SUFFIXES, save
-from headroom.figures.gains import cells, gains
 from headroom.figures.levels import levels
 from headroom.figures.style import THEMES, contrast, diverging, legible, method_line, theme
 from headroom.figures.violins import violins

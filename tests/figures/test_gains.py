@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import simulation
 
+from headroom.analysis.gains import beside_placebos, cells, gains, pairs, read_cells
 from headroom.errors import TableError
-from headroom.figures.gains import beside_placebos, cells, gains, pairs, read_cells
 from headroom.planning.batches import pool
 from headroom.tables import ACCURACY, read_table, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric

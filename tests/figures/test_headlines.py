@@ -4,9 +4,9 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.figures.findings import short_sentence
-from headroom.figures.gains import accuracy_path
-from headroom.figures.headlines import headlines
+from headroom.analysis.findings import short_sentence
+from headroom.analysis.gains import accuracy_path
+from headroom.analysis.headlines import headlines
 from headroom.sprint.evaluation import PAIRED
 
 
@@ -66,7 +66,7 @@ def test_who_wins_at_the_largest_n_is_said_in_few_words(low, high, winner):
 
 
 def test_every_kind_has_a_word_before_a_second_of_its_kind_has(monkeypatch):
-    import headroom.figures.headlines as module
+    import headroom.analysis.headlines as module
 
     for name, many in {
         "sweeps": 3,

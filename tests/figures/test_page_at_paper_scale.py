@@ -11,15 +11,16 @@ import pytest
 import simulation
 
 from headroom import paths
+from headroom.analysis.controls import GAINS, HEADS, SPREAD
+from headroom.analysis.gains import read_cells
+from headroom.analysis.placebos import PLACEBOS
+from headroom.analysis.sheet import write_csv
+from headroom.analysis.verdict import FAILURES
 from headroom.config import Config
-from headroom.figures.controls import GAINS, HEADS, SPREAD
-from headroom.figures.drawing import SUFFIXES, save, write_csv
-from headroom.figures.gains import read_cells
+from headroom.figures.drawing import SUFFIXES, save
 from headroom.figures.heatmap import heatmap
-from headroom.figures.job import write_report
-from headroom.figures.placebos import PLACEBOS
-from headroom.figures.verdict import FAILURES
 from headroom.planning.batches import batches, pool
+from headroom.report.page import write_report
 
 # As long as an answer of a real model: 300 to 600 tokens.
 ANSWER = "Let x be the number of apples that Natalia sold in May, and note that 3x = 48. " * 20

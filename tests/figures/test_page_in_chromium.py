@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import simulation
 
-from headroom.figures import browser
-from headroom.figures.job import write_report
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
+from headroom.report import browser
+from headroom.report.page import write_report
 from headroom.tables import ANSWERS, QUESTIONS, read_table, write_table
 
 pytestmark = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")

@@ -7,10 +7,11 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.figures.curves import told
-from headroom.figures.findings import findings, sentence
-from headroom.figures.gains import cells
-from headroom.figures.job import draw_audit, write_controls, write_report
+from headroom.analysis.findings import findings, sentence, told
+from headroom.analysis.gains import cells
+from headroom.analysis.jobs import write_controls
+from headroom.figures.draw import draw_audit
+from headroom.report.page import write_report
 from headroom.sprint.evaluation import PAIRED
 from headroom.variants import BASE, heads
 

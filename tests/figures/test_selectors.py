@@ -2,8 +2,8 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.figures import selectors
-from headroom.figures.sheet import read_csv
+from headroom.analysis import selectors
+from headroom.analysis.sheet import read_csv
 from headroom.sprint import choosing, evaluation, matching
 
 

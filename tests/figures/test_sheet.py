@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 from latex_document import HOSTILE, typeset
 
-from headroom.errors import TableError
-from headroom.figures.prompts import comparison_sheet, read_comparison
-from headroom.figures.sheet import (
+from headroom.analysis.prompts import comparison_sheet, read_comparison
+from headroom.analysis.sheet import (
     Sheet,
     in_percent,
     in_points,
@@ -17,7 +16,8 @@ from headroom.figures.sheet import (
     number,
     written,
 )
-from headroom.figures.text import latex, markdown, plain, short, signed, wrapped
+from headroom.analysis.text import latex, markdown, plain, short, signed, wrapped
+from headroom.errors import TableError
 
 NUMBERS = pd.DataFrame(
     {

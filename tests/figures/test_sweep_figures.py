@@ -10,11 +10,11 @@ import simulation
 from scipy.stats import binomtest, false_discovery_control
 from sklearn.decomposition import PCA
 
+from headroom.analysis.controls import SPREAD, controls
+from headroom.analysis.gains import against_base
 from headroom.figures.agreement import agreement, agreement_map
 from headroom.figures.components import components
-from headroom.figures.controls import SPREAD, controls
 from headroom.figures.cost import cost, saved
-from headroom.figures.gains import against_base
 from headroom.figures.heatmap import heatmap
 from headroom.figures.space import plane, principal
 from headroom.figures.style import ONE_COLUMN, THEMES, TWO_COLUMNS, theme

@@ -8,12 +8,12 @@ import simulation
 from latex_document import HOSTILE, typeset
 from scipy import stats
 
+from headroom.analysis.gains import cells
+from headroom.analysis.prompts import comparison_sheet
+from headroom.analysis.published import REPRODUCED, SIZES, reproduced
+from headroom.analysis.sheet import written
+from headroom.analysis.sweep_tables import sweep_csv, sweep_sheets
 from headroom.config import parse
-from headroom.figures.gains import cells
-from headroom.figures.prompts import comparison_sheet
-from headroom.figures.published import REPRODUCED, SIZES, reproduced
-from headroom.figures.sheet import written
-from headroom.figures.sweep_tables import sweep_csv, sweep_sheets
 from headroom.statistics.proportion import wilson
 from headroom.variants import BASE, heads
 

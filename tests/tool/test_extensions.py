@@ -68,7 +68,7 @@ def test_what_the_how_tos_name_is_there() -> None:
     for name, path in (
         ("sweep_figures", "src/headroom/planning/exhibits.py"),
         ("draw_sweep", "src/headroom/figures/draw.py"),
-        ("_sweep", "src/headroom/figures/report.py"),
+        ("_sweep", "src/headroom/report/page.py"),
     ):
         assert f"`{name}` in `{path}`" in " ".join(HOW_TOS["a figure"].split())
         text = (ROOT / path).read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 from headroom import paths
-from headroom.figures import published
+from headroom.analysis import published
 from headroom.generation.client import stop as stop_engines
 from headroom.generation.work import forget_finished
 from headroom.jobs import command

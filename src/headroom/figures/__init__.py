@@ -1,1 +1,1 @@
-"""Tables, figures and the report: everything that a run shows."""
+"""Figures: each drawn from a table, saved for print and for the page."""

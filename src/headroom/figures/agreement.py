@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Image
 
+from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme, sequential
-from headroom.figures.text import percent, short
 from headroom.variants import Variant
 
 _NARROW = 64  # variants that one column has room for

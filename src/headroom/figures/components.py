@@ -5,11 +5,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from matplotlib.lines import Line2D
 
-from headroom.figures.controls import HARMLESS, LEVEL
+from headroom.analysis.controls import HARMLESS, LEVEL
+from headroom.analysis.sheet import rows_of
+from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
-from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import percent, short
 
 _ROW = 0.19  # inches
 
@@ -18,7 +18,7 @@ def components(spread: pd.DataFrame, sweep: str, questions: int, colors: Theme) 
     """Draw the spread of accuracy between heads beside what noise alone gives.
 
     Args:
-        spread: see `headroom.figures.controls.SPREAD`.
+        spread: see `headroom.analysis.controls.SPREAD`.
         sweep: its name.
         questions: how many questions each head answered.
         colors: the theme to draw in.

@@ -12,9 +12,9 @@ import pandas as pd
 import pyarrow as pa
 from matplotlib.figure import Figure as Image
 
+from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import percent, short
 
 COST = ["layer", "answers", "tokens", "kept", "identical"]
 """Columns of the cost: answers of a layer's pruned heads, their tokens, how many of these are the

@@ -1,6 +1,5 @@
 """Figure 4 of the SPRINT paper: Pass@N of every method, and what SPRINT gains over each."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -8,29 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
+from headroom.analysis.findings import covered, largest_n, told
+from headroom.analysis.text import percent, plain, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Line, Theme, method_line
-from headroom.figures.text import percent, plain, short
 from headroom.sprint.methods import ORACLE, RIVALS, SPRINT
-
-_COVERED = {
-    "by_questions": "test questions",
-    "by_draw": "draws of training questions",
-    "by_seed": "seeds",
-}
-
-
-def covered(paired: pd.DataFrame) -> str:
-    """Say what the intervals of paired differences cover (see `headroom.sprint.evaluation`)."""
-    known = [text for name, text in _COVERED.items() if name in paired and paired[name].any()]
-    *others, last = known or ["test questions"]
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def told(numbers: Iterable[int]) -> list[int]:
-    """Return the N of which differences are told: 1, 4 and the largest, where there are answers."""
-    there = set(numbers)
-    return sorted({1, 4, max(there, default=0)} & there)
 
 
 def curves(
@@ -55,12 +36,6 @@ def curves(
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     title = f"Pass@N: {short(selector)}"
     return Figure(image, title, _caption(questions, paired), _alt(table), data)
-
-
-def largest_n(table: pd.DataFrame) -> int:
-    """Return the largest N of SPRINT, or of any method where SPRINT is missing."""
-    own = table[table["method"] == SPRINT]
-    return int((own if len(own) else table)["n"].max())
 
 
 def _curves(axes: Axes, table: pd.DataFrame, colors: Theme) -> None:

@@ -8,14 +8,11 @@ from functools import partial
 from pathlib import Path
 
 from headroom import paths
-from headroom.config import Config
-from headroom.figures.agreement import agreement, agreement_map
-from headroom.figures.components import components
-from headroom.figures.cost import cost, cost_figure
-from headroom.figures.curves import curves
-from headroom.figures.drawing import Figure, filled, record, save
-from headroom.figures.forest import forest
-from headroom.figures.gains import (
+from headroom.analysis.arithmetic import arithmetic, arithmetic_sheet
+from headroom.analysis.audit import audit, audit_sheet
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.trial import read_trial, sources
+from headroom.analysis.gains import (
     accuracy_path,
     accuracy_paths,
     against_base,
@@ -24,12 +21,25 @@ from headroom.figures.gains import (
     read_gained,
     read_z,
 )
+from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, head_pruning
+from headroom.analysis.sheet import filled, read_csv, record, write_sheets
+from headroom.analysis.verdict import read_heads, read_spread
+from headroom.config import Config
+from headroom.figures.agreement import agreement, agreement_map
+from headroom.figures.audit import audit_figure
+from headroom.figures.components import components
+from headroom.figures.compression.alpha import alpha
+from headroom.figures.compression.importance import importance
+from headroom.figures.compression.losses import losses
+from headroom.figures.compression.pareto import pareto
+from headroom.figures.cost import cost, cost_figure
+from headroom.figures.curves import curves
+from headroom.figures.drawing import Figure, save
+from headroom.figures.forest import forest
 from headroom.figures.heatmap import heatmap
 from headroom.figures.levels import levels
-from headroom.figures.sheet import read_csv
 from headroom.figures.space import plane, space
 from headroom.figures.style import Theme
-from headroom.figures.verdict import read_heads, read_spread
 from headroom.figures.violins import violins
 from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
@@ -104,6 +114,41 @@ def draw_selector(config: Config, selector: str) -> None:
     placed, kept = plane(points, z[heads.tolist()].mean(axis=1))
     draw = partial(space, placed, kept, selector)
     _draw(filled(paths.SPACE, **names), draw, [source, matrix])
+
+
+def draw_compression(config: Config, compression: str, published: Path) -> None:
+    """Draw a compression: accuracy against parameters, importance, losses, mixtures.
+
+    What the published tables, in the given folder, have of it stands beside.
+    """
+    trial = read_trial(config, compression)
+    read = sources(config, compression)
+    for template, figure in (
+        (paths.PARETO, partial(pareto, trial)),
+        (paths.IMPORTANCE, partial(importance, trial)),
+        (paths.LOSSES, partial(losses, trial)),
+        (paths.ALPHA, partial(alpha, trial, Published.read(published))),
+    ):
+        stopwatch = Stopwatch()
+        made = save(filled(template, run=config.run, compression=compression), figure, read)
+        record(made, stopwatch, read)
+
+
+def draw_audit(config: Config, published: Path) -> None:
+    """Hold the published tables, in the given folder, against chance and arithmetic."""
+    stopwatch = Stopwatch()
+    found = audit(head_pruning(published), config.seed)
+    sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
+    made = save(filled(paths.AUDIT, run=config.run), partial(audit_figure, found), sources)
+    cuts = arithmetic(published)
+    tables = {
+        "sprint": (audit_sheet(found.summary), found.summary, 6),
+        "compression": (arithmetic_sheet(cuts), cuts, 4),
+    }
+    for paper, (sheet, numbers, digits) in tables.items():
+        template = filled(paths.AUDIT_TABLE, run=config.run, paper=paper)
+        made += write_sheets(template, [sheet], numbers, digits)
+    record(made, stopwatch, sources)
 
 
 def _draw(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]) -> None:

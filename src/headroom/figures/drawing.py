@@ -7,8 +7,7 @@ date: equal data give equal bytes.
 
 import base64
 import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +16,15 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.sheet import Sheet, written
+from headroom.analysis.sheet import write_csv
 from headroom.figures.style import TWO_COLUMNS, Theme, theme
-from headroom.record import Stopwatch, write_record
-from headroom.tables import atomic, write_json, write_text
+from headroom.tables import atomic, write_json
 
 SUFFIXES = ("pdf", "png", "svg", "dark.svg", "csv", "json")
 """What each figure is saved as."""
 
 EMPTY = "An empty figure."
 """How the alternative text of a figure starts that has nothing to show."""
-
-_LOG = logging.getLogger(__name__)
 
 _LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH", "kern")
 """Tables of a font that say how glyphs are placed: in a PDF they are."""
@@ -125,50 +121,6 @@ def read_picture(template: str, **names: Any) -> Picture | None:
         light=f"data:image/svg+xml;base64,{light}",
         dark=f"data:image/svg+xml;base64,{dark}",
     )
-
-
-def filled(template: str, **names: object) -> str:
-    """Fill a path template but for its suffix."""
-    return template.format(suffix="{suffix}", **names)
-
-
-def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path]) -> None:
-    """Write one record for files made together, beside the last of them."""
-    facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
-    write_record(made[-1], stopwatch, facts)
-    _LOG.info("%s", ", ".join(path.name for path in made))
-
-
-def write_csv(path: Path, data: pd.DataFrame) -> None:
-    """Write a table as CSV, atomically."""
-    with atomic(path) as temporary:
-        data.to_csv(temporary, index=False, lineterminator="\n")
-
-
-def write_sheets(
-    template: str,
-    sheets: Mapping[str, Sheet] | Sequence[Sheet],
-    data: pd.DataFrame | None = None,
-    digits: int = 6,
-) -> list[Path]:
-    """Write tables as Markdown and LaTeX, and their numbers as CSV.
-
-    Args:
-        template: path with ``{suffix}`` left open.
-        sheets: by name, where each has a heading.
-        data: the numbers; None where their file is there already.
-        digits: significant ones in the CSV file.
-
-    Returns:
-        The files made.
-    """
-    texts = written(sheets)
-    if data is not None:
-        texts["csv"] = data.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
-    made = [Path(template.format(suffix=suffix)) for suffix in texts]
-    for path, text in zip(made, texts.values(), strict=True):
-        write_text(path, text)
-    return made
 
 
 def _write(image: Image, path: Path, kind: str) -> None:

@@ -7,11 +7,11 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.controls import LEVEL, helping, hurting
+from headroom.analysis.controls import LEVEL, helping, hurting
+from headroom.analysis.sheet import rows_of
+from headroom.analysis.text import points, short, signed
 from headroom.figures.drawing import Figure
-from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import points, short, signed
 
 _ROW = 0.15  # inches
 _PANELS = 4  # a row
@@ -21,7 +21,7 @@ def forest(heads: pd.DataFrame, sweep: str, colors: Theme) -> Figure:
     """Draw each head's gain over base with its 95% interval, a panel a layer.
 
     Args:
-        heads: see `headroom.figures.controls.HEADS`.
+        heads: see `headroom.analysis.controls.HEADS`.
         sweep: its name.
         colors: the theme to draw in.
     """

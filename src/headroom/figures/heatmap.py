@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.controls import LEVEL
+from headroom.analysis.controls import LEVEL
+from headroom.analysis.text import short, wrapped
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme, diverging, legible
-from headroom.figures.text import short, wrapped
 
 _ROW = 0.185  # inches
 _LEAST = 5  # percentage points at the ends of the colour bar

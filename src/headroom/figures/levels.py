@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
+from headroom.analysis.text import short, signed
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
-from headroom.figures.text import short, signed
 from headroom.figures.violins import spread_out
 
 _TITLE = "Gain by difficulty"
@@ -26,7 +26,7 @@ def levels(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
     Sweeps whose questions have no levels are left out.
 
     Args:
-        gained: gains of each sweep, as `headroom.figures.gains.gains` returns them.
+        gained: gains of each sweep, as `headroom.analysis.gains.gains` returns them.
         colors: the theme to draw in.
     """
     chosen = {sweep: table[table["by"] == "level"] for sweep, table in gained.items()}

@@ -8,9 +8,9 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure as Image
 
+from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme, sequential
-from headroom.figures.text import percent, short
 from headroom.variants import Variant
 
 

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from matplotlib.patheffects import withStroke
 
+from headroom.analysis.gains import pairs
+from headroom.analysis.text import short, signed, wrapped
 from headroom.figures.drawing import Figure
-from headroom.figures.gains import pairs
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
-from headroom.figures.text import short, signed, wrapped
 
 _SERIES = (
     ("best_gain", "blue", "best head of a layer: a maximum, raised by selection"),
@@ -30,7 +30,7 @@ def violins(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
     """Draw the violins of each sweep side by side, over all its (subject, layer) pairs.
 
     Args:
-        gained: gains of each sweep, as `headroom.figures.gains.read_gained` returns them.
+        gained: gains of each sweep, as `headroom.analysis.gains.read_gained` returns them.
         colors: the theme to draw in.
     """
     chosen = {sweep: pairs(table) for sweep, table in gained.items()}

@@ -108,7 +108,7 @@ def sweep(
 
 def _run(config: Config, cores: int) -> pd.DataFrame:
     """Do what the rules of the workflow would do, as far as the table of heads."""
-    from headroom.figures.job import write_controls  # draws with matplotlib: slow to import
+    from headroom.analysis.jobs import write_controls  # draws with matplotlib: slow to import
 
     batch = find_batch(config, MODEL, "greedy", QUESTIONS)
     store, names = Store(config), {"source": QUESTIONS, **batch.names}

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import simulated_trials
 
+from headroom.analysis import jobs
 from headroom.config import Config
-from headroom.figures import job as whole_run
-from headroom.figures.compression import job
+from headroom.figures import draw
+from headroom.report.page import write_report
 
 PUBLISHED = Path(__file__).parents[3] / "config" / "published"
 
@@ -24,11 +25,11 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path,
     os.chdir(folder)
     try:
         simulated_trials.fill(config, trials)
-        job.write_tables(config, PUBLISHED)
-        job.draw(config, "asdiv", PUBLISHED)
-        whole_run.draw_audit(config, PUBLISHED)
-        whole_run.write_claims(config, PUBLISHED)
-        whole_run.write_report(config)
+        jobs.write_compression_tables(config, PUBLISHED)
+        draw.draw_compression(config, "asdiv", PUBLISHED)
+        draw.draw_audit(config, PUBLISHED)
+        jobs.write_claims(config, PUBLISHED)
+        write_report(config)
     finally:
         os.chdir(before)
     yield folder, config

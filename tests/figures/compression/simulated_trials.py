@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from headroom import paths
+from headroom.analysis.arithmetic import Encoder
+from headroom.analysis.compression.trial import MEASUREMENTS, Trial
 from headroom.config import Config, Study, parse
 from headroom.config.arms import ARMS
-from headroom.figures.arithmetic import Encoder
-from headroom.figures.compression.trial import MEASUREMENTS, Trial
 from headroom.tables import STUDY_OUTCOMES, write_json, write_table
 
 EFFECTS = {

@@ -6,10 +6,10 @@ import pytest
 import simulated_trials
 
 from conftest import PUBLISHED
-from headroom.figures.claims import judge
-from headroom.figures.compression.claims import measured, printed
-from headroom.figures.compression.published import Published
-from headroom.figures.published import COMPRESSION_CLAIMS
+from headroom.analysis.claims import judge
+from headroom.analysis.compression.claims import measured, printed
+from headroom.analysis.compression.published import Published
+from headroom.analysis.published import COMPRESSION_CLAIMS
 
 LARGER = "larger models contain more redundant heads, making the optimization more effective"
 CUT = "Math23k, 30% pruning: parameter reduction"

@@ -9,12 +9,12 @@ import simulated_trials
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from conftest import PUBLISHED
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.trial import read_trial, sources
 from headroom.figures.compression.alpha import alpha
 from headroom.figures.compression.importance import importance
 from headroom.figures.compression.losses import losses
 from headroom.figures.compression.pareto import pareto
-from headroom.figures.compression.published import Published
-from headroom.figures.compression.trial import read_trial, sources
 from headroom.figures.drawing import EMPTY, SUFFIXES, save
 from headroom.figures.style import theme
 

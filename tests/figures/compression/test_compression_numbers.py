@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 import simulated_trials
 
-from headroom.figures.compression.findings import findings, knee, notices, verdict
-from headroom.figures.compression.numbers import (
+from headroom.analysis.compression.findings import findings, knee, notices, verdict
+from headroom.analysis.compression.numbers import (
     RESAMPLES,
     Difference,
     accuracy,
@@ -14,7 +14,7 @@ from headroom.figures.compression.numbers import (
     difference_of_changes,
     savings,
 )
-from headroom.figures.compression.trial import mixtures_of, ratios_of
+from headroom.analysis.compression.trial import mixtures_of, ratios_of
 from headroom.statistics.seeds import SeedBootstrap
 
 

@@ -9,13 +9,14 @@ import simulated_trials
 
 from conftest import PUBLISHED
 from headroom import paths
+from headroom.analysis import jobs
+from headroom.analysis.compression.exhibits import COLUMNS
+from headroom.analysis.compression.trial import BASELINE, read_trial
 from headroom.errors import TableError
-from headroom.figures import job as whole_run
-from headroom.figures.compression import job
-from headroom.figures.compression.exhibits import COLUMNS
-from headroom.figures.compression.trial import BASELINE, read_trial
-from headroom.figures.provenance import provenance
+from headroom.figures import draw
 from headroom.record import Stopwatch, write_record
+from headroom.report.page import write_report
+from headroom.report.provenance import provenance
 from headroom.tables import write_json
 
 HOSTILE = "</p><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} | **b**"
@@ -84,9 +85,9 @@ def test_hostile_text_stays_text(tmp_path, monkeypatch):
     trial.histories["full"][1]["warnings"] = [HOSTILE]
     config = simulated_trials.config(asdiv=own)
     simulated_trials.fill(config, [trial])
-    job.write_tables(config, PUBLISHED)
-    whole_run.draw_audit(config, PUBLISHED)
-    whole_run.write_report(config)
+    jobs.write_compression_tables(config, PUBLISHED)
+    draw.draw_audit(config, PUBLISHED)
+    write_report(config)
     html = (tmp_path / "results/compressed/report.html").read_text(encoding="utf-8")
     found = elements(html)
     assert [tag for tag, _ in found].count("script") == 1

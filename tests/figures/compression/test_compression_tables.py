@@ -4,12 +4,11 @@ import pytest
 import simulated_trials
 from latex_document import typeset
 
+from headroom.analysis.compression.exhibits import COLUMNS, exhibits
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.tables import sheet_of, warned
+from headroom.analysis.sheet import read_csv, write_sheets, written
 from headroom.config.arms import ARMS
-from headroom.figures.compression.exhibits import COLUMNS, exhibits
-from headroom.figures.compression.published import Published
-from headroom.figures.compression.tables import sheet_of, warned
-from headroom.figures.drawing import write_sheets
-from headroom.figures.sheet import read_csv, written
 
 PUBLISHED = Path(__file__).parents[3] / "config" / "published"
 

@@ -1,1 +1,1 @@
-"""What a run shows of compression: tables beside the paper's, figures, findings, claims."""
+"""Figures of compression."""

@@ -6,13 +6,13 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.compression.numbers import accuracy
-from headroom.figures.compression.published import Published
-from headroom.figures.compression.trial import Trial, mixtures_of
+from headroom.analysis.compression.numbers import accuracy
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.trial import Trial, mixtures_of
+from headroom.analysis.sheet import rows_of
+from headroom.analysis.text import points, short
 from headroom.figures.drawing import Figure, empty
-from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import points, short
 
 COLUMNS = ["source", "distilled", "alpha", "n", "seeds", "change", "change_low", "change_high"]
 """Columns of the numbers: ``source``, this run or the paper, which has no intervals."""

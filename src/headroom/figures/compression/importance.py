@@ -8,10 +8,10 @@ import pandas as pd
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure as Image
 
-from headroom.figures.compression.trial import METHOD, History, Trial, label
+from headroom.analysis.compression.trial import METHOD, History, Trial, label
+from headroom.analysis.text import short
 from headroom.figures.drawing import Figure, empty
 from headroom.figures.style import TWO_COLUMNS, Theme, legible, sequential
-from headroom.figures.text import short
 from headroom.variants import Variant
 
 COLUMNS = ["layer", "head", "score", "removed"]

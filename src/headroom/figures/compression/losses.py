@@ -4,10 +4,10 @@ import pandas as pd
 from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from headroom.figures.compression.trial import METHOD, Trial, label
+from headroom.analysis.compression.trial import METHOD, Trial, label
+from headroom.analysis.text import short
 from headroom.figures.drawing import Figure, empty
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import short
 
 COLUMNS = ["seed", "round", "step", "part", "loss", "heads"]
 """Columns of the numbers: ``step``, optimiser steps over all rounds at the end of an epoch;

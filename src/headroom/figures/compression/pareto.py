@@ -9,9 +9,8 @@ from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from headroom.config.compression import Compression
-from headroom.figures.compression.numbers import accuracy
-from headroom.figures.compression.trial import (
+from headroom.analysis.compression.numbers import accuracy
+from headroom.analysis.compression.trial import (
     BASELINE,
     METHOD,
     Trial,
@@ -19,11 +18,12 @@ from headroom.figures.compression.trial import (
     mixtures_of,
     ratios_of,
 )
+from headroom.analysis.sheet import rows_of
+from headroom.analysis.text import percent, short
+from headroom.config.compression import Compression
 from headroom.figures.curves import spaced
 from headroom.figures.drawing import Figure
-from headroom.figures.sheet import rows_of
 from headroom.figures.style import TWO_COLUMNS, Theme
-from headroom.figures.text import percent, short
 
 COLUMNS = ["arm", "quantised", "kind", "ratio", "whole", "n", "seeds", "accuracy", "low", "high"]
 """Columns of the numbers: ``whole``, parameters of encoder and thought head; the rest as in the

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from headroom.analysis.gains import OVERALL
+from headroom.analysis.sheet import read_csv
 from headroom.config import Config, Model
 from headroom.errors import TableError
-from headroom.figures.gains import OVERALL
-from headroom.figures.sheet import read_csv
 from headroom.statistics.proportion import unpaired_difference, wilson
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
@@ -118,7 +118,7 @@ def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) ->
     Args:
         config: of the run.
         sweep: its name.
-        cells: of the sweep, as `headroom.figures.gains.cells` returns them.
+        cells: of the sweep, as `headroom.analysis.gains.cells` returns them.
         folder: where the published tables lie.
 
     Returns:

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from headroom import paths
+from headroom.analysis.arithmetic import ENCODERS, Encoder
+from headroom.analysis.sheet import read_csv
+from headroom.analysis.text import short
 from headroom.config import Config, Study
 from headroom.config import compression as section
 from headroom.config.arms import arm
 from headroom.config.compression import Compression
-from headroom.figures.arithmetic import ENCODERS, Encoder
-from headroom.figures.sheet import read_csv
-from headroom.figures.text import short
 from headroom.record import read_json
 from headroom.tables import STUDY_OUTCOMES, read_table
 

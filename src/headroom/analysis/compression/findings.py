@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from headroom.figures.compression.numbers import (
+from headroom.analysis.compression.numbers import (
     Difference,
     accuracy,
     bootstrap,
@@ -16,8 +16,8 @@ from headroom.figures.compression.numbers import (
     paired,
     savings,
 )
-from headroom.figures.compression.trial import BASELINE, METHOD, Trial, ratios_of
-from headroom.figures.text import percent, points
+from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, ratios_of
+from headroom.analysis.text import percent, points
 
 NOTABLE = 0.015
 """Loss of accuracy, as a part of 1, that a user should look into."""

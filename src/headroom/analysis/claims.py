@@ -1,7 +1,7 @@
 """Which claims of the papers hold: in their own tables, and in a run.
 
 A claim is a row of ``*_claims.csv``: what it is about (``table`` and ``filter``, see
-`headroom.figures.claims_tables`), which ``column`` decides it, what it states, in percent, and its
+`headroom.analysis.claims_tables`), which ``column`` decides it, what it states, in percent, and its
 ``kind``, which names the judge. One without a kind cannot be judged by numbers.
 """
 
@@ -12,10 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from headroom.analysis.claims_tables import WANTED, Tables, measured, printed
+from headroom.analysis.published import COMPRESSION_CLAIMS, SPRINT_CLAIMS
+from headroom.analysis.sheet import Sheet, joined, name, percentage, read_csv, rows_of
 from headroom.config import Config
-from headroom.figures.claims_tables import WANTED, Tables, measured, printed
-from headroom.figures.published import COMPRESSION_CLAIMS, SPRINT_CLAIMS
-from headroom.figures.sheet import Sheet, joined, name, percentage, read_csv, rows_of
 
 COLUMNS = ["paper", "claim", "value", "where", "published", "published_why", "run", "run_why"]
 """Columns: the claim, what it states and where; what the paper's own numbers say of it, and why;

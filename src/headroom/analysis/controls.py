@@ -12,7 +12,7 @@ from itertools import groupby
 import numpy as np
 import pandas as pd
 
-from headroom.figures.gains import groups_of
+from headroom.analysis.gains import groups_of
 from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
 from headroom.statistics.placebo import against_placebos
 from headroom.statistics.selection import best_gain, held_out_gain, surely_hurts

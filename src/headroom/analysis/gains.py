@@ -97,7 +97,7 @@ def against_base(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     Returns:
         `cells` with a column ``q`` (null for base): p-values of the exact
         McNemar test, adjusted by Benjamini and Hochberg over all heads and groups of a kind, so
-        that overall q-values are those of `headroom.figures.controls.HEADS`.
+        that overall q-values are those of `headroom.analysis.controls.HEADS`.
     """
     table = cells(z, variants)
     pruned = table["variant"] != str(BASE)

@@ -1,8 +1,8 @@
 """The report: one self-contained page with what a run found and how.
 
-The page is made of Jinja2 templates in `page/`, with autoescape; styles and script are inlined,
-images are data URIs, and a content security policy forbids everything else, so that hostile text
-from questions and answers stays text and nothing is fetched.
+The page is made of Jinja2 templates in `templates/`, with autoescape; styles and script are
+inlined, images are data URIs, and a content security policy forbids everything else, so that
+hostile text from questions and answers stays text and nothing is fetched.
 """
 
 import base64
@@ -18,22 +18,18 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headroom import __version__, paths
-from headroom.config import Config
-from headroom.figures.arithmetic import arithmetic_sheet
-from headroom.figures.audit import sentences
-from headroom.figures.browser import browse
-from headroom.figures.claims import COLUMNS, claims_sheets
-from headroom.figures.compression.page import compression_parts
-from headroom.figures.drawing import Picture, read_picture
-from headroom.figures.findings import Finding, PassAtN, findings, pass_at_n
-from headroom.figures.gains import OVERALL, read_cells
-from headroom.figures.placebos import PLACEBOS, placebo_sheet
-from headroom.figures.prompts import comparison_sheet, read_comparison
-from headroom.figures.provenance import Provenance, provenance
-from headroom.figures.selectors import SELECTOR_TABLES
-from headroom.figures.sheet import Sheet, read_csv
-from headroom.figures.text import percent, plain, points
-from headroom.figures.verdict import (
+from headroom.analysis.arithmetic import arithmetic_sheet
+from headroom.analysis.audit import sentences
+from headroom.analysis.claims import COLUMNS, claims_sheets
+from headroom.analysis.findings import Finding, PassAtN, findings, pass_at_n
+from headroom.analysis.gains import OVERALL, accuracy_paths, read_cells
+from headroom.analysis.headlines import headlines
+from headroom.analysis.placebos import PLACEBOS, placebo_sheet
+from headroom.analysis.prompts import comparison_sheet, read_comparison
+from headroom.analysis.selectors import SELECTOR_TABLES
+from headroom.analysis.sheet import Sheet, read_csv, record
+from headroom.analysis.text import percent, plain, points
+from headroom.analysis.verdict import (
     FAILURES,
     GAINS_CAPTION,
     read_gains,
@@ -41,11 +37,17 @@ from headroom.figures.verdict import (
     read_spread,
     verdict,
 )
+from headroom.config import Config
+from headroom.figures.drawing import Picture, read_picture
 from headroom.planning.batches import pool
+from headroom.record import Stopwatch
+from headroom.report.browser import browse
+from headroom.report.compression import compression_parts
+from headroom.report.provenance import Provenance, provenance
 from headroom.sprint.evaluation import PAIRED
-from headroom.tables import CURVES, read_table
+from headroom.tables import CURVES, read_table, write_text
 
-_PAGE = Path(__file__).with_name("page")
+_PAGE = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True)
@@ -314,3 +316,13 @@ def _duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def write_report(config: Config) -> None:
+    """Write the report of a run, and what the run prints of it."""
+    stopwatch = Stopwatch()
+    output = Path(paths.REPORT.format(run=config.run))
+    write_text(output, render(config))
+    said = Path(paths.FINDINGS.format(run=config.run))
+    write_text(said, "".join(f"{sentence}\n" for sentence in headlines(config)))
+    record([said, output], stopwatch, accuracy_paths(config))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pandas as pd
 
-from headroom.figures.published import COMPRESSION, COMPRESSION_SIZES
-from headroom.figures.sheet import Cell, Sheet, joined, name, number, read_csv, rows_of
+from headroom.analysis.published import COMPRESSION, COMPRESSION_SIZES
+from headroom.analysis.sheet import Cell, Sheet, joined, name, number, read_csv, rows_of
 
 _COLUMNS = ["model", "dataset", "pruning_ratio_pct", "param_reduction_pct"]
 _POSITIONS = 514

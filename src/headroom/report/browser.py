@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from headroom import paths
+from headroom.analysis.gains import read_z
+from headroom.analysis.text import plain, visible
 from headroom.config import Config
-from headroom.figures.gains import read_z
-from headroom.figures.text import plain, visible
 from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
 from headroom.tables import QUESTIONS, read_table

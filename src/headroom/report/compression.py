@@ -7,16 +7,16 @@ from pathlib import Path
 import pandas as pd
 
 from headroom import paths
+from headroom.analysis.compression.exhibits import COLUMNS
+from headroom.analysis.compression.findings import findings, tested
+from headroom.analysis.compression.numbers import accuracy, savings
+from headroom.analysis.compression.tables import sheet_of, warned
+from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, read_trials
+from headroom.analysis.findings import Finding
+from headroom.analysis.sheet import Sheet, read_csv
+from headroom.analysis.text import percent, points
 from headroom.config import Config
-from headroom.figures.compression.exhibits import COLUMNS
-from headroom.figures.compression.findings import findings, tested
-from headroom.figures.compression.numbers import accuracy, savings
-from headroom.figures.compression.tables import sheet_of, warned
-from headroom.figures.compression.trial import BASELINE, METHOD, Trial, read_trials
 from headroom.figures.drawing import EMPTY, Picture, read_picture
-from headroom.figures.findings import Finding
-from headroom.figures.sheet import Sheet, read_csv
-from headroom.figures.text import percent, points
 
 _TITLES = {
     "table1": "Ratios (Table 1)",

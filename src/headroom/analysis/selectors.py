@@ -5,8 +5,8 @@ from typing import Any
 import pandas as pd
 
 from headroom import paths
-from headroom.figures.sheet import Sheet, in_percent, in_points, joined, name, number, rows_of
-from headroom.figures.text import percent, points
+from headroom.analysis.sheet import Sheet, in_percent, in_points, joined, name, number, rows_of
+from headroom.analysis.text import percent, points
 from headroom.sprint import choosing, evaluation, matching
 from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headroom.sprint.matching import ALL, EQUAL, MEAN, SHUFFLED

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 
 from headroom import paths
+from headroom.analysis.runs import Pair, described
 from headroom.errors import ConfigError
-from headroom.figures.runs import Pair, described
 from headroom.planning.batches import Batch
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval

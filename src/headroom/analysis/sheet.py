@@ -4,6 +4,7 @@ A cell is written by a function of a row, so that a table is declared as titles 
 `Sheet` is written as Markdown and as LaTeX, and shown on the page.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,9 +13,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headroom.analysis.text import latex, markdown, settable, signed, wrapped
 from headroom.errors import TableError
-from headroom.figures.text import latex, markdown, settable, signed, wrapped
-from headroom.record import intact
+from headroom.record import Stopwatch, intact, write_record
+from headroom.tables import atomic, write_text
+
+_LOG = logging.getLogger(__name__)
 
 NEEDS = r"% needs \usepackage{array,booktabs,longtable,lscape}"
 """First line of a LaTeX file of tables."""
@@ -255,3 +259,47 @@ def _lines(title: str) -> list[str]:
 def _stacked(title: str) -> str:
     lines = list(map(latex, _lines(title)))
     return lines[0] if len(lines) == 1 else r"\shortstack{" + r"\\".join(lines) + "}"
+
+
+def filled(template: str, **names: object) -> str:
+    """Fill a path template but for its suffix."""
+    return template.format(suffix="{suffix}", **names)
+
+
+def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path]) -> None:
+    """Write one record for files made together, beside the last of them."""
+    facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
+    write_record(made[-1], stopwatch, facts)
+    _LOG.info("%s", ", ".join(path.name for path in made))
+
+
+def write_csv(path: Path, data: pd.DataFrame) -> None:
+    """Write a table as CSV, atomically."""
+    with atomic(path) as temporary:
+        data.to_csv(temporary, index=False, lineterminator="\n")
+
+
+def write_sheets(
+    template: str,
+    sheets: Mapping[str, Sheet] | Sequence[Sheet],
+    data: pd.DataFrame | None = None,
+    digits: int = 6,
+) -> list[Path]:
+    """Write tables as Markdown and LaTeX, and their numbers as CSV.
+
+    Args:
+        template: path with ``{suffix}`` left open.
+        sheets: by name, where each has a heading.
+        data: the numbers; None where their file is there already.
+        digits: significant ones in the CSV file.
+
+    Returns:
+        The files made.
+    """
+    texts = written(sheets)
+    if data is not None:
+        texts["csv"] = data.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
+    made = [Path(template.format(suffix=suffix)) for suffix in texts]
+    for path, text in zip(made, texts.values(), strict=True):
+        write_text(path, text)
+    return made

@@ -1,13 +1,13 @@
 """What a run found, in numbers and computed sentences."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
-from headroom.figures.controls import helping, hurting
-from headroom.figures.curves import covered, largest_n, told
-from headroom.figures.text import percent, points
+from headroom.analysis.controls import helping, hurting
+from headroom.analysis.text import percent, points
 from headroom.sprint.methods import ORACLE, SPRINT
 from headroom.variants import BASE, Variant
 
@@ -30,11 +30,37 @@ class PassAtN:
     rows: list[dict[str, Any]]
 
 
+_COVERED = {
+    "by_questions": "test questions",
+    "by_draw": "draws of training questions",
+    "by_seed": "seeds",
+}
+
+
+def covered(paired: pd.DataFrame) -> str:
+    """Say what the intervals of paired differences cover (see `headroom.sprint.evaluation`)."""
+    known = [text for name, text in _COVERED.items() if name in paired and paired[name].any()]
+    *others, last = known or ["test questions"]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def told(numbers: Iterable[int]) -> list[int]:
+    """Return the N of which differences are told: 1, 4 and the largest, where there are answers."""
+    there = set(numbers)
+    return sorted({1, 4, max(there, default=0)} & there)
+
+
+def largest_n(table: pd.DataFrame) -> int:
+    """Return the largest N of SPRINT, or of any method where SPRINT is missing."""
+    own = table[table["method"] == SPRINT]
+    return int((own if len(own) else table)["n"].max())
+
+
 def findings(cells: pd.DataFrame) -> list[Finding]:
     """Return the headline numbers of a sweep: base, best, median and worst head.
 
     Args:
-        cells: as `headroom.figures.gains.cells` returns them.
+        cells: as `headroom.analysis.gains.cells` returns them.
     """
     overall = cells[cells["by"] == "overall"]
     base = overall[overall["variant"] == str(BASE)].iloc[0]
@@ -131,8 +157,8 @@ def sweep_sentence(cells: pd.DataFrame, heads: pd.DataFrame) -> str:
     """Say what the loss of a head does, at best and at worst, and how often it is shown to.
 
     Args:
-        cells: as `headroom.figures.gains.cells` returns them.
-        heads: see `headroom.figures.controls.HEADS`.
+        cells: as `headroom.analysis.gains.cells` returns them.
+        heads: see `headroom.analysis.controls.HEADS`.
     """
     overall = cells[cells["by"] == "overall"]
     pruned = overall[overall["variant"] != str(BASE)].sort_values("correct", kind="stable")

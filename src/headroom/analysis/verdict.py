@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom.figures.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
-from headroom.figures.sheet import Sheet, in_points, joined, number, read_csv, rows_of
-from headroom.figures.text import percent, points, short
+from headroom.analysis.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
+from headroom.analysis.sheet import Sheet, in_points, joined, number, read_csv, rows_of
+from headroom.analysis.text import percent, points, short
 from headroom.statistics.repetition import loops
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE
@@ -50,7 +50,7 @@ GAINS_CAPTION = (
 
 
 def read_gains(path: Path) -> pd.DataFrame:
-    """Read the gains of `headroom.figures.controls`.
+    """Read the gains of `headroom.analysis.controls`.
 
     Raises:
         TableError: the file is missing or has other columns.
@@ -59,7 +59,7 @@ def read_gains(path: Path) -> pd.DataFrame:
 
 
 def read_heads(path: Path) -> pd.DataFrame:
-    """Read the heads of `headroom.figures.controls`.
+    """Read the heads of `headroom.analysis.controls`.
 
     Raises:
         TableError: the file is missing or has other columns.
@@ -68,7 +68,7 @@ def read_heads(path: Path) -> pd.DataFrame:
 
 
 def read_spread(path: Path) -> pd.DataFrame:
-    """Read the spread of `headroom.figures.controls`.
+    """Read the spread of `headroom.analysis.controls`.
 
     Raises:
         TableError: the file is missing or has other columns.
@@ -80,9 +80,9 @@ def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> l
     """Answer in plain sentences whether the gains of a sweep are real.
 
     Args:
-        gains: see `headroom.figures.controls.GAINS`.
-        heads: see `headroom.figures.controls.HEADS`.
-        spread: see `headroom.figures.controls.SPREAD`.
+        gains: see `headroom.analysis.controls.GAINS`.
+        heads: see `headroom.analysis.controls.HEADS`.
+        spread: see `headroom.analysis.controls.SPREAD`.
     """
     overall = gains[gains["by"] == "overall"]
     ruined = overall.loc[overall["by_chance"].isna(), "layer"].tolist()
@@ -149,7 +149,7 @@ def failures(
     """Say how the heads that hurt fail, beside the base model.
 
     Args:
-        heads: see `headroom.figures.controls.HEADS`.
+        heads: see `headroom.analysis.controls.HEADS`.
         graded: graded answers (`headroom.tables.GRADED`).
         answers: the store's file of each variant; what the store no longer holds is left empty.
         activations: of the model's heads (`headroom.tables.ACTIVATIONS`).

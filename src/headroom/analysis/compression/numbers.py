@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.figures.compression.trial import BASELINE, Trial
+from headroom.analysis.compression.trial import BASELINE, Trial
 from headroom.statistics.seeds import SeedBootstrap, spread
 
 ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]

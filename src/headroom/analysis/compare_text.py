@@ -7,12 +7,10 @@ from typing import Any
 
 import pandas as pd
 
-from headroom.errors import ConfigError
-from headroom.figures.compare import BATCH, BEST, Comparison
-from headroom.figures.controls import LEVEL
-from headroom.figures.drawing import write_csv
-from headroom.figures.runs import Pair
-from headroom.figures.sheet import (
+from headroom.analysis.compare import BATCH, BEST, Comparison
+from headroom.analysis.controls import LEVEL
+from headroom.analysis.runs import Pair
+from headroom.analysis.sheet import (
     NONE,
     Cell,
     Sheet,
@@ -21,9 +19,11 @@ from headroom.figures.sheet import (
     joined,
     name,
     number,
+    write_csv,
     written,
 )
-from headroom.figures.text import markdown, short
+from headroom.analysis.text import markdown, short
+from headroom.errors import ConfigError
 from headroom.tables import write_text
 from headroom.variants import BASE
 

@@ -1,4 +1,4 @@
-"""The tables that the second paper's claims are judged from; see `headroom.figures.claims_tables`.
+"""The tables that the second paper's claims are judged from; see `headroom.analysis.claims_tables`.
 
 A stated loss is held against the measured change: what depends on the division of the data, the
 accuracy itself, counts as the paper's baseline plus that change. A measured cut is the larger of
@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.figures.arithmetic import ENCODERS, LONGEST
-from headroom.figures.compression.numbers import accuracy, difference_of_changes, savings
-from headroom.figures.compression.published import STRATA, STRATEGIES, Published
-from headroom.figures.compression.trial import BASELINE, METHOD, Trial, mixtures_of, ratios_of
+from headroom.analysis.arithmetic import ENCODERS, LONGEST
+from headroom.analysis.compression.numbers import accuracy, difference_of_changes, savings
+from headroom.analysis.compression.published import STRATA, STRATEGIES, Published
+from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, mixtures_of, ratios_of
 
 _QUANTITIES = {
     "dataset": "data",

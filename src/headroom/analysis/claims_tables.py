@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 
 from headroom import paths
+from headroom.analysis.compression import claims as compression
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.trial import read_trials
+from headroom.analysis.controls import GAINS
+from headroom.analysis.gains import cells, groups_of, read_z
+from headroom.analysis.published import EXHIBITS, SIZES, head_pruning, published_name
+from headroom.analysis.sheet import read_csv
 from headroom.config import Config
-from headroom.figures.compression import claims as compression
-from headroom.figures.compression.published import Published
-from headroom.figures.compression.trial import read_trials
-from headroom.figures.controls import GAINS
-from headroom.figures.gains import cells, groups_of, read_z
-from headroom.figures.published import EXHIBITS, SIZES, head_pruning, published_name
-from headroom.figures.sheet import read_csv
 from headroom.sprint.evaluation import PAIRED
 from headroom.sprint.methods import is_baseline
 from headroom.statistics.paired import paired_interval

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.config.arms import ARMS
-from headroom.figures.compression.findings import knee, notices
-from headroom.figures.compression.numbers import (
+from headroom.analysis.compression.findings import knee, notices
+from headroom.analysis.compression.numbers import (
     ACCURACY,
     SAVINGS,
     accuracy,
     difference,
     savings,
 )
-from headroom.figures.compression.published import Published
-from headroom.figures.compression.trial import BASELINE, METHOD, Trial, mixtures_of, ratios_of
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, mixtures_of, ratios_of
+from headroom.config.arms import ARMS
 
 _ARM = ["compression", "subject", "data", "arm"]
 _SAME = ["published_accuracy", "published_change"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from headroom.figures.sheet import Sheet, in_percent, name, number, read_csv
+from headroom.analysis.sheet import Sheet, in_percent, name, number, read_csv
 
 _COLUMNS = {
     "decoding": ("prompt", name),

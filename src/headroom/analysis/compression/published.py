@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.figures.arithmetic import ENCODERS
-from headroom.figures.published import (
+from headroom.analysis.arithmetic import ENCODERS
+from headroom.analysis.published import (
     COMPRESSION,
     COMPRESSION_FACTORS,
     COMPRESSION_SIZES,
     COMPRESSION_STRATEGIES,
 )
-from headroom.figures.sheet import read_csv
+from headroom.analysis.sheet import read_csv
 
 STRATEGIES = {
     "baseline": "baseline",

@@ -3,36 +3,31 @@
 Names are config names; paths follow from the config. Beside what a job makes lies its record.
 """
 
-from functools import partial
 from pathlib import Path
 
 from headroom import paths
-from headroom.config import Config
-from headroom.figures.arithmetic import arithmetic, arithmetic_sheet
-from headroom.figures.audit import audit, audit_figure, audit_sheet
-from headroom.figures.claims import claims, claims_sheets
-from headroom.figures.controls import NOISE, controls
-from headroom.figures.drawing import filled, record, save, write_csv, write_sheets
-from headroom.figures.gains import accuracy_path, accuracy_paths, read_cells, read_z
-from headroom.figures.headlines import headlines
-from headroom.figures.placebos import placebo_sheet, placebo_table
-from headroom.figures.prompts import comparison_sheet, read_comparison
-from headroom.figures.published import (
-    FIGURE_5,
-    HEAD_PRUNING,
+from headroom.analysis.claims import claims, claims_sheets
+from headroom.analysis.compression.exhibits import exhibits
+from headroom.analysis.compression.published import Published
+from headroom.analysis.compression.tables import sheet_of, warned
+from headroom.analysis.compression.trial import read_trials, sources
+from headroom.analysis.controls import NOISE, controls
+from headroom.analysis.gains import accuracy_path, accuracy_paths, read_cells, read_z
+from headroom.analysis.placebos import placebo_sheet, placebo_table
+from headroom.analysis.prompts import comparison_sheet, read_comparison
+from headroom.analysis.published import (
     SPRINT_CLAIMS,
-    head_pruning,
     reproduced,
 )
-from headroom.figures.report import render
-from headroom.figures.selectors import SELECTOR_TABLES
-from headroom.figures.sheet import read_csv
-from headroom.figures.sweep_tables import sweep_csv, sweep_sheets
-from headroom.figures.verdict import failures, gains_sheet
+from headroom.analysis.selectors import SELECTOR_TABLES
+from headroom.analysis.sheet import filled, read_csv, record, write_csv, write_sheets
+from headroom.analysis.sweep_tables import sweep_csv, sweep_sheets
+from headroom.analysis.verdict import failures, gains_sheet
+from headroom.config import Config
 from headroom.planning.batches import find_batch, placebos
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
-from headroom.tables import ACTIVATIONS, GRADED, read_table, write_text
+from headroom.tables import ACTIVATIONS, GRADED, read_table
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:
@@ -106,23 +101,6 @@ def write_controls(config: Config, sweep: str) -> None:
     record(made, stopwatch, [accuracy_path(config, sweep), source, measured])
 
 
-def draw_audit(config: Config, published: Path) -> None:
-    """Hold the published tables, in the given folder, against chance and arithmetic."""
-    stopwatch = Stopwatch()
-    found = audit(head_pruning(published), config.seed)
-    sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
-    made = save(filled(paths.AUDIT, run=config.run), partial(audit_figure, found), sources)
-    cuts = arithmetic(published)
-    tables = {
-        "sprint": (audit_sheet(found.summary), found.summary, 6),
-        "compression": (arithmetic_sheet(cuts), cuts, 4),
-    }
-    for paper, (sheet, numbers, digits) in tables.items():
-        template = filled(paths.AUDIT_TABLE, run=config.run, paper=paper)
-        made += write_sheets(template, [sheet], numbers, digits)
-    record(made, stopwatch, sources)
-
-
 def write_claims(config: Config, published: Path) -> None:
     """Write which of the papers' claims hold, in the published tables and in this run."""
     stopwatch = Stopwatch()
@@ -132,11 +110,19 @@ def write_claims(config: Config, published: Path) -> None:
     record(made, stopwatch, [Path(published.name) / SPRINT_CLAIMS, *accuracy_paths(config)])
 
 
-def write_report(config: Config) -> None:
-    """Write the report of a run, and what the run prints of it."""
+def write_compression_tables(config: Config, published: Path) -> None:
+    """Write Tables 1-4 of the paper, the knee, quantisation and cost as Markdown, LaTeX and CSV.
+
+    What the published tables, in the given folder, have of it stands beside.
+    """
     stopwatch = Stopwatch()
-    output = Path(paths.REPORT.format(run=config.run))
-    write_text(output, render(config))
-    said = Path(paths.FINDINGS.format(run=config.run))
-    write_text(said, "".join(f"{sentence}\n" for sentence in headlines(config)))
-    record([said, output], stopwatch, accuracy_paths(config))
+    trials = read_trials(config)
+    made = []
+    for exhibit, table in exhibits(trials, Published.read(published)).items():
+        sheets = [sheet_of(exhibit, table, trials)]
+        if exhibit == "cost":
+            sheets.append(warned(table))
+        names = {"run": config.run, "exhibit": exhibit}
+        made += write_sheets(filled(paths.COMPRESSION_TABLE, **names), sheets, table)
+    read = [file for name in config.compressions for file in sources(config, name)]
+    record(made, stopwatch, read)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pandas as pd
 
-from headroom.figures.compression.findings import NOTABLE
-from headroom.figures.compression.trial import Trial, label
-from headroom.figures.sheet import (
+from headroom.analysis.compression.findings import NOTABLE
+from headroom.analysis.compression.trial import Trial, label
+from headroom.analysis.sheet import (
     NONE,
     Cell,
     Columns,
@@ -238,7 +238,7 @@ def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Shee
     """Return a table as text; one without rows is a sentence.
 
     Args:
-        exhibit: its name, see `headroom.figures.compression.exhibits.COLUMNS`.
+        exhibit: its name, see `headroom.analysis.compression.exhibits.COLUMNS`.
         table: its numbers.
         trials: the compressions of the run.
     """

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom.figures.sheet import Sheet, in_percent, in_points, number, rows_of
-from headroom.figures.text import percent, points
+from headroom.analysis.sheet import Sheet, in_percent, in_points, number, rows_of
+from headroom.analysis.text import percent, points
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE, Kind, Variant
 

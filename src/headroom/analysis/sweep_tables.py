@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from headroom.figures.gains import OVERALL
-from headroom.figures.published import METHOD
-from headroom.figures.sheet import Cell, Sheet, in_percent, interval, joined, rows_of
+from headroom.analysis.gains import OVERALL
+from headroom.analysis.published import METHOD
+from headroom.analysis.sheet import Cell, Sheet, in_percent, interval, joined, rows_of
 from headroom.statistics.proportion import wilson
 
 _KINDS = (("subject", ("overall", "subject")), ("MATH level", ("level",)))
@@ -36,8 +36,8 @@ def sweep_sheets(
     """Return the tables of a sweep as text, by heading.
 
     Args:
-        cells: as `headroom.figures.gains.cells` returns them.
-        beside: published numbers, as `headroom.figures.published.reproduced` returns them.
+        cells: as `headroom.analysis.gains.cells` returns them.
+        beside: published numbers, as `headroom.analysis.published.reproduced` returns them.
         sweep: its name.
         how: under which prompt and grading rules it was made.
     """

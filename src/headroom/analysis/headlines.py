@@ -5,16 +5,16 @@ from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from headroom import paths
+from headroom.analysis import claims
+from headroom.analysis.compression.findings import findings
+from headroom.analysis.compression.trial import read_trials
+from headroom.analysis.findings import short_sentence, sweep_sentence
+from headroom.analysis.gains import read_cells
+from headroom.analysis.selectors import embedding_sentence
+from headroom.analysis.sheet import read_csv
+from headroom.analysis.text import plain
+from headroom.analysis.verdict import read_heads
 from headroom.config import Config
-from headroom.figures import claims
-from headroom.figures.compression.findings import findings
-from headroom.figures.compression.trial import read_trials
-from headroom.figures.findings import short_sentence, sweep_sentence
-from headroom.figures.gains import read_cells
-from headroom.figures.selectors import embedding_sentence
-from headroom.figures.sheet import read_csv
-from headroom.figures.text import plain
-from headroom.figures.verdict import read_heads
 from headroom.sprint.evaluation import PAIRED
 from headroom.sprint.matching import COLUMNS
 from headroom.tables import CURVES, read_table

@@ -1,0 +1,1 @@
+"""What a run shows, in numbers and words: tables, tests, claims, sentences."""

@@ -1,0 +1,1 @@
+"""The report: one self-contained page with what a run found and how."""
