@@ -49,12 +49,16 @@ class WordProblems(Section):
     partition: Partition = Partition()
     """Which of them are trained on, looked at and tested."""
 
+    @property
+    def generated(self) -> bool:
+        """Whether the problems are made here, without download."""
+        return self.dataset == "generated"
+
     @model_validator(mode="after")
     def _one_origin(self) -> "WordProblems":
-        generated = self.dataset == "generated"
-        if generated and (self.file or self.revision or self.n is None):
+        if self.generated and (self.file or self.revision or self.n is None):
             raise ValueError("generated problems take `n`, and no `file` or `revision`")
-        if not generated and self.n is not None:
+        if not self.generated and self.n is not None:
             raise ValueError(f"{self.dataset} is read whole: it takes no `n`")
         if self.dataset == "asdiv_a" and self.file is None:
             raise ValueError("asdiv_a is on no hub in this form; give `file`")
