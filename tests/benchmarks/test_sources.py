@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headroom.benchmarks import sources
-from headroom.benchmarks.sources import HubDataset, check_file, file_revision, read_source
+from headroom.benchmarks.sources import HubDataset, file_revision, read_source
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
 from headroom.tables import QUESTIONS
@@ -124,7 +124,7 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
 def test_a_bad_row_is_refused_with_its_line(tmp_path, rows, message):
     file = write_jsonl(tmp_path / "questions.jsonl", rows)
     with pytest.raises(BenchmarkError, match=message) as error:
-        check_file(math500(file))
+        read_source(math500(file))
     assert str(error.value).startswith(file)
     assert "\n" not in str(error.value)
 
@@ -261,7 +261,7 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
     section = Questions(
         benchmark="math_train", split="train", file=str(headroom_data / "math_train.jsonl.gz")
     )
-    assert check_file(section) == 11_998
+    assert len(read_source(section)) == 11_998
     assert time.process_time() - started < 1
     rows = read_source(section)
     assert Counter(rows["subject"]) == {

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from headroom import paths
-from headroom.benchmarks.sources import check_file
+from headroom.benchmarks.sources import read_source
 from headroom.config import Config, Embedder, Model
 from headroom.config.compression import Encoder
 from headroom.errors import BenchmarkError, ConfigError, ModelError
@@ -156,7 +156,7 @@ def _check_draws(config: Config, names: list[str]) -> None:
         if source not in sizes:
             with at(f"questions.{name}"):
                 sizes[source] = (
-                    check_file(questions)
+                    len(read_source(questions))
                     if questions.file
                     else SPLIT_SIZES.get((questions.benchmark, questions.split))
                 )
