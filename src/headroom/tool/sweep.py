@@ -95,7 +95,12 @@ def sweep(
         HeadroomError: one line that says what is wrong and what to do.
     """
     gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
-    given = {"columns": columns, "grader": grader, "n": n, "revision": benchmark_revision}
+    given = {
+        "columns": dict(columns or {}),
+        "grader": grader,
+        "n": n,
+        "revision": benchmark_revision,
+    }
     described = _model(str(model), revision)
     described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
     if batch_size is not None:
