@@ -20,175 +20,129 @@ class Job(NamedTuple):
     name: str
     help: str
     function: str
-    wildcards: tuple[str, ...] = ()
-    online: bool = False
+    wildcards: tuple[str, ...]
+    online: bool
     """Whether it may reach for the network; all others find what those fetched."""
-    shortcut: str | None = None
+    shortcut: str | None
     """What may do it before the config is checked: `shortcut(config_file, *wildcards)`, these as
     they are given; tells whether it has."""
 
 
-JOBS: tuple[Job, ...] = (
+_BY_MODULE = {
+    "generation.prepare": {
+        "source": ("read_source", "source", "Read one split, whole."),
+        "questions": ("draw_questions", "questions", "Draw a question set."),
+        "model": ("prepare_model", "model", "Fetch or train a model."),
+        "embedder": ("prepare_embedder", "embedder", "Fetch an embedder."),
+        "embed": ("embed_questions", "embedder questions", "Embed the questions of a set."),
+    },
+    "generation.job": {
+        "generate": (
+            "run",
+            "model decoding questions variant cores",
+            "Answer a question set with one model variant.",
+        ),
+    },
+    "generation.activations": {
+        "activations": (
+            "run",
+            "model decoding questions",
+            "Measure the heads of a model on its own answers.",
+        ),
+    },
+    "grading.tables": {
+        "grade": (
+            "grade",
+            "model decoding questions",
+            "Judge all answers to a question set; gather Z.",
+        ),
+        "compare-prompts": ("compare_prompts", "comparison", "Compare prompts and rules."),
+    },
+    "sprint.job": {
+        "train-selector": ("train", "selector", "Train a head selector."),
+        "rank-heads": ("rank", "selector", "Rank the heads for each question."),
+        "evaluate": ("evaluate", "selector", "Pass@N of a selector and baselines."),
+        "weigh-embedding": (
+            "weigh_embedding",
+            "selector",
+            "Ask whether the question embedding matters.",
+        ),
+        "choose": ("choose", "selector", "Say how much of Pass@N is left without an oracle."),
+    },
+    "athena.storage": {
+        "problems": ("read_data", "data", "Read a dataset and divide it."),
+    },
+    "compression.arm_jobs": {
+        "encoder": ("prepare_encoder", "encoder", "Fetch a pretrained encoder."),
+        "teacher": ("train_teacher", "solver data seed", "Train a solver with all its heads."),
+        "compress": (
+            "compress_arm",
+            "subject data arm seed",
+            "Compress a solver or a model, and test it.",
+        ),
+        "quantise": (
+            "quantise",
+            "subject data arm seed",
+            "Test what an arm left with weights of eight bits.",
+        ),
+    },
+    "compression.arm_tables": {
+        "gather-compression": (
+            "gather",
+            "compression",
+            "Bring the arms of a compression together.",
+        ),
+    },
+    "compression.arm_measurements": {
+        "measure-compression": (
+            "measure",
+            "compression",
+            "Measure size, speed and memory of the arms of a compression.",
+        ),
+    },
+    "analysis.jobs": {
+        "comparison-table": ("write_comparison", "comparison", "Write the table of a comparison."),
+        "selector-tables": ("write_selector_tables", "selector", "Write the tables of a selector."),
+        "table": ("write_tables", "sweep published", "Write the tables of a sweep."),
+        "controls": ("write_controls", "sweep", "Hold the gains of a sweep against chance."),
+        "compression-tables": (
+            "write_compression_tables",
+            "published",
+            "Write the tables of all compressions.",
+        ),
+        "claims": ("write_claims", "published", "Judge the papers' claims."),
+    },
+    "figures.draw": {
+        "violins": ("draw_violins", "", "Draw the gains of all sweeps."),
+        "levels": ("draw_levels", "", "Draw the gains by MATH level."),
+        "draw-sweep": ("draw_sweep", "sweep", "Draw the figures of a sweep."),
+        "draw-selector": ("draw_selector", "selector", "Draw the figures of a selector."),
+        "draw-compression": (
+            "draw_compression",
+            "compression published",
+            "Draw the figures of a compression.",
+        ),
+        "audit": ("draw_audit", "published", "Audit the published tables."),
+    },
+    "report.page": {
+        "report": ("write_report", "", "Write the report of a run."),
+    },
+}
+"""By module: each command's function there, what it takes, and its help."""
+
+_ONLINE = {"source", "model", "embedder", "problems", "encoder"}
+
+JOBS = tuple(
     Job(
-        "source",
-        "Read one split, whole.",
-        "generation.prepare:read_source",
-        ("source",),
-        online=True,
-    ),
-    Job("questions", "Draw a question set.", "generation.prepare:draw_questions", ("questions",)),
-    Job(
-        "model",
-        "Fetch or train a model.",
-        "generation.prepare:prepare_model",
-        ("model",),
-        online=True,
-    ),
-    Job(
-        "embedder",
-        "Fetch an embedder.",
-        "generation.prepare:prepare_embedder",
-        ("embedder",),
-        online=True,
-    ),
-    Job(
-        "embed",
-        "Embed the questions of a set.",
-        "generation.prepare:embed_questions",
-        ("embedder", "questions"),
-    ),
-    Job(
-        "generate",
-        "Answer a question set with one model variant.",
-        "generation.job:run",
-        ("model", "decoding", "questions", "variant", "cores"),
-        shortcut="generation.client:collect",
-    ),
-    Job(
-        "activations",
-        "Measure the heads of a model on its own answers.",
-        "generation.activations:run",
-        ("model", "decoding", "questions"),
-    ),
-    Job(
-        "grade",
-        "Judge all answers to a question set; gather Z.",
-        "grading.tables:grade",
-        ("model", "decoding", "questions"),
-    ),
-    Job(
-        "compare-prompts",
-        "Compare prompts and rules.",
-        "grading.tables:compare_prompts",
-        ("comparison",),
-    ),
-    Job(
-        "comparison-table",
-        "Write the table of a comparison.",
-        "analysis.jobs:write_comparison",
-        ("comparison",),
-    ),
-    Job("train-selector", "Train a head selector.", "sprint.job:train", ("selector",)),
-    Job("rank-heads", "Rank the heads for each question.", "sprint.job:rank", ("selector",)),
-    Job("evaluate", "Pass@N of a selector and baselines.", "sprint.job:evaluate", ("selector",)),
-    Job(
-        "weigh-embedding",
-        "Ask whether the question embedding matters.",
-        "sprint.job:weigh_embedding",
-        ("selector",),
-    ),
-    Job(
-        "choose",
-        "Say how much of Pass@N is left without an oracle.",
-        "sprint.job:choose",
-        ("selector",),
-    ),
-    Job(
-        "problems",
-        "Read a dataset and divide it.",
-        "athena.storage:read_data",
-        ("data",),
-        online=True,
-    ),
-    Job(
-        "encoder",
-        "Fetch a pretrained encoder.",
-        "compression.arm_jobs:prepare_encoder",
-        ("encoder",),
-        online=True,
-    ),
-    Job(
-        "teacher",
-        "Train a solver with all its heads.",
-        "compression.arm_jobs:train_teacher",
-        ("solver", "data", "seed"),
-    ),
-    Job(
-        "compress",
-        "Compress a solver or a model, and test it.",
-        "compression.arm_jobs:compress_arm",
-        ("subject", "data", "arm", "seed"),
-    ),
-    Job(
-        "quantise",
-        "Test what an arm left with weights of eight bits.",
-        "compression.arm_jobs:quantise",
-        ("subject", "data", "arm", "seed"),
-    ),
-    Job(
-        "gather-compression",
-        "Bring the arms of a compression together.",
-        "compression.arm_tables:gather",
-        ("compression",),
-    ),
-    Job(
-        "measure-compression",
-        "Measure size, speed and memory of the arms of a compression.",
-        "compression.arm_measurements:measure",
-        ("compression",),
-    ),
-    Job(
-        "selector-tables",
-        "Write the tables of a selector.",
-        "analysis.jobs:write_selector_tables",
-        ("selector",),
-    ),
-    Job(
-        "table",
-        "Write the tables of a sweep.",
-        "analysis.jobs:write_tables",
-        ("sweep", "published"),
-    ),
-    Job("violins", "Draw the gains of all sweeps.", "figures.draw:draw_violins"),
-    Job("levels", "Draw the gains by MATH level.", "figures.draw:draw_levels"),
-    Job("draw-sweep", "Draw the figures of a sweep.", "figures.draw:draw_sweep", ("sweep",)),
-    Job(
-        "draw-selector",
-        "Draw the figures of a selector.",
-        "figures.draw:draw_selector",
-        ("selector",),
-    ),
-    Job(
-        "controls",
-        "Hold the gains of a sweep against chance.",
-        "analysis.jobs:write_controls",
-        ("sweep",),
-    ),
-    Job(
-        "compression-tables",
-        "Write the tables of all compressions.",
-        "analysis.jobs:write_compression_tables",
-        ("published",),
-    ),
-    Job(
-        "draw-compression",
-        "Draw the figures of a compression.",
-        "figures.draw:draw_compression",
-        ("compression", "published"),
-    ),
-    Job("audit", "Audit the published tables.", "figures.draw:draw_audit", ("published",)),
-    Job("claims", "Judge the papers' claims.", "analysis.jobs:write_claims", ("published",)),
-    Job("report", "Write the report of a run.", "report.page:write_report"),
+        name,
+        help_text,
+        f"{module}:{function}",
+        tuple(takes.split()),
+        online=name in _ONLINE,
+        shortcut="generation.client:collect" if name == "generate" else None,
+    )
+    for module, jobs in _BY_MODULE.items()
+    for name, (function, takes, help_text) in jobs.items()
 )
 """All commands of the workflow; the name is the command's."""
 

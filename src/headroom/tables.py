@@ -25,156 +25,144 @@ from headroom.errors import TableError
 if TYPE_CHECKING:  # half a second that a job of the sweep need not spend
     import pandas as pd
 
-QUESTIONS = pa.schema(
-    [
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("split", pa.string(), nullable=False),
-        pa.field("subject", pa.string()),  # null where the benchmark has none
-        pa.field("level", pa.int8()),  # 1 (easy) to 5 (hard), null where unknown
-        pa.field("question", pa.string(), nullable=False),
-        pa.field("answer", pa.string(), nullable=False),  # gold answer, without box
-        pa.field("solution", pa.string()),  # worked solution, null where there is none
-        pa.field("source_row", pa.int32(), nullable=False),
-    ]
+_TEXT, _BOOL = pa.string(), pa.bool_()
+_INT8, _INT16, _INT32, _INT64 = pa.int8(), pa.int16(), pa.int32(), pa.int64()
+_FLOAT32, _FLOAT64 = pa.float32(), pa.float64()
+
+
+def _schema(nullable: str = "", **columns: pa.DataType) -> pa.Schema:
+    """Return a schema of columns; those named in `nullable` may have empty cells."""
+    return pa.schema(
+        [pa.field(name, kind, name in nullable.split()) for name, kind in columns.items()]
+    )
+
+
+QUESTIONS = _schema(
+    question_id=_TEXT,
+    split=_TEXT,
+    subject=_TEXT,  # null where the benchmark has none
+    level=_INT8,  # 1 (easy) to 5 (hard), null where unknown
+    question=_TEXT,
+    answer=_TEXT,  # gold answer, without box
+    solution=_TEXT,  # worked solution, null where there is none
+    source_row=_INT32,
+    nullable="subject level solution",
 )
 """A question set: one row a question."""
 
-ANSWERS = pa.schema(
-    [
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("sample", pa.int16(), nullable=False),  # 0 for greedy decoding
-        pa.field("token_ids", pa.list_(pa.int32()), nullable=False),  # eos not included
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("stop_reason", pa.string(), nullable=False),  # "eos" or "length"
-        pa.field("margin", pa.float32(), nullable=False),  # smallest gap of best to second logit
-    ]
+ANSWERS = _schema(
+    question_id=_TEXT,
+    sample=_INT16,  # 0 for greedy decoding
+    token_ids=pa.list_(_INT32),  # eos not included
+    text=_TEXT,
+    stop_reason=_TEXT,  # "eos" or "length"
+    margin=_FLOAT32,  # smallest gap of best to second logit
 )
 """Answers of one variant to one question set under one decoding."""
 
-ACTIVATIONS = pa.schema(
-    [
-        pa.field("layer", pa.int16(), nullable=False),
-        pa.field("head", pa.int16(), nullable=False),
-        pa.field("share", pa.float64(), nullable=False),  # of the squared norm of all heads
-        pa.field("norm", pa.float64(), nullable=False),
-    ]
+ACTIVATIONS = _schema(
+    layer=_INT16,
+    head=_INT16,
+    share=_FLOAT64,  # of the squared norm of all heads
+    norm=_FLOAT64,
 )
 """Each head's slice of what enters the output projection, means over tokens."""
 
-GRADED = pa.schema(
-    [
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("variant", pa.string(), nullable=False),
-        pa.field("sample", pa.int16(), nullable=False),
-        pa.field("answer", pa.string()),  # extracted answer, null where none was found
-        pa.field(
-            "group", pa.int32(), nullable=False
-        ),  # equal answers of a question share it; -1: none
-        pa.field("correct", pa.bool_(), nullable=False),
-        pa.field(
-            "verdict", pa.string(), nullable=False
-        ),  # judged, no_answer, timeout, memory, error
-        pa.field("tokens", pa.int32(), nullable=False),
-        pa.field("stop_reason", pa.string(), nullable=False),
-        pa.field("margin", pa.float32(), nullable=False),
-    ]
+GRADED = _schema(
+    question_id=_TEXT,
+    variant=_TEXT,
+    sample=_INT16,
+    answer=_TEXT,  # extracted answer, null where none was found
+    group=_INT32,  # equal answers of a question share it; -1: none
+    correct=_BOOL,
+    verdict=_TEXT,  # judged, no_answer, timeout, memory, error
+    tokens=_INT32,
+    stop_reason=_TEXT,
+    margin=_FLOAT32,
+    nullable="answer",
 )
 """Every answer of a (model, decoding, question set) with its verdict."""
 
-ACCURACY = pa.schema(
-    [
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("subject", pa.string()),
-        pa.field("level", pa.int8()),
-    ]
+ACCURACY = _schema(
+    question_id=_TEXT,
+    subject=_TEXT,
+    level=_INT8,
+    nullable="subject level",
 )
 """The accuracy matrix Z: these columns, then one int8 column of 0 and 1 for each variant
 (or, for sampling, for each sample: ``S00``, ``S01``, ...)."""
 
-EMBEDDINGS = pa.schema(
-    [
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("vector", pa.list_(pa.float32()), nullable=False),
-    ]
+EMBEDDINGS = _schema(
+    question_id=_TEXT,
+    vector=pa.list_(_FLOAT32),
 )
 """Question embeddings, float32 [embedding_dim]."""
 
-RANKING = pa.schema(
-    [
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("heads", pa.list_(pa.string()), nullable=False),  # nearest first
-        pa.field("distances", pa.list_(pa.float32()), nullable=False),  # squared, ascending
-    ]
+RANKING = _schema(
+    question_id=_TEXT,
+    heads=pa.list_(_TEXT),  # nearest first
+    distances=pa.list_(_FLOAT32),  # squared, ascending
 )
 """Heads ranked for each question by a trained selector."""
 
-TRAININGS = pa.schema(
-    [
-        pa.field("method", pa.string(), nullable=False),  # SPRINT or a rival of it
-        pa.field("training", pa.string(), nullable=False),  # see headroom.sprint.validation
-        pa.field("seed", pa.int64(), nullable=False),
-        pa.field("question_id", pa.string(), nullable=False),
-        pa.field("heads", pa.list_(pa.int16()), nullable=False),  # nearest first
-    ]
+TRAININGS = _schema(
+    method=_TEXT,  # SPRINT or a rival of it
+    training=_TEXT,  # see headroom.sprint.validation
+    seed=_INT64,
+    question_id=_TEXT,
+    heads=pa.list_(_INT16),  # nearest first
 )
 """Heads, numbers in the pool, ranked by selectors of other seeds and training questions, and by
 simpler methods."""
 
-POINTS = pa.schema(
-    [
-        pa.field("kind", pa.string(), nullable=False),  # "head" or "question"
-        pa.field("name", pa.string(), nullable=False),  # variant or question_id
-        pa.field("vector", pa.list_(pa.float32()), nullable=False),
-    ]
+POINTS = _schema(
+    kind=_TEXT,  # "head" or "question"
+    name=_TEXT,  # variant or question_id
+    vector=pa.list_(_FLOAT32),
 )
 """Heads and questions in the space that a trained selector puts both in."""
 
-CURVES = pa.schema(
-    [
-        pa.field("method", pa.string(), nullable=False),
-        pa.field("n", pa.int16(), nullable=False),
-        pa.field("pass_at_n", pa.float64(), nullable=False),
-        pa.field("low", pa.float64(), nullable=False),  # 95% bootstrap interval over questions
-        pa.field("high", pa.float64(), nullable=False),
-        pa.field("majority", pa.float64()),  # accuracy of the majority answer, null if undefined
-        pa.field("distinct_answers", pa.float64()),  # mean number of distinct final answers
-        pa.field("agreement", pa.float64()),  # mean pairwise agreement of final answers
-        pa.field("tokens", pa.float64()),  # generated tokens a question
-    ]
+CURVES = _schema(
+    method=_TEXT,
+    n=_INT16,
+    pass_at_n=_FLOAT64,
+    low=_FLOAT64,  # 95% bootstrap interval over questions
+    high=_FLOAT64,
+    majority=_FLOAT64,  # accuracy of the majority answer, null if undefined
+    distinct_answers=_FLOAT64,  # mean number of distinct final answers
+    agreement=_FLOAT64,  # mean pairwise agreement of final answers
+    tokens=_FLOAT64,  # generated tokens a question
+    nullable="majority distinct_answers agreement tokens",
 )
 """Pass@N of every method on one question set, with diversity and cost at the same N."""
 
-PROBLEMS = pa.schema(
-    [
-        pa.field("example_id", pa.string(), nullable=False),
-        pa.field("part", pa.string(), nullable=False),  # "train", "dev" or "test"
-        pa.field("stratum", pa.string(), nullable=False),  # complexity and operators: "low +*"
-        pa.field("official", pa.string(), nullable=False),  # the dataset's own split or fold
-        pa.field("text", pa.string(), nullable=False),  # numbers masked
-        pa.field("question", pa.int32(), nullable=False),  # where it starts in the text
-        pa.field("numbers", pa.list_(pa.float64()), nullable=False),
-        pa.field("equation", pa.string(), nullable=False),  # over n0, n1, ..., all brackets
-        pa.field("answer", pa.float64(), nullable=False),
-    ]
+PROBLEMS = _schema(
+    example_id=_TEXT,
+    part=_TEXT,  # "train", "dev" or "test"
+    stratum=_TEXT,  # complexity and operators: "low +*"
+    official=_TEXT,  # the dataset's own split or fold
+    text=_TEXT,  # numbers masked
+    question=_INT32,  # where it starts in the text
+    numbers=pa.list_(_FLOAT64),
+    equation=_TEXT,  # over n0, n1, ..., all brackets
+    answer=_FLOAT64,
 )
 """A dataset of word problems, divided into parts."""
 
-OUTCOMES = pa.schema(
-    [
-        pa.field("example_id", pa.string(), nullable=False),
-        pa.field("stratum", pa.string(), nullable=False),  # complexity, or subject
-        pa.field("quantised", pa.bool_(), nullable=False),  # with weights of eight bits
-        pa.field("answer", pa.string()),  # null where there is none
-        pa.field("strict", pa.bool_(), nullable=False),
-        pa.field("lenient", pa.bool_(), nullable=False),
-    ]
+OUTCOMES = _schema(
+    example_id=_TEXT,
+    stratum=_TEXT,  # complexity, or subject
+    quantised=_BOOL,  # with weights of eight bits
+    answer=_TEXT,  # null where there is none
+    strict=_BOOL,
+    lenient=_BOOL,
+    nullable="answer",
 )
 """What one arm of a compression answers to the test part under one seed."""
 
 STUDY_OUTCOMES = pa.schema(
     [
-        pa.field("arm", pa.string(), nullable=False),  # name in the config
-        pa.field("seed", pa.int64(), nullable=False),
+        *_schema(arm=_TEXT, seed=_INT64),  # the arm's name in the config
         *OUTCOMES,
     ]
 )

@@ -12,7 +12,7 @@ from headroom.grading.judge import canonical
 
 
 def test_half_of_the_pairs_of_math_are_distinct(headroom_data: Path) -> None:
-    pairs = answers(_golds(headroom_data / "math_train.jsonl.gz"), 33, seed=0)
+    pairs = answers(_golds(headroom_data / "math_train.jsonl.gz")[:1500], 33, seed=0)
     assert len({(canonical(answer), canonical(gold)) for answer, gold in pairs}) >= len(pairs) / 2
 
 

@@ -1,18 +1,80 @@
-"""The models that sweeps are measured on."""
+"""The models that sweeps are measured on; one embedded into a larger shape is the same function."""
 
 from pathlib import Path
 
 import pytest
 import small_reasoner
 import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from headroom.bench import shapes
+from headroom.bench.shapes import Expansion
 from headroom.config import Reasoner
 from headroom.errors import ModelError
+from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel, load_model
-from headroom.variants import Variant
+from headroom.models.masks import pruned
+from headroom.variants import BASE, Variant
 
 IDS = torch.randint(4, 300, (2, 19), generator=torch.Generator().manual_seed(0))
+SMALL = dict(zip(shapes._NAMES, (24, 40, 3, 6, 2, 10, 53), strict=True))
+LARGE = dict(zip(shapes._NAMES, (72, 100, 7, 20, 4, 40, 131), strict=True))
+FILLER = 5
+
+
+@pytest.fixture(scope="module")
+def models() -> tuple[Qwen2ForCausalLM, Qwen2ForCausalLM]:
+    """A small model, and the same embedded into the large shape."""
+    like = Qwen2Config(tie_word_embeddings=True, max_position_embeddings=64, rope_theta=500.0)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        small = Qwen2ForCausalLM(shapes.resized(like, SMALL)).eval()
+        for parameter in small.parameters():  # biases and norms too
+            parameter.normal_(std=0.3)
+    return small, Expansion(SMALL, LARGE).apply(small, FILLER)
+
+
+@pytest.mark.parametrize("variant", [BASE, Variant(0, 4), Variant(1, 0), Variant(2, 5)], ids=str)
+def test_expansion_preserves_logits_with_and_without_a_pruned_head(models, variant) -> None:
+    small, large = models
+    ids = torch.randint(53, (3, 41), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        base = small(ids).logits
+        with pruned(small, find_heads(small), variant):
+            expected = small(ids).logits
+        with pruned(large, find_heads(large), Expansion(SMALL, LARGE).variant(variant)):
+            found = large(ids).logits
+    assert variant == BASE or (base - expected).abs().max() > 0.01
+    assert found.shape == (3, 41, 131)
+    torch.testing.assert_close(found[..., :53], expected, atol=1e-4, rtol=0)
+    new = expected[..., FILLER, None].expand(-1, -1, 131 - 53)
+    torch.testing.assert_close(found[..., 53:], new, atol=1e-4, rtol=0)
+
+
+def test_a_head_that_the_expansion_did_not_fill_carries_nothing(models) -> None:
+    expansion, large = Expansion(SMALL, LARGE), models[1]
+    filled = {expansion.variant(Variant(layer, head)) for layer in range(3) for head in range(6)}
+    assert len(filled) == 18
+    everything = {Variant(layer, head) for layer in range(7) for head in range(20)}
+    ids = torch.arange(13)[None]
+    with torch.inference_mode():
+        base = large(ids).logits
+        for variant in sorted(everything - filled, key=str)[::11]:
+            with pruned(large, find_heads(large), variant):
+                assert torch.equal(large(ids).logits, base)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"hidden_size": 50}, "hidden_size 72 is no multiple of the model's 50"),
+        ({"num_hidden_layers": 8}, "does not fit into"),
+        ({"num_attention_heads": 12}, "does not fit into"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        Expansion(SMALL | change, LARGE)
 
 
 def load_reasoner(folder: Path, settings: Reasoner) -> LoadedModel:
@@ -36,12 +98,21 @@ def test_the_demo_grows_to_46_million_parameters_and_answers_as_before(tmp_path:
     large = load_model(str(folder), device="cpu")
     assert 46e6 < large.model.num_parameters() < 47e6
     assert len(carrying) == 6 * 8
-    assert carrying[0] == Variant(0, 0)
-    assert carrying[-1] == Variant(10, 7)
-    expected = loaded.model(IDS).logits
-    torch.testing.assert_close(logits(folder)[..., :320], expected, atol=1e-4, rtol=0)
+    assert (carrying[0], carrying[-1]) == (Variant(0, 0), Variant(10, 7))
+    with torch.inference_mode():
+        expected, found = loaded.model(IDS).logits, large.model(IDS).logits
+    torch.testing.assert_close(found[..., :320], expected, atol=1e-4, rtol=0)
     assert large.eos_token_ids == loaded.eos_token_ids
     assert large.tokenizer("12 + 3").input_ids == loaded.tokenizer("12 + 3").input_ids
+
+
+def test_random_weights_have_the_shape_and_type_asked_for(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(shapes.SIZES, "qwen2.5-1.5b", LARGE)
+    loaded = load_reasoner(tmp_path / "small", small_reasoner.SETTINGS)
+    folder, _ = shapes.make("qwen2.5-1.5b", loaded, tmp_path / "large", torch.bfloat16)
+    made = Qwen2ForCausalLM.from_pretrained(folder)
+    assert shapes.sizes(made.config) == LARGE
+    assert made.dtype == torch.bfloat16
 
 
 def test_vllm_gets_a_llama_with_the_same_logits_where_heads_are_wide(tmp_path: Path) -> None:
@@ -49,9 +120,6 @@ def test_vllm_gets_a_llama_with_the_same_logits_where_heads_are_wide(tmp_path: P
     twin = shapes.for_vllm(loaded.folder, tmp_path / "twin")
     assert load_model(str(twin), device="cpu").model.config.model_type == "llama"
     torch.testing.assert_close(logits(twin), logits(loaded.folder), atol=1e-5, rtol=0)
-
-
-def test_vllm_gets_a_model_of_usual_head_width_as_it_is(tmp_path: Path) -> None:
     usual = small_reasoner.SETTINGS.model_copy(update={"hidden": 192})
     loaded = load_reasoner(tmp_path / "usual", usual)
     assert shapes.for_vllm(loaded.folder, tmp_path / "twin") == loaded.folder
@@ -59,5 +127,5 @@ def test_vllm_gets_a_model_of_usual_head_width_as_it_is(tmp_path: Path) -> None:
 
 def test_a_shape_that_a_model_cannot_be_embedded_in_is_refused(tmp_path: Path) -> None:
     loaded = load_reasoner(tmp_path / "odd", small_reasoner.SETTINGS)
-    with pytest.raises(ModelError, match="hidden 512 is no multiple of the model's 48"):
+    with pytest.raises(ModelError, match="hidden_size 512 is no multiple of the model's 48"):
         shapes.make("46m", loaded, tmp_path / "large", torch.float32)

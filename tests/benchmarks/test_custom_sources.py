@@ -6,7 +6,6 @@ import pytest
 from headroom.benchmarks.sources import read_source
 from headroom.config import Questions, parse
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.planning.keys import split_key
 from headroom.planning.resolve import resolve
 
 CSV = (
@@ -85,17 +84,6 @@ def test_a_dataset_on_the_hub_has_to_be_pinned():
         resolve(parse(config(section)))
     section["revision"] = "ab" * 20
     assert resolve(parse(config(section))).questions["mine"].grader == "math"
-
-
-def test_other_columns_are_another_split(tmp_path):
-    file = tmp_path / "mine.csv"
-    file.write_text(CSV)
-    section = {"benchmark": "custom", "split": "dev", "file": str(file)}
-    keys = {
-        split_key(resolve(parse(config({**section, "columns": columns}))), "mine")
-        for columns in ({"question": "q", "answer": "a"}, {"question": "a", "answer": "q"})
-    }
-    assert len(keys) == 2
 
 
 def config(section: dict) -> dict:

@@ -33,11 +33,6 @@ def test_each_degree_is_told_and_the_strongest_counts() -> None:
     ]
 
 
-def test_sets_that_share_nothing_have_no_overlap() -> None:
-    found = overlap(questions(a="one"), questions(b="two", c="three"))
-    assert found.empty and list(found.columns) == COLUMNS
-
-
 def test_few_questions_of_math500_resemble_the_training_set(headroom_data) -> None:
     def read(name: str) -> pd.DataFrame:
         path = headroom_data / name

@@ -71,10 +71,6 @@ def test_without_n_the_whole_split_is_drawn(split, sampling):
     pd.testing.assert_frame_equal(draw(split, asking(None, sampling), None), split)
 
 
-def test_first_draws_the_first(split):
-    assert draw(split, asking(5, "first"), None)["source_row"].tolist() == [0, 1, 2, 3, 4]
-
-
 @pytest.mark.parametrize("sampling", ["uniform", "clusters"])
 def test_the_seed_decides_the_draw(split, vectors, sampling):
     draws = [
@@ -109,19 +105,9 @@ def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
     assert sorted(taken[:6]) == [7, 7, 7, 7, 8, 8]
 
 
-def test_fewer_questions_than_clusters_are_drawn_all_the_same(split, vectors):
-    drawn = draw(split[:3], asking(2, "clusters"), vectors[:3])
-    assert len(drawn) == 2
-
-
 def test_more_questions_than_the_split_has_are_refused_with_both_numbers(split):
     with pytest.raises(BenchmarkError, match=r"136 questions .* has 135; lower n"):
         draw(split, asking(136), None)
-
-
-def test_clusters_without_a_vector_a_question_is_a_bug(split, vectors):
-    with pytest.raises(ValueError, match="one vector a question"):
-        draw(split, asking(5, "clusters"), vectors[1:])
 
 
 def test_1500_questions_are_drawn_of_the_real_math_train_both_ways(headroom_data):

@@ -11,11 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headroom.benchmarks import sources
-from headroom.benchmarks.generated import generate
-from headroom.benchmarks.sources import HubDataset, check_file, file_revision, read_source
+from headroom.benchmarks.sources import HubDataset, file_revision, read_source
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
-from headroom.tables import QUESTIONS, read_table, write_table
+from headroom.tables import QUESTIONS
 
 MATH_ROWS = [
     {
@@ -83,19 +82,6 @@ def test_a_math_file_becomes_a_question_table(tmp_path):
     assert rows["source_row"].tolist() == [0, 1, 2]
 
 
-def test_a_level_may_be_null_and_survives_parquet(tmp_path):
-    rows = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)))
-    write_table(tmp_path / "questions.parquet", rows, QUESTIONS)
-    levels = read_table(tmp_path / "questions.parquet", QUESTIONS)["level"]
-    assert levels[0] == 1 and pd.isna(levels[1]) and levels[2] == 5
-
-
-def test_gzip_and_plain_text_give_the_same_questions(tmp_path):
-    plain = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)))
-    packed = read_source(math500(write_jsonl(tmp_path / "questions.jsonl.gz", MATH_ROWS)))
-    pd.testing.assert_frame_equal(plain, packed)
-
-
 def test_blank_lines_are_passed_over_but_counted_in_errors(tmp_path):
     file = tmp_path / "questions.jsonl"
     file.write_text("\n" + json.dumps(MATH_ROWS[0]) + "\n\n  \n")
@@ -111,11 +97,6 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
     assert rows["question_id"].tolist() == ["gsm8k/train/00000", "gsm8k/train/00001"]
     assert rows["solution"].tolist() == ["Count <<1000+1=1001>>1001.", "Very."]
     assert rows["subject"].isna().all() and rows["level"].isna().all()
-
-
-def test_a_generated_benchmark_is_made_without_a_file():
-    made = read_source(Questions(benchmark="generated_gsm8k", split="test", n=5, seed=3))
-    pd.testing.assert_frame_equal(made, generate("generated_gsm8k", "test", 5, 3))
 
 
 @pytest.mark.parametrize(
@@ -143,7 +124,7 @@ def test_a_generated_benchmark_is_made_without_a_file():
 def test_a_bad_row_is_refused_with_its_line(tmp_path, rows, message):
     file = write_jsonl(tmp_path / "questions.jsonl", rows)
     with pytest.raises(BenchmarkError, match=message) as error:
-        check_file(math500(file))
+        read_source(math500(file))
     assert str(error.value).startswith(file)
     assert "\n" not in str(error.value)
 
@@ -173,25 +154,10 @@ def test_a_gzip_file_cut_off_anywhere_is_refused(tmp_path):
             read_source(math500(file))
 
 
-def test_a_damaged_gzip_file_is_refused(tmp_path):
-    content = bytearray(Path(write_jsonl(tmp_path / "q.jsonl.gz", MATH_ROWS)).read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    (tmp_path / "q.jsonl.gz").write_bytes(content)
-    with pytest.raises(BenchmarkError, match=r"copy it again|is not JSON"):
-        read_source(math500(tmp_path / "q.jsonl.gz"))
-
-
 def test_plain_text_named_gz_is_refused(tmp_path):
     (tmp_path / "questions.jsonl.gz").write_text(json.dumps(MATH_ROWS[0]))
     with pytest.raises(BenchmarkError, match=r"[Nn]ot a gzipped file"):
         read_source(math500(tmp_path / "questions.jsonl.gz"))
-
-
-@pytest.mark.parametrize("content", ["", "\n \n"])
-def test_an_empty_file_is_refused(tmp_path, content):
-    (tmp_path / "questions.jsonl").write_text(content)
-    with pytest.raises(BenchmarkError, match="has no questions"):
-        read_source(math500(tmp_path / "questions.jsonl"))
 
 
 def test_a_missing_file_a_folder_and_another_format_are_refused(tmp_path):
@@ -224,12 +190,6 @@ def test_known_rows_without_answer_are_left_out_with_a_warning(tmp_path, caplog)
     assert "train/algebra/25040.json" in caplog.text
 
 
-def test_known_rows_with_an_answer_are_kept(tmp_path, caplog):
-    rows = changed(1, unique_id="train/algebra/25040.json", answer="9")
-    assert len(read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))) == 3
-    assert not caplog.text
-
-
 def test_the_id_that_prm800k_gave_twice_is_kept_once_if_the_problem_is_the_same(tmp_path, caplog):
     twice = {"unique_id": "test/precalculus/24307.json", "problem": "One problem"}
     rows = [MATH_ROWS[0] | twice, MATH_ROWS[1] | twice, MATH_ROWS[2]]
@@ -239,11 +199,6 @@ def test_the_id_that_prm800k_gave_twice_is_kept_once_if_the_problem_is_the_same(
     rows[1]["problem"] = "Another problem"
     with pytest.raises(BenchmarkError, match="line 1 and again at line 2"):
         read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
-
-
-def test_the_same_problem_under_two_ids_is_fine(tmp_path):
-    rows = changed(1, problem=MATH_ROWS[0]["problem"])
-    assert len(read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))) == 3
 
 
 @pytest.fixture
@@ -279,21 +234,10 @@ def test_the_hub_and_a_file_give_the_same_questions(local_hub, tmp_path):
     pd.testing.assert_frame_equal(grade_school, read_source(gsm8k(file)))
 
 
-def test_a_bad_row_on_the_hub_is_refused_with_its_number(local_hub):
-    local_hub("math500", None, changed(2, level=9))
-    with pytest.raises(BenchmarkError, match="row 3: level is 9"):
-        read_source(Questions(benchmark="math500", split="test"))
-
-
 def test_a_hub_out_of_reach_is_one_line_that_says_how_to_fetch():
     with pytest.raises(BenchmarkError, match=r"openai/gsm8k .* run `snakemake fetch`") as error:
         read_source(Questions(benchmark="gsm8k", split="test"))
     assert "\n" not in str(error.value)
-
-
-def test_every_pinned_revision_is_a_commit_hash():
-    for hub in sources.PINNED.values():
-        assert len(bytes.fromhex(hub.revision)) == 20
 
 
 def test_math500_of_the_real_data_is_whole(headroom_data, caplog):
@@ -317,7 +261,7 @@ def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(head
     section = Questions(
         benchmark="math_train", split="train", file=str(headroom_data / "math_train.jsonl.gz")
     )
-    assert check_file(section) == 11_998
+    assert len(read_source(section)) == 11_998
     assert time.process_time() - started < 1
     rows = read_source(section)
     assert Counter(rows["subject"]) == {

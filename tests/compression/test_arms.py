@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from headroom.config.arms import ARMS, arm, changed
 from headroom.config.compression import Compression, Importance, Training
+from headroom.config.study import ARMS, arm, changed
 from headroom.errors import ConfigError
 
 METHOD = Compression(

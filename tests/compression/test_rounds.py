@@ -14,7 +14,6 @@ from headroom.compression.history import History, Removal, Round
 from headroom.compression.resume import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import Epoch, Fit
-from headroom.config.arms import ARMS, arm
 from headroom.config.compression import (
     Compression,
     Distillation,
@@ -23,6 +22,7 @@ from headroom.config.compression import (
     Solver,
     Training,
 )
+from headroom.config.study import ARMS, arm
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.variants import Variant

@@ -1,4 +1,3 @@
-import pandas as pd
 import pytest
 
 from headroom.grading.graders import (
@@ -9,7 +8,6 @@ from headroom.grading.graders import (
     same_number,
     same_text,
 )
-from headroom.grading.matrix import grade_answers
 
 
 @pytest.mark.parametrize(
@@ -68,34 +66,6 @@ def test_texts_are_compared_without_case_and_space():
     assert boxed_or_line("thinking\n\n  Paris \n") == "Paris"
     assert boxed_or_line(r"\boxed{Rome} or so") == "Rome"
     assert boxed_or_line(" \n ") is None
-
-
-@pytest.mark.parametrize(
-    ("family", "gold", "texts", "right"),
-    [
-        ("numeric", "1,000", ["it is 1000", "it is 999"], [True, False]),
-        ("choice", "b", ["the answer is B", "(C)"], [True, False]),
-        ("exact", "Ada", ["ada", "Ada L."], [True, False]),
-    ],
-)
-def test_a_question_set_is_graded_by_its_own_grader(family, gold, texts, right):
-    questions = pd.DataFrame({"question_id": ["q"], "answer": [gold]})
-    answers = {
-        name: pd.DataFrame(
-            {
-                "question_id": ["q"],
-                "sample": [0],
-                "text": [text],
-                "token_ids": [[1]],
-                "stop_reason": ["eos"],
-                "margin": [1.0],
-            }
-        )
-        for name, text in zip(["base", "L00H01"], texts, strict=True)
-    }
-    graded = grade_answers(questions, answers, family=family, preset="default")
-    assert graded["correct"].tolist() == right
-    assert graded["group"].tolist() == [0, 1]
 
 
 def test_hostile_text_takes_time_linear_in_its_length():

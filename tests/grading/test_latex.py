@@ -72,12 +72,6 @@ def test_a_form_outside_the_grammar_is_known_the_second_time(
         _read("y ^ ) 3")
 
 
-def test_long_texts_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latex, "_parsed", {})
-    assert _read("1+" * 40 + "1") == 41
-    assert not latex._parsed
-
-
 def _read(text: str) -> Any:
     expression = latex2sympy2.latex2sympy(text, normalization_config=None)
     return expression.doit() if text.startswith("1+") else expression

@@ -10,7 +10,7 @@ import pytest
 from headroom.errors import TableError
 from headroom.grading import matrix
 from headroom.grading.matrix import accuracy_matrix, grade_answers
-from headroom.tables import ACCURACY, ANSWERS, GRADED, read_table, write_table
+from headroom.tables import ACCURACY, ANSWERS, read_table, write_table
 
 QUESTIONS = pd.DataFrame(
     {
@@ -93,14 +93,6 @@ def test_samples_of_the_base_model_have_a_column_each():
     z = accuracy_matrix(table, QUESTIONS)
     assert list(z.columns[3:]) == ["S00", "S01"]
     assert z.iloc[:, 3:].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
-
-
-def test_both_tables_survive_a_file(graded, tmp_path):
-    write_table(tmp_path / "graded.parquet", graded, GRADED)
-    back = read_table(tmp_path / "graded.parquet", GRADED)
-    assert back["answer"].isna().sum() == 1
-    z = accuracy_matrix(back, QUESTIONS)
-    pd.testing.assert_frame_equal(z, accuracy_matrix(graded, QUESTIONS))
 
 
 def test_answers_read_from_a_file_are_graded_alike(graded, tmp_path):

@@ -5,7 +5,6 @@ import pytest
 from example_config import VALUES
 from headroom.config import Config, parse
 from headroom.planning.batches import batches, placebos, pool
-from headroom.planning.store import Store
 
 
 def config(**sweep: object) -> Config:
@@ -40,11 +39,3 @@ def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():
     assert len(names) == 1 + 28 * 12 + 6
     other = next(batch for batch in batches(planned) if batch.questions == "train")
     assert {variant.kind for variant in other.variants} == {"base", "head"}
-
-
-def test_placebos_change_no_file_of_the_heads():
-    with_placebos, without = (
-        Store(planned).answers(batches(planned)[0])
-        for planned in (config(placebos="both"), config())
-    )
-    assert set(without) < set(with_placebos)

@@ -8,7 +8,6 @@ from example_config import VALUES
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
-from headroom.planning.batches import batches
 from headroom.planning.keys import key, source_key
 from headroom.planning.store import Store
 
@@ -46,15 +45,6 @@ def test_a_path_lacks_nothing_and_a_template_may(config: Config) -> None:
     half = store.fill(paths.EMBEDDINGS, questions="test")
     tail = f"{{embedder}}/{key(config, 'questions', 'test')}.parquet"
     assert half == f"results/store/embeddings/{tail}"
-
-
-def test_a_batch_has_a_file_for_each_variant(config: Config) -> None:
-    batch = next(batch for batch in batches(config) if batch.questions == "test")
-    files = Store(config).answers(batch)
-    assert [Path(file).stem for file in files] == list(map(str, batch.variants))
-    assert {str(Path(file).parent) for file in files} == {
-        str(Store(config).path(paths.ANSWERS, variant="base", **batch.names).parent)
-    }
 
 
 def test_a_key_leads_back_to_its_name(config: Config) -> None:

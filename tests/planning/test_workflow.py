@@ -155,19 +155,22 @@ def test_what_a_selector_reads(rules: Rules) -> None:
         str(rules.store.path(paths.EMBEDDINGS, embedder="minilm", questions=name))
         for name in ("train", "test")
     )
-    assert rules.training(asked) == {"accuracy": files["train"], "embeddings": trained}
-    texts = [str(rules.store.path(paths.QUESTIONS, questions=name)) for name in ("train", "test")]
-    assert rules.ranked(asked) == {
-        "embeddings": ranked,
-        "accuracy": files["train"],
-        "learnt": trained,
-        "texts": texts,
+    texts = {
+        f"{part}_texts": str(rules.store.path(paths.QUESTIONS, questions=part))
+        for part in ("train", "test")
     }
     both = {"train": files["train"], "test": files["test"]}
     graded = {"graded": files["graded"], "sampled": [sampled]}
-    assert rules.evaluated(asked) == {**both, **graded, "texts": texts}
-    assert rules.weighed(asked) == both
-    assert rules.voted(asked) == [files["train graded"], files["graded"], sampled]
+    learnt = {"accuracy": files["train"], "learnt": trained}
+    voted = {"train_graded": files["train graded"], "test_graded": files["graded"]}
+    for job, read in {
+        "train_selector": {"accuracy": files["train"], "embeddings": trained},
+        "rank_heads": {"embeddings": ranked, **learnt, **texts},
+        "evaluate": {**both, **graded, **texts},
+        "weigh_embedding": both,
+        "choose": {**both, **voted, "sampled": [sampled]},
+    }.items():
+        assert rules.of_selector(job)(asked) == read
     assert rules.drawn_for_selector(asked)["accuracy"] == files["test"]
 
 
@@ -235,10 +238,15 @@ def test_wildcards_are_what_the_config_has(rules: Rules) -> None:
         arm.subject for name in ("words", "fetched") for arm in arms(rules.config, name)
     }
     assert re.fullmatch(r"base-\w{8}", allowed["encoder"])
-    assert re.fullmatch(r"big-\w{8}", rules.fetched_models)
-    assert re.fullmatch(r"tiny-\w{8}", rules.trained_models)
+    assert re.fullmatch(r"big-\w{8}", rules.models(trained=False))
+    assert re.fullmatch(r"tiny-\w{8}", rules.models(trained=True))
     empty = Rules(parse({"run": "empty"}), 2, {})
-    assert empty.constraints["model"] == empty.constraints["arm"] == empty.trained_models == "none"
+    assert (
+        empty.constraints["model"]
+        == empty.constraints["arm"]
+        == empty.models(trained=True)
+        == "none"
+    )
     assert empty.answers_of_all() == empty.fetched == []
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from simulated_outcomes import outcomes
 
-from headroom.statistics.placebo import against_placebos
+from headroom.statistics.selection import against_placebos
 
 SIMULATIONS = 2000
 HEADS = 9

@@ -22,15 +22,3 @@ def test_the_difference_is_that_of_newcombe():
     low, high = unpaired_difference(first, ends[0], second, ends[1])
     assert low[0] == pytest.approx(0.0524, abs=5e-5)
     assert high[0] == pytest.approx(0.3339, abs=5e-5)
-
-
-def test_the_interval_covers_the_difference_of_independent_shares():
-    draw = np.random.default_rng(0)
-    n, p, q = 97, 0.8, 0.7
-    first, second = draw.binomial(n, p, 4000), draw.binomial(n, q, 4000)
-    sizes = np.full(4000, n)
-    low, high = unpaired_difference(
-        first / n, wilson(first, sizes), second / n, wilson(second, sizes)
-    )
-    covered = ((low <= q - p) & (q - p <= high)).mean()
-    assert 0.94 < covered < 0.965

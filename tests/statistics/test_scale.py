@@ -12,8 +12,7 @@ import pytest
 from headroom.sprint import matching
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
-from headroom.statistics.placebo import against_placebos
-from headroom.statistics.selection import best_gain, held_out_gain, surely_hurts
+from headroom.statistics.selection import against_placebos, best_gain, held_out_gain, surely_hurts
 from headroom.statistics.variance import head_variance
 
 QUESTIONS, VARIANTS, RESAMPLES = 500, 1000, 10_000

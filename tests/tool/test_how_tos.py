@@ -11,8 +11,11 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from headroom import cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
@@ -34,34 +37,28 @@ def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(folder: Path, *command: str) -> str:
-    found = Path(sys.executable).parent
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env={**os.environ, "PATH": f"{found}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_every_command_and_the_python_run_as_they_stand(folder: Path) -> None:
+def test_every_command_and_the_python_run_as_they_stand(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
     assert len(commands) == 8
     for command in commands:
-        words = shlex.split(command)
-        if "solve" in words:
-            continue
-        if words[0] == "snakemake":
-            words += ["--snakefile", str(ROOT / "Snakefile")]
-        run(folder, *words)
+        program, *words = shlex.split(command)
+        if program == "snakemake":
+            words = [sys.executable, "-m", program, *words, "--snakefile", str(ROOT / "Snakefile")]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+            done = subprocess.run(
+                words, env=environment, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        elif words[0] != "solve":
+            assert cli.main(words) == 0, command
     assert (folder / "my-sweep/results/sweep/report.html").is_file()
     assert (folder / "my-llama-smaller/README.md").is_file()
 
     (python,) = [block for block in blocks("python") if block.startswith("import headroom")]
-    (folder / "page.py").write_text(python + "print(z.shape)\n", encoding="utf-8")
-    shape = run(folder, sys.executable, "page.py").splitlines()[-1]
-    assert shape == "(20, 6)"  # id, subject, level, base and two heads
+    names: dict[str, Any] = {}
+    exec(python, names)
+    assert names["z"].shape == (20, 6)  # id, subject, level, base and two heads
+    assert names["figures"]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from headroom.tool.solve import Solved, to_json, to_text
-from headroom.tool.votes import Grading, count_votes
+from headroom.tool.solve import Grading, Solved, count_votes, to_json, to_text
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
 TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]

@@ -13,12 +13,11 @@ import pytest
 from mini import REASONER, Snakemake, left_over
 
 from comparing import assert_same, contents
-from headroom import paths
-from headroom.config import parse
-from headroom.generation import journal
+from headroom.config import Config, parse
+from headroom.generation import job, journal, prepare
+from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.resolve import resolve
-from headroom.planning.store import Store
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
@@ -33,11 +32,11 @@ SWEEP: dict[str, Any] = {
     },
     "decodings": {
         "greedy": {"max_new_tokens": 80},
-        "T0.6": {"temperature": 0.6, "samples": 4, "max_new_tokens": 80},
+        "T0.6": {"temperature": 0.6, "samples": 2, "max_new_tokens": 80},
     },
     "embedders": {"tiny": {"model": "tiny"}},
     "sweeps": {
-        "math": {"model": "tiny", "questions": "test", "layers": [1, 3], "heads": [0, 2, 3]},
+        "math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 2, 3]},
         "other": {"model": "eager", "questions": "train", "layers": [2], "heads": [0]},
     },
     "selectors": {
@@ -47,7 +46,7 @@ SWEEP: dict[str, Any] = {
             "test": "test",
             "embedder": "tiny",
             "layers": [1],
-            "heads": [0, 2, 3],
+            "heads": [0, 3],
             "sampling": ["T0.6"],
             "max_n": 2,
             "redraws": 2,
@@ -55,7 +54,7 @@ SWEEP: dict[str, Any] = {
         }
     },
 }
-"""Of 7 heads on two question sets, with samples of the base model; two models."""
+"""Of three heads on two question sets, with samples of the base model; two models."""
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "answers")
 
 
@@ -88,21 +87,31 @@ def processes(folder: Path) -> list[psutil.Process]:
     return found
 
 
-def answered(folder: Path) -> int:
+def answered(config: Config) -> int:
     """Return how many answers are on disk."""
-    config = resolve(parse(SWEEP))
     count = 0
     for batch in batches(config):
-        keys = Store(config).keys(**batch.names)
-        section = config.questions[batch.questions]
-        each = (section.n or 0) * config.decodings[batch.decoding].samples
+        work = Work(config, batch.model, batch.decoding, batch.questions)
+        each = len(work.texts) * config.decodings[batch.decoding].samples
         for variant in batch.variants:
-            if (folder / paths.ANSWERS.format(variant=variant, **keys)).exists():
-                count += each
-            else:
-                records = journal.read(folder / paths.JOURNAL.format(variant=variant, **keys))
-                count += sum("text" in record for record in records)
+            records = journal.read(work.journal(variant))
+            written = work.output(variant).exists()
+            count += each if written else sum("text" in record for record in records)
     return count
+
+
+def undisturbed(config: Config) -> None:
+    """Answer all in this process: what no engine and no death has touched."""
+    for name in config.questions:
+        prepare.read_source(config, name)
+        prepare.draw_questions(config, name)
+    for name in config.models:
+        prepare.prepare_model(config, name)
+    inline = config.model_copy(update={"engine": "inline"})
+    for batch in batches(config):
+        for variant in batch.variants:
+            job.run(inline, batch.model, batch.decoding, batch.questions, variant)
+    forget_finished(config, batches(config))
 
 
 def wait_for_engines(folder: Path) -> None:
@@ -113,45 +122,41 @@ def wait_for_engines(folder: Path) -> None:
         time.sleep(0.05)
 
 
-def assert_nothing_is_left(folder: Path) -> None:
-    wait_for_engines(folder)
-    assert not left_over(folder)
-
-
-def test_a_sweep_whose_engine_is_killed_ends_with_the_same_answers(
-    moments: Path, tmp_path: Path
+def test_a_sweep_that_is_interrupted_and_whose_engine_is_killed_ends_with_the_same_answers(
+    moments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quiet, killed = tmp_path / "quiet", tmp_path / "killed"
-    quiet.mkdir()
-    killed.mkdir()
-    Snakemake(quiet)(SWEEP, "--cores", "4", "answers")
-    assert_nothing_is_left(quiet)
-    total = journaled(moments)
-    assert answered(quiet) == total
+    quiet, disturbed = tmp_path / "quiet", tmp_path / "disturbed"
+    config = resolve(parse(SWEEP))
+    for folder in (quiet, disturbed):
+        folder.mkdir()
+    monkeypatch.chdir(quiet)
+    undisturbed(config)
+    total = answered(config)
 
-    Path(f"{moments}.count").unlink()
-    kills = {total * n // (KILLS + 1): ("worker", "cut")[n % 2] for n in range(1, KILLS + 1)}
-    moments.write_text(json.dumps(kills))
-    failures = kept = 0
-    while Snakemake(killed)(SWEEP, *OPTIONS, check=False).returncode:
-        failures += 1
-        assert failures <= KILLS, "a run fails though no engine was killed"
-        assert not processes(killed), "a run that fails stops its engines"
-        assert kept < (kept := answered(killed)), "answers are lost"
-    assert_nothing_is_left(killed)
-    # What was journaled is not answered again, but for the records that were cut.
-    assert journaled(moments) == total + (KILLS + 1) // 2
-    assert contents(quiet / "results").keys() == contents(killed / "results").keys()
-    assert_same(quiet / "results", killed / "results")
-
-
-def test_an_interrupted_run_leaves_no_engine(moments: Path, tmp_path: Path) -> None:
-    moments.write_text(json.dumps({"100": "wait"}))
-    running = Snakemake(tmp_path).start(SWEEP, *OPTIONS)
-    while journaled(moments) < 100:
+    monkeypatch.chdir(disturbed)
+    first = total // (KILLS + 2)
+    moments.write_text(json.dumps({first: "wait"}))
+    running = Snakemake(disturbed).start(SWEEP, *OPTIONS)
+    while journaled(moments) < first:
         assert running.poll() is None
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGINT)
     running.wait(timeout=300)
-    wait_for_engines(tmp_path)
-    assert answered(tmp_path) == journaled(moments)
+    wait_for_engines(disturbed)
+    assert answered(config) == journaled(moments) == first
+
+    kills = {first * (n + 1): ("worker", "cut")[n % 2] for n in range(1, KILLS + 1)}
+    moments.write_text(json.dumps(kills))
+    failures, kept = 0, first
+    while Snakemake(disturbed)(SWEEP, *OPTIONS, check=False).returncode:
+        failures += 1
+        assert failures <= KILLS, "a run fails though no engine was killed"
+        assert not processes(disturbed), "a run that fails stops its engines"
+        assert kept < (kept := answered(config)), "answers are lost"
+    wait_for_engines(disturbed)
+    assert not left_over(disturbed)
+    assert failures > 0
+    # What was journaled is not answered again, but for the records that were cut.
+    assert journaled(moments) == total + (KILLS + 1) // 2
+    assert contents(quiet / "results/store").keys() == contents(disturbed / "results/store").keys()
+    assert_same(quiet / "results/store", disturbed / "results/store")

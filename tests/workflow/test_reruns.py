@@ -1,16 +1,34 @@
 """What another run finds in a folder where the miniature has run, or was killed."""
 
+import json
 import os
 import shutil
 import signal
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from mini import MINIATURE, Snakemake, facts, planned
+import pytest
+from mini import MINIATURE, REASONER, Snakemake, facts, planned
 
 from comparing import assert_same, contents
+from headroom.models.source import BUILTIN
+
+PUBLISHED = "Qwen2.5-Math-1.5B-Instruct"
+RECIPE = {
+    "steps": 3,
+    "layers": 2,
+    "hidden": 40,
+    "query_heads": 6,
+    "kv_heads": 3,
+    "head_dim": 8,
+    "intermediate": 56,
+    "vocabulary": 300,
+    "batch_size": 4,
+}
+TRAINED = {**REASONER, "source": None, "train": RECIPE, "layers": 2, "heads": 6, "kv_heads": 3}
 
 
 def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> None:
@@ -24,25 +42,78 @@ def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> No
 def test_a_run_is_remade_from_an_archived_store_without_model_or_benchmark(
     finished: tuple[Path, str], copied: Path
 ) -> None:
-    shutil.rmtree(copied / "results/mini")
+    run = Path("results/mini")
+    shutil.rmtree(copied / run)
     gone = [copied / "results/store/models", copied / "results/store/sources"]
     for folder in gone:
         shutil.rmtree(folder)
-    Snakemake(copied)(MINIATURE)
+    # Claims are made from grading, statistics and a selector; the rest of a run from the like.
+    made = ("tables/claims.md", "comparisons/math.csv", "figures/violins.png")
+    Snakemake(copied)(MINIATURE, "--cores", "2", *(str(run / name) for name in made))
     assert not any(folder.exists() for folder in gone)
-    first = finished[0] / "results/mini"
-    assert contents(copied / "results/mini").keys() == contents(first).keys()
-    assert_same(first, copied / "results/mini", frozenset({"report.html"}))  # it states times
+    assert_same(finished[0] / run, copied / run)
+    found = contents(copied / run).keys()
+    assert {*made, "controls/math/gains.csv", "sprint/math/selector.safetensors"} <= found
 
 
-def test_growing_a_question_set_keeps_finished_answers(copied: Path) -> None:
-    values = {**MINIATURE, "run": "grown", "selectors": {}, "comparisons": {}}
-    values["questions"] = {"test": {**MINIATURE["questions"]["test"], "n": 18}}
-    values["sweeps"] = {"math": {**MINIATURE["sweeps"]["math"], "heads": [3]}}
-    Snakemake(copied)(values, "--cores", "2", "answers")
+def math500() -> list[dict[str, Any]]:
+    """Return twenty short questions: MATH-500's own where they are at hand."""
+    if folder := os.environ.get("HEADROOM_DATA"):
+        with Path(folder, "math500.jsonl").open(encoding="utf-8") as lines:
+            rows = map(json.loads, lines)
+            return list(islice((row for row in rows if len(row["problem"]) < 150), 20))
+    return [
+        {
+            "problem": f"What is ${number}^2 + 4$?",
+            "solution": rf"\boxed{{{number**2 + 4}}}",
+            "answer": str(number**2 + 4),
+            "subject": ("Algebra", "Geometry", "Prealgebra")[number % 3],
+            "level": 1 + number % 5,
+            "unique_id": f"test/{number}.json",
+        }
+        for number in range(20)
+    ]
+
+
+@pytest.fixture(scope="module")
+def grown(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a run that asks the store for more questions, and of two further models.
+
+    One is trained here, the other a local copy, as it says, of a model of the paper.
+    """
+    folder = shutil.copytree(finished[0], tmp_path_factory.mktemp("grown") / "folder")
+    shutil.copytree(BUILTIN[REASONER["source"]], folder / PUBLISHED)
+    rows = "".join(json.dumps(row) + "\n" for row in math500())
+    (folder / "math.jsonl").write_text(rows, encoding="utf-8")
+    values: dict[str, Any] = {
+        "run": "grown",
+        "models": {
+            "tiny": REASONER,
+            "own": TRAINED,
+            "local": {**REASONER, "source": f"./{PUBLISHED}"},
+        },
+        "questions": {
+            "test": {**MINIATURE["questions"]["test"], "n": 18},
+            "math500": {
+                "benchmark": "math500",
+                "split": "test",
+                "file": str(folder / "math.jsonl"),
+            },
+        },
+        "decodings": {"greedy": MINIATURE["decodings"]["greedy"]},
+        "sweeps": {
+            "more": {"model": "tiny", "questions": "test", "layers": [1], "heads": [3]},
+            "own": {"model": "own", "questions": "test", "layers": [1], "heads": [4]},
+            "local": {"model": "local", "questions": "math500", "layers": [0, 1], "heads": [3]},
+        },
+    }
+    Snakemake(folder)(values, "--cores", "2", "answers", "results/grown/tables/local.md")
+    return folder / "results"
+
+
+def test_growing_a_question_set_keeps_finished_answers(grown: Path) -> None:
     for variant in ("base", "L01H03"):
-        folder = copied / "results/store"
-        files = sorted(folder.glob(f"tiny-*/greedy-*/test-*/{variant}.parquet"))
+        files = sorted(grown.glob(f"store/tiny-*/greedy-*/test-*/{variant}.parquet"))
         old, new = sorted((pd.read_parquet(file) for file in files), key=len)
         assert len(old) == 15
         assert len(new) == 18
@@ -51,21 +122,48 @@ def test_growing_a_question_set_keeps_finished_answers(copied: Path) -> None:
         assert records == [0, 15]
 
 
+def test_a_model_is_trained_and_answers(grown: Path) -> None:
+    (model,) = grown.glob("store/models/own-*/model.json")
+    shape = json.loads((model.parent / "checkpoint/config.json").read_text(encoding="utf-8"))
+    assert (shape["num_hidden_layers"], shape["num_attention_heads"]) == (2, 6)
+    assert facts(model)["model"]["train"]["steps"] == 3
+    for variant in ("base", "L01H04"):
+        (answers,) = grown.glob(f"store/own-*/greedy-*/test-*/{variant}.parquet")
+        assert len(pd.read_parquet(answers)) == 18
+
+
+def test_published_numbers_stand_beside_those_of_a_local_copy(grown: Path) -> None:
+    rows = math500()
+    (file,) = grown.glob("grown/accuracy/local-*/greedy-*/math500-*.parquet")
+    assert pd.read_parquet(file)["subject"].tolist() == [row["subject"] for row in rows]
+    table = pd.read_csv(grown / "grown/tables/local.csv").set_index(["variant", "group"])
+    cell = table.loc[("L00H03", "Geometry")]  # Table 2: 0.07
+    assert (cell["published_correct"], cell["published_n"]) == (3, 41)
+    assert cell["n"] == sum(row["subject"] == "Geometry" for row in rows)
+    assert cell["difference"] == pytest.approx(cell["accuracy"] - 3 / 41, abs=1e-5)
+    assert table.loc["L01H03", "published"].isna().all()  # layer 1 is not in the paper
+    text = (grown / "grown/tables/local.md").read_text(encoding="utf-8")
+    assert "## Layer 0, reproduced − published" in text
+    assert "## Layer 1, reproduced − published" not in text
+
+
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(
-    finished: tuple[Path, str], tmp_path: Path
+    finished: tuple[Path, str], copied: Path
 ) -> None:
-    values = {**MINIATURE, "selectors": {}, "comparisons": {}}
-    target = "results/mini/controls/math/placebos.md"
-    run = Snakemake(tmp_path)
-    killed = run.start(values, "--cores", "2", target)
+    (target,) = (copied / "results/mini/accuracy").glob("tiny-*/greedy-*/test-*.parquet")
+    shutil.rmtree(copied / "results/mini")
+    (answers,) = (copied / "results/store").glob("tiny-*/greedy-*/test-*")
+    shutil.rmtree(answers)
+    run, asked = Snakemake(copied), str(target.relative_to(copied))
+    killed = run.start(MINIATURE, "--cores", "2", asked)
     deadline = time.monotonic() + 900
-    while not list(tmp_path.glob("results/store/tiny-*/*/*/*.parquet")):
+    while not list(answers.glob("*.parquet")):
         assert killed.poll() is None, "the run ended before it could be killed"
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
-    run(values, "--unlock")
-    run(values, "--cores", "2", "--rerun-incomplete", target)
-    assert_same(finished[0] / "results", tmp_path / "results", frozenset({"mini/config.json"}))
-    assert (tmp_path / target).exists()
+    run(MINIATURE, "--unlock")
+    run(MINIATURE, "--cores", "2", "--rerun-incomplete", asked)
+    assert_same(finished[0] / "results", copied / "results")
+    assert target.exists()

@@ -11,7 +11,7 @@ rule fetch_model:
     log:
         RULES.log("model/{model}"),
     wildcard_constraints:
-        model=RULES.fetched_models,
+        model=RULES.models(trained=False),
     shell:
         command("model")
 
@@ -22,7 +22,7 @@ rule train_reasoner:
     log:
         RULES.log("model/{model}"),
     wildcard_constraints:
-        model=RULES.trained_models,
+        model=RULES.models(trained=True),
     priority: PRIORITY["models"]
     threads: CORES or 1
     shell:

@@ -3,7 +3,7 @@
 
 rule train_selector:
     input:
-        unpack(RULES.training),
+        unpack(RULES.of_selector("train_selector")),
     output:
         selector=of_run(paths.SELECTOR),
         choice=exhibits.shown(
@@ -20,7 +20,7 @@ rule train_selector:
 
 rule rank_heads:
     input:
-        unpack(RULES.ranked),
+        unpack(RULES.of_selector("rank_heads")),
         selector=of_run(paths.SELECTOR),
     output:
         ranking=of_run(paths.RANKING),
@@ -36,7 +36,7 @@ rule rank_heads:
 
 rule evaluate:
     input:
-        unpack(RULES.evaluated),
+        unpack(RULES.of_selector("evaluate")),
         ranking=of_run(paths.RANKING),
         trainings=of_run(paths.TRAININGS),
     output:
@@ -58,7 +58,7 @@ rule evaluate:
 
 rule weigh_embedding:
     input:
-        unpack(RULES.weighed),
+        unpack(RULES.of_selector("weigh_embedding")),
         trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
@@ -74,8 +74,7 @@ rule weigh_embedding:
 
 rule choose:
     input:
-        RULES.voted,
-        unpack(RULES.weighed),
+        unpack(RULES.of_selector("choose")),
         trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:

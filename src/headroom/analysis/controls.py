@@ -14,8 +14,7 @@ import pandas as pd
 
 from headroom.analysis.gains import groups_of
 from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
-from headroom.statistics.placebo import against_placebos
-from headroom.statistics.selection import best_gain, held_out_gain, surely_hurts
+from headroom.statistics.selection import against_placebos, best_gain, held_out_gain, surely_hurts
 from headroom.statistics.variance import head_variance
 from headroom.variants import BASE, Variant
 

@@ -6,12 +6,11 @@ last layer nothing but keys and values at prompt positions. Everything else depe
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.profiler import ProfilerActivity, profile
 
 from headroom.bench.rivals import Key, Work
 from headroom.generation.linear import fast_linear
@@ -19,7 +18,7 @@ from headroom.models.load import LoadedModel
 from headroom.variants import BASE
 
 _SIZE = 1536
-_ROUNDS = 8
+_ROUNDS = 4
 
 
 @dataclass(frozen=True)
@@ -102,24 +101,6 @@ def peak(device: torch.device, dtype: torch.dtype) -> float:
     with fast_linear(layer):
         seconds += [_seconds(layer, states) for _ in range(_ROUNDS)]
     return 2 * _SIZE**3 / min(seconds)
-
-
-def idle_share(call: Callable[[], object]) -> float:
-    """Return the share of a call's wall time outside every operator that torch's profiler sees.
-
-    The profiler's own time counts on both sides; it is about a microsecond an operator.
-    """
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        begin = time.perf_counter()
-        call()
-        seconds = time.perf_counter() - begin
-    intervals = sorted((e.time_range.start, e.time_range.end) for e in profiler.events())
-    busy = reached = 0.0
-    for start, end in intervals:
-        if end > reached:
-            busy += end - max(start, reached)
-            reached = end
-    return 1 - busy / 1e6 / seconds
 
 
 def _seconds(layer: nn.Linear, states: torch.Tensor) -> float:

@@ -1,6 +1,6 @@
 """What the rivals of a benchmark have to do, and how each does it with torch and transformers."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -89,7 +89,6 @@ def large_sorted(loaded: LoadedModel, work: Work) -> Outcome:
 
 def _one_by_one(loaded: LoadedModel, work: Work, order: list[str], size: int) -> Outcome:
     outcome = Outcome()
-    settings = _settings(loaded, work)
     for variant in work.variants:
         with zero_head_weights(loaded.model, loaded.geometry, variant):
             for start in range(0, len(order), size):
@@ -105,7 +104,7 @@ def _one_by_one(loaded: LoadedModel, work: Work, order: list[str], size: int) ->
                 rows = loaded.model.generate(
                     torch.tensor(ids, device=loaded.device),
                     attention_mask=torch.tensor(visible, device=loaded.device),
-                    generation_config=settings,
+                    generation_config=_settings(loaded, work),
                 )[:, width:].tolist()
                 for question, row in zip(questions, rows, strict=True):
                     outcome.choices[question, str(variant)] = _until_end(loaded, row)
@@ -121,13 +120,12 @@ def continuous(loaded: LoadedModel, work: Work) -> Outcome:
         longest = max(map(len, work.prompts.values())) + work.max_new_tokens
         pages = -(-longest // 32) * SORTED_BATCH
         options = {"page_size": 32, "num_blocks": pages, "max_batch_tokens": 512}
-    configuration = ContinuousBatchingConfig(**options)
     for variant in work.variants:
         with zero_head_weights(loaded.model, loaded.geometry, variant):
             outputs = loaded.model.generate_batch(
                 inputs=[list(prompt) for prompt in work.prompts.values()],
                 generation_config=_settings(loaded, work),
-                continuous_batching_config=configuration,
+                continuous_batching_config=ContinuousBatchingConfig(**options),
                 warmup=loaded.device.type != "cpu",
             )
         found = {tuple(output.prompt_ids): output for output in outputs.values()}
@@ -135,6 +133,22 @@ def continuous(loaded: LoadedModel, work: Work) -> Outcome:
             row = _until_end(loaded, found[prompt].generated_tokens)
             outcome.choices[question, str(variant)] = row
     return outcome
+
+
+def _settings(loaded: LoadedModel, work: Work) -> GenerationConfig:
+    return GenerationConfig(
+        do_sample=False,
+        max_new_tokens=work.max_new_tokens,
+        eos_token_id=list(loaded.eos_token_ids) or None,
+        pad_token_id=loaded.pad_token_id,
+    )
+
+
+def _until_end(loaded: LoadedModel, row: list[int]) -> list[int]:
+    """Cut off padding; all ends of sequence count as the first of them."""
+    ends = loaded.eos_token_ids
+    place = next((place for place, token in enumerate(row) if token in ends), None)
+    return row if place is None else [*row[:place], ends[0]]
 
 
 def engine(
@@ -166,38 +180,13 @@ def engine(
                 for variant in group
             ]
             for answer in runner.run(requests, nothing):
-                row = list(answer.token_ids)
-                if answer.stop_reason == "eos":
-                    row.append(loaded.eos_token_ids[0])
-                request = answer.request
-                key = request.question_id, str(request.variant)
-                outcome.choices[key] = row
+                end = loaded.eos_token_ids[:1] if answer.stop_reason == "eos" else ()
+                key = answer.request.question_id, str(answer.request.variant)
+                outcome.choices[key] = [*answer.token_ids, *end]
                 if answer.margin <= NEAR_TIE:
                     outcome.near_ties.append(key)
     outcome.statistics = asdict(runner.statistics)
     return outcome
-
-
-def _settings(loaded: LoadedModel, work: Work) -> GenerationConfig:
-    return GenerationConfig(
-        do_sample=False,
-        max_new_tokens=work.max_new_tokens,
-        eos_token_id=list(loaded.eos_token_ids) or None,
-        pad_token_id=loaded.pad_token_id,
-    )
-
-
-def _until_end(loaded: LoadedModel, row: Iterable[int]) -> list[int]:
-    """Cut off padding; all ends of sequence count as the first of them."""
-
-    def kept() -> Iterator[int]:
-        for token in row:
-            if token in loaded.eos_token_ids:
-                yield loaded.eos_token_ids[0]
-                return
-            yield token
-
-    return list(kept())
 
 
 @dataclass(frozen=True)
@@ -205,23 +194,24 @@ class Rival:
     """A row of the benchmark."""
 
     name: str
-    answer: Callable[[LoadedModel, Work], Outcome]
+    answer: Callable[[LoadedModel, Work], Outcome] | None
+    """None: vLLM's workers answer, in an environment of their own."""
     split: str = "questions"
     """How its work is shared out among processes."""
     variants: int | None = None
     """Of how many variants it is measured; all by default."""
 
 
-def _without(**options: Any) -> Callable[[LoadedModel, Work], Outcome]:
-    return lambda loaded, work: engine(loaded, work, **options)
+def _less(name: str, **options: Any) -> Rival:
+    """Return the engine with a step switched off."""
+    return Rival(name, lambda loaded, work: engine(loaded, work, **options))
 
 
 def _own_modules(*others: AbstractContextManager[Any]) -> ExitStack:
     """Let models run by their own modules only, perhaps with another step switched off too."""
     stack = ExitStack()
-    stack.enter_context(patch.object(Direct, "of", lambda _: None))
-    for other in others:
-        stack.enter_context(other)
+    for context in (patch.object(Direct, "of", lambda _: None), *others):
+        stack.enter_context(context)
     return stack
 
 
@@ -229,24 +219,23 @@ RIVALS = {
     "published": Rival("generate, batch 16 (published way)", published, "variants"),
     "sorted": Rival("generate, one large sorted batch", large_sorted, "variants"),
     "generate_batch": Rival("generate_batch (transformers)", continuous, "variants", 3),
+    "vllm": Rival("vLLM, one pruned model at a time", None, "variants"),
     "engine": Rival("engine", engine),
-    "one variant at a time": Rival("engine, one variant at a time", _without(mixed=False)),
-    "no drafts": Rival("engine, nothing verified", _without(drafts=False)),
-    "one chunk": Rival(
+    "one variant at a time": _less("engine, one variant at a time", mixed=False),
+    "no drafts": _less("engine, nothing verified", drafts=False),
+    "one chunk": _less(
         "engine, verified in one chunk",
-        _without(without=lambda: patch.object(verify, "FIRST_CHUNK", 1 << 30)),
+        without=lambda: patch.object(verify, "FIRST_CHUNK", 1 << 30),
     ),
-    "own modules": Rival("engine, the model's own modules", _without(without=_own_modules)),
-    "whole passes": Rival(
+    "own modules": _less("engine, the model's own modules", without=_own_modules),
+    "whole passes": _less(
         "same, lower layers recomputed",
-        _without(without=lambda: _own_modules(patch.object(passes, "can_enter", lambda *_: False))),
+        without=lambda: _own_modules(patch.object(passes, "can_enter", lambda *_: False)),
     ),
-    "no oneDNN": Rival(
+    "no oneDNN": _less(
         "same, linear layers as PyTorch has them",
-        _without(
-            without=lambda: _own_modules(patch.object(engine_module, "fast_linear", nullcontext))
-        ),
+        without=lambda: _own_modules(patch.object(engine_module, "fast_linear", nullcontext)),
     ),
 }
-"""By the name that the command line knows. All but the first four: a step of the engine off. "Same"
+"""By the name that the command line knows. All but the first five: a step of the engine off. "Same"
 is the engine with the model's own modules."""

@@ -28,10 +28,10 @@ def serve(start: Callable[[Job], Callable[[Job], Job]]) -> None:
     answer: Callable[[Job], Job] | None = None
     for line in sys.stdin:
         begin = time.process_time()
+        reply: Job = {}
         try:
             if answer is None:
                 answer = start(json.loads(line))
-                reply: Job = {}
             else:
                 reply = answer(json.loads(line))
         except Exception as error:  # a rival that fails is a row of the table, not the end of it
@@ -46,48 +46,38 @@ def start_torch(setup: Job) -> Callable[[Job], Job]:
 
     import torch
 
-    from headroom.bench.floor import Costs, idle_share, peak
+    from headroom.bench.floor import Costs, peak
     from headroom.bench.rivals import RIVALS, Work
     from headroom.models.load import load_model
     from headroom.variants import Variant
 
     torch.set_num_threads(setup["threads"])
     loaded = load_model(setup["folder"], dtype=setup["dtype"], device=setup["device"])
+    fed = 0
 
-    def sweep(job: Job) -> Job:
-        work = Work(
-            prompts={question: tuple(prompt) for question, prompt in job["prompts"].items()},
-            variants=tuple(Variant.parse(name) for name in job["variants"]),
-            max_new_tokens=job["max_new_tokens"],
-        )
+    def count(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
+        nonlocal fed
+        fed += output.shape[:-1].numel()
+
+    last = loaded.geometry.output_projection(loaded.model, loaded.geometry.layers[-1].index)
+    last.register_forward_hook(count)
+
+    def answer(job: Job) -> Job:
+        nonlocal fed
+        if "rival" not in job:
+            costs = asdict(Costs.of(loaded))
+            return {"costs": costs, "peak": peak(loaded.device, loaded.dtype)}
+        prompts = {question: tuple(prompt) for question, prompt in job["prompts"].items()}
+        variants = tuple(Variant.parse(name) for name in job["variants"])
+        by = RIVALS[job["rival"]].answer
+        assert by is not None
         fed = 0
-
-        def count(module: torch.nn.Module, inputs: object, output: torch.Tensor) -> None:
-            nonlocal fed
-            fed += output.shape[:-1].numel()
-
-        last = loaded.geometry.output_projection(loaded.model, loaded.geometry.layers[-1].index)
-        hook = last.register_forward_hook(count)
-        try:
-            outcome = RIVALS[job["rival"]].answer(loaded, work)
-        finally:
-            hook.remove()
+        outcome = by(loaded, Work(prompts, variants, job["max_new_tokens"]))
         return {
             "choices": [[*key, row] for key, row in outcome.choices.items()],
             "near_ties": outcome.near_ties,
-            "fed": int(outcome.statistics.get("fed", fed)),
-            "statistics": outcome.statistics,
+            "statistics": {"fed": fed, **outcome.statistics},
         }
-
-    def answer(job: Job) -> Job:
-        match job["task"]:
-            case "peak":
-                return {"peak": peak(loaded.device, loaded.dtype)}
-            case "costs":
-                return {"costs": asdict(Costs.of(loaded))}
-            case "profile":
-                return {"idle": idle_share(lambda: sweep(job))}
-        return sweep(job)
 
     return answer
 
@@ -102,10 +92,7 @@ def start_vllm(setup: Job) -> Callable[[Job], Job]:
     from headroom.generation.vllm import VllmEngine, VllmModel
     from headroom.variants import Variant
 
-    decoding = Decoding(max_new_tokens=setup["max_new_tokens"])
-    ends = setup["eos_token_ids"]
-    model = VllmModel(setup["folder"], setup["dtype"], eos_token_ids=ends)
-    engine = VllmEngine(model, decoding, margins=False)
+    model = VllmModel(setup["folder"], setup["dtype"])
 
     def answer(job: Job) -> Job:
         requests = [
@@ -113,13 +100,13 @@ def start_vllm(setup: Job) -> Callable[[Job], Job]:
             for question, prompt in job["prompts"].items()
             for variant in job["variants"]
         ]
+        engine = VllmEngine(model, Decoding(max_new_tokens=job["max_new_tokens"]))
         choices = []
         for found in engine.run(requests):
-            row = list(found.token_ids)
-            if found.stop_reason == "eos":
-                row.append(ends[0])
-            choices.append([found.request.question_id, str(found.request.variant), row])
-        return {"choices": choices, "statistics": {}}
+            end = model.eos_token_ids[:1] if found.stop_reason == "eos" else ()
+            key = found.request.question_id, str(found.request.variant)
+            choices.append([*key, [*found.token_ids, *end]])
+        return {"choices": choices, "near_ties": [], "statistics": {}}
 
     return answer
 

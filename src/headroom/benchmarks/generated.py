@@ -35,12 +35,15 @@ def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFr
     Raises:
         BenchmarkError: the templates cannot make n distinct questions.
     """
-    seen: set[str] = set()
+    subjects, seen = list(templates_math.SUBJECTS), set[str]()
     rows = []
     for index in range(n):
-        subject, level = _cell(index)
+        turn, place = divmod(index, len(subjects))
+        subject, level = subjects[place], LEVELS[turn % len(LEVELS)]
         rng = Random(f"{benchmark}/{split}/{seed}/{index}")
-        problem = _new_problem(benchmark, split, subject, level, rng, seen)
+        tries = (_problem(benchmark, subject, level, rng) for _ in range(_TRIES))
+        new = (p for p in tries if _share(p.question) == split and p.question not in seen)
+        problem = next(new, None)
         if problem is None:
             raise BenchmarkError(
                 f"n: {n} is more than {benchmark}/{split} can make; ask for at most {index}"
@@ -54,6 +57,7 @@ def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFr
                 "subject": subject if math else None,
                 "level": level if math else None,
                 **problem._asdict(),
+                "answer": problem.answer,
                 "source_row": index,
             }
         )
@@ -72,21 +76,6 @@ def corpus(n: int, seed: int) -> Iterator[Problem]:
         if _share(problem.question) == "corpus":
             n -= 1
             yield problem
-
-
-def _cell(index: int) -> tuple[str, int]:
-    subjects = list(templates_math.SUBJECTS)
-    return subjects[index % len(subjects)], LEVELS[index // len(subjects) % len(LEVELS)]
-
-
-def _new_problem(
-    benchmark: Benchmark, split: Split, subject: str, level: int, rng: Random, seen: set[str]
-) -> Problem | None:
-    for _ in range(_TRIES):
-        problem = _problem(benchmark, subject, level, rng)
-        if _share(problem.question) == split and problem.question not in seen:
-            return problem
-    return None
 
 
 def _problem(benchmark: Benchmark, subject: str, level: int, rng: Random) -> Problem:

@@ -12,8 +12,11 @@ class Problem(NamedTuple):
     question: str
     solution: str
     """Two to four steps, ending with the boxed answer."""
-    answer: str
-    """LaTeX, without the box."""
+
+    @property
+    def answer(self) -> str:
+        """The gold answer: LaTeX, without the box."""
+        return self.solution.rpartition(r"\boxed{")[2].rpartition("}")[0]
 
 
 Template = Callable[[Random, int], Problem]

@@ -68,10 +68,10 @@ class Reader:
 
 
 def converter(questions: Questions) -> Callable[[Reader, Questions, int], dict[str, Any] | None]:
-    """Return what turns a row of this benchmark into one of `tables.QUESTIONS`.
+    """Return what turns a row of this benchmark into columns of `tables.QUESTIONS`.
 
     It takes the row, the section and the row's number; None stands for a row that is known to have
-    no gold answer.
+    no gold answer. Columns that a benchmark lacks are left out, and so are split and source row.
     """
     if questions.benchmark == "custom":
         return _custom
@@ -87,13 +87,11 @@ def _math(reader: Reader, questions: Questions, index: int) -> dict[str, Any] | 
         raise reader.error("answer", "an answer")
     return {
         "question_id": question_id,
-        "split": questions.split,
         "subject": reader.text("subject"),
         "level": reader.level(),
         "question": reader.text("problem"),
         "answer": answer,
         "solution": reader.row.get("solution"),
-        "source_row": index,
     }
 
 
@@ -106,13 +104,9 @@ def _gsm8k(reader: Reader, questions: Questions, index: int) -> dict[str, Any]:
         raise reader.error("answer", "a solution that ends with '#### ' and the final number")
     return {
         "question_id": f"gsm8k/{questions.split}/{index:05d}",
-        "split": questions.split,
-        "subject": None,
-        "level": None,
         "question": reader.text("question"),
         "answer": answer,
         "solution": solution.strip(),
-        "source_row": index,
     }
 
 
@@ -123,13 +117,10 @@ def _custom(reader: Reader, questions: Questions, index: int) -> dict[str, Any]:
     reader.require(tuple(name for name in columns.model_dump().values() if name))
     return {
         "question_id": reader.written(columns.id) if columns.id else f"{index:06d}",
-        "split": questions.split,
         "subject": reader.written(columns.subject) if columns.subject else None,
         "level": reader.level(columns.level) if columns.level else None,
         "question": reader.text(columns.question),
         "answer": reader.written(columns.answer).strip(),
-        "solution": None,
-        "source_row": index,
     }
 
 

@@ -87,15 +87,6 @@ def hub_dataset(questions: Questions) -> HubDataset:
     return replace(pinned, revision=questions.revision or pinned.revision)
 
 
-def check_file(questions: Questions) -> int:
-    """Read a question set's file as `read_source` would; return how many questions it holds.
-
-    Raises:
-        BenchmarkError: as `read_source`.
-    """
-    return len(read_source(questions))
-
-
 def file_revision(file: Path) -> str:
     """Return the sha256 of a file's content.
 
@@ -141,8 +132,19 @@ def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
 
 def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield f"line {number}", _parse(line, file, number)
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line.decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise BenchmarkError(
+                f"{file} line {number} is not JSON ({error}); write one object a line"
+            ) from None
+        if not isinstance(row, dict):
+            raise BenchmarkError(
+                f"{file} line {number} is {short(row)}, not an object; write one object a line"
+            )
+        yield f"line {number}", row
 
 
 def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
@@ -163,20 +165,6 @@ def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
 
 
 _READERS = {".jsonl": _json_rows, ".csv": _csv_rows}
-
-
-def _parse(line: bytes, file: Path, number: int) -> dict[str, Any]:
-    try:
-        row = json.loads(line.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BenchmarkError(
-            f"{file} line {number} is not JSON ({error}); write one object a line"
-        ) from None
-    if not isinstance(row, dict):
-        raise BenchmarkError(
-            f"{file} line {number} is {short(row)}, not an object; write one object a line"
-        )
-    return row
 
 
 def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
@@ -221,7 +209,8 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
                 f"{origin}: id {question_id!r} stands at {places[question_id]} and again at "
                 f"{place}; ids must differ"
             )
-        kept[question_id] = question
+        place_in_source = {"split": questions.split, "source_row": index}
+        kept[question_id] = {**dict.fromkeys(tables.QUESTIONS.names), **question, **place_in_source}
         places[question_id] = place
     if not kept:
         raise BenchmarkError(f"{origin} has no questions; write one a line")

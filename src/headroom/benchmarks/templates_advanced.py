@@ -18,7 +18,6 @@ def cuboid(rng: Random, level: int) -> Problem:
             f"{start}volume.",
             rf"Its base has area ${a}\cdot{b}={a * b}$. "
             rf"So it is ${a * b}\cdot{c}={box(a * b * c)}$.",
-            str(a * b * c),
         )
     faces = [a * b, a * c, b * c]
     half = sum(faces)
@@ -26,7 +25,6 @@ def cuboid(rng: Random, level: int) -> Problem:
         f"{start}surface area.",
         rf"${a}\cdot{b}+{a}\cdot{c}+{b}\cdot{c}={running_sum(faces)}$. "
         rf"So it is $2\cdot{half}={box(2 * half)}$.",
-        str(2 * half),
     )
 
 
@@ -39,7 +37,6 @@ def rectangle_perimeter(rng: Random, level: int) -> Problem:
         f"A rectangular {thing} has area {length * width} and width {width}. Find its perimeter.",
         f"Its length is ${length * width}/{width}={length}$. "
         rf"So its perimeter is $2\cdot({length}+{width})=2\cdot{half}={box(2 * half)}$.",
-        str(2 * half),
     )
 
 
@@ -55,7 +52,6 @@ def cylinder(rng: Random, level: int) -> Problem:
             f"{start}volume.",
             rf"The base has area ${radius}^2\pi={radius**2}\pi$. "
             rf"So ${radius**2}\cdot{height}\pi={box(answer)}$.",
-            answer,
         )
     side = radius + height
     answer = rf"{2 * radius * side}\pi"
@@ -63,7 +59,6 @@ def cylinder(rng: Random, level: int) -> Problem:
         f"{start}surface area.",
         rf"It is $2\pi r(r+h)$, and $r+h={radius}+{height}={side}$. "
         rf"So ${2 * radius}\cdot{side}\pi={box(answer)}$.",
-        answer,
     )
 
 
@@ -81,7 +76,6 @@ def squares_of_roots(rng: Random, level: int) -> Problem:
         f"Let ${r}$ and ${s}$ be the roots of $x^2{-total:+d}x{product:+d}$. Find ${r}^2+{s}^2$.",
         f"${r}+{s}={total}$ and ${r}{s}={product}$. "
         f"So $({r}+{s})^2-2{r}{s}={square}{-double:+d}={box(value)}$.",
-        str(value),
     )
 
 
@@ -95,7 +89,6 @@ def complex_product(rng: Random, level: int) -> Problem:
         f"Compute $({a}+{b}i)({c}+{d}i)$.",
         rf"${a}\cdot{c}-{b}\cdot{d}={a * c}-{b * d}={real}$ and "
         rf"${a}\cdot{d}+{b}\cdot{c}={a * d}+{b * c}={imaginary}$. So it is ${box(answer)}$.",
-        answer,
     )
 
 
@@ -113,7 +106,6 @@ def composition(rng: Random, level: int) -> Problem:
         f"If ${f}(x)={a}x{b:+d}$ and ${g}(x)={c}x{d:+d}$, find ${f}({g}({at}))$.",
         rf"${g}({at})={c}\cdot{at}{d:+d}={c * at}{d:+d}={inner}$. "
         rf"So ${f}({inner})={a}\cdot{inner}{b:+d}={a * inner}{b:+d}={box(outer)}$.",
-        str(outer),
     )
 
 
@@ -129,7 +121,6 @@ def dot_product(rng: Random, level: int) -> Problem:
     return Problem(
         f"Find the dot product of $({','.join(map(str, u))})$ and $({','.join(map(str, v))})$.",
         f"It is ${terms}={running_sum(products, boxed=True)}$.",
-        str(sum(products)),
     )
 
 
@@ -141,7 +132,6 @@ def determinant(rng: Random, level: int) -> Problem:
     return Problem(
         rf"Find $\begin{{vmatrix}}{a}&{b}\\{c}&{d}\end{{vmatrix}}$.",
         rf"It is ${a}\cdot{d}-{b}\cdot{c}={a * d}-{b * c}={box(value)}$.",
-        str(value),
     )
 
 
@@ -162,7 +152,6 @@ def distance(rng: Random, level: int) -> Problem:
     return Problem(
         f"Find the distance between $({','.join(map(str, p))})$ and $({','.join(map(str, q))})$.",
         f"{steps} and ${running_sum([gap**2 for gap in gaps])}$. So it is ${root}$.",
-        answer,
     )
 
 

@@ -22,7 +22,6 @@ def shopping(rng: Random, level: int) -> Problem:
         f"How many dollars does {name} spend?",
         rf"The {first} cost ${a}\cdot{b}={a * b}$. The {second} cost ${c}\cdot{d}="
         rf"{c * d}$. Total: ${a * b}+{c * d}={box(a * b + c * d)}$.",
-        str(a * b + c * d),
     )
 
 
@@ -37,7 +36,6 @@ def change(rng: Random, level: int) -> Problem:
         f"How many dollars does {name} get back?",
         rf"The {thing} cost ${count}\cdot{price}={cost}$. "
         f"Change: ${paid}-{cost}={box(paid - cost)}$.",
-        str(paid - cost),
     )
 
 
@@ -53,7 +51,6 @@ def give_and_buy(rng: Random, level: int) -> Problem:
         f"{thing}. How many {thing} does {name} have now?",
         rf"After giving: ${start}-{given}={rest}$. The bags hold ${bags}\cdot{each}="
         rf"{bags * each}$. Total: ${rest}+{bags * each}={box(rest + bags * each)}$.",
-        str(rest + bags * each),
     )
 
 
@@ -67,7 +64,6 @@ def times_as_many(rng: Random, level: int) -> Problem:
         f"How many {thing} do they have together?",
         rf"{friend} has ${times}\cdot{own}={times * own}$. "
         f"Total: ${own}+{times * own}={box(own + times * own)}$.",
-        str(own + times * own),
     )
 
 
@@ -84,7 +80,6 @@ def made_and_sold(rng: Random, level: int) -> Problem:
         f"How many {thing} are left?",
         rf"{name} makes ${hours}\cdot{rate}={made}$. Left: ${made}-{sold}="
         rf"{box(made - sold)}$.",
-        str(made - sold),
     )
 
 
@@ -100,7 +95,6 @@ def fair_shares(rng: Random, level: int) -> Problem:
         f"How many {thing} does each get?",
         rf"There are ${boxes}\cdot{children * each}={total}$ {thing}. "
         f"Each gets ${total}/{children}={box(boxes * each)}$.",
-        str(boxes * each),
     )
 
 
@@ -117,7 +111,6 @@ def saving_up(rng: Random, level: int) -> Problem:
         f"In how many weeks can {name} buy a {thing} for ${saved + missing}?",
         f"{name} needs ${saved + missing}-{saved}={missing}$ more. "
         f"Weeks: ${missing}/{weekly}={box(weeks)}$.",
-        str(weeks),
     )
 
 

@@ -1,6 +1,6 @@
 """Settings of word problems, of the solver and of its compression; profiles without download."""
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -49,12 +49,16 @@ class WordProblems(Section):
     partition: Partition = Partition()
     """Which of them are trained on, looked at and tested."""
 
+    @property
+    def generated(self) -> bool:
+        """Whether the problems are made here, without download."""
+        return self.dataset == "generated"
+
     @model_validator(mode="after")
     def _one_origin(self) -> "WordProblems":
-        generated = self.dataset == "generated"
-        if generated and (self.file or self.revision or self.n is None):
+        if self.generated and (self.file or self.revision or self.n is None):
             raise ValueError("generated problems take `n`, and no `file` or `revision`")
-        if not generated and self.n is not None:
+        if not self.generated and self.n is not None:
             raise ValueError(f"{self.dataset} is read whole: it takes no `n`")
         if self.dataset == "asdiv_a" and self.file is None:
             raise ValueError("asdiv_a is on no hub in this form; give `file`")
@@ -337,25 +341,27 @@ class Compression(Section):
         return {name: value for name, value in values.items() if name not in idle}
 
 
-class Profile(NamedTuple):
-    """A small solver that starts from random weights."""
-
-    width: int
-    layers: int
-    heads: int
-    epochs: int
-    dropout: float
-    rate: float
-    batch_size: int = 32
-
-
-PROFILES = {
-    "fixture": Profile(
-        width=64, layers=2, heads=4, epochs=7, dropout=0.0, rate=2e-3, batch_size=16
-    ),
-    "tiny": Profile(width=128, layers=3, heads=8, epochs=50, dropout=0.2, rate=1e-3),
-    "small": Profile(width=256, layers=4, heads=8, epochs=30, dropout=0.2, rate=1e-3),
-    "medium": Profile(width=512, layers=6, heads=8, epochs=40, dropout=0.3, rate=5e-4),
+_PROFILES: dict[str, dict[str, Any]] = {
+    "fixture": {
+        "encoder": {"width": 64, "layers": 2, "heads": 4, "intermediate": 128},
+        "training": {"epochs": 7, "learning_rate": 2e-3, "batch_size": 16},
+        "dropout": 0.0,
+    },
+    "tiny": {
+        "encoder": {"width": 128, "layers": 3, "heads": 8, "intermediate": 256},
+        "training": {"epochs": 50, "learning_rate": 1e-3},
+        "dropout": 0.2,
+    },
+    "small": {
+        "encoder": {"width": 256, "layers": 4, "heads": 8, "intermediate": 512},
+        "training": {"epochs": 30, "learning_rate": 1e-3},
+        "dropout": 0.2,
+    },
+    "medium": {
+        "encoder": {"width": 512, "layers": 6, "heads": 8, "intermediate": 1024},
+        "training": {"epochs": 40, "learning_rate": 5e-4},
+        "dropout": 0.3,
+    },
 }
 """From generated problems within seconds up to what wants an accelerator."""
 
@@ -365,23 +371,10 @@ def profile(name: str, dataset: str) -> Solver:
 
     Math23k has deeper equations than the others, and enough text for a stricter vocabulary.
     """
-    shape = PROFILES[name]
-    large = dataset == "math23k"
-    return Solver(
-        encoder=Encoder(
-            width=shape.width,
-            layers=shape.layers,
-            heads=shape.heads,
-            intermediate=2 * shape.width,
-            dropout=shape.dropout,
-            min_count=5 if large else 2,
-        ),
-        depth=10 if large else 4,
-        dropout=shape.dropout,
-        training=Training(
-            epochs=shape.epochs,
-            patience=None,
-            batch_size=shape.batch_size,
-            learning_rate=shape.rate,
-        ),
-    )
+    values, large = _PROFILES[name], dataset == "math23k"
+    common = {
+        "encoder": {"dropout": values["dropout"], "min_count": 5 if large else 2},
+        "training": {"patience": None},
+        "depth": 10 if large else 4,
+    }
+    return Solver.model_validate(merged(common, values))

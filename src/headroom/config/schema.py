@@ -3,7 +3,8 @@
 The description under each key is its documentation: `config/README.md` is made from it.
 """
 
-from typing import Literal, TypeVar
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
@@ -57,12 +58,12 @@ class Config(Section):
             raise ValueError(
                 f"run: results/{self.run} is taken; call it anything but {' or '.join(_TAKEN)}"
             )
-        for name, questions in self.questions.items():
-            if questions.embedder:
-                _known(f"questions.{name}.embedder", questions.embedder, self.embedders)
-        for name, embedder in self.embedders.items():
-            if embedder.model:
-                _known(f"embedders.{name}.model", embedder.model, self.models)
+        for kind, keys in _REFERENCES.items():
+            for name, entry in getattr(self, kind).items():
+                for key, section in keys.items():
+                    value = getattr(entry, key)
+                    for named in value if isinstance(value, tuple) else filter(None, [value]):
+                        _known(f"{kind}.{name}.{key}", named, getattr(self, section))
         for name, sweep in self.sweeps.items():
             if name == _CLAIMS or name.startswith(_COMPRESSION):
                 kind = "claims" if name == _CLAIMS else "compressions"
@@ -75,22 +76,15 @@ class Config(Section):
                     f"sweeps.{name}.placebos: {sweep.placebos!r}, but models.{sweep.model} has "
                     f"backend vllm, which answers none; write `placebos: none`, or backend headroom"
                 )
-            _known(f"sweeps.{name}.questions", sweep.questions, self.questions)
-            self._check_greedy(f"sweeps.{name}.decoding", sweep.decoding)
         for name, selector in self.selectors.items():
             where = f"selectors.{name}"
             self._check_heads(where, selector)
-            _known(f"{where}.train", selector.train, self.questions)
-            _known(f"{where}.test", selector.test, self.questions)
             if selector.train == selector.test:
                 raise ValueError(
                     f"{where}: train and test are both {selector.test!r}; "
                     f"a selector is tested on questions that it has not seen"
                 )
-            _known(f"{where}.embedder", selector.embedder, self.embedders)
-            self._check_greedy(f"{where}.decoding", selector.decoding)
             for decoding in selector.sampling:
-                _known(f"{where}.sampling", decoding, self.decodings)
                 if self.decodings[decoding].samples < selector.max_n:
                     raise ValueError(
                         f"{where}: decoding {decoding!r} has "
@@ -98,33 +92,32 @@ class Config(Section):
                         f"max_n = {selector.max_n}"
                     )
         for name, comparison in self.comparisons.items():
-            where = f"comparisons.{name}"
-            _known(f"{where}.model", comparison.model, self.models)
-            _known(f"{where}.questions", comparison.questions, self.questions)
             for decoding in comparison.decodings:
-                self._check_greedy(f"{where}.decodings", decoding)
+                self._check_greedy(f"comparisons.{name}.decodings", decoding)
         for name, study in self.compressions.items():
             self._check_study(f"compressions.{name}", study)
         return self
 
     def _check_study(self, where: str, study: Study) -> None:
+        """Refuse a compression whose parts do not go together."""
         if study.solver is not None:
-            assert study.data is not None  # the section asks for it
-            _known(f"{where}.solver", study.solver, self.solvers)
-            _known(f"{where}.data", study.data, self.problems)
             encoder = self.solver_of(study).encoder
-            if encoder.source is None:
-                _check_ratios(where, study, encoder.layers, encoder.heads, encoder.heads)
-            return
-        assert study.model is not None and study.train is not None and study.test is not None
-        _known(f"{where}.model", study.model, self.models)
-        for key, questions in (("train", study.train), ("test", study.test)):
-            _known(f"{where}.{key}", questions, self.questions)
-        if study.train == study.test:
-            raise ValueError(f"{where}: train and test are both {study.train!r}; hold some back")
-        self._check_greedy(f"{where}.decoding", study.decoding)
-        model = self.models[study.model]
-        _check_ratios(where, study, model.layers, model.heads, model.kv_heads)
+            shape = (encoder.layers, encoder.heads, encoder.heads)
+        else:
+            if study.train == study.test:
+                raise ValueError(
+                    f"{where}: train and test are both {study.train!r}; hold some back"
+                )
+            self._check_greedy(f"{where}.decoding", study.decoding)
+            model = self.models[str(study.model)]
+            encoder, shape = None, (model.layers, model.heads, model.kv_heads)
+        if encoder is not None and encoder.source is not None:
+            return  # its shape is not known yet
+        for name, settings in study.settings.items():
+            try:
+                settings.check_shape(*shape)
+            except ValueError as error:
+                raise ValueError(f"{where}, {name}: {error}") from None
 
     def solver_of(self, study: Study) -> Solver:
         """Return the settings of a compression's solver on its data."""
@@ -132,7 +125,7 @@ class Config(Section):
         return self.solvers[study.solver].on(self.problems[study.data].dataset)
 
     def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
-        _known(f"{where}.model", pool.model, self.models)
+        self._check_greedy(f"{where}.decoding", pool.decoding)
         model = self.models[pool.model]
         for key, chosen, limit in (
             ("layers", pool.layers, model.layers),
@@ -150,18 +143,30 @@ class Config(Section):
             raise ValueError(f"{where}: {decoding!r} samples; pruned heads are decoded greedily")
 
 
-def _check_ratios(where: str, study: Study, layers: int, heads: int, kv_heads: int) -> None:
-    for name, settings in study.settings.items():
-        try:
-            settings.check_shape(layers, heads, kv_heads)
-        except ValueError as error:
-            raise ValueError(f"{where}, {name}: {error}") from None
+_REFERENCES = {
+    "questions": {"embedder": "embedders"},
+    "embedders": {"model": "models"},
+    "sweeps": {"model": "models", "questions": "questions"},
+    "selectors": {
+        "model": "models",
+        "train": "questions",
+        "test": "questions",
+        "embedder": "embedders",
+        "sampling": "decodings",
+    },
+    "comparisons": {"model": "models", "questions": "questions"},
+    "compressions": {
+        "solver": "solvers",
+        "data": "problems",
+        "model": "models",
+        "train": "questions",
+        "test": "questions",
+    },
+}
+"""The keys of each section's entries that name entries of another section."""
 
 
-_Value = TypeVar("_Value")
-
-
-def _known(where: str, name: str, defined: dict[str, _Value]) -> None:
+def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
     if name not in defined:
         raise ValueError(
             f"{where}: {name!r} is not defined; there is {', '.join(defined) or 'none'}"

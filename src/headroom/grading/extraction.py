@@ -5,9 +5,6 @@ Every function takes time linear in the text's length, whatever the text is.
 
 import re
 from collections import deque
-from collections.abc import Callable
-
-from headroom.errors import GradingError
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
@@ -58,28 +55,6 @@ def last_number(text: str) -> str | None:
 def boxed_or_number(text: str) -> str | None:
     """Return the content of the last box, else the last number of the text."""
     return last_boxed(text) or last_number(text)
-
-
-RULES: dict[tuple[str, str], Callable[[str], str | None]] = {
-    ("math", "default"): last_boxed,
-    ("math", "authors"): first_boxed,
-    ("gsm8k", "default"): boxed_or_number,
-    ("gsm8k", "authors"): last_number,
-}
-"""The extraction rule of each (benchmark family, preset)."""
-
-
-def rule(family: str, preset: str) -> Callable[[str], str | None]:
-    """Return the extraction rule of a benchmark family under a preset.
-
-    Raises:
-        GradingError: there is none.
-    """
-    try:
-        return RULES[family, preset]
-    except KeyError:
-        known = ", ".join(f"{family}/{preset}" for family, preset in RULES)
-        raise GradingError(f"no extraction rule {family}/{preset}; choose one of {known}") from None
 
 
 def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

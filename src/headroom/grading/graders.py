@@ -10,7 +10,14 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headroom.grading.extraction import boxed_or_number, last_boxed, last_match, rule
+from headroom.errors import GradingError
+from headroom.grading.extraction import (
+    boxed_or_number,
+    first_boxed,
+    last_boxed,
+    last_match,
+    last_number,
+)
 from headroom.grading.judge import Judge
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
@@ -82,15 +89,26 @@ def within_tolerance(answer: str, gold: str) -> bool:
     return abs(values[0] - values[1]) <= _AUTHORS_TOLERANCE  # type: ignore[operator]
 
 
+BENCHMARKS = {
+    ("math", "default"): Grader(last_boxed, None),
+    ("math", "authors"): Grader(first_boxed, None),
+    ("gsm8k", "default"): Grader(boxed_or_number, None),
+    ("gsm8k", "authors"): Grader(last_number, within_tolerance),
+}
+"""The graders of the papers' benchmarks, by family and preset."""
+
+
 def find_grader(family: str, preset: str) -> Grader:
     """Return the grader of a benchmark family under a preset.
 
     Raises:
         GradingError: there is none.
     """
-    if (family, preset) == ("gsm8k", "authors"):
-        return Grader(rule(family, preset), within_tolerance)
-    return GRADERS.get(family) or Grader(rule(family, preset), None)
+    grader = GRADERS.get(family) or BENCHMARKS.get((family, preset))
+    if grader is None:
+        known = ", ".join(map("/".join, BENCHMARKS))
+        raise GradingError(f"no extraction rule {family}/{preset}; choose one of {known}")
+    return grader
 
 
 def _letter(text: str) -> re.Match[str] | None:

@@ -13,8 +13,8 @@ again.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from headroom.config import Config, Model, Study
 from headroom.config.compression import Compression, Encoder, Training
@@ -63,8 +63,7 @@ _SMALL = 5e6  # parameters below which a GPU is no gain
 _BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver on an encoder of the hub
 
 
-@dataclass(frozen=True)
-class Cost:
+class Cost(NamedTuple):
     """The estimated cost of a batch's answers, or of a compression's trainings."""
 
     jobs: int
@@ -76,8 +75,7 @@ class Cost:
     """Of answers, or of weights that are kept."""
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What one job asks a cluster for, at its first attempt."""
 
     gpus: int
@@ -190,15 +188,12 @@ def describe(config: Config) -> str:
     Each has its total and says what it assumes.
     """
     asked = batches(config)
-    rows = [
-        ((batch.model, batch.decoding, batch.questions), generation_cost(config, batch))
-        for batch in asked
-    ]
+    answered = {tuple(batch.names.values()): generation_cost(config, batch) for batch in asked}
     lengths = sorted({answer_length(config, batch) for batch in asked})
     lines = [
         f"run {config.run!r}: what generation costs (finished answers in the store cost nothing)",
         "",
-        *_table(("model", "decoding", "questions"), rows),
+        *_table(("model", "decoding", "questions"), answered),
         "",
         f"Assumed: answers of {', '.join(map(str, lengths))} tokens on average, one GPU of 2 TB/s "
         "at half its peak,",
@@ -206,12 +201,14 @@ def describe(config: Config) -> str:
         "the embedded reasoner.",
     ]
     if config.compressions:
-        trained = [((name,), training_cost(config, name)) for name in config.compressions]
+        trained: dict[tuple[str, ...], Cost] = {
+            (name,): training_cost(config, name) for name in config.compressions
+        }
         lines += [
             "",
             f"run {config.run!r}: what compression costs, at most (finished arms cost nothing)",
             "",
-            *_table(("compression",), trained, answers=False),
+            *_table(("compression",), trained, without="answers"),
             "",
             "Assumed: a GPU that does 20 TFLOP/s, 0.2 s a step for launching it, 30 s to start "
             "each job.",
@@ -220,35 +217,29 @@ def describe(config: Config) -> str:
     return "\n".join(lines)
 
 
+_COLUMNS = {
+    "jobs": (5, lambda cost: f"{cost.jobs:,}"),
+    "answers": (9, lambda cost: f"{cost.answers:,}"),
+    "M tokens": (9, lambda cost: f"{cost.tokens / 1e6:,.1f}"),
+    "GPU h": (7, lambda cost: f"{cost.gpu_hours:,.1f}"),
+    "disk GB": (8, lambda cost: f"{cost.disk_gigabytes:,.2f}"),
+}
+"""Widths of the columns of costs, and what stands there."""
+
+
 def _table(
-    names: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], Cost]], answers: bool = True
-) -> Iterable[str]:
-    """Yield the lines of a table: a header, a line a cost behind its names, and their total."""
-    widths = [
-        max(map(len, column)) for column in zip(names, *(row for row, _ in rows), strict=True)
-    ]
-
-    def line(row: tuple[str, ...], *cells: str) -> str:
-        named = [f"{name:<{width}}" for name, width in zip(row, widths, strict=True)]
-        sizes = (5, 9, 9, 7, 8) if answers else (5, 9, 7, 8)
-        return " ".join([*named, *(f"{c:>{size}}" for c, size in zip(cells, sizes, strict=True))])
-
-    def counted(row: tuple[str, ...], cost: Cost) -> str:
-        cells = [f"{cost.jobs:,}", *([f"{cost.answers:,}"] if answers else [])]
-        cells += [f"{cost.tokens / 1e6:,.1f}", f"{cost.gpu_hours:,.1f}"]
-        return line(row, *cells, f"{cost.disk_gigabytes:,.2f}")
-
-    yield line(names, "jobs", *(["answers"] if answers else []), "M tokens", "GPU h", "disk GB")
-    yield from (counted(*row) for row in rows)
-    costs = [cost for _, cost in rows]
-    total = Cost(
-        jobs=sum(cost.jobs for cost in costs),
-        answers=sum(cost.answers for cost in costs),
-        tokens=sum(cost.tokens for cost in costs),
-        gpu_hours=sum(cost.gpu_hours for cost in costs),
-        disk_gigabytes=sum(cost.disk_gigabytes for cost in costs),
-    )
-    yield counted(("total", *[""] * (len(names) - 1)), total)
+    titles: tuple[str, ...], costs: Mapping[tuple[str, ...], Cost], without: str = ""
+) -> Iterator[str]:
+    """Yield the lines of a table: titles, a line a cost behind its names, and their total."""
+    widths = [max(map(len, column)) for column in zip(titles, *costs, strict=True)]
+    columns = {title: column for title, column in _COLUMNS.items() if title != without}
+    total = Cost(*map(sum, zip(*costs.values(), strict=True))) if costs else Cost(0, 0, 0, 0, 0)
+    last = ("total", *[""] * (len(titles) - 1))
+    for row, cost in [(titles, None), *costs.items(), (last, total)]:
+        cells = [f"{name:<{width}}" for name, width in zip(row, widths, strict=True)]
+        for title, (width, shown) in columns.items():
+            cells.append(f"{shown(cost) if cost else title:>{width}}")
+        yield " ".join(cells)
 
 
 def _width(model: Model) -> int:

@@ -6,13 +6,14 @@ and no benchmark file at hand.
 
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
 from headroom import paths
-from headroom.benchmarks.sources import check_file
-from headroom.config import Config, Model
+from headroom.benchmarks.sources import read_source
+from headroom.config import Config, Embedder, Model
+from headroom.config.compression import Encoder
 from headroom.errors import BenchmarkError, ConfigError, ModelError
 from headroom.models.source import (
     check_folder,
@@ -46,18 +47,14 @@ def preflight(config: Config) -> None:
         HeadroomError: one line that names key, value, and what to do.
     """
     _check_results(config)
-    draws = _draws_needed(config)
+    draws, embedders, models = _needed(config)
     _check_draws(config, draws)
-    embedders = _embedders_needed(config, draws)
     for name in embedders:
         embedder = config.embedders[name]
         if embedder.source is not None and local_folder(embedder.source):
-            _check_revision(
-                f"embedders.{name}", embedder.source, embedder.revision, embedder_fingerprint
-            )
-    for name in _models_needed(config, embedders):
-        _check_model(f"models.{name}", config.models[name])
-        _check_lost(config, name)
+            _check_revision(f"embedders.{name}", embedder, embedder_fingerprint)
+    for name in models:
+        _check_model(config, name)
     _check_data(config)
     _check_encoders(config)
 
@@ -71,11 +68,19 @@ def check_devices(config: Config) -> None:
     Raises:
         ModelError: one line that names key, value, and what to do.
     """
-    _check_room(config)
+    needed = sum(
+        training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
+        for name in config.compressions
+    )
+    _check_room(
+        needed,
+        "the weights of this run's compressions need",
+        "make room, name fewer arms or seeds, or run on another disk",
+    )
     if shutil.which("sbatch"):
         return
     gpu = any(Path("/dev").glob("nvidia[0-9]*"))
-    for name in _models_needed(config, _embedders_needed(config, _draws_needed(config))):
+    for name in _needed(config)[2]:
         model = config.models[name]
         if model.backend == "vllm" and find_spec("vllm") is None:
             raise ModelError(
@@ -88,15 +93,14 @@ def check_devices(config: Config) -> None:
 
 def _check_revision(
     where: str,
-    source: str,
-    revision: str | None,
+    section: Model | Embedder | Encoder,
     fingerprint_of: Callable[[Path], str] = fingerprint,
 ) -> None:
-    found = folder_fingerprint(where, source, fingerprint_of)
-    if found != revision:
+    found = folder_fingerprint(where, str(section.source), fingerprint_of)
+    if found != section.revision:
         raise ModelError(
-            f"{where}.revision: {source} has fingerprint {found}, not {revision}; restore the "
-            f"folder, or remove `revision`"
+            f"{where}.revision: {section.source} has fingerprint {found}, not "
+            f"{section.revision}; restore the folder, or remove `revision`"
         )
 
 
@@ -112,28 +116,21 @@ def _check_results(config: Config) -> None:
             f"{Path(paths.RESULTS).absolute()}: "
             f"change its permissions, or run in another folder"
         ) from None
-    needed = _SPARE_GIGABYTES + _gigabytes_to_come(config)
-    free = shutil.disk_usage(existing).free / 1e9
-    if free < needed:
-        raise ConfigError(
-            f"{existing} has {free:.1f} GB free, but this run needs about {needed:.1f} GB; "
-            f"make room, or run on another disk"
-        )
+    store = Store(config)
+    needed = _SPARE_GIGABYTES + sum(
+        generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
+        for batch in batches(config)
+    )
+    _check_room(needed, "this run needs", "make room, or run on another disk")
 
 
-def _check_room(config: Config) -> None:
-    """Make sure that the disk has room for the weights of all solvers and arms to come."""
-    needed = 0.0
-    for name in config.compressions:
-        files = histories(config, name)
-        missing = sum(not Path(file).exists() for file in files)
-        needed += training_cost(config, name).disk_gigabytes * missing / len(files)
+def _check_room(needed: float, what: str, advice: str) -> None:
+    """Refuse what needs more gigabytes than the disk of the results has free."""
     existing = _existing()
     free = shutil.disk_usage(existing).free / 1e9
     if free < needed:
         raise ConfigError(
-            f"{existing} has {free:.1f} GB free, but the weights of this run's compressions need "
-            f"about {needed:.1f} GB; make room, name fewer arms or seeds, or run on another disk"
+            f"{existing} has {free:.1f} GB free, but {what} about {needed:.1f} GB; {advice}"
         )
 
 
@@ -143,13 +140,9 @@ def _existing() -> Path:
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
-def _gigabytes_to_come(config: Config) -> float:
-    store, total = Store(config), 0.0
-    for batch in batches(config):
-        files = store.answers(batch)
-        missing = sum(not Path(file).exists() for file in files)
-        total += generation_cost(config, batch).disk_gigabytes * missing / len(files)
-    return total
+def _missing(files: Sequence[str]) -> float:
+    """Return the share of files that are still to be made."""
+    return sum(not Path(file).exists() for file in files) / len(files)
 
 
 def _check_draws(config: Config, names: list[str]) -> None:
@@ -163,7 +156,7 @@ def _check_draws(config: Config, names: list[str]) -> None:
         if source not in sizes:
             with at(f"questions.{name}"):
                 sizes[source] = (
-                    check_file(questions)
+                    len(read_source(questions))
                     if questions.file
                     else SPLIT_SIZES.get((questions.benchmark, questions.split))
                 )
@@ -196,68 +189,53 @@ def _check_encoders(config: Config) -> None:
             continue
         encoder = config.solvers[study.solver].encoder
         folder = local_folder(encoder.source) if encoder.source else None
-        if folder is None or encoder.source is None:
-            continue
-        if not all(Path(paths.TEACHER.format(**each)).exists() for each in teachers(config, study)):
+        if folder and _missing([paths.TEACHER.format(**keys) for keys in teachers(config, study)]):
             where = f"solvers.{study.solver}.encoder"
-            _check_revision(where, encoder.source, encoder.revision)
+            _check_revision(where, encoder)
             with at(where):
                 check_folder(folder)
 
 
-def _draws_needed(config: Config) -> list[str]:
-    """Return the question sets that the store lacks."""
+def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
+    """Return what the store lacks something from: question sets, embedders, models.
+
+    Question sets are to be drawn; embedders embed for a draw or a selector; models have answers to
+    give, questions to embed or heads to lose.
+    """
     store = Store(config)
-    return [
+    draws = [
         name
         for name in config.questions
         if not store.path(paths.QUESTIONS, questions=name).exists()
     ]
-
-
-def _embedders_needed(config: Config, draws: list[str]) -> list[str]:
-    """Return the embedders whose vectors the store lacks, for a draw or for a selector."""
-    store = Store(config)
-    needed = {config.questions[name].embedder for name in draws}
+    embedders = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
-        for name in (selector.train, selector.test):
-            names = {"embedder": selector.embedder, "questions": name}
+        for questions in (selector.train, selector.test):
+            names = {"embedder": selector.embedder, "questions": questions}
             if not store.path(paths.EMBEDDINGS, **names).exists():
-                needed.add(selector.embedder)
-    return sorted(name for name in needed if name is not None)
+                embedders.add(selector.embedder)
+    models = {config.embedders[name].model for name in embedders if name}
+    models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
+    models |= {
+        study.model
+        for name, study in config.compressions.items()
+        if _missing(histories(config, name))
+    }
+    return draws, sorted(filter(None, embedders)), sorted(filter(None, models))
 
 
-def _models_needed(config: Config, embedders: list[str]) -> list[str]:
-    """Return the models that have answers to give, questions to embed or heads to lose."""
-    store = Store(config)
-    needed = {config.embedders[name].model for name in embedders}
-    for batch in batches(config):
-        if any(not Path(file).exists() for file in store.answers(batch)):
-            needed.add(batch.model)
-    for name, study in config.compressions.items():
-        if any(not Path(file).exists() for file in histories(config, name)):
-            needed.add(study.model)
-    return sorted(name for name in needed if name is not None)
-
-
-def _check_model(where: str, model: Model) -> None:
+def _check_model(config: Config, name: str) -> None:
+    """Refuse a model whose folder does not fit, or that has lost heads which are to be pruned."""
+    where, model = f"models.{name}", config.models[name]
     if model.device == "cpu":
         _check_without_gpu(where, model)
     folder = local_folder(model.source) if model.source else None
-    if folder is None or model.source is None:
+    if folder is None:
         return
-    _check_revision(where, model.source, model.revision)
+    _check_revision(where, model)
     with at(where):
         check_folder(folder)
         check_geometry(folder, model.layers, model.heads, model.kv_heads)
-
-
-def _check_lost(config: Config, name: str) -> None:
-    """Refuse to prune heads that a model has lost already."""
-    model = config.models[name]
-    folder = local_folder(model.source) if model.source else None
-    if folder is None:
-        return
     left = fewer_heads(folder)
     whole = [str(layer) for layer in range(model.layers) if layer not in left]
     for batch in batches(config) if left else []:

@@ -8,10 +8,12 @@ import hashlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
-from headroom.config import Config, Questions
+from headroom.config import Config, Embedder, Model, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import ConfigError, HeadroomError, ModelError
 from headroom.models.source import fingerprint, local_folder
@@ -31,60 +33,31 @@ def resolve(config: Config) -> Config:
         ConfigError: something on the hub is not pinned to a commit hash.
         BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
     """
-    models = {
-        name: model.model_copy(
-            update={"revision": _revision(f"models.{name}", model.source, model.revision)}
-        )
-        for name, model in config.models.items()
-    }
-    embedders = {
-        name: embedder.model_copy(
-            update={
-                "revision": _revision(
-                    f"embedders.{name}", embedder.source, embedder.revision, embedder_fingerprint
-                )
-            }
-        )
-        for name, embedder in config.embedders.items()
-    }
-    questions = {
-        name: section.model_copy(
-            update={"revision": _questions_revision(f"questions.{name}", section)}
-        )
-        for name, section in config.questions.items()
-    }
-    problems = {
-        name: section.model_copy(
-            update={"revision": _problems_revision(f"problems.{name}", section)}
-        )
-        for name, section in config.problems.items()
-    }
-    solvers = {
-        name: solver.model_copy(
-            update={"encoder": _pinned(f"solvers.{name}.encoder", solver.encoder)}
-        )
-        if solver.encoder.source is not None
-        else solver
-        for name, solver in config.solvers.items()
-    }
-    return config.model_copy(
-        update={
-            "models": models,
-            "embedders": embedders,
-            "questions": questions,
-            "problems": problems,
-            "solvers": solvers,
+    found: dict[str, dict[str, Any]] = {
+        kind: {
+            name: section.model_copy(update={"revision": revision(f"{kind}.{name}", section)})
+            for name, section in getattr(config, kind).items()
         }
-    )
+        for kind, revision in _REVISIONS.items()
+    }
+    found["solvers"] = {}
+    for name, solver in config.solvers.items():
+        encoder = solver.encoder
+        if encoder.source is not None:
+            revision = _of_folder(f"solvers.{name}.encoder", encoder)
+            encoder = encoder.model_copy(update={"revision": revision})
+            solver = solver.model_copy(update={"encoder": encoder})
+        found["solvers"][name] = solver
+    return config.model_copy(update=found)
 
 
-def _revision(
+def _of_folder(
     where: str,
-    source: str | None,
-    revision: str | None,
+    section: Model | Embedder | Encoder,
     fingerprint_of: Callable[[Path], str] = fingerprint,
 ) -> str | None:
     """Return the revision of a model or embedder; None for one that is made here."""
+    source, revision = section.source, section.revision
     if source is None:
         return revision
     if local_folder(source):
@@ -102,35 +75,28 @@ def _revision(
     return revision
 
 
-def _questions_revision(where: str, questions: Questions) -> str | None:
-    if questions.generated:
+def _of_data(where: str, section: Questions | WordProblems) -> str | None:
+    """Return the revision of a benchmark or of word problems; None for generated ones."""
+    if section.generated:
         return None
-    if questions.file is not None:
-        return questions.revision or file_sha256(where, questions.file)
-    hub, pinned = hub_dataset(questions), PINNED.get(questions.benchmark)
-    return _commit(where, hub.revision, hub.path, pinned.revision if pinned else None)
-
-
-def _problems_revision(where: str, problems: WordProblems) -> str | None:
-    if problems.dataset == "generated":
-        return None
-    if problems.file is not None:
-        return problems.revision or file_sha256(where, problems.file)
-    return _commit(where, problems.revision, MATH23K)
-
-
-def _commit(where: str, revision: str | None, dataset: str, pinned: str | None = None) -> str:
-    """Return the revision of a dataset on the hub, if it pins one."""
-    if revision is not None and _COMMIT.fullmatch(revision):
-        return revision
-    advice = (
-        f"leave it out for the pinned {pinned}"
-        if pinned
-        else f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
-    )
-    raise ConfigError(
-        f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; {advice}"
-    )
+    if section.file is not None:
+        return section.revision or file_sha256(where, section.file)
+    revision, advice = section.revision, ""
+    if isinstance(section, WordProblems):
+        dataset = MATH23K
+    else:
+        hub = hub_dataset(section)
+        dataset, revision = hub.path, hub.revision
+        if section.benchmark in PINNED:
+            advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
+    if revision is None or not _COMMIT.fullmatch(revision):
+        advice = (
+            advice or f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
+        )
+        raise ConfigError(
+            f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; {advice}"
+        )
+    return revision
 
 
 def file_sha256(where: str, file: str) -> str:
@@ -141,11 +107,6 @@ def file_sha256(where: str, file: str) -> str:
     """
     with at(where):
         return file_revision(Path(file).expanduser())
-
-
-def _pinned(where: str, encoder: Encoder) -> Encoder:
-    revision = _revision(where, encoder.source, encoder.revision)
-    return encoder.model_copy(update={"revision": revision})
 
 
 def folder_fingerprint(where: str, source: str, fingerprint_of: Callable[[Path], str]) -> str:
@@ -174,6 +135,15 @@ def embedder_fingerprint(folder: Path) -> str:
     for file in sorted(folder.rglob("*.json")):
         digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+_REVISIONS: dict[str, Callable[[str, Any], str | None]] = {
+    "models": _of_folder,
+    "embedders": partial(_of_folder, fingerprint_of=embedder_fingerprint),
+    "questions": _of_data,
+    "problems": _of_data,
+}
+"""What tells the revision of an entry of each section, from where it stands and the entry."""
 
 
 @contextmanager

@@ -4,11 +4,11 @@ Snakemake's own objects (wildcards, jobs) have no types.
 """
 
 from collections.abc import Callable, Iterable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from headroom import paths
-from headroom.config import Config, Selector, Study
+from headroom.config import Config, Study
 from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers
 from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
@@ -28,6 +28,32 @@ Resources = dict[str, Callable[..., int]]
 
 _JUDGED_A_CORE = 10_000
 """Answers for which grading is worth another core."""
+
+_SETS = {"train_texts": (paths.QUESTIONS, "train"), "test_texts": (paths.QUESTIONS, "test")}
+_SAMPLED = {"sampled": (paths.GRADED, "test")}
+_ACCURACIES = {"train": (paths.ACCURACY, "train"), "test": (paths.ACCURACY, "test")}
+_SELECTOR_INPUTS = {
+    "train_selector": {
+        "accuracy": (paths.ACCURACY, "train"),
+        "embeddings": (paths.EMBEDDINGS, "train"),
+    },
+    "rank_heads": {
+        "embeddings": (paths.EMBEDDINGS, "test"),
+        "accuracy": (paths.ACCURACY, "train"),
+        "learnt": (paths.EMBEDDINGS, "train"),
+        **_SETS,
+    },
+    "evaluate": {**_ACCURACIES, "graded": (paths.GRADED, "test"), **_SAMPLED, **_SETS},
+    "weigh_embedding": _ACCURACIES,
+    "choose": {
+        **_ACCURACIES,
+        "train_graded": (paths.GRADED, "train"),
+        "test_graded": (paths.GRADED, "test"),
+        **_SAMPLED,
+    },
+}
+"""Named inputs of the rules of a selector, each of its training or its test questions; `sampled`
+is of its sampling decodings, all others of its own."""
 
 
 class Rules(Exhibits):
@@ -85,17 +111,12 @@ class Rules(Exhibits):
             **{wildcard: _one_of(allowed) for wildcard, allowed in kinds.items()},
         }
 
-    @property
-    def fetched_models(self) -> str:
-        """The keys of models that are fetched, as a regular expression."""
+    def models(self, *, trained: bool) -> str:
+        """Return the keys of models that are trained here, or fetched, as a regular expression."""
         models = self.config.models.items()
-        return _one_of(self._keys("model", [name for name, model in models if not model.train]))
-
-    @property
-    def trained_models(self) -> str:
-        """The keys of models that are trained here, as a regular expression."""
-        models = self.config.models.items()
-        return _one_of(self._keys("model", [name for name, model in models if model.train]))
+        return _one_of(
+            self._keys("model", [name for name, model in models if bool(model.train) == trained])
+        )
 
     @property
     def fetched(self) -> list[str]:
@@ -124,10 +145,7 @@ class Rules(Exhibits):
 
     def settings(self, section: str, name: str | None = None) -> str:
         """Return a digest of an entry of a section of the config, or of all its entries."""
-        entries = {
-            each: entry.model_dump(mode="json")
-            for each, entry in getattr(self.config, section).items()
-        }
+        entries = self.config.model_dump(mode="json")[section]
         return digest(entries if name is None else entries[name])
 
     @property
@@ -202,50 +220,20 @@ class Rules(Exhibits):
 
     # SPRINT
 
-    def training(self, wildcards: Any) -> Inputs:
-        """Return what a selector is trained on."""
-        selector = self._selector(wildcards)
-        return {
-            "accuracy": self._table(paths.ACCURACY, selector, selector.train),
-            "embeddings": self._embeddings(selector, selector.train),
-        }
+    def of_selector(self, job: str) -> Callable[[Any], Inputs]:
+        """Return what gives the inputs of a selector's job, its own earlier results excepted."""
 
-    def ranked(self, wildcards: Any) -> Inputs:
-        """Return the questions that heads are ranked for, and what other selectors learn from."""
-        selector = self._selector(wildcards)
-        return {
-            "embeddings": self._embeddings(selector, selector.test),
-            "accuracy": self._table(paths.ACCURACY, selector, selector.train),
-            "learnt": self._embeddings(selector, selector.train),
-            "texts": self._texts(selector),
-        }
+        def inputs(wildcards: Any) -> Inputs:
+            selector, found = self._selector(wildcards), Inputs()
+            names = {"model": selector.model, "embedder": selector.embedder}
+            for name, (template, part) in _SELECTOR_INPUTS[job].items():
+                names["questions"] = getattr(selector, part)
+                fill = partial(self.store.fill, template, **names)
+                sampled = [fill(decoding=decoding) for decoding in selector.sampling]
+                found[name] = sampled if name == "sampled" else fill(decoding=selector.decoding)
+            return found
 
-    def evaluated(self, wildcards: Any) -> Inputs:
-        """Return what a selector is evaluated on, its ranking excepted."""
-        selector = self._selector(wildcards)
-        return {
-            "train": self._table(paths.ACCURACY, selector, selector.train),
-            "test": self._table(paths.ACCURACY, selector, selector.test),
-            "graded": self._table(paths.GRADED, selector, selector.test),
-            "texts": self._texts(selector),
-            "sampled": self._sampled(selector),
-        }
-
-    def weighed(self, wildcards: Any) -> Inputs:
-        """Return what the worth of an embedding is judged from."""
-        selector = self._selector(wildcards)
-        return {
-            "train": self._table(paths.ACCURACY, selector, selector.train),
-            "test": self._table(paths.ACCURACY, selector, selector.test),
-        }
-
-    def voted(self, wildcards: Any) -> list[str]:
-        """Return the graded answers that ways of choosing are held against one another on."""
-        selector = self._selector(wildcards)
-        own = [
-            self._table(paths.GRADED, selector, name) for name in (selector.train, selector.test)
-        ]
-        return own + self._sampled(selector)
+        return inputs
 
     # Compression
 
@@ -329,18 +317,6 @@ class Rules(Exhibits):
 
     def _batch(self, wildcards: Any) -> Batch:
         return self._batch_of[wildcards.model, wildcards.decoding, wildcards.questions]
-
-    def _sampled(self, selector: Selector) -> list[str]:
-        """Return the graded samples that a selector is held against."""
-        return [self._table(paths.GRADED, selector, selector.test, d) for d in selector.sampling]
-
-    def _texts(self, selector: Selector) -> list[str]:
-        names = (selector.train, selector.test)
-        return [self.store.fill(paths.QUESTIONS, questions=name) for name in names]
-
-    def _embeddings(self, selector: Selector, questions: str) -> str:
-        names = {"embedder": selector.embedder, "questions": questions}
-        return self.store.fill(paths.EMBEDDINGS, **names)
 
     def _arm(self, wildcards: Any) -> Arm:
         return self._arms[wildcards.subject, wildcards.data, wildcards.arm]

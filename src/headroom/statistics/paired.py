@@ -62,7 +62,7 @@ def mcnemar(
 
     Under the null the questions gained are Binomial(gained + lost, 1/2). Without any change p is 1.
     """
-    gained, lost = _discordant(differences)
+    gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
     tail = bdtr(np.minimum(gained, lost), gained + lost, 0.5)
     return np.minimum(2 * tail, 1.0)
 
@@ -88,9 +88,3 @@ def fragility(
     """
     fragile = margin < noise
     return float(fragile.mean()), float(fragile[changed].mean()) if changed.any() else 0.0
-
-
-def _discordant(
-    differences: Int[np.ndarray, "questions heads"],
-) -> tuple[Int[np.ndarray, " heads"], Int[np.ndarray, " heads"]]:
-    return (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)

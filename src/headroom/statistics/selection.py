@@ -1,7 +1,7 @@
-"""The gain of the best of many heads: what chance alone gives, and what is left when held out.
+"""The gain of the best of many heads: against chance, against placebos, and held out.
 
 "Best head minus base" is a maximum over noisy numbers and positive even if pruning does nothing.
-Both controls here are functions of the paired differences d_ih = z_ih − z_i,base ∈ {−1, 0, 1}.
+All controls here are functions of the paired differences d_ih = z_ih − z_i,base ∈ {−1, 0, 1}.
 """
 
 from collections.abc import Iterator
@@ -35,6 +35,14 @@ class HeldOutGain:
     high: float
     curse: float  # the winner's curse: in-sample gain of the best head minus `gain`
     chosen: Float[np.ndarray, " heads"]  # how often each head was chosen; sums to 1
+
+
+@dataclass(frozen=True)
+class PlaceboGain:
+    """The best placebo's gain, and whether the best head gains more."""
+
+    gain: float
+    p: float
 
 
 def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.ndarray, " heads"]:
@@ -73,11 +81,8 @@ def best_gain(
     scale = 1 / np.sqrt(np.maximum(gained + lost, 1))
     observed = ((gained - lost) * scale).max()
     flipped = differences.astype(np.float32)  # sums of ±1 are exact in float32
-    draw = np.random.default_rng(seed)
     largest, studentised = [], []
-    for start in range(0, resamples, _BLOCK):
-        shape = (min(_BLOCK, resamples - start), questions)
-        signs = draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1
+    for signs in _signs(resamples, questions, seed):
         sums = signs @ flipped
         studentised.append((sums * scale.astype(np.float32)).max(axis=1))
         largest.append(sums[:, candidates].max(axis=1, initial=-np.inf))
@@ -90,6 +95,42 @@ def best_gain(
         expected_error=float(best.std() / np.sqrt(resamples)),
         p=float(p),
     )
+
+
+def against_placebos(
+    heads: Int[np.ndarray, "questions variants"],
+    placebos: Int[np.ndarray, "questions variants"],
+    resamples: int,
+    seed: int,
+) -> PlaceboGain:
+    """Test whether the best head gains more than the best of as many placebos.
+
+    Under the null, what all heads do to a question and what all placebos do to it could as well be
+    swapped. The statistic is the best head's gain minus the best placebo's; its null distribution
+    comes from swapping both sides of each question by a fair coin. All variants of a question are
+    swapped together: what they share, the question's fragility above all, stays shared. One-sided;
+    unlike with sign flips, what any perturbation of that size does on average is no effect.
+
+    Args:
+        heads: z_ih − z_i,base of pruned heads.
+        placebos: the same of their placebos, as many.
+        resamples: how many patterns of swaps are drawn.
+        seed: decides the patterns.
+    """
+    if heads.shape != placebos.shape:
+        raise ValueError(f"{heads.shape} outcomes of heads, {placebos.shape} of placebos")
+    # Sums of what is swapped are half integers, exact in float32.
+    shared = (heads.sum(axis=0) + placebos.sum(axis=0)).astype(np.float32) / 2
+    apart = (heads - placebos).astype(np.float32) / 2
+    varied = apart[apart.any(axis=1)]
+    observed = heads.sum(axis=0).max() - placebos.sum(axis=0).max()
+    beyond = 0
+    for signs in _signs(resamples, len(varied), seed):
+        swapped = signs @ varied
+        gap = (shared + swapped).max(axis=1) - (shared - swapped).max(axis=1)
+        beyond += int((gap >= observed).sum())
+    p = (1 + beyond) / (1 + resamples)
+    return PlaceboGain(gain=float(placebos.mean(axis=0).max()), p=p)
 
 
 def held_out_gain(
@@ -159,3 +200,13 @@ def _halves(
         half = np.empty(order.shape, dtype=bool)
         np.put_along_axis(half, order, place % 2 == 0, axis=1)
         yield half
+
+
+def _signs(
+    resamples: int, questions: int, seed: int
+) -> Iterator[Float[np.ndarray, "resamples questions"]]:
+    """Yield blocks of resamples, each with a fair sign, 1 or -1, for each question."""
+    draw = np.random.default_rng(seed)
+    for start in range(0, resamples, _BLOCK):
+        shape = (min(_BLOCK, resamples - start), questions)
+        yield draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1

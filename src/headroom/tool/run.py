@@ -93,21 +93,22 @@ class Run:
         Question id, subject and level stand in front. Beside the base model and the pruned heads
         there may be placebos (see `headroom.variants`).
         """
-        return read_table(self._of_batch(paths.ACCURACY, self._batch(sweep)), ACCURACY, exact=False)
+        return read_table(
+            self.path(paths.ACCURACY, **self._batch(sweep).names), ACCURACY, exact=False
+        )
 
     def graded(self, sweep: str | None = None) -> pd.DataFrame:
         """Return every answer of a sweep with its verdict."""
-        return read_table(self._of_batch(paths.GRADED, self._batch(sweep)), GRADED)
+        return read_table(self.path(paths.GRADED, **self._batch(sweep).names), GRADED)
 
     def answers(self, variant: str = "base", sweep: str | None = None) -> pd.DataFrame:
         """Return what one variant, such as ``L05H03``, answered in a sweep: tokens and text."""
-        path = self._of_batch(paths.ANSWERS, self._batch(sweep), variant=variant)
+        path = self.path(paths.ANSWERS, variant=variant, **self._batch(sweep).names)
         return read_table(path, ANSWERS)
 
     def questions(self, name: str) -> pd.DataFrame:
         """Return a question set with its gold answers."""
-        self._known("questions", name)
-        path = self.path(paths.QUESTIONS, questions=name)
+        path = self.path(paths.QUESTIONS, questions=self.one("questions", name))
         return read_table(path, QUESTIONS)
 
     def heads(self, sweep: str | None = None) -> pd.DataFrame:
@@ -166,22 +167,14 @@ class Run:
         section = self.config.sweeps[self.one("sweeps", sweep)]
         return find_batch(self.config, section.model, section.decoding, section.questions)
 
-    def _of_batch(self, template: str, batch: Batch, **names: object) -> Path:
-        return self.path(template, **batch.names, **names)
-
     def one(self, kind: str, name: str | None) -> str:
-        """Return a name, or the only one there is."""
+        """Return a name of a section of the config, or the only one there is."""
         defined = list(getattr(self.config, kind))
-        if name is None and len(defined) == 1:
-            return str(defined[0])
-        if name is None:
+        if name is None and len(defined) != 1:
             raise ConfigError(f"the run has {len(defined)} {kind}: name one of {defined}")
-        self._known(kind, name)
-        return name
-
-    def _known(self, kind: str, name: str) -> None:
-        defined = list(getattr(self.config, kind))
-        if name not in defined:
+        found = defined[0] if name is None else name
+        if found not in defined:
             raise ConfigError(
-                f"{name!r} is none of the run's {kind}: {', '.join(defined) or 'none'}"
+                f"{found!r} is none of the run's {kind}: {', '.join(defined) or 'none'}"
             )
+        return str(found)

@@ -3,22 +3,37 @@
 import contextlib
 import logging
 import os
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal, get_args
 
 import pandas as pd
 
 from headroom import paths
-from headroom.config import Config
+from headroom.config import Config, parse
+from headroom.config.questions import Benchmark
+from headroom.errors import ConfigError
 from headroom.generation import activations, client, job, prepare
 from headroom.grading.tables import grade
+from headroom.models.source import (
+    count_parameters,
+    fetch_model,
+    local_folder,
+    stated_geometry,
+)
 from headroom.planning.batches import find_batch
 from headroom.planning.preflight import check_devices, preflight
 from headroom.planning.resolve import resolve
 from headroom.planning.store import Store
 from headroom.tables import write_json
-from headroom.tool.describe import MODEL, QUESTIONS, RUN, SWEEP, Numbers, sweep_config
+
+RUN, MODEL, QUESTIONS, SWEEP = "sweep", "model", "questions", "heads"
+"""Names in the config of a sweep."""
+_GENERATED_QUESTIONS = 200
+
+Numbers = Literal["all"] | Sequence[int]
 
 _LOG = logging.getLogger(__name__)
 
@@ -79,22 +94,32 @@ def sweep(
     Raises:
         HeadroomError: one line that says what is wrong and what to do.
     """
-    config = sweep_config(
-        model,
-        benchmark,
-        layers=layers,
-        heads=heads,
-        revision=revision,
-        split=split,
-        n=n,
-        columns=columns or {},
-        grader=grader,
-        benchmark_revision=benchmark_revision,
-        max_new_tokens=max_new_tokens,
-        dtype=dtype,
-        device=device,
-        batch_size=batch_size,
-        placebos=placebos,
+    gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
+    given = {
+        "columns": dict(columns or {}),
+        "grader": grader,
+        "n": n,
+        "revision": benchmark_revision,
+    }
+    described = _model(str(model), revision)
+    described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
+    if batch_size is not None:
+        described["batch_size"] = batch_size
+    pruned = {
+        key: chosen if isinstance(chosen, str) else list(chosen)
+        for key, chosen in (("layers", layers), ("heads", heads))
+    }
+    config = parse(
+        {
+            "run": RUN,
+            "models": {MODEL: described},
+            "questions": {QUESTIONS: {"split": split, **_questions(str(benchmark), given)}},
+            "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
+            "sweeps": {
+                SWEEP: {"model": MODEL, "questions": QUESTIONS, "placebos": placebos, **pruned}
+            },
+        },
+        "sweep",
     )
     folder = Path(out).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,6 +129,37 @@ def sweep(
         check_devices(resolved)
         write_json(Path(paths.CONFIG.format(run=RUN)), resolved.model_dump(mode="json"))
         return _run(resolved, cores or len(os.sched_getaffinity(0)))
+
+
+def _model(source: str, revision: str | None) -> dict[str, Any]:
+    """Return the section of a model, fetched if it is on the hub."""
+    local = Path(source).is_dir() or local_folder(source)
+    folder = fetch_model(source, revision)
+    return {
+        # A snapshot's folder is named by its commit.
+        "source": str(folder.absolute()) if local else source,
+        "revision": revision if local else folder.name,
+        **stated_geometry(folder),
+        "billions": count_parameters(folder) / 1e9,
+    }
+
+
+def _questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the section of a benchmark by name, file or hub id, with the keys that are given."""
+    section = {key: value for key, value in given.items() if value}
+    if benchmark in get_args(Benchmark) and benchmark != "custom":
+        size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
+        return {"benchmark": benchmark, **size, **section}
+    if Path(benchmark).suffix in (".csv", ".jsonl", ".gz"):
+        file = str(Path(benchmark).expanduser().absolute())
+        return {**section, "benchmark": "custom", "file": file}
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", benchmark):
+        return {**section, "benchmark": "custom", "dataset": benchmark}
+    known = ", ".join(name for name in get_args(Benchmark) if name != "custom")
+    raise ConfigError(
+        f"benchmark {benchmark!r} is not known; choose {known}, a .csv or .jsonl file, or a "
+        f"dataset on the hub (owner/name)"
+    )
 
 
 def _run(config: Config, cores: int) -> pd.DataFrame:

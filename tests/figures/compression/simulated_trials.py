@@ -11,7 +11,7 @@ from headroom import paths
 from headroom.analysis.arithmetic import Encoder
 from headroom.analysis.compression.trial import MEASUREMENTS, Trial
 from headroom.config import Config, Study, parse
-from headroom.config.arms import ARMS
+from headroom.config.study import ARMS
 from headroom.tables import STUDY_OUTCOMES, write_json, write_table
 
 EFFECTS = {

@@ -8,7 +8,7 @@ from headroom.analysis.compression.exhibits import COLUMNS, exhibits
 from headroom.analysis.compression.published import Published
 from headroom.analysis.compression.tables import sheet_of, warned
 from headroom.analysis.sheet import read_csv, write_sheets, written
-from headroom.config.arms import ARMS
+from headroom.config.study import ARMS
 
 PUBLISHED = Path(__file__).parents[3] / "config" / "published"
 

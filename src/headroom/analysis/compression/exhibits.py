@@ -20,7 +20,7 @@ from headroom.analysis.compression.numbers import (
 )
 from headroom.analysis.compression.published import Published
 from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, mixtures_of, ratios_of
-from headroom.config.arms import ARMS
+from headroom.config.study import ARMS
 
 _ARM = ["compression", "subject", "data", "arm"]
 _SAME = ["published_accuracy", "published_change"]

@@ -14,8 +14,8 @@ from headroom.analysis.sheet import read_csv
 from headroom.analysis.text import short
 from headroom.config import Config, Study
 from headroom.config import compression as section
-from headroom.config.arms import arm
 from headroom.config.compression import Compression
+from headroom.config.study import arm
 from headroom.record import read_json
 from headroom.tables import STUDY_OUTCOMES, read_table
 
