@@ -11,13 +11,15 @@ import torch
 from gguf import GGUFWriter
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from headroom.config import Decoding
-from headroom.errors import ModelError
+from headroom.config import Decoding, parse
+from headroom.errors import ConfigError, ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.models import gguf, source
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import zero_head_weights
+from headroom.planning.keys import key
+from headroom.planning.resolve import resolve
 from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 66
@@ -33,8 +35,8 @@ HEADS = (Variant(0, 4), Variant(17, 2))
 def written(file: Path, architecture: str = "llama", tensors: int = 1, **fields: int) -> Path:
     """Write a GGUF file of a few numbers."""
     writer = GGUFWriter(file, architecture)
-    for key, value in fields.items():
-        writer.add_uint32(f"{architecture}.{key.replace('__', '.')}", value)
+    for name, value in fields.items():
+        writer.add_uint32(f"{architecture}.{name.replace('__', '.')}", value)
     writer.add_token_list(["<s>", "</s>", "<|im_end|>", "a", "</s>b"])
     writer.add_token_types([3, 3, 3, 1, 1])
     writer.add_eos_token_id(1)
@@ -51,7 +53,8 @@ def test_what_a_file_states(tmp_path: Path) -> None:
     sizes = {"block_count": 3, "attention__head_count": 8, "attention__head_count_kv": 2}
     file = written(tmp_path / "tiny.gguf", tensors=4, **sizes)
     found = gguf.stated_geometry(file)
-    assert found == {"layers": 3, "heads": 8, "kv_heads": 2, "billions": 24e-9}
+    assert found == {"layers": 3, "heads": 8, "kv_heads": 2}
+    assert gguf.count_parameters(file) == 24
     assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
 
 
@@ -82,7 +85,7 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
 
 
 def test_answers_end_at_every_token_that_ends_them(tmp_path: Path) -> None:
-    fields, _ = gguf._read(written(tmp_path / "tiny.gguf"))
+    fields = gguf._read(written(tmp_path / "tiny.gguf"))
     assert gguf._end_token_ids(fields) == [1, 2]
 
 
@@ -110,8 +113,8 @@ def test_a_folder_in_the_hubs_format_comes_of_it(
 ) -> None:
     source.check_folder(converted)
     stated = gguf.stated_geometry(smol)
-    billions = source.count_parameters(converted) / 1e9
-    assert stated == source.stated_geometry(converted) | {"billions": pytest.approx(billions)}
+    assert stated == source.stated_geometry(converted)
+    assert gguf.count_parameters(smol) == source.count_parameters(converted)
     assert loaded.eos_token_ids == (0, 2)
     prompt = prompt_text(loaded.tokenizer, QUESTIONS[0], Decoding(), "math")
     assert prompt.endswith("<|im_start|>assistant\n") and QUESTIONS[0] in prompt
@@ -167,3 +170,40 @@ def test_answers_are_those_of_transformers_with_the_head_zeroed(
                 sound += 1
                 assert tuple(answer.token_ids) == tokens, answer.request
     assert changed and sound >= 0.9 * len(asked)
+
+
+def test_a_repository_on_the_hub_has_its_file_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
+    asked: list[object] = []
+
+    def download(hub_id: str, *, revision: str | None, **options: object) -> str:
+        asked.append((hub_id, revision, options["allow_patterns"]))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    commit, digest = "0" * 40, gguf.sha256(file)
+    for revision in (commit, digest):
+        options = {"gguf_file": file.name, "or_file": True}
+        assert source.fetch_model("owner/name", revision, **options) == file
+    assert asked == [("owner/name", each, [file.name]) for each in (commit, None)]
+    with pytest.raises(ModelError, match=f"has sha256 {digest}, not {'1' * 64}"):
+        source.fetch_model(str(file), "1" * 64, or_file=True)
+    with pytest.raises(ModelError, match="is a GGUF file; a sweep dequantises it"):
+        source.fetch_model(str(file))
+
+
+def test_a_file_on_the_disk_is_named_by_its_content(tmp_path: Path) -> None:
+    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
+    section = {"layers": 3, "heads": 8, "kv_heads": 8, "billions": 1, "dtype": "float32"}
+    values = {"run": "r", "models": {"own": {"source": str(file), **section}}}
+    config = resolve(parse(values))
+    assert config.models["own"].revision == gguf.sha256(file)
+    moved = parse({"run": "r", "models": {"own": {"source": "./x.gguf", **section}}})
+    moved.models["own"] = moved.models["own"].model_copy(
+        update={"revision": config.models["own"].revision}
+    )
+    assert key(moved, "models", "own") == key(config, "models", "own")
+    with pytest.raises(ConfigError, match="give its path as `source`"):
+        parse({"run": "r", "models": {"own": {"source": "./x", "gguf_file": "x.gguf", **section}}})

@@ -15,7 +15,6 @@ from headroom.errors import ModelError
 SUFFIX = ".gguf"
 
 _MAGIC = b"GGUF"
-_KEPT = "gguf.json"
 _END_KEYS = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
 _ENDS = re.compile(
     r"<\|(im_end|endoftext|eot_id|eom_id|end|end_of_text|return|call)\|>"
@@ -37,13 +36,13 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def stated_geometry(file: Path) -> dict[str, Any]:
-    """Return what a file says: ``layers``, ``heads`` and ``kv_heads`` a layer, ``billions``.
+def stated_geometry(file: Path) -> dict[str, int]:
+    """Return what a file says: ``layers``, and ``heads`` and ``kv_heads`` a layer.
 
     Raises:
         ModelError: it cannot be read, or does not say.
     """
-    fields, parameters = _read(file)
+    fields = _read(file)
     architecture = fields["general.architecture"]
 
     def stated(key: str, default: Any = None) -> int:
@@ -60,8 +59,17 @@ def stated_geometry(file: Path) -> dict[str, Any]:
         "layers": stated("block_count"),
         "heads": heads,
         "kv_heads": stated("attention.head_count_kv", heads),
-        "billions": parameters / 1e9,
     }
+
+
+def count_parameters(file: Path) -> int:
+    """Return how many numbers a file's tensors hold.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    count: int = _read(file)["parameters"]
+    return count
 
 
 def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
@@ -83,7 +91,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    fields, _ = _read(file)
+    fields = _read(file)
     facts = {
         "sha256": sha256(file),
         "quantisation": fields["types"],
@@ -116,8 +124,8 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     return facts
 
 
-def _read(file: Path) -> tuple[dict[str, Any], int]:
-    """Return a file's fields, its tensors' ``types`` among them, and how many numbers it holds."""
+def _read(file: Path) -> dict[str, Any]:
+    """Return a file's fields; ``types`` and ``parameters`` of its tensors among them."""
     _check_magic(file)
     try:
         from gguf import GGUFReader
@@ -139,7 +147,8 @@ def _read(file: Path) -> tuple[dict[str, Any], int]:
         )
     names = [tensor.tensor_type.name for tensor in tensors]
     fields["types"] = {name: names.count(name) for name in sorted(set(names))}
-    return fields, sum(int(tensor.n_elements) for tensor in tensors)
+    fields["parameters"] = sum(int(tensor.n_elements) for tensor in tensors)
+    return fields
 
 
 def _check_magic(file: Path) -> None:

@@ -50,6 +50,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     kept = {key: value for key, value in values.items() if key not in dropped}
     if (kind == "models" and section.train) or (kind == "questions" and section.generated):
         kept["version"] = __version__  # the code that makes it is part of what it is
+    if kind == "models" and section.gguf_file is None:  # keys are older than GGUF files
+        del kept["gguf_file"]
     if kind == "embedders" and section.model:
         kept["model"] = settings(config, "models", section.model)
     if kind == "questions":

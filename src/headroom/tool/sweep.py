@@ -134,7 +134,7 @@ def sweep(
 def _model(source: str, revision: str | None) -> dict[str, Any]:
     """Return the section of a model, fetched if it is on the hub."""
     local = Path(source).is_dir() or local_folder(source)
-    folder = fetch_model(source, revision)
+    folder = fetch_model(source, revision, or_file=True)
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,
