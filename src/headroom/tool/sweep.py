@@ -66,7 +66,7 @@ def sweep(
     the report without generating anything twice.
 
     Args:
-        model: hub id, or folder in the hub's format.
+        model: hub id, folder in the hub's format, or GGUF file.
         benchmark: ``math500``, ``math_train``, ``gsm8k``, ``generated_math``, ``generated_gsm8k``,
             a CSV or JSON Lines file, or the hub id of a dataset.
         layers: whose heads are pruned, from 0; or ``all``.
