@@ -19,7 +19,7 @@ from headroom.planning.batches import find_batch
 from headroom.planning.cost import generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import EXHIBITS
 from headroom.planning.resolve import resolve
-from headroom.planning.session import begin, checked, tell_findings
+from headroom.planning.session import begin, checked
 from headroom.planning.workflow import Rules
 
 STUDY: dict[str, Any] = {
@@ -94,13 +94,6 @@ def test_a_question_set_is_drawn_from_its_split_and_by_its_embedder(rules: Rules
     assert found["embedder"] == str(spread.store.path(paths.EMBEDDER, embedder="minilm"))
 
 
-def test_an_embedder_is_fetched_or_lies_beside_its_model(rules: Rules) -> None:
-    assert rules.embedded_model(wildcards(rules, embedder="minilm")) == []
-    own = Rules(parse({**VALUES, "embedders": {"minilm": {"model": "tiny"}}}), None, {})
-    (file,) = own.embedded_model(wildcards(own, embedder="minilm"))
-    assert file == str(own.store.path(paths.MODEL, model="tiny"))
-
-
 def test_a_batch_is_found_by_its_keys(rules: Rules, config: Config) -> None:
     found = rules.answers(wildcards(rules, **BATCH))
     batch = find_batch(config, *BATCH.values())
@@ -127,15 +120,6 @@ def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_ar
         rules = Rules(config, cores, {})
         judges[cores] = rules.judges(wildcards(rules, **BATCH))
     assert judges == {3: 3, 40: 17, None: 1}
-
-
-def test_what_a_comparison_reads(rules: Rules, config: Config) -> None:
-    questions, *answers = rules.compared(wildcards(rules, comparison="math"))
-    assert questions == str(rules.store.path(paths.QUESTIONS, questions="test"))
-    decodings = config.comparisons["math"].decodings
-    keys = [rules.store.key("decoding", name) for name in decodings]
-    assert [Path(file).parts[3] for file in answers] == keys
-    assert {Path(file).name for file in answers} == {"base.parquet"}
 
 
 def test_what_a_selector_reads(rules: Rules) -> None:
@@ -284,25 +268,6 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
     assert set(rules.judged()) <= set(shown)
 
 
-def test_what_a_figures_job_makes(rules: Rules) -> None:
-    made = rules.beside(paths.AUDIT)
-    assert [file.partition("audit.")[2] for file in made] == [
-        "pdf",
-        "svg",
-        "dark.svg",
-        "csv",
-        "json",
-    ]
-    assert rules.beside(paths.CLAIMS, "md") == ["results/mini/tables/claims.md"]
-    for template, name, label in (
-        (paths.PARETO, "pareto", "pareto, {compression}"),
-        (rules.sweep_figures("table")[0], "forest", "forest_table"),
-    ):
-        told = rules.figure(template).flags["report"]
-        assert told.caption == f"../report/{name}.rst"
-        assert told.labels == {"figure": label}
-
-
 def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:
     after = [Job(Rule("questions"), None, 7), Job(Rule("fetch_model"), None, 5)]
     generate = Job(Rule("generate"), wildcards(rules, **BATCH), 3)
@@ -348,18 +313,6 @@ def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) ->
     (record,) = caplog.records
     assert record.planned == {2: ("audit", "2", 0.0, [])}
     assert record.cores == 3
-
-
-def test_findings_are_printed_at_the_end(rules: Rules, caplog: Any) -> None:
-    logger = logging.getLogger("planning")
-    with caplog.at_level(logging.INFO, "planning"):
-        tell_findings(rules, logger)
-        assert not caplog.messages
-        file = rules.store.path(paths.FINDINGS)
-        file.parent.mkdir(parents=True)
-        file.write_text("one\ntwo\n")
-        tell_findings(rules, logger)
-    assert caplog.messages == ["Findings\n  one\n  two", "Done. Open results/mini/report.html"]
 
 
 def test_a_rules_command_names_each_wildcard_of_its_job() -> None:
