@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from headroom.planning.clock import bring_to_present
+from headroom.planning.session import bring_to_present
 
 HOUR = 3_600_000_000_000
 
