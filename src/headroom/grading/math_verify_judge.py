@@ -1,4 +1,4 @@
-"""The default judge: math-verify (https://github.com/huggingface/Math-Verify), and faster.
+"""The default judge: math-verify (https://github.com/huggingface/Math-Verify), made faster.
 
 Only its LaTeX grammar reads the answer; its other reader hands text to `eval` through sympy and
 is left out. Its time limits are switched off: they are signals that C code does not hear, and
