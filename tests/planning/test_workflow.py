@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from snakemake.exceptions import WorkflowError
 
 from example_config import VALUES
 from headroom import paths
@@ -19,7 +18,7 @@ from headroom.planning.batches import find_batch
 from headroom.planning.cost import generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import EXHIBITS
 from headroom.planning.resolve import resolve
-from headroom.planning.session import begin, checked
+from headroom.planning.session import begin
 from headroom.planning.workflow import Rules
 
 STUDY: dict[str, Any] = {
@@ -281,19 +280,6 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: 
     baseline = arms(config, "words")[0]
     compress = Job(Rule("compress"), SimpleNamespace(**baseline.wildcards, seed="0"), 9)
     assert rules.planned(compress, []) == ("compress", "9", 0.0, [])
-
-
-def test_a_config_that_cannot_run_stops_snakemake_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = {"benchmark": "math500", "split": "test", "file": "gone.jsonl", "revision": "7" * 64}
-    values = {**VALUES, "questions": {**VALUES["questions"], "test": file}}
-    with pytest.raises(WorkflowError, match=r"gone\.jsonl"):
-        checked(values, look=True)
-    assert checked(values, look=False).questions["test"].file == "gone.jsonl"
-    with pytest.raises(WorkflowError, match="'nonsense'"):
-        checked({"run": "a", "nonsense": 1}, look=False)
 
 
 def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) -> None:
