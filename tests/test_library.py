@@ -5,16 +5,13 @@ import sys
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import (
     BertConfig,
     BertModel,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
-    pipeline,
 )
 
 import headroom
@@ -82,24 +79,6 @@ def test_blocks_within_one_another_take_out_several_heads(model):
         expected = logits(model)
     with headroom.pruned(model, layer=1, head=4), headroom.pruned(model, layer=2, head=0):
         torch.testing.assert_close(logits(model), expected)
-
-
-def test_pipelines_are_pruned_too(model):
-    words = {"[PAD]": 0, **{f"w{number}": number for number in range(1, VOCABULARY)}}
-    backend = Tokenizer(models.WordLevel(words, unk_token="[PAD]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
-    generate = pipeline("text-generation", model=model, tokenizer=tokenizer)
-
-    def text() -> str:
-        return generate("w5 w6 w7", max_new_tokens=9, do_sample=False)[0]["generated_text"]
-
-    with zero_head_weights(model, find_heads(model), Variant(0, 2)):
-        expected = text()
-    base = text()
-    with headroom.pruned(model, layer=0, head=2):
-        assert text() == expected
-    assert text() == base != expected
 
 
 @pytest.mark.parametrize("in_place", [True, False])
