@@ -182,12 +182,13 @@ def refuse(path: Path) -> None:
     raise PermissionError(path)
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
     alone, _ = run(run_config, "large")
     file = answers_file(run_config, "large", "greedy", PRUNED)
     file.unlink()
     # Processes: transformers cannot load models in two threads at once.
-    start = multiprocessing.get_context("spawn").Process
+    start = multiprocessing.get_context("fork").Process
     twins = [
         start(target=job.run, args=(run_config, "tiny", "greedy", "large", PRUNED))
         for _ in range(2)
