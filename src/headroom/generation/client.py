@@ -70,7 +70,9 @@ class Place(NamedTuple):
     @property
     def log(self) -> Path:
         """What the engine prints, in the run whose job has started it."""
-        return Path(paths.ENGINE_LOG.format(run=self.values["run"], engine=self.name))
+        return Path(
+            paths.ENGINE_LOG.format(run=self.values["run"], engine=self.name.rpartition("-")[2])
+        )
 
 
 def collect(
