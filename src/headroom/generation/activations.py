@@ -6,7 +6,7 @@ that carries most of its layer, or one that carries little.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -59,7 +59,11 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     loaded = load_model(
         folder, dtype=section.dtype, device=section.device, attention=section.attention
     )
-    texts = list(_texts(work, loaded, answers))
+    settings = config.decodings[decoding], config.questions[questions].family
+    texts = []
+    for question, text in list(work.texts.items())[:QUESTIONS]:
+        prompt = prompt_text(loaded.tokenizer, text, *settings)
+        texts.append((*encode_prompt(loaded.tokenizer, prompt), *answers[question]))
     try:
         table = measure(loaded, texts)
     except torch.OutOfMemoryError:
@@ -108,15 +112,4 @@ def _add(
     squares = norms**2
     shares = squares / squares.sum(dim=-1, keepdim=True).clamp_min(1e-300)
     found = torch.stack([shares.sum(dim=0), norms.sum(dim=0)], dim=-1).cpu()
-    sums[layer.index] = sums[layer.index] + found if layer.index in sums else found
-
-
-def _texts(
-    work: Work, loaded: LoadedModel, answers: Mapping[str, Sequence[int]]
-) -> Iterator[tuple[int, ...]]:
-    """Yield prompts with the base model's answers."""
-    decoding = work.config.decodings[work.decoding]
-    family = work.config.questions[work.questions].family
-    for question, text in list(work.texts.items())[:QUESTIONS]:
-        prompt = prompt_text(loaded.tokenizer, text, decoding, family)
-        yield (*encode_prompt(loaded.tokenizer, prompt), *answers[question])
+    sums[layer.index] = sums.get(layer.index, 0) + found

@@ -345,32 +345,22 @@ def _download(hub_id: str, revision: str | None, patterns: Sequence[str] = _DOWN
             allow_patterns=list(patterns),
             ignore_patterns=_NOT_DOWNLOADED,
         )
-    except errors.GatedRepoError as error:
-        raise ModelError(
-            f"{name} is gated; accept its terms at https://huggingface.co/{hub_id}, "
-            f"then log in with `hf auth login` or set HF_TOKEN"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelError(
-            f"{name} does not exist; see https://huggingface.co/{hub_id}/commits for revisions"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise ModelError(
-            f"{name} is neither a folder nor on the hub; correct the name, "
-            f"or log in with `hf auth login` if it is private"
-        ) from error
-    except errors.HFValidationError as error:
-        raise ModelError(
-            f"{hub_id!r} is neither a folder nor a hub id such as 'Qwen/Qwen2.5-Math-1.5B-Instruct'"
-        ) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise ModelError(
-            f"{name} is not in the cache and the hub cannot be reached; "
-            f"fetch it where there is network, or name a local folder"
-        ) from error
-    except OSError as error:
-        raise ModelError(
-            f"{name} cannot be downloaded ({str(error).partition(chr(10))[0]}); "
-            f"check network and free space, or set HF_HOME to another disk"
-        ) from error
+    except (OSError, errors.HFValidationError) as error:
+        reasons = {
+            errors.GatedRepoError: f"{name} is gated; accept its terms at "
+            f"https://huggingface.co/{hub_id}, then log in with `hf auth login` or set HF_TOKEN",
+            errors.RevisionNotFoundError: f"{name} does not exist; see "
+            f"https://huggingface.co/{hub_id}/commits for revisions",
+            errors.RepositoryNotFoundError: f"{name} is neither a folder nor on the hub; correct "
+            f"the name, or log in with `hf auth login` if it is private",
+            errors.HFValidationError: f"{hub_id!r} is neither a folder nor a hub id such as "
+            f"'Qwen/Qwen2.5-Math-1.5B-Instruct'",
+            (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled): f"{name} is not in the "
+            f"cache and the hub cannot be reached; fetch it where there is network, or name a "
+            f"local folder",
+            OSError: f"{name} cannot be downloaded ({str(error).partition(chr(10))[0]}); check "
+            f"network and free space, or set HF_HOME to another disk",
+        }
+        reason = next(text for kind, text in reasons.items() if isinstance(error, kind))
+        raise ModelError(reason) from error
     return Path(folder)
