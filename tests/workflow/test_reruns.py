@@ -77,9 +77,10 @@ def math500() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def grown(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of a run that asks the store for more questions, and of two further models.
+    """Results of a run that asks the store for more questions, and of a model that is trained.
 
-    One is trained here, the other a local copy, as it says, of a model of the paper.
+    The miniature's model lies in a folder with the name of one of the paper's here: its content is
+    the same, and so is its key.
     """
     folder = shutil.copytree(finished[0], tmp_path_factory.mktemp("grown") / "folder")
     shutil.copytree(BUILTIN[REASONER["source"]], folder / PUBLISHED)
@@ -87,11 +88,7 @@ def grown(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) 
     (folder / "math.jsonl").write_text(rows, encoding="utf-8")
     values: dict[str, Any] = {
         "run": "grown",
-        "models": {
-            "tiny": REASONER,
-            "own": TRAINED,
-            "local": {**REASONER, "source": f"./{PUBLISHED}"},
-        },
+        "models": {"tiny": {**REASONER, "source": f"./{PUBLISHED}"}, "own": TRAINED},
         "questions": {
             "test": {**MINIATURE["questions"]["test"], "n": 18},
             "math500": {
@@ -104,7 +101,7 @@ def grown(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) 
         "sweeps": {
             "more": {"model": "tiny", "questions": "test", "layers": [1], "heads": [3]},
             "own": {"model": "own", "questions": "test", "layers": [1], "heads": [4]},
-            "local": {"model": "local", "questions": "math500", "layers": [0, 1], "heads": [3]},
+            "local": {"model": "tiny", "questions": "math500", "layers": [0, 1], "heads": [3]},
         },
     }
     Snakemake(folder)(values, "--cores", "2", "answers", "results/grown/tables/local.md")
@@ -134,7 +131,7 @@ def test_a_model_is_trained_and_answers(grown: Path) -> None:
 
 def test_published_numbers_stand_beside_those_of_a_local_copy(grown: Path) -> None:
     rows = math500()
-    (file,) = grown.glob("grown/accuracy/local-*/greedy-*/math500-*.parquet")
+    (file,) = grown.glob("grown/accuracy/tiny-*/greedy-*/math500-*.parquet")
     assert pd.read_parquet(file)["subject"].tolist() == [row["subject"] for row in rows]
     table = pd.read_csv(grown / "grown/tables/local.csv").set_index(["variant", "group"])
     cell = table.loc[("L00H03", "Geometry")]  # Table 2: 0.07
