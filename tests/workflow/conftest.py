@@ -22,8 +22,8 @@ def miniature() -> dict[str, Any]:
 def finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, str]:
     """A folder in which the miniature has run once, and what Snakemake printed.
 
-    All workers share it: it is not to be changed. Temporary files and sockets have gone to the
-    folder `elsewhere` beside it.
+    All workers share it: it is not to be changed. Temporary files have gone to the folder
+    `elsewhere` beside it.
     """
     root = tmp_path_factory.getbasetemp()
     root = root if worker_id == "master" else root.parent
@@ -34,7 +34,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[
             elsewhere.mkdir()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("TMPDIR", str(elsewhere))
-                patch.setenv("XDG_RUNTIME_DIR", str(elsewhere))
                 done = Snakemake(folder)(MINIATURE)
             said.write_text(done.stdout + done.stderr, encoding="utf-8")
     return folder, said.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cache
@@ -121,7 +121,7 @@ def run(
             "variants": [str(variant) for variant in work.variants],
             "max_new_tokens": max_new_tokens,
             "settings": [f"{processes} × {threads}" for processes, threads in settings],
-            **_measure(rows, work, settings, starts, repeat),
+            **_measure(rows, settings, starts, repeat),
         }
     print(report(facts))
     if json:
@@ -151,7 +151,6 @@ def _fits(folder: Path, copies: int) -> bool:
 
 def _measure(
     rows: Sequence[Row],
-    work: Work,
     settings: Sequence[Setting],
     starts: Mapping[str, tuple[Job, str]],
     repeat: int,
@@ -160,7 +159,6 @@ def _measure(
 
     Args:
         rows: to be filled; some rivals get the first variants only.
-        work: of all variants.
         settings: processes and threads to try.
         starts: by kind of worker, its first job and the Python that runs it.
         repeat: rounds; medians of their times count.
@@ -180,23 +178,8 @@ def _measure(
         before = {threads: capacity(threads) for threads in counts}
         for number in range(repeat):
             for row in rows:
-                rival = RIVALS[row.key]
-                kind = "torch" if rival.answer else "vllm"
-                for setting in settings:
-                    if row.failure is not None:
-                        break
-                    try:
-                        if number == 0:
-                            part = row.work.first(questions=2 * setting[0], variants=2)
-                            crew(kind, setting).measure(row.key, part, rival.split)
-                        found = crew(kind, setting).measure(row.key, row.work, rival.split)
-                    except ModelError as error:
-                        row.failure = str(error)
-                        row.runs.clear()
-                        _LOG.warning("%s is not measured: %s", rival.name, error)
-                        continue
-                    row.runs.setdefault(setting, []).append(found)
-                    _LOG.info("%s, %d × %d threads: %.2f s", rival.name, *setting, found.seconds)
+                if row.failure is None:
+                    _round(row, settings, crew, warm=number > 0)
         peaks = {n: max(capacity(n)["peak"], facts["peak"]) for n, facts in before.items()}
         measured = {row.key: row for row in rows if row.runs}
         reference, engine = measured.get("published"), measured.get("engine")
@@ -216,22 +199,53 @@ def _measure(
         if reference is not None and engine is not None:
             # It is published as one process; one for each half of the heads is faster on two cores.
             alone = min(time for (n, _), time in reference.seconds.items() if n == 1)
-            time = engine.seconds[engine.best]
-            facts["ratio_to_one_process"] = alone / time
-            if half := len(work.variants) // 2:
-                part = work.first(variants=len(work.variants) - half)
-                few = [
-                    crew("torch", engine.best).measure("engine", part, "questions").seconds
-                    for _ in range(repeat)
-                ]
-                facts["added_head"] = {
-                    "published": reference.seconds[reference.best] / len(work.variants),
-                    "engine": (time - median(few)) / half,
-                }
+            facts["ratio_to_one_process"] = alone / engine.seconds[engine.best]
+            facts["added_head"] = _added_head(reference, engine, crew)
     return facts
 
 
-def _unchanged(rows: Any) -> float | None:
+def _round(
+    row: Row, settings: Sequence[Setting], crew: Callable[[str, Setting], Crew], *, warm: bool
+) -> None:
+    """Measure a rival once at each setting; one that fails once is not measured at all."""
+    rival = RIVALS[row.key]
+    try:
+        for setting in settings:
+            workers = crew("torch" if rival.answer else "vllm", setting)
+            if not warm:
+                part = row.work.first(questions=2 * setting[0], variants=2)
+                workers.measure(row.key, part, rival.split)
+            run = workers.measure(row.key, row.work, rival.split)
+            row.runs.setdefault(setting, []).append(run)
+            _LOG.info("%s, %d × %d threads: %.2f s", rival.name, *setting, run.seconds)
+    except ModelError as error:
+        row.failure = str(error)
+        row.runs.clear()
+        _LOG.warning("%s is not measured: %s", rival.name, error)
+
+
+def _added_head(
+    reference: Row, engine: Row, crew: Callable[[str, Setting], Crew]
+) -> dict[str, float] | None:
+    """Return the seconds that one head more costs the published way and the engine.
+
+    The published way's is its time over the number of variants; the engine's is how much longer all
+    heads take than half of them.
+    """
+    variants = len(engine.work.variants)
+    half = variants // 2
+    if not half:
+        return None
+    part, workers = engine.work.first(variants=variants - half), crew("torch", engine.best)
+    few = [workers.measure("engine", part, "questions") for _ in engine.runs[engine.best]]
+    less = engine.seconds[engine.best] - median(run.seconds for run in few)
+    return {
+        "published": reference.seconds[reference.best] / variants,
+        "engine": less / half,
+    }
+
+
+def _unchanged(rows: Iterable[Row]) -> float | None:
     """Return the share of pruned models' answers that equal the base model's."""
     choices: dict[Key, list[int]] = next((row.first.choices for row in rows), {})
     pruned = [(q, v) for q, v in choices if v != str(BASE)]

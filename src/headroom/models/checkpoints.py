@@ -18,7 +18,6 @@ from typing import Any, Literal
 import torch
 from huggingface_hub import ModelCardData
 from safetensors import safe_open
-from torch import Tensor
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -155,7 +154,14 @@ def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> No
         with safe_open(file, framework="pt") as weights:
             for stored in weights.keys():  # noqa: SIM118
                 for name in {name for name in wanted if _same(name, stored)}:
-                    _copy(model.get_parameter(name), weights.get_tensor(stored), file, stored)
+                    parameter, tensor = model.get_parameter(name), weights.get_tensor(stored)
+                    if parameter.shape != tensor.shape:
+                        raise ModelError(
+                            f"{file}: {stored} has shape {tuple(tensor.shape)}, not "
+                            f"{tuple(parameter.shape)}, as the kept_heads of config.json want it; "
+                            f"fetch the model again"
+                        )
+                    parameter.data.copy_(tensor)
                     wanted.remove(name)
     if wanted:
         raise ModelError(f"{folder} lacks {min(wanted)}; fetch the model again")
@@ -164,16 +170,6 @@ def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> No
 def _same(name: str, stored: str) -> bool:
     """Tell whether two names are one, but for the prefix that a task's head puts before them."""
     return f".{name}".endswith(f".{stored}") or f".{stored}".endswith(f".{name}")
-
-
-def _copy(parameter: Tensor, tensor: Tensor, file: Path, name: str) -> None:
-    if parameter.shape != tensor.shape:
-        raise ModelError(
-            f"{file}: {name} has shape {tuple(tensor.shape)}, not {tuple(parameter.shape)}, as the "
-            f"kept_heads of config.json want it; fetch the model again"
-        )
-    with torch.no_grad():
-        parameter.copy_(tensor)
 
 
 def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
