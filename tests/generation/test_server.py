@@ -372,3 +372,13 @@ def test_stopping_waits_for_an_engine_that_begins_or_is_about_to_end(
     holds.close()
     stopping.join()
     run(served, BASE)
+
+
+def test_a_process_that_takes_the_name_and_does_not_listen_is_told_of(
+    served: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_SECONDS_TO_LISTEN", 4 * client._SECONDS_BETWEEN_TRIES)
+    with socket.socket(socket.AF_UNIX) as holds:
+        holds.bind(f"\0{place(served).name}")
+        with pytest.raises(EngineError, match="does not listen"):
+            run(served, BASE)

@@ -41,6 +41,7 @@ IDLE_SECONDS = 60.0
 _SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
+_SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
 
 
@@ -192,11 +193,17 @@ def _names() -> list[str]:
 def _connect(place: Place, idle: float) -> socket.socket:
     """Connect to the engine; start it if there is none."""
     started = 0
+    deadline = time.monotonic() + _SECONDS_TO_LISTEN
     while (connection := _try(place.name)) is None:
         with socket.socket(socket.AF_UNIX) as listener:
             try:
                 listener.bind(f"\0{place.name}")
             except OSError:  # an engine begins to listen, or is about to end
+                if time.monotonic() > deadline:
+                    raise EngineError(
+                        f"a process has taken the engine's name and does not listen: "
+                        f"`ss -xlp | grep {place.name}` shows it; end it, and run again"
+                    ) from None
                 time.sleep(_SECONDS_BETWEEN_TRIES)
                 continue
             if started == _TRIES:
