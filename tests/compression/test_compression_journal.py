@@ -59,7 +59,7 @@ def setup() -> tuple[MathSolver, list[Example]]:
 def run(name: str, journal: Path | None, seed: int = 3) -> tuple[MathSolver, History]:
     solver, examples = setup()
     return compress(
-        solver, examples, examples[:DEV], SETTINGS[name], seed, journal=journal, device="cpu"
+        solver, examples, examples[:DEV], SETTINGS[name], seed, folder=journal, device="cpu"
     )
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification
 
-from headroom.compression.effects import accuracy_drops, loss_rises, random_scores, taylor
+from headroom.compression.criteria import accuracy_drops, loss_rises, taylor
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
 from headroom.models.masks import zero_head_weights
@@ -121,10 +121,3 @@ def test_taylors_estimate_touches_no_gradient(model):
 def test_no_text_is_refused(model):
     with pytest.raises(ModelError, match="no text"):
         taylor(model, find_heads(model), [], lambda inputs: summed(inputs, model))
-
-
-def test_random_scores_follow_their_seed():
-    first, again, other = (random_scores(GEOMETRY, seed) for seed in (3, 3, 4))
-    assert all(torch.equal(first[layer], again[layer]) for layer in (1, 4, 6))
-    assert not torch.equal(first[1], other[1])
-    assert first[6].shape == (HEADS,)

@@ -12,8 +12,9 @@ from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.athena.splits import divide
-from headroom.compression.resume import restore_shape, shape_of
-from headroom.compression.training import Fit, epoch_batches, task, train
+from headroom.compression.history import Fit
+from headroom.compression.journal import restore_shape, shape_of
+from headroom.compression.training import Between, epoch_batches, task, train
 from headroom.config.compression import Encoder, Partition, Solver, Training, profile
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
@@ -84,12 +85,13 @@ import os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
 import test_training as t
-def hook(step):
-    if step == 8:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return False
+class Killer(t.Between):
+    def after_step(self, step):
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return False
 solver, examples = t.setup()
-t.train(solver, examples, examples[:9], t.recipe(patience=3), seed=9, after_step=hook,
+t.train(solver, examples, examples[:9], t.recipe(patience=3), seed=9, between=Killer(),
         checkpoint=Path({checkpoint!r}), device="cpu")
 """
 
@@ -104,12 +106,13 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert run.returncode == -9, run.stderr
     steps: list[int] = []
 
-    def count(step: int) -> bool:
-        steps.append(step)
-        return False
+    class Counter(Between):
+        def after_step(self, step: int) -> bool:
+            steps.append(step)
+            return False
 
     resumed, result = fit(
-        recipe(patience=3), dev=examples[:9], checkpoint=checkpoint, after_step=count
+        recipe(patience=3), dev=examples[:9], checkpoint=checkpoint, between=Counter()
     )
     assert steps == list(range(7, 16))
     assert_same(whole, resumed)
@@ -172,16 +175,17 @@ def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path:
     def training(stop: int) -> dict[str, torch.Tensor]:
         solver, examples = setup()
 
-        def cut(step: int) -> bool:
-            if step == 3:
-                encoder = solver.athena.encoder
-                remove_heads(encoder, find_heads(encoder), [Variant(1, 2)])
-            if step == stop:
-                raise KeyboardInterrupt
-            return step == 3
+        class Cut(Between):
+            def after_step(self, step: int) -> bool:
+                if step == 3:
+                    encoder = solver.athena.encoder
+                    remove_heads(encoder, find_heads(encoder), [Variant(1, 2)])
+                if step == stop:
+                    raise KeyboardInterrupt
+                return step == 3
 
         path = checkpoint if stop else None
-        train(solver, examples, [], RECIPE, seed=9, after_step=cut, checkpoint=path, device="cpu")
+        train(solver, examples, [], RECIPE, seed=9, between=Cut(), checkpoint=path, device="cpu")
         return weights(solver)
 
     whole = training(0)
