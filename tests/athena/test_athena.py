@@ -10,13 +10,11 @@ from torch import Tensor, nn
 
 from headroom.athena import inference
 from headroom.athena.batches import Batch, Example, collate
-from headroom.athena.equations import parse
+from headroom.athena.equations import NUMBER, Problem, parse
 from headroom.athena.expansion import Expander
 from headroom.athena.expressions import UNARY, Op
 from headroom.athena.generated import generate
-from headroom.athena.networks import Athena, Judge, Merge
-from headroom.athena.objective import task_loss
-from headroom.athena.problems import NUMBER, Problem
+from headroom.athena.networks import Athena, Judge, Merge, task_loss
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import BenchmarkError, ModelError

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from headroom.athena.batches import Example
-from headroom.athena.equations import parse
+from headroom.athena.equations import NUMBER, Problem, parse
 from headroom.athena.generated import generate
-from headroom.athena.problems import NUMBER, Problem
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.models.geometry import find_heads

@@ -7,7 +7,7 @@ import torch
 
 from headroom.athena.batches import Example, collate
 from headroom.athena.generated import generate
-from headroom.athena.objective import task_loss
+from headroom.athena.networks import task_loss
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression.choice import Scores
 from headroom.compression.criteria import CRITERIA, calibration, head_scores

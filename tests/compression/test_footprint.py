@@ -1,6 +1,7 @@
 """Sizes against the closed form, the counter and known bytes; clocks that are ours."""
 
 import copy
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,7 @@ def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     """At least the weights; neither the peak of the model before it nor what the libraries take."""
     config = copy.deepcopy(BERT)
     least = []
-    for inner, name in ((40_000, "wide"), (300_000, "widest"), (20_000, "narrow")):
+    for inner, name in ((20_000, "wide"), (150_000, "widest"), (10_000, "narrow")):
         config.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
         with no_init_weights():
             model = BertModel(config, add_pooling_layer=False)
@@ -172,5 +173,10 @@ def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     assert all(weights < peak for weights, peak in zip(least, peaks, strict=True))
     # How much the libraries' buffers add hangs on the machine's threads; the weights are far more.
     assert max(peaks[0], peaks[2]) < 0.75 * least[1], "no model is told the peak of one before it"
-    with pytest.raises(ModelError, match=r"nowhere cannot be measured"):
-        peak_bytes([folders[0], tmp_path / "nowhere", folders[1]], 2, TOKENS)
+
+
+def test_a_model_without_a_peak_is_named(monkeypatch):
+    died = subprocess.CompletedProcess([], 1, "512\n", "Traceback\nModelError: it is damaged\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: died)
+    with pytest.raises(ModelError, match=r"of b cannot be measured \(ModelError: it is damaged\)"):
+        peak_bytes([Path("a"), Path("b"), Path("c")], 2, TOKENS)

@@ -11,7 +11,7 @@ from accelerate.state import AcceleratorState
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, new_solver
-from headroom.athena.splits import divide
+from headroom.athena.storage import divide
 from headroom.compression.history import Fit
 from headroom.compression.journal import restore_shape, shape_of
 from headroom.compression.training import Between, epoch_batches, task, train
@@ -58,7 +58,7 @@ def recipe(**changes) -> Training:
 
 
 def test_the_fixture_profile_solves_generated_problems_within_seconds() -> None:
-    parts = divide(generate(1500, seed=0), Partition(ratios=(8, 1, 1)))
+    parts = divide(generate(450, seed=0), Partition(ratios=(8, 1, 1)))
     settings = profile("fixture", "generated")
     solver = new_solver(settings, parts.train, seed=0)
     examples, _, test = map(solver.prepare, parts)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from headroom.athena.equations import evaluate, parse
-from headroom.athena.problems import NUMBER, Problem
+from headroom.athena.equations import NUMBER, Problem, evaluate, parse
 
 Values = dict[str, int]
 
