@@ -1,14 +1,17 @@
-"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted."""
+"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted, and how
+one that is killed goes on to the same bits."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from dying import killed_at
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, load_solver, new_solver
-from headroom.compression import rounds
+from headroom.compression import rounds, training
 from headroom.compression.footprint import parameters
 from headroom.compression.history import Epoch, History, Round
 from headroom.compression.journal import shape_of
@@ -56,10 +59,8 @@ def examples(solver: MathSolver) -> list[Example]:
 
 @pytest.fixture
 def run(solver: MathSolver, examples: list[Example]) -> Callable[..., tuple[MathSolver, History]]:
-    def run(settings: Compression, *, seed: int = 3, dev: int = DEV, layout=None):
-        return compress(
-            solver, examples, examples[:dev], settings, seed, layout=layout, device="cpu"
-        )
+    def run(settings: Compression, *, seed: int = 3, dev: int = DEV, **more):
+        return compress(solver, examples, examples[:dev], settings, seed, device="cpu", **more)
 
     return run
 
@@ -170,12 +171,6 @@ def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> No
     assert any(seen[1][head] != seen[0][head] for head in seen[1])
 
 
-def test_one_shot_removes_all_before_the_first_round(run) -> None:
-    _, history = run(method(schedule="one_shot"))
-    assert [len(each.removals) for each in history.rounds] == [1, 0]
-    assert len(history.rounds[0].removals[0].heads) == GONE
-
-
 def test_layers_lose_equal_numbers_if_ranked_apart(run) -> None:
     smaller, _ = run(method(importance=Importance(scope="layer"), distillation=NO_TEACHER))
     assert [len(heads) for heads in shape_of(smaller.athena.encoder).values()] == [2, 2]
@@ -269,12 +264,6 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     assert "\n" not in str(error.value)
 
 
-def test_without_a_development_part_nothing_is_said_of_accuracy(run) -> None:
-    _, history = run(method(distillation=NO_TEACHER), dev=0)
-    assert history.dev_strict is None
-    assert [each.dev_strict for each in history.rounds] == [None, None]
-
-
 def test_warnings_name_what_to_look_at() -> None:
     def history(*losses: tuple[float, float], after: float) -> History:
         rounds = [
@@ -295,3 +284,66 @@ def test_the_best_epoch_counts_where_it_was_taken() -> None:
     epochs = [Epoch(1, 3, {}, 0.2), Epoch(2, 6, {}, 0.6), Epoch(3, 9, {}, 0.4)]
     assert Round([], 1, 1, epochs, best=2).dev_strict == 0.6
     assert Round([], 1, 1, epochs, best=None).dev_strict == 0.4
+
+
+LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})
+JOURNALLED = {
+    "recursive": method(training=LONGER),
+    "original": method(
+        training=LONGER,
+        distillation=Distillation(teacher="original"),
+        importance=Importance(criterion="random"),
+    ),
+    "literal": method(training=LONGER, schedule="literal"),
+    "scratch": method(training=LONGER, scratch=True, distillation=NO_TEACHER),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "repeated"),
+    [
+        # Rounds of 6 steps: killed in the second one, after the checkpoint of its 4th step.
+        ("recursive", 11, 2),
+        ("original", 5, 8),
+        # Heads go after steps 3, 6, 9 and 12: the teacher of step 9 is not the one of step 6.
+        ("literal", 11, 2),
+        ("scratch", 5, 15),
+    ],
+)
+def test_a_killed_compression_goes_on_to_the_same_bits(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: int, repeated: int
+) -> None:
+    step = training._Run._step
+
+    def counting(count: Callable[[], None]) -> None:
+        monkeypatch.setattr(
+            training._Run, "_step", lambda self, indices: (step(self, indices), count())
+        )
+
+    def dying(count: Callable[[], None]) -> None:
+        counting(count)
+        run(JOURNALLED[name], folder=tmp_path)
+
+    whole, undisturbed = run(JOURNALLED[name])
+    killed_at(after, dying)
+    steps: list[int] = []
+    counting(lambda: steps.append(1))
+    for expected in (repeated, 0):  # what is done is not done again
+        steps.clear()
+        resumed, history = run(JOURNALLED[name], folder=tmp_path)
+        assert len(steps) == expected
+        assert history == undisturbed
+        assert same(weights(whole), weights(resumed))
+    assert [file.name for file in tmp_path.iterdir()] == ["rounds.safetensors"]
+
+
+def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_path: Path) -> None:
+    own = JOURNALLED["original"]
+    run(own, folder=tmp_path)
+    with pytest.raises(ModelError, match="of a training with another seed; remove it"):
+        run(own, folder=tmp_path, seed=4)
+    with pytest.raises(ModelError, match="of a training with another settings; remove it"):
+        run(JOURNALLED["scratch"], folder=tmp_path)
+    (tmp_path / "rounds.safetensors").write_bytes(b"half")
+    with pytest.raises(ModelError, match=r"is no checkpoint .*; remove it and run again"):
+        run(own, folder=tmp_path)
