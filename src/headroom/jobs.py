@@ -85,6 +85,8 @@ _BY_MODULE = {
             "subject data arm seed",
             "Test what an arm left with weights of eight bits.",
         ),
+    },
+    "compression.arm_tables": {
         "gather-compression": (
             "gather",
             "compression",

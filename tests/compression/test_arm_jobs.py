@@ -9,7 +9,7 @@ import pytest
 
 from headroom import paths
 from headroom.athena.storage import read_data, read_parts
-from headroom.compression import arm_jobs, arm_measurements
+from headroom.compression import arm_jobs, arm_measurements, arm_tables
 from headroom.compression.decoder import Decoder
 from headroom.config import Config, parse
 from headroom.generation import prepare
@@ -105,7 +105,7 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
             arm_jobs.compress_arm(config, **keys, seed=SEED)
         arm_jobs.quantise(config, **arms(config, "words")[0].wildcards, seed=SEED)
         for name in config.compressions:
-            arm_jobs.gather(config, name)
+            arm_tables.gather(config, name)
             arm_measurements.measure(config, name)
         yield
 

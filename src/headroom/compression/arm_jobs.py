@@ -26,7 +26,7 @@ from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.models.learner import Learner, Verdict
 from headroom.models.load import load_model
 from headroom.models.source import fetch_model
-from headroom.planning.arms import Arm, arms, find_arm, find_encoder, find_solver, own_answers
+from headroom.planning.arms import Arm, find_arm, find_encoder, find_solver, own_answers
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, read_json, write_record
 from headroom.saying import RESULT
@@ -34,7 +34,6 @@ from headroom.tables import (
     ANSWERS,
     OUTCOMES,
     QUESTIONS,
-    STUDY_OUTCOMES,
     read_table,
     write_json,
     write_table,
@@ -132,30 +131,6 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     rows = tested_on(config, chosen)
     _test(learner, rows, output, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
-
-
-def gather(config: Config, compression: str) -> None:
-    """Bring together outcomes and histories of all arms and seeds, in the order of the config."""
-    stopwatch = Stopwatch()
-    study = config.compressions[compression]
-    outcomes: list[pd.DataFrame] = []
-    histories: dict[str, dict[str, Any]] = {}
-    for arm in arms(config, compression):
-        for seed in study.seeds:
-            templates = [paths.OUTCOMES, *[paths.INT8_OUTCOMES][: arm.name in study.int8]]
-            for template in templates:
-                rows = read_table(Path(arm.file(template, seed)), OUTCOMES)
-                outcomes.append(rows.assign(arm=arm.name, seed=seed))
-            history = read_json(Path(arm.file(paths.HISTORY, seed)))
-            histories.setdefault(arm.name, {})[str(seed)] = history
-    keys = {"run": config.run, "compression": compression}
-    facts = {"compression": compression, "settings": study.model_dump(mode="json")}
-    output = Path(paths.STUDY_OUTCOMES.format(**keys))
-    write_table(output, pd.concat(outcomes), STUDY_OUTCOMES)
-    write_record(output, stopwatch, facts)
-    output = Path(paths.HISTORIES.format(**keys))
-    write_json(output, histories)
-    write_record(output, stopwatch, facts)
 
 
 def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
