@@ -25,7 +25,7 @@ from headroom.config import Decoding
 from headroom.config.compression import Compression, Distillation, Importance, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
-from headroom.models.learner import Learner, copied
+from headroom.models.learner import copied
 from headroom.models.load import load_checkpoint, load_model
 from headroom.models.removal import remove_heads
 from headroom.reasoner.tokenizer import train_tokenizer
@@ -87,11 +87,6 @@ def lessons(decoder: Decoder, questions: pd.DataFrame) -> list[Question]:
         row._replace(taught=tuple(range(20 + place, 23 + 2 * place)), ended=place != 2)
         for place, row in enumerate(to_answer(questions)[:4])
     ]
-
-
-def test_a_decoder_is_a_learner(decoder: Decoder) -> None:
-    learner: Learner = decoder
-    assert learner.encoder is learner.network and learner.recipe is None
 
 
 def test_right_answers_are_learned_with_their_end(questions: pd.DataFrame) -> None:
