@@ -4,13 +4,12 @@ import pytest
 import torch
 
 from headroom.athena.batches import Example
-from headroom.athena.equations import parse
+from headroom.athena.equations import NUMBER, Problem, parse
 from headroom.athena.generated import generate
-from headroom.athena.problems import NUMBER, Problem
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.models.geometry import find_heads
-from headroom.models.learner import Learner, accuracy, copied
+from headroom.models.learner import accuracy, copied
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
@@ -26,12 +25,6 @@ def solver() -> MathSolver:
 @pytest.fixture(scope="module")
 def examples(solver: MathSolver) -> list[Example]:
     return solver.prepare(generate(N, seed=5))
-
-
-def test_a_solver_is_a_learner(solver: MathSolver) -> None:
-    learner: Learner = solver
-    assert learner.network is solver.athena and learner.encoder is solver.athena.encoder
-    assert learner.recipe == SMALL.training
 
 
 def test_verdicts_are_its_solutions_by_complexity(solver: MathSolver) -> None:
@@ -50,15 +43,6 @@ def test_verdicts_are_its_solutions_by_complexity(solver: MathSolver) -> None:
         assert (verdict.strict, verdict.lenient) == (solution.strict, solution.lenient)
     assert accuracy(solver, examples) == sum(one.strict for one in solutions) / 4
     assert accuracy(solver, []) is None
-
-
-def test_a_copy_shares_no_weights(solver: MathSolver) -> None:
-    other = copied(solver)
-    with torch.no_grad():
-        for parameter in other.network.parameters():
-            parameter.zero_()
-    assert all(tensor.any() for tensor in solver.encoder.parameters() if tensor.ndim > 1)
-    assert other.tokenizer is solver.tokenizer
 
 
 def test_random_weights_have_all_heads_again(solver: MathSolver) -> None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from headroom.athena import math23k, reading
-from headroom.athena.equations import evaluate, infix, parse
+from headroom.athena import problems as source
+from headroom.athena.equations import NUMBER, Problem, evaluate, infix, parse
 from headroom.athena.expansion import schedule
 from headroom.athena.expressions import Expressions, harvest
 from headroom.athena.generated import TEMPLATES, generate
-from headroom.athena.problems import NUMBER, Problem
-from headroom.athena.scoring import lenient, strict
-from headroom.athena.splits import complexity, divide, operator_count
+from headroom.athena.inference import lenient, strict
+from headroom.athena.storage import complexity, divide, operator_count
 from headroom.config.compression import Partition, WordProblems
 from headroom.errors import BenchmarkError
 
@@ -36,14 +35,16 @@ ENGLISH = {
 }
 
 
-def read(folder: Path, dataset: str, rows: list[dict]) -> reading.Reading:
+def read(
+    folder: Path, dataset: str, rows: list[dict]
+) -> tuple[list[Problem], list[source.Dropped]]:
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return reading.read(WordProblems(dataset=dataset, file=str(file)))
+    return source.read(WordProblems(dataset=dataset, file=str(file)))
 
 
 def test_a_row_of_math23k(tmp_path: Path) -> None:
-    (problem,) = read(tmp_path, "math23k", [CHINESE]).problems
+    (problem,), _ = read(tmp_path, "math23k", [CHINESE])
     assert problem.text.split().count(NUMBER) == 4
     assert problem.numbers == (1 / 6, 24.0, 3.0, 1.5)
     assert infix(problem.equation) == "n1*n3/(1-n0)"
@@ -53,7 +54,7 @@ def test_a_row_of_math23k(tmp_path: Path) -> None:
 
 def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path: Path) -> None:
     prefixed = ENGLISH | {"asdiv_id": "nluds-0065", "Equation": "+ n0 n1"}
-    first, second = read(tmp_path, "asdiv_a", [ENGLISH, prefixed]).problems
+    (first, second), _ = read(tmp_path, "asdiv_a", [ENGLISH, prefixed])
     assert first.text == f"gino has {NUMBER} sticks . i have $ {NUMBER} . what is the sum ?"
     assert first.text[first.question :] == "what is the sum ?"
     assert first.equation == second.equation == parse("n0+n1")
@@ -70,7 +71,7 @@ def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path: Path) -> None:
     ],
 )
 def test_what_counts_as_a_number(text: str, printed: list[str]) -> None:
-    masked, found = math23k.mask(text)
+    masked, found = source.mask(text)
     assert found == printed
     assert masked.count(NUMBER) == len(printed)
     assert "\ue003" not in masked and "  " not in masked
@@ -89,7 +90,7 @@ def test_what_counts_as_a_number(text: str, printed: list[str]) -> None:
 def test_numbers_find_their_slots_by_value(
     equation: str, printed: list[str], expected: str
 ) -> None:
-    assert infix(math23k.over_numbers(parse(equation), printed)) == expected
+    assert infix(source.over_numbers(parse(equation), printed)) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,9 +107,9 @@ def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict, reason: str
 ) -> None:
     rows = [CHINESE | {"id": str(number)} for number in range(30)]
-    found = read(tmp_path, "math23k", [*rows, CHINESE | {"id": "bad"} | change])
-    assert len(found.problems) == 30
-    ((row, why),) = found.dropped
+    found, dropped = read(tmp_path, "math23k", [*rows, CHINESE | {"id": "bad"} | change])
+    assert len(found) == 30
+    ((row, why),) = dropped
     assert row == "bad" and reason in why and "\n" not in why
     assert "left out 1 of 31 rows: bad: " in caplog.text
 
@@ -117,7 +118,7 @@ def test_numbers_without_places_are_left_out_with_their_reason(tmp_path: Path) -
     rows = [ENGLISH | {"asdiv_id": str(number)} for number in range(40)]
     bad = [{"Numbers": "63"}, {"Equation": "n0 + n2"}]
     rows += [ENGLISH | {"asdiv_id": f"bad{n}"} | change for n, change in enumerate(bad)]
-    reasons = [reason for _, reason in read(tmp_path, "asdiv_a", rows).dropped]
+    reasons = [reason for _, reason in read(tmp_path, "asdiv_a", rows)[1]]
     assert reasons == [
         "the text has 2 places for 1 numbers; correct the row",
         "equation n0+n2 uses n2, but the text has 2 numbers; correct the row",
@@ -166,10 +167,10 @@ def test_the_hub_is_asked_for_all_three_splits(monkeypatch: pytest.MonkeyPatch) 
             {key: value for key, value in CHINESE.items() if key != "split"} | {"id": split},
         )
 
-    monkeypatch.setattr(reading, "hub_rows", rows)
-    found = reading.read(WordProblems(dataset="math23k", revision="abc"))
+    monkeypatch.setattr(source, "hub_rows", rows)
+    found, _ = source.read(WordProblems(dataset="math23k", revision="abc"))
     assert asked == [("Gxg/Math23K", "abc", split) for split in ("train", "validation", "test")]
-    assert [problem.part for problem in found.problems] == ["train", "valid", "test"]
+    assert [problem.part for problem in found] == ["train", "valid", "test"]
 
 
 def test_generated_problems_are_right_varied_and_stable() -> None:
@@ -221,34 +222,36 @@ def rederived(problems: list[Problem], constants: tuple[float, ...], depth: int)
 
 
 def test_every_row_of_the_real_asdiv_a(headroom_data: Path) -> None:
-    found = reading.read(WordProblems(dataset="asdiv_a", file=str(headroom_data / "asdiv_a.jsonl")))
-    assert (len(found.problems), found.dropped) == (1217, [])
-    parts = divide(found.problems, Partition(protocol="folds", fold=4))
+    found, dropped = source.read(
+        WordProblems(dataset="asdiv_a", file=str(headroom_data / "asdiv_a.jsonl"))
+    )
+    assert (len(found), dropped) == (1217, [])
+    parts = divide(found, Partition(protocol="folds", fold=4))
     assert len(parts.test) == 266
     assert harvest(problem.equation for problem in parts.train) == ()
-    assert Counter(operator_count(p.equation) for p in found.problems) == {1: 939, 2: 278}
-    shares = Counter(complexity(problem.equation) for problem in found.problems)
+    assert Counter(operator_count(p.equation) for p in found) == {1: 939, 2: 278}
+    shares = Counter(complexity(problem.equation) for problem in found)
     assert shares == {"low": 1137, "medium": 80}
-    assert rederived(found.problems, (), depth=4) == 1
-    for problem in found.problems:
+    assert rederived(found, (), depth=4) == 1
+    for problem in found:
         assert strict(evaluate(problem.equation, problem.numbers), problem.answer)
 
 
 def test_every_row_of_the_real_math23k(headroom_data: Path) -> None:
     file = str(headroom_data / "math23k.jsonl.gz")
-    found = reading.read(WordProblems(dataset="math23k", file=file))
-    assert len(found.problems) == 23160
-    assert [row for row, _ in found.dropped] == ["10431", "17520"]
-    parts = divide(found.problems, Partition(protocol="official"))
+    found, dropped = source.read(WordProblems(dataset="math23k", file=file))
+    assert len(found) == 23160
+    assert [row for row, _ in dropped] == ["10431", "17520"]
+    parts = divide(found, Partition(protocol="official"))
     assert [len(part) for part in parts] == [21161, 999, 1000]
     constants = harvest((problem.equation for problem in parts.train), at_least=5)
     assert constants == (1.0, 2.0, 3.14)
     counts = Counter(complexity(problem.equation) for problem in parts.test)
     assert counts == {"low": 413, "medium": 529, "high": 58}
-    assert rederived(found.problems, constants, depth=10) >= 0.996
+    assert rederived(found, constants, depth=10) >= 0.996
     wrong = [
         problem.problem_id
-        for problem in found.problems
+        for problem in found
         if not strict(evaluate(problem.equation, problem.numbers), problem.answer)
     ]
     assert wrong == ["9718", "9761", "12495", "22085"]

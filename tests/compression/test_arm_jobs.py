@@ -9,9 +9,7 @@ import pytest
 
 from headroom import paths
 from headroom.athena.storage import read_data, read_parts
-from headroom.compression import arm_inputs, arm_jobs
-from headroom.compression.arm_measurements import measure
-from headroom.compression.arm_tables import gather
+from headroom.compression import arm_jobs, arm_measurements, arm_tables
 from headroom.compression.decoder import Decoder
 from headroom.config import Config, parse
 from headroom.generation import prepare
@@ -94,6 +92,8 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A folder in which all jobs have run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
+        # A process of its own measures it: see test_footprint.
+        patch.setattr(arm_measurements, "peak_bytes", lambda folders, *_: [7] * len(folders))
         read_data(config, data_key(config, "words"))
         prepare_decoder(config)
         order = sorted(all_arms(config).values(), key=lambda arm: arm.settings.scratch)
@@ -105,8 +105,8 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
             arm_jobs.compress_arm(config, **keys, seed=SEED)
         arm_jobs.quantise(config, **arms(config, "words")[0].wildcards, seed=SEED)
         for name in config.compressions:
-            gather(config, name)
-            measure(config, name)
+            arm_tables.gather(config, name)
+            arm_measurements.measure(config, name)
         yield
 
 
@@ -194,15 +194,15 @@ def test_what_is_learnt_and_what_heads_are_worth_is_graded_once(
         graded.append(list(answers))
         return grade_answers(questions, answers, **how)
 
-    monkeypatch.setattr(arm_inputs, "grade_answers", counted)
+    monkeypatch.setattr(arm_jobs, "grade_answers", counted)
     found = by_name(config, "decoder")
     for name, heads in {"full": 12, "mixed": 0}.items():
-        learner, rows = arm_inputs.lesson(config, found[name], SEED)
+        learner, rows, _ = arm_jobs.lesson(config, found[name], SEED)
         assert isinstance(learner, Decoder)
         assert len(graded.pop()) == 1 + heads
         assert not graded
         assert (learner.matrix is not None) == (heads > 0)
-        assert {row.taught for row in rows.train} == {(5, 6, 7)}
+        assert {row.taught for row in rows} == {(5, 6, 7)}
 
 
 def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Config) -> None:

@@ -1,11 +1,12 @@
-"""The lowest heads go, and what stays can be cut."""
+"""The lowest heads go when they are due, and what stays can be cut."""
 
 import itertools
 
 import pytest
 import torch
 
-from headroom.compression.choice import Scores, lowest_heads
+from headroom.compression.choice import Scores, heads_at, heads_due, lowest_heads
+from headroom.config.compression import Compression
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry
 from headroom.models.removal import without
@@ -31,12 +32,6 @@ def names(heads: list[Variant]) -> list[str]:
     return [str(head) for head in heads]
 
 
-def test_the_lowest_of_all_heads_go():
-    heads = geometry((3, 3), (4, 4))
-    scores = {0: torch.tensor([0.5, 0.1, 0.9]), 1: torch.tensor([0.2, 0.8, 0.3, 0.7])}
-    assert names(lowest_heads(scores, heads, 3)) == ["L00H01", "L01H00", "L01H02"]
-
-
 def test_the_count_equals_that_of_a_brute_force_over_single_heads():
     heads = geometry((5, 5), (4, 4), (3, 3))
     scores = random_scores(heads)
@@ -55,12 +50,6 @@ def test_the_count_equals_that_of_a_brute_force_over_single_heads():
             )
         ]
         assert lowest_heads(scores, heads, count) == sorted(min(allowed, key=total))
-
-
-def test_a_layer_keeps_its_best_head():
-    heads = geometry((2, 2), (3, 3))
-    scores = {0: torch.tensor([0.1, 0.2]), 1: torch.tensor([0.7, 0.8, 0.9])}
-    assert names(lowest_heads(scores, heads, 2)) == ["L00H00", "L01H00"]
 
 
 def test_layers_lose_equal_numbers_if_ranked_apart():
@@ -117,3 +106,26 @@ def test_more_heads_than_can_go_are_refused():
     grouped = geometry((6, 2), (6, 2))
     with pytest.raises(ModelError, match="7 heads cannot go: 6 can, as each of 2 layers keeps 3"):
         lowest_heads(random_scores(grouped), grouped, 7)
+
+
+def test_query_heads_that_share_nothing_go_one_by_one():
+    heads = geometry((3, 3))
+    scores = {0: torch.tensor([0.5, 0.1, 0.3])}
+    assert names(lowest_heads(scores, heads, 2, unit="query")) == ["L00H01", "L00H02"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "settings", "removed"),
+    [
+        (144, {"ratio": 0.25}, [9, 18, 27, 36]),  # RoBERTa-base: nine a round
+        (100, {"ratio": 0.4, "exponent": 2}, [2, 10, 22, 40]),  # late
+        (100, {"ratio": 0.4, "exponent": 0.5}, [20, 28, 34, 40]),  # early
+        (100, {"ratio": 0.5, "start": 0.1, "exponent": 2}, [12, 20, 32, 50]),
+        (100, {"ratio": 0.29}, [7, 14, 21, 29]),  # 0.29 * 100 is below 29 in floating point
+        (18, {"ratio": 0.25}, [1, 2, 3, 4]),
+    ],
+)
+def test_rounds_rise_to_the_target(heads: int, settings: dict, removed: list[int]) -> None:
+    found = [heads_due(Compression(**settings), heads, time, 4) for time in (1, 2, 3, 4)]
+    assert found == removed
+    assert found[-1] == heads_at(settings["ratio"], heads)

@@ -1,20 +1,27 @@
-"""The criterion that the settings name is what scores a solver's heads."""
+"""The criterion that the settings name scores heads: against weights zeroed, and slopes."""
 
 from typing import get_args
 
+import pandas as pd
 import pytest
 import torch
 
 from headroom.athena.batches import Example, collate
 from headroom.athena.generated import generate
-from headroom.athena.objective import task_loss
+from headroom.athena.networks import task_loss
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression.choice import Scores
-from headroom.compression.criteria import CRITERIA, calibration, head_scores
+from headroom.compression.criteria import (
+    CRITERIA,
+    accuracy_drops,
+    calibration,
+    head_scores,
+    taylor,
+)
 from headroom.compression.importance import calibrate, mixed, weight_norms
 from headroom.config.compression import Encoder, Importance, Solver
 from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
+from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
 from headroom.models.masks import zero_head_weights
 from headroom.variants import Variant
 
@@ -23,6 +30,9 @@ SMALL = Solver(
     encoder=Encoder(layers=LAYERS, width=24, heads=HEADS, intermediate=20, min_count=1), depth=4
 )
 N = 11
+GEOMETRY = HeadGeometry(
+    tuple(AttentionLayer(index, f"{index}", HEADS, HEADS, 5) for index in (1, 4, 6))
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +125,7 @@ def test_a_solver_is_left_as_it_was_and_scored_without_dropout(solver, examples,
     for name, tensor in solver.athena.state_dict().items():
         assert torch.equal(tensor, before[name])
     assert all(parameter.grad is None for parameter in solver.athena.parameters())
+    assert all(not module._forward_pre_hooks for module in solver.athena.modules())
 
 
 def test_every_criterion_of_a_config_is_there() -> None:
@@ -138,3 +149,19 @@ def test_the_causal_criterion_needs_a_development_part(solver, examples):
     geometry = find_heads(solver.athena.encoder)
     with pytest.raises(ModelError, match="criterion causal needs a development part"):
         head_scores(solver, geometry, examples, [], Importance(criterion="causal"), 0)
+
+
+@pytest.mark.parametrize(
+    ("columns", "missing"),
+    [(["base", "L01H00", "L01H02"], "L01H01"), (["L01H00"], "base"), (["base"], "all heads")],
+)
+def test_a_matrix_with_holes_is_refused(columns: list[str], missing: str):
+    z = pd.DataFrame({name: [1, 0] for name in columns})
+    with pytest.raises(ModelError, match=f"lacks {missing}"):
+        accuracy_drops(z, GEOMETRY)
+
+
+def test_no_text_is_refused(solver):
+    encoder = solver.athena.encoder
+    with pytest.raises(ModelError, match="no text"):
+        taylor(encoder, find_heads(encoder), [], lambda batch: torch.zeros(()))

@@ -18,15 +18,14 @@ from transformers import (
 from headroom.benchmarks.generated import corpus, generate
 from headroom.benchmarks.problem import box
 from headroom.compression.criteria import head_scores
-from headroom.compression.decoder import Decoder, load_decoder
-from headroom.compression.questions import Question, to_answer, to_learn
+from headroom.compression.decoder import Decoder, Question, load_decoder, to_answer, to_learn
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
 from headroom.config import Decoding
 from headroom.config.compression import Compression, Distillation, Importance, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
-from headroom.models.learner import Learner, copied
+from headroom.models.learner import copied
 from headroom.models.load import load_checkpoint, load_model
 from headroom.models.removal import remove_heads
 from headroom.reasoner.tokenizer import train_tokenizer
@@ -78,7 +77,7 @@ def save(folder: Path, kind: type[PretrainedConfig]) -> Path:
 def decoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Decoder:
     folder = save(tmp_path_factory.mktemp("models") / "decoder", request.param)
     decoding = Decoding(max_new_tokens=NEW_TOKENS)
-    return Decoder.of(load_model(str(folder), device="cpu"), "made/up", decoding, "math")
+    return Decoder(load_model(str(folder), device="cpu"), "made/up", decoding, "math")
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +87,6 @@ def lessons(decoder: Decoder, questions: pd.DataFrame) -> list[Question]:
         row._replace(taught=tuple(range(20 + place, 23 + 2 * place)), ended=place != 2)
         for place, row in enumerate(to_answer(questions)[:4])
     ]
-
-
-def test_a_decoder_is_a_learner(decoder: Decoder) -> None:
-    learner: Learner = decoder
-    assert learner.encoder is learner.network and learner.recipe is None
 
 
 def test_right_answers_are_learned_with_their_end(questions: pd.DataFrame) -> None:
@@ -170,7 +164,7 @@ def greedy(decoder: Decoder, prompt: list[int]) -> list[int]:
     for _ in range(NEW_TOKENS):
         with torch.no_grad():
             best = decoder.network(torch.tensor([tokens]), use_cache=False).logits[0, -1].argmax()
-        if best.item() in decoder.ends:
+        if best.item() in decoder.loaded.eos_token_ids:
             break
         tokens.append(best.item())
     return tokens[len(prompt) :]
@@ -184,15 +178,17 @@ def test_answers_are_those_of_each_prompt_alone(
     learner = replace(learner, batch_size=3)
     examples = learner.prepare(to_answer(questions))
     assert len({example.prompt for example in examples}) > 3
-    found = learner._answers(examples)
+    found = learner.answers(examples)
     for example, answer in zip(examples, found, strict=True):
         assert answer == greedy(learner, example.input_ids.tolist())
 
 
 def test_answers_end_where_the_decoder_ends_them(decoder: Decoder, questions: pd.DataFrame) -> None:
     examples = decoder.prepare(to_answer(questions)[:2])
-    whole = decoder._answers(examples)
-    ended = replace(decoder, ends=(whole[0][2],))._answers(examples)
+    whole = decoder.answers(examples)
+    ended = replace(decoder, loaded=replace(decoder.loaded, eos_token_ids=(whole[0][2],))).answers(
+        examples
+    )
     assert ended[0] == whole[0][: whole[0].index(whole[0][2])]
 
 
@@ -248,11 +244,12 @@ def test_groups_stay_equal_and_the_rest_can_be_saved(
     )
     cut, history = compress(decoder, decoder.prepare(lessons), [], settings, 3, device="cpu")
     geometry = find_heads(cut.network)
-    assert len(history.removed) == gone
+    removals = [removal for each in history.rounds for removal in each.removals]
+    assert sum(len(removal.heads) for removal in removals) == gone
     assert sum(layer.query_heads for layer in geometry.layers) == LAYERS * HEADS - gone
     for layer in geometry.layers:
         assert layer.query_heads % layer.kv_heads == 0
-    parts = {part for each in history.rounds for epoch in each.fit.epochs for part in epoch.losses}
+    parts = {part for each in history.rounds for epoch in each.epochs for part in epoch.losses}
     assert parts == {"task", "response", "feature"}
     whole = decoder.network.state_dict()["model.layers.0.self_attn.q_proj.weight"]
     assert torch.equal(whole, before)
@@ -261,7 +258,7 @@ def test_groups_stay_equal_and_the_rest_can_be_saved(
     cut.save(tmp_path / "cut")  # takes the place of what a killed job had saved
     loaded = load_decoder(tmp_path / "cut", "cpu")
     examples = cut.prepare(to_answer(questions)[:3])
-    assert loaded._answers(loaded.prepare(to_answer(questions)[:3])) == cut._answers(examples)
+    assert loaded.answers(loaded.prepare(to_answer(questions)[:3])) == cut.answers(examples)
     assert (loaded.name, loaded.decoding, loaded.family) == ("made/up", cut.decoding, "math")
     model = load_checkpoint(str(tmp_path / "cut"), device="cpu")
     assert find_heads(model) == geometry

@@ -7,7 +7,7 @@ import torch
 
 from headroom.athena.batches import Batch, collate
 from headroom.athena.generated import generate
-from headroom.athena.objective import task_loss
+from headroom.athena.networks import task_loss
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
 from headroom.config.compression import Distillation, Encoder, Solver

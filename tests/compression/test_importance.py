@@ -18,10 +18,8 @@ from transformers import (
 from headroom.compression.choice import Scores
 from headroom.compression.importance import (
     calibrate,
-    entropy,
     min_max,
     mixed,
-    visible_keys,
     weight_norms,
 )
 from headroom.config.compression import Importance
@@ -152,19 +150,6 @@ def test_entropy_and_peak_do_not_depend_on_padding(name, left, width, request):
         assert ((found.entropy[layer] >= 0) & (found.entropy[layer] <= 1)).all()
 
 
-def test_uniform_attention_has_the_largest_entropy():
-    attention = torch.full((2, 3, 4, 4), 0.25)
-    valid = torch.ones(2, 4, dtype=torch.bool)
-    torch.testing.assert_close(entropy(attention, valid), torch.full((2, 3, 4), math.log(4)))
-    assert entropy(torch.eye(4).expand(2, 3, 4, 4), valid).abs().max() == 0
-
-
-def test_keys_that_are_seen_are_counted():
-    valid = torch.tensor([[True, True, True, False], [False, True, True, True]])
-    assert visible_keys(valid, causal=True).tolist() == [[1, 2, 3, 3], [0, 1, 2, 3]]
-    assert visible_keys(valid, causal=False).tolist() == [[3] * 4, [3] * 4]
-
-
 def test_activations_are_means_over_valid_tokens(bert):
     found = calibrate(bert, find_heads(bert), [texts(12)]).activation_norms
     seen = []
@@ -211,28 +196,19 @@ NORM = {0: torch.tensor([1.0, 2.0, 5.0]), 1: torch.tensor([3.0, 4.0])}
 ENTROPY = {0: torch.tensor([0.9, 0.5, 0.1]), 1: torch.tensor([0.3, 0.7])}
 
 
-def test_the_literal_mixture_takes_both_as_measured():
-    assert close(
-        mixed(NORM, ENTROPY, Importance(alpha=0.25, scale="raw")),
-        {0: torch.tensor([0.925, 0.875, 1.325]), 1: torch.tensor([0.975, 1.525])},
-    )
-
-
-def test_the_repaired_mixture_puts_both_on_one_scale():
-    assert close(
-        mixed(NORM, ENTROPY, Importance(alpha=0.25)),
-        {0: torch.tensor([0.75, 0.4375, 0.25]), 1: torch.tensor([0.3125, 0.75])},
-    )
-
-
-def test_the_sign_of_the_entropy_turns_its_order():
-    turned = mixed(NORM, ENTROPY, Importance(alpha=0.0, entropy_sign=-1))
-    assert close(turned, {layer: -score for layer, score in min_max(ENTROPY).items()})
-
-
-def test_at_the_ends_one_term_is_alone():
-    assert close(mixed(NORM, ENTROPY, Importance(alpha=1.0)), min_max(NORM))
-    assert close(mixed(NORM, ENTROPY, Importance(alpha=0.0)), min_max(ENTROPY))
+@pytest.mark.parametrize(
+    ("settings", "first", "second"),
+    [
+        ({"alpha": 0.25, "scale": "raw"}, [0.925, 0.875, 1.325], [0.975, 1.525]),
+        ({"alpha": 0.25}, [0.75, 0.4375, 0.25], [0.3125, 0.75]),  # both on one scale
+        ({"alpha": 0.0}, [1.0, 0.5, 0.0], [0.25, 0.75]),
+        ({"alpha": 1.0}, [0.0, 0.25, 1.0], [0.5, 0.75]),
+        ({"alpha": 0.0, "entropy_sign": -1}, [-1.0, -0.5, 0.0], [-0.25, -0.75]),
+    ],
+)
+def test_the_mixture_is_that_of_equation_4(settings, first, second):
+    expected = {0: torch.tensor(first), 1: torch.tensor(second)}
+    assert close(mixed(NORM, ENTROPY, Importance(**settings)), expected)
 
 
 def test_equal_scores_stay_equal():

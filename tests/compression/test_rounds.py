@@ -1,19 +1,21 @@
-"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted."""
+"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted, and how
+one that is killed goes on to the same bits."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
+from dying import killed_at
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, load_solver, new_solver
-from headroom.compression import rounds
+from headroom.compression import rounds, training
 from headroom.compression.footprint import parameters
-from headroom.compression.history import History, Removal, Round
-from headroom.compression.resume import shape_of
+from headroom.compression.history import Epoch, History, Round
+from headroom.compression.journal import shape_of
 from headroom.compression.rounds import compress
-from headroom.compression.training import Epoch, Fit
 from headroom.config.compression import (
     Compression,
     Distillation,
@@ -57,10 +59,8 @@ def examples(solver: MathSolver) -> list[Example]:
 
 @pytest.fixture
 def run(solver: MathSolver, examples: list[Example]) -> Callable[..., tuple[MathSolver, History]]:
-    def run(settings: Compression, *, seed: int = 3, dev: int = DEV, layout=None):
-        return compress(
-            solver, examples, examples[:dev], settings, seed, layout=layout, device="cpu"
-        )
+    def run(settings: Compression, *, seed: int = 3, dev: int = DEV, **more):
+        return compress(solver, examples, examples[:dev], settings, seed, device="cpu", **more)
 
     return run
 
@@ -71,6 +71,10 @@ def weights(solver: MathSolver) -> dict[str, torch.Tensor]:
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def removed(history: History) -> list[str]:
+    return [head for each in history.rounds for removal in each.removals for head in removal.heads]
 
 
 def method(**changes) -> Compression:
@@ -99,12 +103,12 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name: str) -> None:
     head_dim = WIDTH // HEADS
     lost = parameters(solver.athena) - parameters(smaller.athena)
     assert lost == gone * (4 * WIDTH * head_dim + 3 * head_dim)
-    assert len(history.removed) == gone
-    kept = {Variant(one.index, head) for one in geometry.layers for head in one.original_heads}
-    assert not kept & set(history.removed)
+    assert len(removed(history)) == gone
+    kept = {str(Variant(one.index, h)) for one in geometry.layers for h in one.original_heads}
+    assert not kept & set(removed(history))
     assert (history.heads, history.parameters) == (LAYERS * HEADS, parameters(solver.athena))
 
-    epochs = [epoch for each in history.rounds for epoch in each.fit.epochs]
+    epochs = [epoch for each in history.rounds for epoch in each.epochs]
     scratch = SMALL.training.epochs if name == "small_from_scratch" else 0
     assert len(epochs) == (0 if name == "baseline" else METHOD.training.epochs + scratch)
     assert all(set(epoch.losses) == PARTS.get(name, EVERY) for epoch in epochs)
@@ -151,7 +155,7 @@ def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
 
 def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> None:
     _, history = run(METHOD)
-    left = {Variant(layer, head) for layer in range(LAYERS) for head in range(HEADS)}
+    left = {str(Variant(layer, head)) for layer in range(LAYERS) for head in range(HEADS)}
     seen = []
     for number, each in enumerate(history.rounds):
         (removal,) = each.removals
@@ -165,12 +169,6 @@ def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> No
         left = others
         seen.append(removal.scores)
     assert any(seen[1][head] != seen[0][head] for head in seen[1])
-
-
-def test_one_shot_removes_all_before_the_first_round(run) -> None:
-    _, history = run(method(schedule="one_shot"))
-    assert [len(each.removals) for each in history.rounds] == [1, 0]
-    assert len(history.rounds[0].removals[0].heads) == GONE
 
 
 def test_layers_lose_equal_numbers_if_ranked_apart(run) -> None:
@@ -188,7 +186,7 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run) -> None:
     assert [removal.step for removal in only.removals] == [5, 7, 8, 9]
     assert [len(removal.heads) for removal in only.removals] == [1, 1, 1, 1]
     assert [len(removal.scores) for removal in only.removals] == [8, 7, 6, 5]
-    assert [epoch.steps for epoch in only.fit.epochs] == [3, 6, 9]
+    assert [epoch.steps for epoch in only.epochs] == [3, 6, 9]
 
 
 def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monkeypatch) -> None:
@@ -211,11 +209,11 @@ def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(
     one = 4 * WIDTH * 5 + 3 * 5
     size = parameters(solver.athena) - 2 * one
     _, history = run(LITERAL.model_copy(update={"smallest": size}))
-    assert len(history.removed) == 2
+    assert len(removed(history)) == 2
     shares = iter([0.8, 0.8, 0.7, 0.4])  # before anything, then before each head
     monkeypatch.setattr(rounds, "accuracy", lambda *_: next(shares))
     _, history = run(LITERAL.model_copy(update={"largest_loss": 0.2}))
-    assert len(history.removed) == 2
+    assert len(removed(history)) == 2
 
 
 def test_a_layout_from_scratch_is_that_of_another_arm(run, solver) -> None:
@@ -266,34 +264,86 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     assert "\n" not in str(error.value)
 
 
-def test_without_a_development_part_nothing_is_said_of_accuracy(run) -> None:
-    _, history = run(method(distillation=NO_TEACHER), dev=0)
-    assert history.dev_strict is None
-    assert [each.dev_strict for each in history.rounds] == [None, None]
-
-
 def test_warnings_name_what_to_look_at() -> None:
     def history(*losses: tuple[float, float], after: float) -> History:
-        fits = [
-            Fit([Epoch(n, n, {"task": loss, "feature": 1.0}, after) for n, loss in enumerate(pair)])
-            for pair in losses
+        rounds = [
+            Round([], 7, 90, [Epoch(n, n, {"a": x, "b": 1.0}, after) for n, x in enumerate(two)], 2)
+            for two in losses
         ]
-        return History(0.5, 8, 99, tuple(Round((), 7, 90, fit) for fit in fits))
+        return History(0.5, 8, 99, rounds)
 
     assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings() == []
     assert history((2.0, 1.0), (1.0, 3.0), after=0.484).warnings() == [
         "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
         "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
     ]
-    assert History(0.5, 8, 99, ()).warnings() == []
+    assert History(0.5, 8, 99, []).warnings() == []
 
 
 def test_the_best_epoch_counts_where_it_was_taken() -> None:
     epochs = [Epoch(1, 3, {}, 0.2), Epoch(2, 6, {}, 0.6), Epoch(3, 9, {}, 0.4)]
-    assert Round((), 1, 1, Fit(epochs, best=2)).dev_strict == 0.6
-    assert Round((), 1, 1, Fit(epochs)).dev_strict == 0.4
-    removal = Removal(0, (Variant(1, 2), Variant(0, 3)), {})
-    assert History(None, 4, 9, (Round((removal,), 1, 1, Fit(epochs)),)).removed == [
-        Variant(0, 3),
-        Variant(1, 2),
-    ]
+    assert Round([], 1, 1, epochs, best=2).dev_strict == 0.6
+    assert Round([], 1, 1, epochs, best=None).dev_strict == 0.4
+
+
+LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})
+JOURNALLED = {
+    "recursive": method(training=LONGER),
+    "original": method(
+        training=LONGER,
+        distillation=Distillation(teacher="original"),
+        importance=Importance(criterion="random"),
+    ),
+    "literal": method(training=LONGER, schedule="literal"),
+    "scratch": method(training=LONGER, scratch=True, distillation=NO_TEACHER),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "repeated"),
+    [
+        # Rounds of 6 steps: killed in the second one, after the checkpoint of its 4th step.
+        ("recursive", 11, 2),
+        ("original", 5, 8),
+        # Heads go after steps 3, 6, 9 and 12: the teacher of step 9 is not the one of step 6.
+        ("literal", 11, 2),
+        ("scratch", 5, 15),
+    ],
+)
+def test_a_killed_compression_goes_on_to_the_same_bits(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: int, repeated: int
+) -> None:
+    step = training._Run._step
+
+    def counting(count: Callable[[], None]) -> None:
+        monkeypatch.setattr(
+            training._Run, "_step", lambda self, indices: (step(self, indices), count())
+        )
+
+    def dying(count: Callable[[], None]) -> None:
+        counting(count)
+        run(JOURNALLED[name], folder=tmp_path)
+
+    whole, undisturbed = run(JOURNALLED[name])
+    killed_at(after, dying)
+    steps: list[int] = []
+    counting(lambda: steps.append(1))
+    for expected in (repeated, 0):  # what is done is not done again
+        steps.clear()
+        resumed, history = run(JOURNALLED[name], folder=tmp_path)
+        assert len(steps) == expected
+        assert history == undisturbed
+        assert same(weights(whole), weights(resumed))
+    assert [file.name for file in tmp_path.iterdir()] == ["rounds.safetensors"]
+
+
+def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_path: Path) -> None:
+    own = JOURNALLED["original"]
+    run(own, folder=tmp_path)
+    with pytest.raises(ModelError, match="of a training with another seed; remove it"):
+        run(own, folder=tmp_path, seed=4)
+    with pytest.raises(ModelError, match="of a training with another settings; remove it"):
+        run(JOURNALLED["scratch"], folder=tmp_path)
+    (tmp_path / "rounds.safetensors").write_bytes(b"half")
+    with pytest.raises(ModelError, match=r"is no checkpoint .*; remove it and run again"):
+        run(own, folder=tmp_path)

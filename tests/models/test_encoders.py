@@ -16,8 +16,8 @@ from transformers import (
     RobertaModel,
 )
 
+from headroom.athena.equations import NUMBER
 from headroom.athena.generated import generate
-from headroom.athena.problems import NUMBER
 from headroom.athena.solver import new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import ModelError

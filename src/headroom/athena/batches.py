@@ -14,9 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from headroom.athena.equations import NUMBER, Problem
 from headroom.athena.expansion import Schedule, schedule
 from headroom.athena.expressions import Op
-from headroom.athena.problems import NUMBER, Problem
 from headroom.config.compression import Solver
 from headroom.errors import BenchmarkError
 

@@ -14,6 +14,9 @@ from typing import Literal
 
 from headroom.errors import BenchmarkError
 
+NUMBER = "[NUM]"
+"""Stands for each number of a masked text; the encoder sees its own mask token there."""
+
 PI = 3.14
 """The value with which Math23k's answers were worked out."""
 
@@ -27,20 +30,16 @@ _TOKEN = re.compile(
     r"|(?P<name>n\d+)|(?P<pi>PI)|(?P<symbol>[-+*/^()\[\]{}])"
 )
 _PYTHON = {"[": "(", "]": ")", "{": "(", "}": ")", "^": "**"}
-_SYMBOLS: dict[type[ast.operator], Symbol] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Pow: "^",
-}
-_FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "^": operator.pow,
-}
+_SYMBOLS: dict[type[ast.operator], Symbol] = dict(
+    zip((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow), PRECEDENCE, strict=True)
+)
+_FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = dict(
+    zip(
+        PRECEDENCE,
+        (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow),
+        strict=True,
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +75,38 @@ class Operation:
 Equation = Number | Constant | Negation | Operation
 
 
+@dataclass(frozen=True)
+class Problem:
+    """A word problem.
+
+    Raises:
+        BenchmarkError: places and numbers differ in count, there is none, or the equation has no
+            value.
+    """
+
+    problem_id: str
+    text: str
+    """Words separated by spaces; `NUMBER` for each number."""
+    question: int
+    """Where the question starts in `text`; it ends with the text."""
+    numbers: tuple[float, ...]
+    """Values in the order of the text."""
+    equation: Equation
+    """Gold equation over the numbers."""
+    answer: float
+    """Gold value as published; a few published equations have another."""
+    part: str
+    """Official split (train, valid, test) or fold (0, 1, ...)."""
+
+    def __post_init__(self) -> None:
+        places = self.text.count(NUMBER)
+        if places != len(self.numbers) or not places:
+            raise BenchmarkError(
+                f"the text has {places} places for {len(self.numbers)} numbers; correct the row"
+            )
+        evaluate(self.equation, self.numbers)
+
+
 def parse(text: str) -> Equation:
     """Read an infix equation: ``+ - * / ^``, brackets of any kind, percentages, mixed numbers.
 
@@ -84,18 +115,14 @@ def parse(text: str) -> Equation:
     Raises:
         BenchmarkError: it is no such equation.
     """
+    body = text.strip().removeprefix("x=")
+    if len(body) > _LONGEST or _TOKEN.sub("", body).strip():
+        raise _unreadable(text)
     words = []
-    for token in _tokens(text):
+    for token in _TOKEN.finditer(body):
         value = token.group()
-        match token.lastgroup:
-            case "symbol":
-                words.append(_PYTHON.get(value, value))
-            case "name":
-                words.append(value)
-            case "pi":
-                words.append(repr(PI))
-            case _:
-                words.append(repr(literal(value)))
+        same = {"symbol": _PYTHON.get(value, value), "name": value, "pi": repr(PI)}
+        words.append(same.get(token.lastgroup or "") or repr(literal(value)))
     try:
         tree = ast.parse(" ".join(words), mode="eval").body
     except (SyntaxError, RecursionError, MemoryError):
@@ -185,16 +212,6 @@ def replace(equation: Equation, change: Callable[[Equation], Equation | None]) -
     return equation
 
 
-def needs_brackets(parent: Operation, operand: Equation, *, right: bool) -> bool:
-    """Tell whether an operand of an operation must stand in brackets to keep the value."""
-    if not isinstance(operand, Operation):
-        return isinstance(operand, Negation)
-    outer, inner = PRECEDENCE[parent.symbol], PRECEDENCE[operand.symbol]
-    if inner != outer:
-        return inner < outer
-    return parent.symbol == "^" or (right and parent.symbol in "-/")
-
-
 def infix(equation: Equation) -> str:
     """Write an equation without brackets that it does not need."""
     match equation:
@@ -208,26 +225,21 @@ def infix(equation: Equation) -> str:
         case Operation(symbol, left, right):
             sides = [
                 f"({infix(operand)})"
-                if needs_brackets(equation, operand, right=operand is right)
+                if _needs_brackets(equation, operand, right=operand is right)
                 else infix(operand)
                 for operand in (left, right)
             ]
             return symbol.join(sides)
 
 
-def _tokens(text: str) -> Iterator[re.Match[str]]:
-    """Yield the tokens of a text; they and spaces must make up the whole."""
-    body = text.strip().removeprefix("x=")
-    if len(body) > _LONGEST:
-        raise _unreadable(text)
-    end = 0
-    for token in _TOKEN.finditer(body):
-        if body[end : token.start()].strip():
-            break
-        yield token
-        end = token.end()
-    if body[end:].strip():
-        raise _unreadable(text)
+def _needs_brackets(parent: Operation, operand: Equation, *, right: bool) -> bool:
+    """Tell whether an operand of an operation must stand in brackets to keep the value."""
+    if not isinstance(operand, Operation):
+        return isinstance(operand, Negation)
+    outer, inner = PRECEDENCE[parent.symbol], PRECEDENCE[operand.symbol]
+    if inner != outer:
+        return inner < outer
+    return parent.symbol == "^" or (right and parent.symbol in "-/")
 
 
 def _convert(tree: ast.expr, text: str) -> Equation:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from headroom.athena.equations import evaluate, parse
-from headroom.athena.problems import NUMBER, Problem
+from headroom.athena.equations import NUMBER, Problem, evaluate, parse
 
 Values = dict[str, int]
 
@@ -39,122 +38,88 @@ def _free(rng: Random) -> Values:
 
 
 def _falling(rng: Random) -> Values:
-    """Draw a > b + c."""
     values = _free(rng)
     return values | {"a": values["b"] + values["c"] + rng.randint(1, 50)}
 
 
 def _quotient(rng: Random) -> Values:
-    """Draw a that b divides."""
     values = _free(rng)
     return values | {"a": values["b"] * rng.randint(2, 12)}
 
 
 def _product_less(rng: Random) -> Values:
-    """Draw a > b * c."""
     b, c = rng.randint(2, 6), rng.randint(2, 9)
     return {"a": b * c + rng.randint(1, 30), "b": b, "c": c}
 
 
 def _shared_sum(rng: Random) -> Values:
-    """Draw a + b that c divides."""
     c, each = rng.randint(2, 9), rng.randint(5, 20)
     a = rng.randint(1, c * each - 1)
     return {"a": a, "b": c * each - a, "c": c}
 
 
 def _shared_rest(rng: Random) -> Values:
-    """Draw a − b that c divides."""
     b, c = rng.randint(1, 30), rng.randint(2, 9)
     return {"a": b + c * rng.randint(2, 20), "b": b, "c": c}
 
 
-TEMPLATES = (
-    Template(
-        ("{name} has {a} {things} .", "{other} brings {b} more ."),
-        "how many {things} are there now ?",
-        "a + b",
-        _free,
-    ),
-    Template(
-        ("{name} has {a} {things} .", "{name} loses {b} of them ."),
-        "how many {things} are left ?",
-        "a - b",
-        _falling,
-    ),
-    Template(
-        ("there are {a} boxes .", "each box holds {b} {things} ."),
-        "how many {things} are in the boxes ?",
-        "a * b",
-        _free,
-    ),
-    Template(
-        ("{name} packs {a} {things} .", "each bag takes {b} of them ."),
-        "how many bags does {name} fill ?",
-        "a / b",
-        _quotient,
-    ),
-    Template(
-        ("{name} finds {a} {things} .", "{other} finds {b} .", "their sister finds {c} ."),
-        "how many {things} do the three find together ?",
-        "a + b + c",
-        _free,
-    ),
-    Template(
-        ("{name} owns {a} {things} .", "{name} sells {b} on monday .", "then {c} on friday ."),
-        "how many {things} does {name} still own ?",
-        "a - b - c",
-        _falling,
-    ),
-    Template(
-        ("{name} had {a} {things} .", "{name} gave {b} to {other} .", "then {name} bought {c} ."),
-        "how many {things} does {name} have in the end ?",
-        "a - b + c",
-        _falling,
-    ),
-    Template(
-        ("{name} buys {a} packs of {b} {things} .", "{other} adds {c} loose ones ."),
-        "how many {things} do they have altogether ?",
-        "a * b + c",
-        _free,
-    ),
-    Template(
-        ("{name} had {a} {things} .", "{name} wrapped {b} presents with {c} {things} in each ."),
-        "how many {things} remain unwrapped ?",
-        "a - b * c",
-        _product_less,
-    ),
-    Template(
-        ("a ticket costs {a} coins and a snack {b} .", "{c} children buy one of each ."),
-        "how many coins do they pay ?",
-        "( a + b ) * c",
-        _free,
-    ),
-    Template(
-        ("a box of {things} costs {a} coins .", "today it is {b} cheaper .", "{name} takes {c} ."),
-        "how many coins does {name} spend today ?",
-        "( a - b ) * c",
-        _falling,
-    ),
-    Template(
-        ("{name} has {a} {things} and {other} has {b} .", "they share with {c} friends evenly ."),
-        "how many {things} does each friend get ?",
-        "( a + b ) / c",
-        _shared_sum,
-    ),
-    Template(
-        ("of {a} {things} {b} are broken .", "the others go on {c} shelves evenly ."),
-        "how many {things} stand on each shelf ?",
-        "( a - b ) / c",
-        _shared_rest,
-    ),
-    Template(
-        ("{a} {things} are put in rows of {b} .", "{c} rows are added ."),
-        "how many rows are there ?",
-        "a / b + c",
-        _quotient,
-    ),
-)
+_DRAWS = {
+    "any": _free,
+    "a > b + c": _falling,
+    "b divides a": _quotient,
+    "a > b * c": _product_less,
+    "c divides a + b": _shared_sum,
+    "c divides a - b": _shared_rest,
+}
+_TABLE = """
+{name} has {a} {things} . | {other} brings {b} more .
+how many {things} are there now ? | a + b | any
+
+{name} has {a} {things} . | {name} loses {b} of them .
+how many {things} are left ? | a - b | a > b + c
+
+there are {a} boxes . | each box holds {b} {things} .
+how many {things} are in the boxes ? | a * b | any
+
+{name} packs {a} {things} . | each bag takes {b} of them .
+how many bags does {name} fill ? | a / b | b divides a
+
+{name} finds {a} {things} . | {other} finds {b} . | their sister finds {c} .
+how many {things} do the three find together ? | a + b + c | any
+
+{name} owns {a} {things} . | {name} sells {b} on monday . | then {c} on friday .
+how many {things} does {name} still own ? | a - b - c | a > b + c
+
+{name} had {a} {things} . | {name} gave {b} to {other} . | then {name} bought {c} .
+how many {things} does {name} have in the end ? | a - b + c | a > b + c
+
+{name} buys {a} packs of {b} {things} . | {other} adds {c} loose ones .
+how many {things} do they have altogether ? | a * b + c | any
+
+{name} had {a} {things} . | {name} wrapped {b} presents with {c} {things} in each .
+how many {things} remain unwrapped ? | a - b * c | a > b * c
+
+a ticket costs {a} coins and a snack {b} . | {c} children buy one of each .
+how many coins do they pay ? | ( a + b ) * c | any
+
+a box of {things} costs {a} coins . | today it is {b} cheaper . | {name} takes {c} .
+how many coins does {name} spend today ? | ( a - b ) * c | a > b + c
+
+{name} has {a} {things} and {other} has {b} . | they share with {c} friends evenly .
+how many {things} does each friend get ? | ( a + b ) / c | c divides a + b
+
+of {a} {things} {b} are broken . | the others go on {c} shelves evenly .
+how many {things} stand on each shelf ? | ( a - b ) / c | c divides a - b
+
+{a} {things} are put in rows of {b} . | {c} rows are added .
+how many rows are there ? | a / b + c | b divides a
+"""
+TEMPLATES = [
+    Template(tuple(story.split(" | ")), question, equation, _DRAWS[values])
+    for story, rest in (pair.split("\n") for pair in _TABLE.strip().split("\n\n"))
+    for question, equation, values in [rest.split(" | ")]
+]
+"""What problems are made of: the sentences of a story; its question, equation and values."""
 
 
 def generate(n: int, seed: int) -> list[Problem]:

@@ -1,5 +1,9 @@
-"""Solving problems: the expansion is driven by the solver's own judgement."""
+"""Solving problems: the expansion is driven by the solver's own judgement.
 
+A value is judged strictly, and as ATHENA's release judges it.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -7,7 +11,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headroom.athena import scoring
 from headroom.athena.batches import (
     Accepted,
     Example,
@@ -26,6 +29,9 @@ ACCEPTED_FROM = 0.5
 """Reason probability from which a candidate is accepted."""
 ANSWERED_FROM = 0.95
 """Answer probability from which no further depth is expanded."""
+
+_TOLERANCE = 1e-4
+_MOST_PLACES = 4
 
 
 @dataclass(frozen=True)
@@ -171,10 +177,35 @@ class _Search:
             value=value,
             probability=float(own[best]),
             depth=self._depth[owner],
-            strict=scoring.strict(value, problem.answer),
-            lenient=scoring.lenient(value, problem.answer),
+            strict=strict(value, problem.answer),
+            lenient=lenient(value, problem.answer),
         )
 
 
 def _sigmoid(logits: Float[torch.Tensor, " items"]) -> Float[np.ndarray, " items"]:
     return logits.float().sigmoid().cpu().numpy().astype(np.float64)
+
+
+def strict(predicted: float, gold: float) -> bool:
+    """Tell whether a value is within 1e-4 of the gold value, relative to it if that is above 1.
+
+    What is not finite is wrong.
+    """
+    return math.isfinite(predicted) and abs(predicted - gold) <= _TOLERANCE * max(1, abs(gold))
+
+
+def lenient(predicted: float, gold: float) -> bool:
+    """Tell whether two values agree by the rule of ATHENA's release.
+
+    They must be closer than 10^-k, where k is the smaller number of decimals that they print, at
+    most 4. A whole number prints one (``5.0``), so whole answers may be off by 0.1. Failed
+    arithmetic counts as 0.
+    """
+    if not math.isfinite(predicted):
+        predicted = 0.0
+    places = min(_places(predicted), _places(gold), _MOST_PLACES)
+    return abs(predicted - gold) < 10.0**-places
+
+
+def _places(value: float) -> int:
+    return len(repr(float(value)).partition("e")[0].partition(".")[2])

@@ -14,12 +14,11 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headroom.athena.batches import Batch, Example, collate, prepare
+from headroom.athena.equations import NUMBER, Problem
 from headroom.athena.expressions import harvest
 from headroom.athena.inference import Solution, solve
-from headroom.athena.networks import Athena, Output, ThoughtHead
-from headroom.athena.objective import response_loss, task_loss
-from headroom.athena.problems import NUMBER, Problem
-from headroom.athena.splits import complexity
+from headroom.athena.networks import Athena, Output, ThoughtHead, response_loss, task_loss
+from headroom.athena.storage import complexity
 from headroom.config.compression import Solver, Training
 from headroom.errors import ModelError
 from headroom.models.encoders import load_encoder, new_encoder
@@ -85,7 +84,7 @@ class MathSolver:
         return self.athena(batch, attentions=attentions)
 
     def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
-        """Return the solver's own loss; see `headroom.athena.objective`."""
+        """Return the solver's own loss; see `headroom.athena.networks`."""
         return task_loss(output, batch)
 
     def response_loss(
@@ -164,15 +163,11 @@ def new_solver(settings: Solver, problems: Sequence[Problem], seed: int) -> Math
     else:
         encoder, tokenizer = load_encoder(settings.encoder.source, settings.encoder.revision)
     constants = harvest((problem.equation for problem in problems), at_least=_RARE)
+    shape = encoder.config
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        head = ThoughtHead(
-            width=encoder.config.hidden_size,
-            heads=encoder.config.num_attention_heads,
-            inner=encoder.config.intermediate_size,
-            dropout=settings.dropout,
-            constants=len(constants),
-        )
+        heads, inner = shape.num_attention_heads, shape.intermediate_size
+        head = ThoughtHead(shape.hidden_size, heads, inner, settings.dropout, len(constants))
     return MathSolver(Athena(encoder, head), tokenizer, constants, settings)
 
 
@@ -187,13 +182,8 @@ def load_solver(folder: Path) -> MathSolver:
         facts = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
         settings = Solver.model_validate(facts["settings"])
         constants = tuple(map(float, facts["constants"]))
-        head = ThoughtHead(
-            width=encoder.config.hidden_size,
-            heads=facts["heads"],
-            inner=facts["inner"],
-            dropout=settings.dropout,
-            constants=len(constants),
-        )
+        width, heads, inner = encoder.config.hidden_size, facts["heads"], facts["inner"]
+        head = ThoughtHead(width, heads, inner, settings.dropout, len(constants))
         head.load_state_dict(safetensors.torch.load_file(folder / _HEAD))
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())

@@ -5,32 +5,43 @@ journal, beside the store, and is gone on with.
 """
 
 import logging
+import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from headroom import paths
-from headroom.athena.solver import new_solver
+from headroom.athena.solver import load_solver, new_solver
 from headroom.athena.storage import read_parts
-from headroom.compression import arm_inputs
-from headroom.compression.resume import shape_of
+from headroom.compression.decoder import Decoder, load_decoder, to_answer, to_learn
+from headroom.compression.journal import shape_of
 from headroom.compression.rounds import compress
 from headroom.compression.training import train
 from headroom.config import Config
-from headroom.models.learner import Example, Learner, Verdict
+from headroom.grading.matrix import accuracy_matrix, grade_answers
+from headroom.models.learner import Learner, Verdict
+from headroom.models.load import load_model
 from headroom.models.source import fetch_model
-from headroom.planning.arms import Arm, find_arm, find_encoder, find_solver
-from headroom.record import Stopwatch, write_record
+from headroom.planning.arms import Arm, find_arm, find_encoder, find_solver, own_answers
+from headroom.planning.store import Store
+from headroom.record import Stopwatch, intact, read_json, write_record
 from headroom.saying import RESULT
 from headroom.tables import (
+    ANSWERS,
     OUTCOMES,
+    QUESTIONS,
+    read_table,
     write_json,
     write_table,
 )
+from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
+_ANSWERS_A_WORKER = 10_000
 
 
 def prepare_encoder(config: Config, encoder: str) -> None:
@@ -72,9 +83,9 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner, parts = arm_inputs.lesson(config, chosen, seed)
-    examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
-    layout = _layout(config, chosen, seed)
+    learner, *rows = lesson(config, chosen, seed)
+    examples, dev = map(learner.prepare, rows)
+    other, model = chosen.layout(), chosen.study.model
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     learner, history = compress(
         learner,
@@ -82,38 +93,32 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
         dev,
         chosen.settings,
         seed,
-        layout=layout,
-        journal=journal,
-        device=arm_inputs.device(config, chosen),
+        layout=shape_of(left(config, other, seed).encoder) if other else None,
+        folder=journal,
+        device="cpu" if model and config.models[model].device == "cpu" else "auto",
     )
     if chosen.settings.rounds:
         learner.save(Path(chosen.file(paths.COMPRESSED, seed)))
-    outcomes = _test(learner, learner.prepare(parts.test), quantised=False)
-    strict = float(outcomes["strict"].mean())
-    facts = {
-        **chosen.wildcards,
-        "seed": seed,
-        "settings": chosen.settings.model_dump(mode="json"),
-        "strict": strict,
-    }
+    facts = {**chosen.wildcards, "seed": seed, "settings": chosen.settings.model_dump(mode="json")}
     output = Path(chosen.file(paths.OUTCOMES, seed))
-    write_table(output, outcomes, OUTCOMES)
-    write_record(output, stopwatch, facts)
+    strict = _test(learner, tested_on(config, chosen), output, stopwatch, facts)
     noted = {
         **history.as_json(),
         "seconds": stopwatch.seconds,
-        "tokens": history.epochs * sum(len(example.input_ids) for example in examples),
+        "tokens": sum(len(each.epochs) for each in history.rounds)
+        * sum(len(example.input_ids) for example in examples),
     }
     output = Path(chosen.file(paths.HISTORY, seed))
     write_json(output, noted)
+    facts = {**facts, "strict": strict}
     write_record(output, stopwatch, facts, Path(chosen.file(paths.COMPRESSED, seed)))
     _forget(journal)
-    left = history.rounds[-1].heads if history.rounds else history.heads
+    heads = history.rounds[-1].heads if history.rounds else history.heads
     study = chosen.study
     _LOG.log(
         RESULT,
         "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
-        *(study.solver or study.model, chosen.name, seed, left, history.heads),
+        *(study.solver or study.model, chosen.name, seed, heads, history.heads),
         *(100 * strict, study.test or study.data),
     )
 
@@ -122,26 +127,99 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test what an arm left with weights of eight bits."""
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner = arm_inputs.left(config, chosen, seed).quantised()
-    examples = learner.prepare(arm_inputs.tested_on(config, chosen))
-    outcomes = _test(learner, examples, quantised=True)
+    learner = left(config, chosen, seed).quantised()
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
-    write_table(output, outcomes, OUTCOMES)
+    rows = tested_on(config, chosen)
+    _test(learner, rows, output, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
+
+
+def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
+    """Return what an arm starts from, and the training and development part that it learns from.
+
+    A model that reasons in words learns its own right answers to the training questions, and has
+    no development part. It comes with the accuracy matrix of all its heads on them if the arm asks
+    for it.
+    """
+    study, learner = arm.study, start(config, arm, seed)
+    if study.model is None:
+        parts = read_parts(arm.data)
+        return learner, parts.train, parts.dev
+    assert study.train is not None and isinstance(learner, Decoder)
+    train = _questions(config, study.train)
+    files = own_answers(config, study, arm.every_head(config))
+    answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
+    # A process more takes as long to start as thousands of answers take.
+    workers = min(len(os.sched_getaffinity(0)), 1 + len(answers) * len(train) // _ANSWERS_A_WORKER)
+    graded = grade_answers(
+        train, answers, family=learner.family, preset=config.grading, workers=workers
+    )
+    if len(answers) > 1:
+        learner = replace(learner, matrix=accuracy_matrix(graded, train))
+    return learner, to_learn(train, answers[str(BASE)], graded), []
+
+
+def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
+    """Return what an arm is tested on."""
+    if arm.study.test is None:
+        return read_parts(arm.data).test
+    return to_answer(_questions(config, arm.study.test))
+
+
+def start(config: Config, arm: Arm, seed: int) -> Learner:
+    """Return what an arm starts from, with all heads, on the CPU."""
+    study = arm.study
+    if study.model is None:
+        return load_solver(folder_of(config, arm, seed, pruned=False))
+    assert study.train is not None
+    loaded = load_model(str(folder_of(config, arm, seed, pruned=False)), device="cpu")
+    decoding, family = config.decodings[study.decoding], config.questions[study.train].family
+    name = config.models[study.model].source or study.model
+    batch_size = config.models[study.model].batch_size
+    return Decoder(loaded, name, decoding, family, config.grading, batch_size=batch_size)
+
+
+def left(config: Config, arm: Arm, seed: int) -> Learner:
+    """Return what an arm left, on the CPU; an arm without rounds leaves what it found."""
+    if not arm.settings.rounds:
+        return start(config, arm, seed)
+    place = folder_of(config, arm, seed)
+    if arm.study.model is None:
+        return load_solver(place)
+    learner = load_decoder(place, device="cpu")
+    return replace(learner, batch_size=config.models[arm.study.model].batch_size)
+
+
+def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
+    """Return the folder of what an arm left, or of what it starts from."""
+    if pruned and arm.settings.rounds:
+        intact(Path(arm.file(paths.HISTORY, seed)))
+        return Path(arm.file(paths.COMPRESSED, seed))
+    if arm.study.model is None:
+        return intact(Path(arm.file(paths.TEACHER, seed))).parent
+    file = Store(config).path(paths.MODEL, model=arm.study.model)
+    return Path(read_json(file)["folder"])
+
+
+def _questions(config: Config, name: str) -> pd.DataFrame:
+    return read_table(Store(config).path(paths.QUESTIONS, questions=name), QUESTIONS)
+
+
+def _test(
+    learner: Learner,
+    rows: Sequence[Any],
+    output: Path,
+    stopwatch: Stopwatch,
+    facts: dict[str, Any],
+    *,
+    quantised: bool = False,
+) -> float:
+    """Test a learner, write outcomes and record; return the share of strictly right answers."""
+    verdicts = learner.verdicts(learner.prepare(rows))
+    outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
-    write_record(output, stopwatch, {**chosen.wildcards, "seed": seed, "strict": strict})
-
-
-def _layout(config: Config, arm: Arm, seed: int) -> dict[str, list[int]] | None:
-    """Return the heads that an arm from scratch takes over."""
-    other = arm.layout()
-    if other is None:
-        return None
-    return shape_of(arm_inputs.left(config, other, seed).encoder)
-
-
-def _test(learner: Learner, examples: Sequence[Example], *, quantised: bool) -> pd.DataFrame:
-    verdicts = pd.DataFrame(learner.verdicts(examples), columns=Verdict._fields)
-    return verdicts.assign(quantised=quantised)
+    write_table(output, outcomes, OUTCOMES)
+    write_record(output, stopwatch, {**facts, "strict": strict})
+    return strict
 
 
 def _forget(journal: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the arms of a compression left in the store, brought together for a run."""
+"""What the arms of a compression left in the store, brought together for a run: without torch."""
 
 from pathlib import Path
 from typing import Any

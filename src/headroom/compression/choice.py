@@ -1,12 +1,16 @@
-"""Which heads go: those of lowest score, in units that leave a model which can be cut."""
+"""Which heads go when: the schedule of arXiv 2511.17577 (eq. 5 and Alg. 2), and the lowest scores.
 
+Heads go in units that leave a model which can be cut.
+"""
+
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
+from headroom.config.compression import Compression
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry
 from headroom.variants import Variant
@@ -20,16 +24,29 @@ Unit = Literal["group", "query", "head"]
 heads; one query head of every group of a layer; any head alone, which can be zeroed, not cut."""
 
 
-@dataclass(frozen=True)
-class _Candidate:
-    score: float
-    rank: int
-    """Place among the candidates of its layer."""
-    heads: tuple[Variant, ...]
+_ROUNDING = 1e-9
+"""0.29 * 100 is 28.999999999999996 in floating point, and means 29."""
 
-    @property
-    def layer(self) -> int | None:
-        return self.heads[0].layer
+
+def heads_at(ratio: float, heads: int) -> int:
+    """Return how many of the original heads a ratio is, rounded down."""
+    return math.floor(ratio * heads + _ROUNDING)
+
+
+def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
+    """Return how many heads are to be gone at a time: floor(p(t) H0), where
+    p(t) = p_min + (p_max - p_min) (t / T)^n (eq. 5).
+
+    Never falls over time, and ends at floor(p_max H0).
+
+    Args:
+        settings: p_min (`start`), p_max (`ratio`) and n (`exponent`: above 1 heads go late).
+        heads: H0, the heads of the model before anything was pruned.
+        time: t, an optimizer step or a round, at most `end`.
+        end: T, its last value.
+    """
+    rise = (settings.ratio - settings.start) * (time / end) ** settings.exponent
+    return heads_at(settings.start + rise, heads)
 
 
 def lowest_heads(
@@ -55,53 +72,49 @@ def lowest_heads(
     Raises:
         ModelError: so many heads cannot go.
     """
-    candidates = [
-        candidate
+    units = [
+        (rank if scope == "layer" else 0, score, heads)
         for layer in geometry.layers
         if layer.index in scores
-        for candidate in _candidates(layer, scores[layer.index].tolist(), unit)
+        for rank, (score, heads) in enumerate(_units(layer, scores[layer.index].tolist(), unit))
     ]
-    left = Counter(candidate.layer for candidate in candidates)
-    sizes = {one.layer: len(one.heads) for one in candidates}
+    left = Counter(heads[0].layer for *_, heads in units)
+    sizes = {heads[0].layer: len(heads) for *_, heads in units}
     removable = sum((left[layer] - 1) * size for layer, size in sizes.items())
     if count > removable:
         raise ModelError(
             f"{count} heads cannot go: {removable} can, as each of {len(left)} layers keeps "
             f"{max(sizes.values(), default=1)} of its own; lower the ratio"
         )
-    by_layer = scope == "layer"
-    candidates.sort(key=lambda one: (one.rank if by_layer else 0, one.score, one.heads))
     chosen: list[Variant] = []
-    for candidate in candidates:
-        if left[candidate.layer] > 1 and len(chosen) + len(candidate.heads) <= count:
-            left[candidate.layer] -= 1
-            chosen += candidate.heads
+    for *_, heads in sorted(units):
+        if left[heads[0].layer] > 1 and len(chosen) + len(heads) <= count:
+            left[heads[0].layer] -= 1
+            chosen += heads
     return sorted(chosen)
 
 
-def smallest_unit(geometry: HeadGeometry, unit: Unit) -> int:
-    """Return how many heads go at once, at least."""
-    return min(_unit_size(layer, unit) for layer in geometry.layers)
+def unit_size(layer: AttentionLayer, unit: Unit) -> int:
+    """Return how many heads of a layer go at once."""
+    shared = layer.query_heads // layer.kv_heads
+    if unit == "group":
+        return shared
+    return layer.kv_heads if unit == "query" and shared > 1 else 1
 
 
-def _unit_size(layer: AttentionLayer, unit: Unit) -> int:
-    match unit:
-        case "group":
-            return layer.query_heads // layer.kv_heads
-        case "query":
-            return layer.kv_heads
-    return 1
-
-
-def _candidates(layer: AttentionLayer, scores: Sequence[float], unit: Unit) -> list[_Candidate]:
-    """Return what may go from a layer, from its lowest score up."""
+def _units(
+    layer: AttentionLayer, scores: Sequence[float], unit: Unit
+) -> list[tuple[float, list[Variant]]]:
+    """Return what may go from a layer with its mean score, from the lowest up."""
     size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
     groups = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
-    if unit == "query":
+    if unit == "query" and size > 1:
         ordered = (sorted(group, key=lambda head: (scores[head], head)) for group in groups)
         groups = [list(heads) for heads in zip(*ordered, strict=True)]
-    means = [(sum(scores[head] for head in heads) / len(heads), heads) for heads in groups]
-    return [
-        _Candidate(score, rank, tuple(Variant(layer.index, head) for head in heads))
-        for rank, (score, heads) in enumerate(sorted(means))
-    ]
+    return sorted(
+        (
+            sum(scores[head] for head in heads) / len(heads),
+            [Variant(layer.index, head) for head in heads],
+        )
+        for heads in groups
+    )

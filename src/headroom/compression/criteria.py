@@ -4,35 +4,34 @@ Each gives a score to each head of a model, and the lowest go first. A criterion
 more entry of `CRITERIA`; a config names it once `Importance.criterion` lists it.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headroom.compression.choice import Scores
-from headroom.compression.effects import accuracy_drops, loss_rises, random_scores, taylor
 from headroom.compression.importance import Calibration, Texts, calibrate, mixed, weight_norms
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.evaluation import evaluating
-from headroom.models.geometry import HeadGeometry
+from headroom.models.geometry import AttentionLayer, HeadGeometry
 from headroom.models.learner import Batch, Example, Learner, move
-from headroom.models.load import load_tokenizer
-from headroom.tables import ACCURACY, read_table
+from headroom.models.masks import pruned
+from headroom.variants import BASE, Variant
 
-_TEXT_TOKENS = 512
-_BATCH = 16
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
-class Ranked(ABC):
+class Ranked:
     """A model whose heads are ranked, and all that a criterion may look at."""
 
     model: PreTrainedModel
@@ -41,18 +40,12 @@ class Ranked(ABC):
     """Its heads as they stand."""
     settings: Importance
     seed: int
-
-    @abstractmethod
-    def texts(self) -> Iterator[Texts]:
-        """Yield what the model reads, batch by batch."""
-
-    @abstractmethod
-    def losses(self) -> tuple[Iterator[Any], Callable[[Any], Tensor]]:
-        """Return batches, and what computes the sum of the losses of a batch's rows."""
-
-    @abstractmethod
-    def drops(self) -> Scores:
-        """Return what is lost without each head, measured."""
+    texts: Callable[[], Iterable[Texts]]
+    """Returns what the model reads, batch by batch."""
+    losses: Callable[[], tuple[Iterable[Any], Callable[[Any], Tensor]]]
+    """Returns batches, and what computes the sum of the losses of a batch's rows."""
+    drops: Callable[[], Scores]
+    """Returns what is lost without each head, measured."""
 
     def calibration(self) -> Calibration:
         """Return what the heads do on the texts."""
@@ -78,6 +71,12 @@ def _mixed(of: Ranked) -> Scores:
     return mixed(norm, entropy, settings)
 
 
+def _random(of: Ranked) -> Scores:
+    draw = torch.Generator().manual_seed(of.seed)
+    layers = of.geometry.layers
+    return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in layers}
+
+
 CRITERIA = {
     "norm": Criterion(
         "smallest mean absolute weights", lambda of: weight_norms(of.model, of.geometry)
@@ -101,75 +100,9 @@ CRITERIA = {
     "causal": Criterion(
         "smallest loss of accuracy on training questions", lambda of: of.drops(), needs="accuracy"
     ),
-    "random": Criterion(
-        "random draw with seed {seed}", lambda of: random_scores(of.geometry, of.seed)
-    ),
+    "random": Criterion("random draw with seed {seed}", _random),
 }
 """The criteria by name."""
-
-
-def find_criterion(name: str) -> Criterion:
-    """Return a criterion by name.
-
-    Raises:
-        ModelError: there is none of that name.
-    """
-    if name not in CRITERIA:
-        raise ModelError(f"criterion {name!r} is not known; use {', '.join(CRITERIA)}")
-    return CRITERIA[name]
-
-
-@dataclass(frozen=True)
-class Plain(Ranked):
-    """A model as `headroom prune` loads it."""
-
-    folder: Path
-    """Where its tokenizer lies."""
-    lines: Sequence[str]
-    """What is looked at; may be empty."""
-    accuracy: str | Path | None
-    """Accuracy matrix of a sweep, on training questions."""
-
-    def texts(self, rows: int = _BATCH) -> Iterator[Texts]:
-        """Yield the lines as the model reads them, so many at a time."""
-        tokenizer = load_tokenizer(self.folder)
-        tokenizer.padding_side = "left" if self.geometry.keeps_cache else "right"
-        if tokenizer.pad_token is None:
-            tokenizer.pad_token = tokenizer.eos_token
-        for start in range(0, len(self.lines), rows):
-            encoded = tokenizer(
-                list(self.lines[start : start + rows]),
-                padding=True,
-                truncation=True,
-                max_length=min(_TEXT_TOKENS, tokenizer.model_max_length),
-                return_tensors="pt",
-            )
-            names = ("input_ids", "attention_mask")
-            yield {name: encoded[name].to(self.model.device) for name in names}
-
-    def losses(self) -> tuple[Iterator[Texts], Callable[[Texts], Tensor]]:
-        """Return the lines one by one, and the language modelling loss.
-
-        Raises:
-            ModelError: the model has none.
-        """
-        if self.model.get_output_embeddings() is None or not self.geometry.keeps_cache:
-            raise ModelError(
-                f"criterion taylor needs the loss of a language model, and "
-                f"{type(self.model).__name__} is none; use norm, entropy or mixed"
-            )
-
-        def loss(batch: Texts) -> Float[Tensor, ""]:
-            found: Tensor = self.model(**batch, labels=batch["input_ids"]).loss
-            return found
-
-        return self.texts(rows=1), loss
-
-    def drops(self) -> Scores:
-        """Return the accuracy that a sweep lost without each head."""
-        return accuracy_drops(
-            read_table(Path(str(self.accuracy)), ACCURACY, exact=False), self.geometry
-        )
 
 
 def head_scores(
@@ -193,8 +126,41 @@ def head_scores(
     Raises:
         ModelError: the encoder has no eager attention, or `causal` no development part.
     """
+    encoder = learner.encoder
+
+    def batches(examples: Sequence[Example]) -> Iterator[Batch]:
+        for start in range(0, len(examples), learner.at_once):
+            part = examples[start : start + learner.at_once]
+            yield move(learner.collate(part), encoder.device)
+
+    def drawn() -> Iterator[Batch]:
+        return batches(calibration(examples, settings))
+
+    def loss(batch: Batch) -> Float[Tensor, ""]:
+        return learner.task_loss(learner.run(batch), batch) * batch.judged
+
+    @torch.no_grad()
+    def mean_loss(whole: Sequence[Batch]) -> float:
+        return sum(float(loss(batch)) for batch in whole) / sum(batch.judged for batch in whole)
+
+    def drops() -> Scores:
+        known = learner.known_drops(geometry)
+        if known is not None:
+            return known
+        if not dev:
+            raise ModelError("criterion causal needs a development part; give one, or use mixed")
+        return loss_rises(encoder, geometry, partial(mean_loss, list(batches(dev))))
+
     with evaluating(learner.network):
-        ranked = _Learning(learner.encoder, geometry, settings, seed, learner, examples, dev)
+        ranked = Ranked(
+            encoder,
+            geometry,
+            settings,
+            seed,
+            texts=lambda: (batch.inputs for batch in drawn()),
+            losses=lambda: (drawn(), loss),
+            drops=drops,
+        )
         return CRITERIA[settings.criterion].scores(ranked)
 
 
@@ -204,40 +170,94 @@ def calibration(examples: Sequence[Example], settings: Importance) -> list[Examp
     return [examples[index] for index in sorted(order[: settings.calibration].tolist())]
 
 
-@dataclass(frozen=True)
-class _Learning(Ranked):
-    """The encoder of a learner under compression."""
+def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
+    """Return how much accuracy the base model loses without each head.
 
-    learner: Learner
-    examples: Sequence[Example]
-    dev: Sequence[Example]
+    Args:
+        z: accuracy matrix of training questions (`headroom.tables.ACCURACY`): one row a question,
+            columns of 0 and 1 for `base` and for each head.
+        geometry: the model's heads, if some are gone those that are left; layers of which the
+            matrix has no head get no score.
 
-    def texts(self) -> Iterator[Texts]:
-        drawn = calibration(self.examples, self.settings)
-        return (batch.inputs for batch in self._batches(drawn))
+    Raises:
+        ModelError: the matrix lacks the base model, or some heads of a layer.
+    """
+    names = {
+        layer.index: [str(Variant(layer.index, head)) for head in layer.original_heads]
+        for layer in geometry.layers
+    }
+    swept = {layer: heads for layer, heads in names.items() if set(heads) & set(z.columns)}
+    needed = [str(BASE), *itertools.chain.from_iterable(swept.values())]
+    missing = [name for name in needed if name not in z.columns]
+    if missing or not swept:
+        raise ModelError(
+            f"the accuracy matrix lacks {missing[0] if missing else 'all heads of the model'}; "
+            f"sweep whole layers, or use another criterion"
+        )
+    base = z[str(BASE)].mean()
+    return {
+        layer: torch.tensor(base - z[heads].mean().to_numpy(), dtype=torch.float32)
+        for layer, heads in swept.items()
+    }
 
-    def losses(self) -> tuple[Iterator[Batch], Callable[[Batch], Tensor]]:
-        return self._batches(calibration(self.examples, self.settings)), self._summed_loss
 
-    def drops(self) -> Scores:
-        """Return the drops that the learner knows, or how far the loss rises without each head."""
-        known = self.learner.known_drops(self.geometry)
-        if known is not None:
-            return known
-        if not self.dev:
-            raise ModelError("criterion causal needs a development part; give one, or use mixed")
-        batches = list(self._batches(self.dev))
-        return loss_rises(self.model, self.geometry, partial(self._mean_loss, batches))
+def loss_rises(model: nn.Module, geometry: HeadGeometry, loss: Callable[[], float]) -> Scores:
+    """Return how much a loss rises when each head is masked.
 
-    def _batches(self, examples: Sequence[Example]) -> Iterator[Batch]:
-        size = self.learner.at_once
-        for start in range(0, len(examples), size):
-            yield move(self.learner.collate(examples[start : start + size]), self.model.device)
+    Args:
+        model: a model, or the encoder within a solver.
+        geometry: its heads.
+        loss: computes the loss of whatever the model serves on a fixed set, in evaluation mode.
+    """
+    base = loss()
+    scores = {}
+    for layer in geometry.layers:
+        rises = []
+        for head in range(layer.query_heads):
+            with pruned(model, geometry, Variant(layer.index, head)):
+                rises.append(loss() - base)
+        scores[layer.index] = torch.tensor(rises)
+    return scores
 
-    def _summed_loss(self, batch: Batch) -> Float[Tensor, ""]:
-        return self.learner.task_loss(self.learner.run(batch), batch) * batch.judged
 
-    @torch.no_grad()
-    def _mean_loss(self, batches: Sequence[Batch]) -> float:
-        total = sum(float(self._summed_loss(batch)) for batch in batches)
-        return total / sum(batch.judged for batch in batches)
+def taylor(
+    model: nn.Module,
+    geometry: HeadGeometry,
+    batches: Iterable[Any],
+    loss: Callable[[Any], Tensor],
+) -> Scores:
+    """Return the mean over rows of |gradient x mask|, the loss that a head's removal would cost
+    were the loss linear in its mask (Michel et al., arXiv 1905.10650, eq. 2).
+
+    Args:
+        model: a model, or the encoder within a solver.
+        geometry: its heads.
+        batches: what the loss is computed on.
+        loss: the sum over a batch's rows of their losses. Gradients of parameters are not touched.
+
+    Raises:
+        ModelError: there is no batch.
+    """
+    totals = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
+    rows = 0
+    masks: dict[int, Tensor] = {}
+
+    def mask(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        joined, *rest = inputs
+        ones = joined.new_ones(len(joined), 1, layer.query_heads, 1, requires_grad=True)
+        masks[layer.index] = ones
+        return ((joined.unflatten(-1, (layer.query_heads, -1)) * ones).flatten(-2), *rest)
+
+    with ExitStack() as hooks, torch.enable_grad():
+        for layer in geometry.layers:
+            projection = geometry.output_projection(model, layer.index)
+            hooks.callback(projection.register_forward_pre_hook(partial(mask, layer)).remove)
+        for batch in batches:
+            gradients = torch.autograd.grad(loss(batch), list(masks.values()))
+            for index, gradient in zip(masks, gradients, strict=True):
+                totals[index] += gradient.abs().sum((0, 1, 3)).float().cpu()
+            rows += len(gradients[0])
+            masks.clear()
+    if not rows:
+        raise ModelError("there is no text to compute gradients on; give some")
+    return {layer: total / rows for layer, total in totals.items()}

@@ -22,8 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headroom.compression.effects import accuracy_drops
-from headroom.compression.questions import Question
+from headroom.compression.criteria import accuracy_drops
 from headroom.config import Decoding, Family
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine
@@ -41,6 +40,58 @@ from headroom.tables import write_json
 from headroom.variants import BASE, Variant
 
 _FACTS = "decoder.json"
+
+
+class Question(NamedTuple):
+    """A question, with an answer to learn where there is one."""
+
+    question_id: str
+    subject: str
+    text: str
+    gold: str
+    taught: tuple[int, ...] = ()
+    """Token ids of the unpruned model's own right answer."""
+    ended: bool = True
+    """Whether that answer came to its end before the token limit."""
+
+
+def to_answer(questions: pd.DataFrame) -> list[Question]:
+    """Return a question set (`tables.QUESTIONS`) to be answered."""
+    return [
+        Question(row["question_id"], row["subject"] or "all", row["question"], row["answer"])
+        for row in questions.astype(object).where(questions.notna(), None).to_dict("records")
+    ]
+
+
+def to_learn(
+    questions: pd.DataFrame, answers: pd.DataFrame, graded: pd.DataFrame
+) -> list[Question]:
+    """Return the questions of a training set that the unpruned model answers right.
+
+    Args:
+        questions: the question set, as `tables.QUESTIONS`.
+        answers: the model's answers to it, one each, as `tables.ANSWERS`.
+        graded: their verdicts, as `tables.GRADED`; other variants are passed over.
+
+    Raises:
+        ModelError: no answer is right.
+    """
+    right = set(graded[(graded["variant"] == str(BASE)) & graded["correct"]]["question_id"])
+    given = {row["question_id"]: row for row in answers.to_dict("records")}
+    found = [
+        row._replace(
+            taught=tuple(map(int, given[row.question_id]["token_ids"])),
+            ended=given[row.question_id]["stop_reason"] == "eos",
+        )
+        for row in to_answer(questions)
+        if row.question_id in right
+    ]
+    if not found:
+        raise ModelError(
+            f"none of {len(questions)} training questions is answered right, so there is nothing "
+            f"to learn from; use easier questions, or a better model"
+        )
+    return found
 
 
 @dataclass(frozen=True)
@@ -91,14 +142,10 @@ class Output(NamedTuple):
 class Decoder:
     """A decoder with its prompts and its grader: a `headroom.models.learner.Learner`."""
 
-    network: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    source: Path
-    """The folder that the tokenizer's files are copied from."""
+    loaded: LoadedModel
+    """The network, its tokenizer and the tokens that end an answer."""
     name: str
     """Hub id or folder of the model before anything was removed."""
-    ends: tuple[int, ...]
-    """Tokens that end an answer."""
     decoding: Decoding
     family: Family
     """Rules of prompts and grading."""
@@ -111,23 +158,18 @@ class Decoder:
     batch_size: int = 64
     """How many questions are answered together; changes speed and memory only, but for rounding."""
 
-    @classmethod
-    def of(cls, loaded: LoadedModel, name: str, decoding: Decoding, family: Family) -> "Decoder":
-        """Return a model that was loaded as a learner."""
-        return cls(
-            network=loaded.model,
-            tokenizer=loaded.tokenizer,
-            source=loaded.folder,
-            name=name,
-            ends=loaded.eos_token_ids,
-            decoding=decoding,
-            family=family,
-        )
+    @property
+    def network(self) -> PreTrainedModel:
+        """What is trained."""
+        return self.loaded.model
+
+    encoder = network
+    """The whole network: all heads may be cut."""
 
     @property
-    def encoder(self) -> PreTrainedModel:
-        """The whole network."""
-        return self.network
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's own."""
+        return self.loaded.tokenizer
 
     @property
     def recipe(self) -> None:
@@ -135,11 +177,13 @@ class Decoder:
 
     def prepare(self, rows: Sequence[Question]) -> list[Example]:
         """Return questions with their prompts and answers in tokens."""
+        own, ends = self.tokenizer.eos_token_id, self.loaded.eos_token_ids
+        last = (own,) if own in ends else ends[:1]  # the tokenizer's, if it does end answers
         examples = []
         for row in rows:
             text = prompt_text(self.tokenizer, row.text, self.decoding, self.family)
             prompt = encode_prompt(self.tokenizer, text)
-            end = self._end if row.taught and row.ended else ()
+            end = last if row.taught and row.ended else ()
             ids = np.array([*prompt, *row.taught, *end], dtype=np.int64)
             examples.append(Example(row, ids, len(prompt)))
         return examples
@@ -197,22 +241,19 @@ class Decoder:
 
         The stratum is the subject. There is one rule of grading: what is strict is lenient.
         """
-        found = self._answers(examples)
+        found = self.answers(examples)
         questions = pd.DataFrame(
             {
                 "question_id": [example.example_id for example in examples],
                 "answer": [example.question.gold for example in examples],
             }
         )
-        answers = pd.DataFrame(
-            {
-                "question_id": questions["question_id"],
-                "sample": 0,
-                "token_ids": found,
-                "text": self.tokenizer.batch_decode(found, skip_special_tokens=True),
-                "stop_reason": "",
-                "margin": 0.0,
-            }
+        answers = questions[["question_id"]].assign(
+            sample=0,
+            token_ids=pd.Series(found),
+            text=self.tokenizer.batch_decode(found, skip_special_tokens=True),
+            stop_reason="",
+            margin=0.0,
         )
         graded = grade_answers(
             questions, {str(BASE): answers}, family=self.family, preset=self.grading
@@ -232,7 +273,7 @@ class Decoder:
 
     def with_network(self, network: PreTrainedModel) -> "Decoder":
         """Return the decoder with another network."""
-        return replace(self, network=network)
+        return replace(self, loaded=replace(self.loaded, model=network))
 
     def untrained(self, seed: int) -> "Decoder":
         """Refuse: a decoder has no recipe from scratch.
@@ -252,20 +293,19 @@ class Decoder:
         What the folder held before is removed.
         """
         geometry = find_heads(self.network)
-        heads = self.network.config.get_text_config().num_attention_heads
+        heads = range(self.network.config.get_text_config().num_attention_heads)
         removed = [
             Variant(layer.index, head)
             for layer in geometry.layers
-            if layer.kept
-            for head in range(heads)
-            if head not in layer.kept
+            for head in heads
+            if layer.kept and head not in layer.kept
         ]
         about = "lowest scores in rounds of pruning and training"
         if folder.exists():
             shutil.rmtree(folder)
         form: Form = "free" if removed else "uniform"
         pruning = Pruning(self.name, None, removed, about)
-        save_pruned(self.network, geometry, folder, form, pruning, self.source)
+        save_pruned(self.network, geometry, folder, form, pruning, self.loaded.folder)
         facts = {
             "name": self.name,
             "decoding": self.decoding.model_dump(mode="json"),
@@ -274,38 +314,23 @@ class Decoder:
         }
         write_json(folder / _FACTS, facts)
 
-    @property
-    def _end(self) -> tuple[int, ...]:
-        """The token that ends an answer to learn: the tokenizer's, if it does end answers."""
-        own = self.tokenizer.eos_token_id
-        return (own,) if own in self.ends else self.ends[:1]
-
     @torch.inference_mode()
-    def _answers(self, examples: Sequence[Example]) -> list[list[int]]:
+    def answers(self, examples: Sequence[Example]) -> list[list[int]]:
         """Return the token ids of greedy answers, without what ends them."""
         greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
         asked = [
             Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
             for example in examples
         ]
+        as_it_stands = replace(
+            self.loaded,
+            geometry=find_heads(self.network),
+            device=self.network.device,
+        )
         with evaluating(self.network):
-            engine = Engine(self._loaded, greedy, self.batch_size)
+            engine = Engine(as_it_stands, greedy, self.batch_size)
             found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
         return [found[request] for request in asked]
-
-    @property
-    def _loaded(self) -> LoadedModel:
-        """The network as it stands, for the engine."""
-        return LoadedModel(
-            model=self.network,
-            tokenizer=self.tokenizer,
-            geometry=find_heads(self.network),
-            folder=self.source,
-            device=self.network.device,
-            dtype=self.network.dtype,
-            pad_token_id=self.tokenizer.pad_token_id,
-            eos_token_ids=self.ends,
-        )
 
 
 def load_decoder(folder: Path, device: str = "auto") -> Decoder:
@@ -318,8 +343,7 @@ def load_decoder(folder: Path, device: str = "auto") -> Decoder:
     try:
         facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
         decoding = Decoding.model_validate(facts["decoding"])
-        learner = Decoder.of(loaded, facts["name"], decoding, facts["family"])
-        return replace(learner, grading=facts["grading"])
+        return Decoder(loaded, facts["name"], decoding, facts["family"], facts["grading"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ModelError(f"{folder} is no decoder ({reason:.200}); make it again") from None

@@ -4,16 +4,17 @@ Removing heads takes little from a transformer: attention is a third of a layer'
 arithmetic that is removed bounds the speed-up that can be had, and both are reported.
 """
 
-import statistics
+import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
@@ -23,6 +24,9 @@ from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
+from headroom.models.load import load_checkpoint
+
+_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True)
@@ -120,88 +124,39 @@ class Timing(NamedTuple):
     """The quartiles; the median itself where there is one call."""
     high: float
 
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> "Timing":
-        """Summarise the seconds of calls."""
-        if len(seconds) == 1:
-            return cls(seconds[0], seconds[0], seconds[0])
-        return cls(
-            *(statistics.quantiles(seconds, method="inclusive")[place] for place in (1, 0, 2))
-        )
-
 
 def latencies(
-    calls: Mapping[str, Callable[[], Any]],
-    *,
-    threads: int,
-    repeats: int = 50,
-    warm_ups: int = 10,
-) -> dict[str, Timing]:
+    calls: Mapping[_Name, Callable[[], Any]], *, repeats: int = 50, warm_ups: int = 10
+) -> dict[_Name, Timing]:
     """Return how long each call takes, in seconds.
 
     The calls take turns, so that whatever else the machine does falls on all of them alike.
 
     Args:
         calls: what to time, by name.
-        threads: CPU threads, fixed.
         repeats: how often each is timed.
         warm_ups: how often each is called before.
     """
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    with _fixed_threads(threads), torch.inference_mode():
-        for turn in range(warm_ups + repeats):
-            for name, call in calls.items():
-                _wait_for_device()
-                started = time.perf_counter()
-                call()
-                _wait_for_device()
-                if turn >= warm_ups:
-                    times[name].append(time.perf_counter() - started)
-    return {name: Timing.of(seconds) for name, seconds in times.items()}
+    with torch.inference_mode():
+        turns = [
+            {name: _seconds(call) for name, call in calls.items()}
+            for _ in range(warm_ups + repeats)
+        ]
+    times = {name: [turn[name] for turn in turns[warm_ups:]] for name in calls}
+    return {name: Timing(*np.quantile(own, (0.5, 0.25, 0.75))) for name, own in times.items()}
 
 
-@contextmanager
-def _fixed_threads(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _seconds(call: Callable[[], Any]) -> float:
+    _wait_for_device()
+    started = time.perf_counter()
+    call()
+    _wait_for_device()
+    return time.perf_counter() - started
 
 
 def _wait_for_device() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
-
-
-def model_latencies(
-    models: Mapping[str, PreTrainedModel],
-    tokens: int,
-    *,
-    threads: int,
-    batches: tuple[int, ...] = (1, 32),
-    **options: Any,
-) -> dict[int, dict[str, Timing]]:
-    """Return the seconds of a pass of each model over texts, by batch size and name.
-
-    Args:
-        models: in evaluation mode, by name.
-        tokens: length of the texts.
-        threads: CPU threads.
-        batches: batch sizes.
-        options: further arguments of `latencies`.
-    """
-    measured = {}
-    for batch in batches:
-        texts = dummy_texts(next(iter(models.values())), batch, tokens)
-        calls = {name: _call(model, texts) for name, model in models.items()}
-        measured[batch] = latencies(calls, threads=threads, **options)
-    return measured
-
-
-def _call(model: PreTrainedModel, texts: Mapping[str, Tensor]) -> Callable[[], Any]:
-    return lambda: model(**texts)
 
 
 def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "cpu") -> list[int]:
@@ -218,20 +173,45 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
     Raises:
         ModelError: a model cannot be loaded or run.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "headroom.compression.peak_memory",
-        str(batch),
-        str(tokens),
-        device,
-    ]
-    run = subprocess.run([*command, *map(str, folders)], capture_output=True, text=True)
+    arguments = [str(batch), str(tokens), device, *map(str, folders)]
+    command = [sys.executable, "-m", "headroom.compression.footprint", *arguments]
+    run = subprocess.run(command, capture_output=True, text=True)
     peaks = [int(line) for line in run.stdout.split()]
     if run.returncode:
         reason = run.stderr.strip().rpartition("\n")[2]
         raise ModelError(f"the peak memory of {folders[len(peaks)]} cannot be measured ({reason})")
     return peaks
+
+
+def _tell_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
+    """Print for each folder a line with the peak in bytes, without what the libraries take.
+
+    Each is measured in a fork, which starts with the libraries loaded and nothing else: importing
+    them takes longer than all the rest. Returns the exit status.
+    """
+    for folder in folders:
+        child = os.fork()
+        if child == 0:
+            before = _peak(device)
+            model = load_checkpoint(folder, device=device)
+            with torch.inference_mode():
+                model(**dummy_texts(model, int(batch), int(tokens)))
+            print(_peak(device) - before, flush=True)
+            return 0
+        if os.waitpid(child, 0)[1]:
+            return 1
+    return 0
+
+
+def _peak(device: str) -> int:
+    """Return the peak so far, in bytes: of the GPU's memory, or resident on the CPU.
+
+    `getrusage` would tell the parent's peak, which a new process inherits.
+    """
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated()
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
 
 
 def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
@@ -242,3 +222,7 @@ def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
         if isinstance(holder, nn.ModuleList) and parts[end] == str(layer.index):
             return holder[layer.index]
     raise AssertionError(f"{layer.name} lies in no list of layers")
+
+
+if __name__ == "__main__":
+    sys.exit(_tell_peaks(*sys.argv[1:]))

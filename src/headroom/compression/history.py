@@ -1,74 +1,73 @@
 """What is noted of a compression: which heads went when and why, and how the rest was trained."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
-
-from headroom.compression.training import Fit, fit_of
-from headroom.variants import Variant
 
 _NOTABLE_DROP = 0.015
 """Loss of accuracy, as a part of 1, that a user should look into."""
 
 
-@dataclass(frozen=True)
+@dataclass
+class Epoch:
+    """What an epoch brought."""
+
+    epoch: int
+    """From 1."""
+    steps: int
+    """Optimiser steps since the start of the training."""
+    losses: dict[str, float]
+    """Means over the epoch's steps, by part of the objective."""
+    dev_strict: float | None
+    """Share of the development part that is solved. Without `patience` it is found after the last
+    epoch only; None without a development part."""
+
+
+@dataclass
+class Fit:
+    """How a training went."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    best: int | None = None
+    """The epoch whose weights were taken; None: the last one's, whatever it was worth."""
+
+    @property
+    def taken(self) -> Epoch:
+        """The epoch whose weights were taken."""
+        return self.epochs[(self.best or 0) - 1]
+
+
+@dataclass
 class Removal:
-    """Heads that went together, by their numbers in the solver that was given."""
+    """Heads that went together, by their names in the solver that was given."""
 
     step: int
     """Optimiser steps that were done before."""
-    heads: tuple[Variant, ...]
-    scores: Mapping[Variant, float]
+    heads: list[str]
+    scores: Mapping[str, float]
     """Of all heads that were there: what is low went."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return JSON values; heads by their names."""
-        return {
-            "step": self.step,
-            "heads": [str(head) for head in self.heads],
-            "scores": {str(head): score for head, score in self.scores.items()},
-        }
 
-    @classmethod
-    def of_json(cls, noted: Mapping[str, Any]) -> "Removal":
-        """Return what `as_json` noted."""
-        scores = {Variant.parse(head): score for head, score in noted["scores"].items()}
-        return cls(noted["step"], tuple(map(Variant.parse, noted["heads"])), scores)
-
-
-@dataclass(frozen=True)
+@dataclass
 class Round:
     """A training, and the removals before it or during it."""
 
-    removals: tuple[Removal, ...]
+    removals: list[Removal]
     heads: int
     """Heads that are left."""
     parameters: int
     """Parameters that are left, of the whole network."""
-    fit: Fit
+    epochs: list[Epoch]
+    best: int | None
+    """As in `Fit`."""
 
     @property
     def dev_strict(self) -> float | None:
         """Share of the development part that is solved after the round; None without one."""
-        return self.fit.epochs[(self.fit.best or 0) - 1].dev_strict
-
-    def as_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        return {
-            "removals": [removal.as_json() for removal in self.removals],
-            "heads": self.heads,
-            "parameters": self.parameters,
-            **asdict(self.fit),
-        }
-
-    @classmethod
-    def of_json(cls, noted: Mapping[str, Any]) -> "Round":
-        """Return what `as_json` noted."""
-        removals = tuple(map(Removal.of_json, noted["removals"]))
-        return cls(removals, noted["heads"], noted["parameters"], fit_of(noted))
+        return Fit(self.epochs, self.best).taken.dev_strict
 
 
-@dataclass(frozen=True)
+@dataclass
 class History:
     """How a compression went."""
 
@@ -76,28 +75,11 @@ class History:
     """Share of the development part that was solved before; None without one."""
     heads: int
     parameters: int
-    rounds: tuple[Round, ...]
-
-    @property
-    def removed(self) -> list[Variant]:
-        """All heads that went, sorted."""
-        removals = (removal for each in self.rounds for removal in each.removals)
-        return sorted(head for removal in removals for head in removal.heads)
-
-    @property
-    def epochs(self) -> int:
-        """How often the training part was passed over, in all rounds."""
-        return sum(len(each.fit.epochs) for each in self.rounds)
+    rounds: list[Round]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what is noted as JSON values; heads by their names."""
-        return {
-            "dev_strict": self.dev_strict,
-            "heads": self.heads,
-            "parameters": self.parameters,
-            "rounds": [each.as_json() for each in self.rounds],
-            "warnings": self.warnings(),
-        }
+        """Return what is noted as JSON values."""
+        return {**asdict(self), "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
         """Return what a user should look at, one line each."""
@@ -109,7 +91,7 @@ class History:
                     f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
                 )
         for number, each in enumerate(self.rounds, start=1):
-            first, last = (sum(each.fit.epochs[place].losses.values()) for place in (0, -1))
+            first, last = (sum(each.epochs[place].losses.values()) for place in (0, -1))
             if last > first:
                 found.append(
                     f"the loss rose in round {number}, from {first:.3g} to {last:.3g}; lower "

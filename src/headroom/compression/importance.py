@@ -5,9 +5,11 @@ S = alpha w + (1 - alpha) H, and low scores go first. The equations leave gaps; 
 how each is filled.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -54,32 +56,25 @@ def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
     Heads that share keys and values share their part of the sum.
     """
     readers = find_readers(model, geometry)
-    return _head_sums(
-        geometry,
-        readers,
-        {
-            layer: {name: _row_means(model.get_submodule(name)) for name in rows}
-            for layer, rows in readers.items()
-        },
-    )
-
-
-def _row_means(module: nn.Module) -> Float[Tensor, " rows"]:
-    weight: Tensor = module.get_parameter("weight").detach().float().abs().cpu()
-    return weight.mean(0 if isinstance(module, Conv1D) else 1)
+    means = {}
+    for name in (name for names in readers.values() for name in names):
+        module = model.get_submodule(name)
+        weight: Tensor = module.get_parameter("weight").detach().float().abs().cpu()
+        means[name] = weight.mean(0 if isinstance(module, Conv1D) else 1)
+    return _head_sums(geometry, readers, means)
 
 
 def _head_sums(
     geometry: HeadGeometry,
     readers: Mapping[int, Readers],
-    means: Mapping[int, Mapping[str, Float[Tensor, " rows"]]],
+    means: Mapping[str, Float[Tensor, " rows"]],
 ) -> Scores:
     """Return the sum over a head's projections of the mean over its rows."""
     scores = {}
     for layer in geometry.layers:
         sums = torch.zeros(layer.query_heads)
         for name, read in readers[layer.index].items():
-            sums += means[layer.index][name] @ read.float()
+            sums += means[name] @ read.float()
         scores[layer.index] = sums / layer.head_dim
     return scores
 
@@ -116,66 +111,47 @@ def calibrate(
             tokens.
     """
     readers = find_readers(model, geometry)
-    watched = {layer.index: _Attention(layer.query_heads) for layer in geometry.layers}
-    rows = {name: _RowMeans() for names in readers.values() for name in names}
+    sums = {
+        layer.index: torch.zeros(3, layer.query_heads, dtype=torch.float64)
+        for layer in geometry.layers
+    }
+    rows: dict[str, Tensor] = {}
+    tokens: Counter[str] = Counter()
+    queries, valid = 0, torch.empty(0)
+
+    def add(name: str, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.shape[:-1] == valid.shape:  # not what is projected beside the tokens
+            rows[name] = rows.get(name, 0.0) + output[valid].abs().double().sum(0).cpu()
+            tokens[name] += int(valid.sum())
+
     with ExitStack() as stack, torch.no_grad():
         stack.enter_context(eager_attention(model))
-        valid = torch.empty(0)
-        for name, means in rows.items():
-            hook = model.get_submodule(name).register_forward_hook(
-                lambda _, __, output, means=means: means.add(output, valid)
-            )
+        for name in (name for names in readers.values() for name in names):
+            hook = model.get_submodule(name).register_forward_hook(partial(add, name))
             stack.callback(hook.remove)
         stack.enter_context(evaluating(model))
         for batch in batches:
             valid = batch["attention_mask"].bool()
+            keys = visible_keys(valid, causal=geometry.keeps_cache)
+            counted = valid & (keys > 1)
             maps = model(**batch, output_attentions=True).attentions
             for layer, attention in zip(geometry.layers, attention_maps(model, maps), strict=True):
-                watched[layer.index].add(attention, valid, causal=geometry.keeps_cache)
-    if not all(one.queries for one in watched.values()):
+                raw = entropy(attention, valid)
+                relative = raw / keys.clamp(min=2).log()[:, None]
+                peak = (attention.float() * valid[:, None, None]).amax(-1)
+                each = torch.stack([raw, relative, peak]).movedim(
+                    2, 1
+                )  # [3, heads, batch, queries]
+                sums[layer.index] += each[..., counted].double().sum(-1).cpu()
+            queries += int(counted.sum())
+    if not queries:
         raise ModelError("no text to calibrate on has two tokens; give longer ones")
-    raw, relative, peak = (
-        {layer: one.means[kind] for layer, one in watched.items()} for kind in range(3)
+    raw_entropy, relative_entropy, peaks = (
+        {layer: (each[kind] / queries).float() for layer, each in sums.items()} for kind in range(3)
     )
-    return Calibration(
-        raw_entropy=raw,
-        entropy=relative,
-        peak=peak,
-        activation_norms=_head_sums(
-            geometry,
-            readers,
-            {layer: {name: rows[name].mean for name in names} for layer, names in readers.items()},
-        ),
-    )
-
-
-class _Attention:
-    """Sums over the queries of one layer."""
-
-    def __init__(self, heads: int) -> None:
-        self._sums = torch.zeros(3, heads, dtype=torch.float64)
-        self.queries = 0
-
-    def add(
-        self,
-        attention: Float[Tensor, "batch query_heads queries keys"],
-        valid: Bool[Tensor, "batch tokens"],
-        *,
-        causal: bool,
-    ) -> None:
-        keys = visible_keys(valid, causal=causal)
-        counted = valid & (keys > 1)
-        raw = entropy(attention, valid)
-        relative = raw / keys.clamp(min=2).log()[:, None]
-        peak = (attention.float() * valid[:, None, None]).amax(-1)
-        each = torch.stack([raw, relative, peak]).movedim(2, 1)  # [3, query_heads, batch, queries]
-        self._sums += each[..., counted].double().sum(-1).cpu()
-        self.queries += int(counted.sum())
-
-    @property
-    def means(self) -> Float[Tensor, "3 query_heads"]:
-        """Entropy in nats, relative entropy, and largest weight."""
-        return (self._sums / self.queries).float()
+    means = {name: (total / tokens[name]).float() for name, total in rows.items()}
+    norms = _head_sums(geometry, readers, means)
+    return Calibration(raw_entropy, relative_entropy, peaks, norms)
 
 
 def entropy(
@@ -189,20 +165,3 @@ def entropy(
 def visible_keys(valid: Bool[Tensor, "batch tokens"], *, causal: bool) -> Tensor:
     """Return how many keys each query sees, [batch, queries]: all, or those up to its own."""
     return valid.cumsum(1) if causal else valid.sum(1, keepdim=True).expand(valid.shape)
-
-
-class _RowMeans:
-    """Mean over tokens of the absolute entries of a projection's output, [rows]."""
-
-    def __init__(self) -> None:
-        self.total: Tensor | float = 0.0
-        self.tokens = 0
-
-    def add(self, output: Tensor, valid: Bool[Tensor, "batch tokens"]) -> None:
-        if output.shape[:-1] == valid.shape:  # not what it projects beside the tokens
-            self.total = self.total + output[valid].abs().double().sum(0).cpu()
-            self.tokens += int(valid.sum())
-
-    @property
-    def mean(self) -> Float[Tensor, " rows"]:
-        return torch.as_tensor(self.total / self.tokens, dtype=torch.float32)

@@ -1,60 +1,144 @@
-"""What a compression has done so far, on disk: one that was killed goes on to the bit.
+"""Checkpoints of a training or compression: one that was killed goes on to the bit.
 
-After each round there is the learner as it stands, with the history. Within a round there is the
-checkpoint of its training; the scores before it are computed again, as they were.
+A checkpoint is one safetensors file. After each round there is one of the learner as it stands,
+with the history; within a round that of its training. Scores before it are computed again, as they
+were.
 """
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from headroom.compression import resume
-from headroom.compression.history import Round
-from headroom.models.learner import Learner
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headroom.errors import ModelError
+from headroom.models.geometry import find_heads, kept_heads
+from headroom.models.learner import Example, Learner
+from headroom.models.removal import remove_heads
+from headroom.tables import atomic
+from headroom.variants import Variant
+
+_FACTS = "headroom"  # one metadata entry: safetensors writes several in no fixed order
 
 
-class Journal:
-    """A folder that a compression writes into, and goes on from.
+class Checkpoint(NamedTuple):
+    """What a checkpoint holds beside the network."""
+
+    facts: dict[str, Any]
+    """JSON values: what has been done."""
+    optimizer: dict[str, Tensor]
+    """State of the optimizer, by name of the parameter and of the value: `weight/exp_avg`."""
+    best: dict[str, Tensor]
+    """Weights of the best epoch so far."""
+    memory: dict[str, Tensor]
+    """What whoever acts between the steps has to remember."""
+
+
+def write(
+    path: Path,
+    learner: Learner,
+    facts: Mapping[str, Any],
+    *,
+    optimizer: torch.optim.Optimizer | None = None,
+    best: Mapping[str, Tensor] | None = None,
+    memory: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a checkpoint, atomically.
 
     Args:
-        folder: made where it is not there; None: nothing is kept.
-        identity: JSON values that tell this compression from others.
+        path: the checkpoint.
+        learner: weights and heads as they stand.
+        facts: JSON values: what has been done, and what tells this training from others.
+        optimizer: over the network's parameters.
+        best: see `Checkpoint`.
+        memory: see `Checkpoint`.
     """
+    moments = {
+        f"{name}/{key}": tensor
+        for name, parameter in learner.network.named_parameters()
+        for key, tensor in (optimizer.state.get(parameter, {}) if optimizer else {}).items()
+    }
+    parts = {
+        "model": learner.network.state_dict(),
+        "best": best or {},
+        "memory": memory or {},
+        "optimizer": moments,
+    }
+    tensors, seen = {}, set()
+    for part, values in parts.items():
+        for name, tensor in values.items():
+            shared = tensor.data_ptr() in seen  # safetensors refuses tied weights
+            seen.add(tensor.data_ptr())
+            own = tensor.detach().contiguous().cpu()
+            tensors[f"{part}/{name}"] = own.clone() if shared else own
+    noted = json.dumps({**facts, "shape": shape_of(learner.encoder)})
+    with atomic(path) as temporary:
+        safetensors.torch.save_file(tensors, temporary, {_FACTS: noted})
 
-    def __init__(self, folder: Path | None, identity: Mapping[str, Any]) -> None:
-        self._folder, self._identity = folder, dict(identity)
 
-    def training(self, number: int) -> Path | None:
-        """Return where the training of a round, from 0, keeps its checkpoint."""
-        return None if self._folder is None else self._folder / f"training_{number}.safetensors"
+def read(path: Path, learner: Learner, identity: Mapping[str, Any]) -> Checkpoint:
+    """Bring a learner, with all its heads, to where a checkpoint ends; return the rest.
 
-    def write(self, learner: Learner, rounds: Sequence[Round]) -> None:
-        """Note that rounds are done, and forget the checkpoint of the last one's training."""
-        if self._folder is None:
-            return
-        facts = {
-            **self._identity,
-            "shape": resume.shape_of(learner.encoder),
-            "rounds": [each.as_json() for each in rounds],
-        }
-        resume.write(self._state, learner.network, facts)
-        (self._folder / f"training_{len(rounds) - 1}.safetensors").unlink(missing_ok=True)
+    Args:
+        path: the checkpoint.
+        learner: loses heads and takes weights.
+        identity: JSON values that the facts must share with what is to go on.
 
-    def read(self, learner: Learner) -> list[Round]:
-        """Bring a whole learner to where the journal ends; return the rounds that are done.
+    Raises:
+        ModelError: it is damaged, of something else, or of a model with other shapes.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            facts: dict[str, Any] = json.loads(file.metadata()[_FACTS])
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"{path} is no checkpoint ({error}); remove it and run again") from None
+    differing = [name for name in identity if facts.get(name) != identity[name]]
+    if differing:
+        raise ModelError(
+            f"{path} is of a training with another {' and '.join(differing)}; remove it "
+            f"and run again"
+        )
+    restore_shape(learner.encoder, facts["shape"])
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in ("model", *Checkpoint._fields[1:])}
+    try:
+        for name, tensor in safetensors.torch.load_file(path).items():
+            part, _, own = name.partition("/")
+            parts[part][own] = tensor
+        learner.network.load_state_dict(parts.pop("model"))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(
+            f"{path} does not fit the model ({reason}); remove it and run again"
+        ) from None
+    return Checkpoint(facts, **parts)
 
-        Raises:
-            ModelError: the journal is damaged, or of another compression.
-        """
-        if self._folder is None or not self._state.exists():
-            return []
-        facts = resume.read_facts(self._state)
-        resume.check(self._state, facts, self._identity)
-        resume.restore_shape(learner.encoder, facts["shape"])
-        resume.read(self._state, learner.network)
-        return list(map(Round.of_json, facts["rounds"]))
 
-    @property
-    def _state(self) -> Path:
-        assert self._folder is not None
-        return self._folder / "rounds.safetensors"
+def examples_key(*parts: Sequence[Example]) -> str:
+    """Return what tells sets of examples from others: a hash of their ids."""
+    ids = [[example.example_id for example in part] for part in parts]
+    return hashlib.sha256(repr(ids).encode()).hexdigest()[:16]
+
+
+def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:
+    """Return which heads a pruned encoder kept, by layer; nothing for a whole one."""
+    return {str(layer): list(heads) for layer, heads in kept_heads(encoder.config).items()}
+
+
+def restore_shape(encoder: PreTrainedModel, shape: Mapping[str, Sequence[int]]) -> None:
+    """Cut an encoder to the heads of `shape`, as `shape_of` returned them."""
+    if shape == shape_of(encoder):
+        return
+    geometry = find_heads(encoder)
+    gone = [
+        Variant(layer.index, head)
+        for layer in geometry.layers
+        for head, number in enumerate(layer.original_heads)
+        if number not in shape.get(str(layer.index), [number])
+    ]
+    remove_heads(encoder, geometry, gone)

@@ -1,23 +1,29 @@
 """Pruning a model on disk: choose heads, zero or cut them, save what is left."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headroom.compression.choice import Scope, Unit, lowest_heads
-from headroom.compression.criteria import Plain, find_criterion
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headroom.compression.choice import Scope, Scores, Unit, heads_at, lowest_heads, unit_size
+from headroom.compression.criteria import CRITERIA, Ranked, accuracy_drops
 from headroom.compression.footprint import Size, size
-from headroom.compression.schedule import heads_at
+from headroom.compression.importance import Texts
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.load import load_checkpoint
+from headroom.models.load import load_checkpoint, load_tokenizer
 from headroom.models.removal import remove_heads, zero_heads
 from headroom.models.source import fetch_model, fingerprint
+from headroom.tables import ACCURACY, read_table
 from headroom.variants import Variant
 
+_TEXT_TOKENS = 512
+_BATCH = 16
 _MEASURED_TOKENS = 128
 _HOW = (
     "Left of the source's. Counted from the shapes, a multiplication and an addition as two "
@@ -97,7 +103,9 @@ def prune(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    chosen_by = find_criterion(criterion)
+    if criterion not in CRITERIA:
+        raise ModelError(f"criterion {criterion!r} is not known; use {', '.join(CRITERIA)}")
+    chosen_by = CRITERIA[criterion]
     if heads is None and chosen_by.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
     if heads is None and chosen_by.needs == "accuracy" and accuracy is None:
@@ -113,8 +121,15 @@ def prune(
         chosen = sorted(set(named))
         about = "named by hand"
     else:
-        settings = Importance(alpha=alpha)
-        ranked = Plain(model, geometry, settings, seed, folder, texts or (), accuracy)
+        ranked = Ranked(
+            model,
+            geometry,
+            Importance(alpha=alpha),
+            seed,
+            texts=lambda: _read(model, geometry, folder, texts or (), _BATCH),
+            losses=lambda: (_read(model, geometry, folder, texts or (), 1), _loss(model, geometry)),
+            drops=lambda: _drops(Path(str(accuracy)), geometry),
+        )
         scores = chosen_by.scores(ranked)
         about = chosen_by.about.format(alpha=alpha, seed=seed)
         unit, scope = "head" if form == "zeroed" else unit, "layer" if form == "uniform" else scope
@@ -136,14 +151,45 @@ def prune(
     return Pruned(out, form, tuple(chosen), before, after)
 
 
+def _read(
+    model: PreTrainedModel, geometry: HeadGeometry, folder: Path, lines: Sequence[str], rows: int
+) -> Iterator[Texts]:
+    """Yield lines as the model reads them, so many at a time."""
+    tokenizer = load_tokenizer(folder)
+    tokenizer.padding_side = "left" if geometry.keeps_cache else "right"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    for start in range(0, len(lines), rows):
+        encoded = tokenizer(
+            list(lines[start : start + rows]),
+            padding=True,
+            truncation=True,
+            max_length=min(_TEXT_TOKENS, tokenizer.model_max_length),
+            return_tensors="pt",
+        )
+        yield {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
+
+
+def _loss(model: PreTrainedModel, geometry: HeadGeometry) -> Callable[[Texts], Tensor]:
+    """Return the language modelling loss, if the model has one."""
+    if model.get_output_embeddings() is None or not geometry.keeps_cache:
+        raise ModelError(
+            f"criterion taylor needs the loss of a language model, and {type(model).__name__} is "
+            f"none; use norm, entropy or mixed"
+        )
+    return lambda batch: model(**batch, labels=batch["input_ids"]).loss
+
+
+def _drops(accuracy: Path, geometry: HeadGeometry) -> Scores:
+    return accuracy_drops(read_table(accuracy, ACCURACY, exact=False), geometry)
+
+
 def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
     """Return how many heads a ratio is; for a uniform model, as many in every layer."""
     layers = geometry.layers
     if form != "uniform":
         return heads_at(ratio, sum(layer.query_heads for layer in layers))
-    step = layers[0].kv_heads
-    if unit == "group":
-        step = layers[0].query_heads // layers[0].kv_heads
+    step = unit_size(layers[0], unit)
     return heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
 
 

@@ -7,27 +7,22 @@ learner as a teacher, removes the heads of lowest score for good, and trains the
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 from jaxtyping import Float
+from pydantic import TypeAdapter
 from torch import Tensor
 
-from headroom.compression.choice import lowest_heads, smallest_unit
+from headroom.compression import journal
+from headroom.compression.choice import heads_at, heads_due, lowest_heads, unit_size
 from headroom.compression.criteria import head_scores
-from headroom.compression.distillation import (
-    Teacher,
-    distilled,
-    without_attention_dropout,
-)
+from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
 from headroom.compression.footprint import parameters
 from headroom.compression.history import History, Removal, Round
-from headroom.compression.journal import Journal
-from headroom.compression.resume import examples_key, restore_shape, shape_of
-from headroom.compression.schedule import LiteralSchedule, heads_at, removed_by_round
-from headroom.compression.training import Hook, Objective, task, train
+from headroom.compression.journal import restore_shape, shape_of
+from headroom.compression.training import Between, Objective, task, train
 from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
@@ -37,6 +32,9 @@ from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _L = TypeVar("_L", bound=Learner)
+_ROUNDS = TypeAdapter(list[Round])
+_REMOVALS = TypeAdapter(list[Removal])
+_STATE = "rounds.safetensors"
 
 
 def compress(
@@ -47,7 +45,7 @@ def compress(
     seed: int,
     *,
     layout: Mapping[str, Sequence[int]] | None = None,
-    journal: Path | None = None,
+    folder: Path | None = None,
     device: str = "auto",
 ) -> tuple[_L, History]:
     """Remove heads of a learner's encoder and train the rest.
@@ -58,10 +56,10 @@ def compress(
         dev: the development part; may be empty where nothing asks for it.
         settings: how.
         seed: decides the order of examples, dropout, random scores and weights from scratch.
-        layout: with `scratch`: the heads to keep, as `resume.shape_of` has them of another
+        layout: with `scratch`: the heads to keep, as `journal.shape_of` has them of another
             compressed learner. Without it they are chosen as settings say, in one shot.
-        journal: a folder in which what is done is kept; what is found there is gone on with. It
-            stays: whoever calls removes it once the result is safe.
+        folder: the journal, in which what is done is kept; what is found there is gone on with.
+            It stays: whoever calls removes it once the result is safe.
         device: auto (the GPU if there is one) or cpu.
 
     Returns:
@@ -72,22 +70,15 @@ def compress(
             attention, something needs a development part that is not there, or the journal is
             damaged or of another compression.
     """
-    identity = {
-        "seed": seed,
-        "settings": settings.model_dump(mode="json"),
-        "examples": examples_key(examples, dev),
-        "layout": layout and {layer: list(heads) for layer, heads in layout.items()},
-    }
-    run = _Run(learner, examples, dev, settings, seed, device, Journal(journal, identity))
+    run = _Run(learner, examples, dev, settings, seed, layout, folder, device)
     if settings.rounds:
-        run.to_the_end(layout)
-    history = replace(run.before, rounds=tuple(run.rounds))
-    for warning in history.warnings():
+        run.to_the_end()
+    for warning in run.history.warnings():
         _LOG.warning(warning)
-    return run.learner, history
+    return run.learner, run.history
 
 
-class _Run(Generic[_L]):
+class _Run(Between, Generic[_L]):
     """A compression under way."""
 
     def __init__(
@@ -97,99 +88,95 @@ class _Run(Generic[_L]):
         dev: Sequence[Example],
         settings: Compression,
         seed: int,
+        layout: Mapping[str, Sequence[int]] | None,
+        folder: Path | None,
         device: str,
-        journal: Journal,
     ) -> None:
         self._given, self._examples, self._dev = given, examples, dev
-        self._settings, self._seed, self._device = settings, seed, device
-        self._journal = journal
+        self._settings, self._seed, self._layout = settings, seed, layout
+        self._folder, self._device = folder, device
+        self._identity = {
+            "seed": seed,
+            "settings": settings.model_dump(mode="json"),
+            "examples": journal.examples_key(examples, dev),
+            "layout": layout and {layer: list(heads) for layer, heads in layout.items()},
+        }
         self._geometry = find_heads(given.encoder)
-        heads = sum(layer.query_heads for layer in self._geometry.layers)
+        heads = self._left
         self._check(heads)
-        self.before = History(accuracy(given, dev), heads, parameters(given.network), ())
+        self.history = History(accuracy(given, dev), heads, parameters(given.network), [])
         self._teacher: Teacher | None = None
         if settings.distillation.teacher != "none":
             self._teacher = Teacher.of(given, self._geometry)
         self._objective: Objective = task
         self._removals: list[Removal] = []
+        self._stopped = False
         self.learner = copied(given)
-        self.rounds = journal.read(self.learner)
+        if folder is not None and (folder / _STATE).exists():
+            facts = journal.read(folder / _STATE, self.learner, self._identity).facts
+            self.history.rounds = _ROUNDS.validate_python(facts["rounds"])
         self._geometry = find_heads(self.learner.encoder)
-        self._steps = sum(each.fit.epochs[-1].steps for each in self.rounds)
+        self._steps = sum(each.epochs[-1].steps for each in self.history.rounds)
 
-    def to_the_end(self, layout: Mapping[str, Sequence[int]] | None) -> None:
+    def to_the_end(self) -> None:
         """Do what is not done yet."""
         in_one_training = self._settings.scratch or self._settings.schedule == "literal"
         if not in_one_training:
-            self.by_rounds()
-        elif not self.rounds:
-            self.from_scratch(layout) if self._settings.scratch else self.step_by_step()
+            self._by_rounds()
+        elif not self.history.rounds:
+            self._from_scratch() if self._settings.scratch else self._step_by_step()
 
-    def by_rounds(self) -> None:
+    def _by_rounds(self) -> None:
         """Prune before each training, or before the first only."""
-        settings = self._settings
-        due = removed_by_round(
-            self.before.heads,
-            settings.ratio,
-            settings.rounds,
-            start=settings.start,
-            exponent=settings.exponent,
-        )
-        if settings.schedule == "one_shot":
-            due = due[-1:] * settings.rounds
-        for number in range(len(self.rounds), len(due)):
-            self._cut(due[number] - self._gone)
-            epochs = settings.training.epochs
-            share = epochs * (number + 1) // len(due) - epochs * number // len(due)
+        settings, heads = self._settings, self.history.heads
+        epochs, rounds = settings.training.epochs, settings.rounds
+        one_shot = settings.schedule == "one_shot"
+        for number in range(len(self.history.rounds), rounds):
+            time = rounds if one_shot else number + 1
+            self._cut(heads_due(settings, heads, time, rounds) - (heads - self._left))
+            share = epochs * (number + 1) // rounds - epochs * number // rounds
             self._train(settings.training.model_copy(update={"epochs": share}))
 
-    def step_by_step(self) -> None:
+    def _step_by_step(self) -> None:
         """Prune between the optimiser's steps, one head, or unit of heads, at a time."""
-        settings, recipe = self._settings, self._settings.training
-        schedule = LiteralSchedule(
-            heads=self.before.heads,
-            steps=recipe.epochs * -(-len(self._examples) // recipe.batch_size),
-            target=settings.ratio,
-            start=settings.start,
-            exponent=settings.exponent,
-            smallest=settings.smallest,
-            largest_loss=settings.largest_loss,
-        )
-        unit = smallest_unit(self._geometry, settings.importance.unit)
-        stopped = False
+        self._cut(0)
+        self._train(self._settings.training, between=self)
 
-        def prune(step: int) -> bool:
-            nonlocal stopped
-            if stopped or not schedule.due(step, self._gone + unit - 1):
-                return False
-            left = parameters(self.learner.network)
-            stopped = schedule.stopped(self._gone + unit - 1, left, self._lost_accuracy())
-            if stopped:
-                return False
+    def after_step(self, step: int) -> bool:
+        """Remove a head, or unit of heads, if one is due and nothing says to stop."""
+        settings, recipe = self._settings, self._settings.training
+        steps = recipe.epochs * -(-len(self._examples) // recipe.batch_size)
+        unit = self._unit
+        gone = self.history.heads - self._left + unit
+        if self._stopped or gone > heads_due(settings, self.history.heads, step, steps):
+            return False
+        smallest, largest_loss = settings.smallest, settings.largest_loss
+        self._stopped = smallest is not None and parameters(self.learner.network) <= smallest
+        if largest_loss is not None:
+            solved = accuracy(self.learner, self._dev) or 0.0
+            self._stopped |= (self.history.dev_strict or 0.0) - solved > largest_loss
+        if not self._stopped:
             self._steps = step
             self._cut(unit)
-            return True
+        return not self._stopped
 
-        self._cut(0)
-        self._train(recipe, prune)
-
-    def from_scratch(self, layout: Mapping[str, Sequence[int]] | None) -> None:
+    def _from_scratch(self) -> None:
         """Train a learner of the final shape from random weights."""
         own = self.learner.recipe
         assert own is not None  # `_check` asks for it
+        layout = self._layout
         if layout is None:
-            self._cut(heads_at(self._settings.ratio, self.before.heads))
+            self._cut(heads_at(self._settings.ratio, self.history.heads))
             layout = shape_of(self.learner.encoder)
         self.learner = self.learner.untrained(self._seed)
-        encoder = self.learner.encoder
-        restore_shape(encoder, {layer: list(heads) for layer, heads in layout.items()})
-        self._geometry = find_heads(encoder)
+        restore_shape(self.learner.encoder, layout)
+        self._geometry = find_heads(self.learner.encoder)
         epochs = own.epochs + self._settings.training.epochs
         self._train(own.model_copy(update={"epochs": epochs}))
 
     def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
         """Return what a training between whose steps heads go has to remember."""
-        facts: dict[str, Any] = {"removals": [removal.as_json() for removal in self._removals]}
+        facts: dict[str, Any] = {"removals": _REMOVALS.dump_python(self._removals)}
         if self._teacher is None or self._settings.distillation.teacher != "recursive":
             return {}, facts
         teacher = self._teacher.learner
@@ -197,7 +184,7 @@ class _Run(Generic[_L]):
 
     def restore(self, tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> None:
         """Go on with what `state` returned."""
-        self._removals = list(map(Removal.of_json, facts["removals"]))
+        self._removals = _REMOVALS.validate_python(facts["removals"])
         self._geometry = find_heads(self.learner.encoder)
         if "teacher" in facts:
             teacher = copied(self._given)
@@ -207,9 +194,15 @@ class _Run(Generic[_L]):
         self._aim()
 
     @property
-    def _gone(self) -> int:
-        """How many heads have gone."""
-        return self.before.heads - sum(layer.query_heads for layer in self._geometry.layers)
+    def _left(self) -> int:
+        """How many heads are left."""
+        return sum(layer.query_heads for layer in self._geometry.layers)
+
+    @property
+    def _unit(self) -> int:
+        """How many heads go at once, at least."""
+        unit = self._settings.importance.unit
+        return min(unit_size(layer, unit) for layer in self._geometry.layers)
 
     def _cut(self, count: int) -> None:
         """Remove the heads of lowest score; the teacher is the learner before, if recursive."""
@@ -232,30 +225,23 @@ class _Run(Generic[_L]):
         chosen = lowest_heads(scores, before, count, scope=settings.scope, unit=settings.unit)
         if not chosen:  # no whole unit is due
             return
-        named = {
-            Variant(layer.index, place): Variant(layer.index, number)
-            for layer in before.layers
-            for place, number in enumerate(layer.original_heads)
-        }
         self._geometry = remove_heads(learner.encoder, before, chosen)
+        numbers = {layer.index: layer.original_heads for layer in before.layers}
         noted = {
-            named[Variant(layer, place)]: score
+            str(Variant(layer, numbers[layer][place])): score
             for layer, values in scores.items()
             for place, score in enumerate(values.tolist())
         }
-        heads = tuple(named[head] for head in chosen)
-        left = self.before.heads - self._gone
-        removed = ", ".join(map(str, heads))
-        _LOG.info("heads removed: %s; %d of %d are left", removed, left, self.before.heads)
+        heads = [str(Variant(one.layer, numbers[one.layer or 0][one.head or 0])) for one in chosen]
+        told = ", ".join(heads), self._left, self.history.heads
+        _LOG.info("heads removed: %s; %d of %d are left", *told)
         self._removals.append(Removal(self._steps, heads, noted))
 
-    def _train(self, recipe: Training, hook: Hook | None = None) -> None:
-        number, before, encoder = len(self.rounds), self._steps, self.learner.encoder
+    def _train(self, recipe: Training, between: Between | None = None) -> None:
+        number, before, encoder = len(self.history.rounds), self._steps, self.learner.encoder
         # In all arms that train what was trained before, so that they differ in their names only.
         own = nullcontext() if self._settings.scratch else without_attention_dropout(encoder)
-        between: dict[str, Any] = {}
-        if hook:
-            between = {"after_step": hook, "remember": self.state, "recall": self.restore}
+        checkpoint = self._folder and self._folder / f"training_{number}.safetensors"
         with own:
             fit = train(
                 self.learner,
@@ -264,24 +250,22 @@ class _Run(Generic[_L]):
                 recipe,
                 self._seed * 1009 + number,
                 objective=self._minimised,
-                checkpoint=self._journal.training(number),
+                between=between,
+                checkpoint=checkpoint,
                 device=self._device,
-                **between,
             )
         self._steps = before + fit.epochs[-1].steps
-        removals, self._removals = tuple(self._removals), []
-        heads = self.before.heads - self._gone
-        self.rounds.append(Round(removals, heads, parameters(self.learner.network), fit))
-        self._journal.write(self.learner, self.rounds)
+        whole = parameters(self.learner.network)
+        self.history.rounds.append(Round(self._removals, self._left, whole, fit.epochs, fit.best))
+        self._removals = []
+        if self._folder is not None and checkpoint is not None:
+            facts = {**self._identity, "rounds": _ROUNDS.dump_python(self.history.rounds)}
+            journal.write(self._folder / _STATE, self.learner, facts)
+            checkpoint.unlink(missing_ok=True)
 
     def _minimised(self, learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
         """The objective as it stands: it changes when heads go."""
         return self._objective(learner, batch)
-
-    def _lost_accuracy(self) -> float:
-        if self._settings.largest_loss is None:
-            return 0.0
-        return (self.before.dev_strict or 0.0) - (accuracy(self.learner, self._dev) or 0.0)
 
     def _check(self, heads: int) -> None:
         """Make sure, before anything is trained, that what is asked for can be done."""
@@ -298,10 +282,10 @@ class _Run(Generic[_L]):
                 "small_from_scratch, out"
             )
         unit = settings.importance.unit
-        if settings.ratio and count < (size := smallest_unit(self._geometry, unit)):
+        if settings.ratio and count < self._unit:
             raise ModelError(
                 f"ratio {settings.ratio} removes {count} of {heads} heads, but with unit: {unit} "
-                f"{size} go together; raise the ratio"
+                f"{self._unit} go together; raise the ratio"
             )
         equal = {layer.index: torch.zeros(layer.query_heads) for layer in self._geometry.layers}
         lowest_heads(equal, self._geometry, count, scope=settings.importance.scope, unit=unit)

@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from accelerate import Accelerator
 from jaxtyping import Float
 from torch import Tensor
 
-from headroom.compression import resume
+from headroom.compression import journal
+from headroom.compression.history import Epoch, Fit
 from headroom.config.compression import Training
 from headroom.errors import ModelError
 from headroom.models.learner import Batch, Example, Learner, accuracy, move
@@ -30,44 +31,29 @@ _BUCKETS = 16  # batches sorted by length together: less padding
 Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
 """Returns the parts of the loss on a batch, weighted; their sum is minimised, each is logged."""
 
-Hook = Callable[[int], bool]
-"""Called after each optimiser step with its number, from 1; returns whether it exchanged
-parameters of the model, so that the optimiser has to be built again."""
 
-Remember = Callable[[], tuple[Mapping[str, Tensor], dict[str, Any]]]
-"""Returns what a hook has to remember, tensors and JSON values: checkpoints keep it."""
+class Between:
+    """What acts between the steps of a training; this one does nothing."""
 
-Recall = Callable[[Mapping[str, Tensor], dict[str, Any]], None]
-"""Takes what `Remember` returned; the network has its shape of then."""
+    def after_step(self, step: int) -> bool:
+        """Act after an optimiser step, counted from 1.
+
+        Returns whether parameters of the network were exchanged, so that the optimiser has to be
+        built again.
+        """
+        return False
+
+    def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
+        """Return what has to be remembered, tensors and JSON values: checkpoints keep it."""
+        return {}, {}
+
+    def restore(self, tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> None:
+        """Go on with what `state` returned; the network has its shape of then."""
 
 
 def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
     """The objective that is a learner's own loss."""
     return {"task": learner.task_loss(learner.run(batch), batch)}
-
-
-@dataclass
-class Epoch:
-    """What an epoch brought."""
-
-    epoch: int
-    """From 1."""
-    steps: int
-    """Optimiser steps since the start of the training."""
-    losses: dict[str, float]
-    """Means over the epoch's steps, by part of the objective."""
-    dev_strict: float | None
-    """Share of the development part that is solved. Without `patience` it is found after the last
-    epoch only; None without a development part."""
-
-
-@dataclass
-class Fit:
-    """How a training went."""
-
-    epochs: list[Epoch] = field(default_factory=list)
-    best: int | None = None
-    """The epoch whose weights were taken; None: the last one's, whatever it was worth."""
 
 
 def train(
@@ -78,9 +64,7 @@ def train(
     seed: int,
     *,
     objective: Objective = task,
-    after_step: Hook | None = None,
-    remember: Remember = lambda: ({}, {}),
-    recall: Recall = lambda tensors, facts: None,
+    between: Between | None = None,
     checkpoint: Path | None = None,
     device: str = "auto",
 ) -> Fit:
@@ -96,10 +80,7 @@ def train(
         settings: the recipe.
         seed: decides the order of examples and dropout.
         objective: what is minimised.
-        after_step: may prune the network between steps; earlier epochs then no longer count as
-            best.
-        remember: what checkpoints keep for `after_step`.
-        recall: gives it back where a training goes on.
+        between: may prune the network between steps; earlier epochs then no longer count as best.
         checkpoint: where the state of the training is kept; what is found there is gone on with.
         device: auto (the GPU if there is one) or cpu.
 
@@ -111,8 +92,8 @@ def train(
         raise ModelError("patience needs a development part; give one, or set patience: null")
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        run = _Run(learner, examples, dev, settings, seed, objective, checkpoint, device)
-        return run.to_the_end(after_step, remember, recall)
+        run = _Run(learner, examples, dev, settings, seed, objective, between, checkpoint, device)
+        return run.to_the_end()
 
 
 class _Run:
@@ -126,34 +107,37 @@ class _Run:
         settings: Training,
         seed: int,
         objective: Objective,
+        between: Between | None,
         checkpoint: Path | None,
         device: str,
     ) -> None:
         self._learner, self._examples, self._dev = learner, examples, dev
         self._settings, self._seed, self._objective = settings, seed, objective
-        self._checkpoint = checkpoint
-        self._after_step: Hook | None = None
+        self._between, self._checkpoint = between or Between(), checkpoint
+        self._identity = {
+            "seed": seed,
+            "settings": settings.model_dump(mode="json"),
+            "examples": journal.examples_key(examples, dev),
+        }
         self._accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
         self._model = learner.network.to(self._accelerator.device)
         self._steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
+        self._total_steps = settings.epochs * self._steps_per_epoch
         self._steps = 0
         self._sums: dict[str, float] = {}
         self._fit = Fit()
         self._best: dict[str, Tensor] = {}
         self._optimizer = self._new_optimizer()
 
-    def to_the_end(self, after_step: Hook | None, remember: Remember, recall: Recall) -> Fit:
-        self._after_step, self._remember = after_step, remember
+    def to_the_end(self) -> Fit:
         if self._checkpoint is not None and self._checkpoint.exists():
-            self._go_on(self._checkpoint, recall)
+            self._go_on(self._checkpoint)
         self._model.train()
         begin = reported = time.monotonic()
-        first = self._steps
+        first, size = self._steps, self._settings.batch_size
         while not self._over():
             epoch, done = divmod(self._steps, self._steps_per_epoch)
-            for indices in epoch_batches(
-                self._examples, self._settings.batch_size, self._seed, epoch
-            )[done:]:
+            for indices in epoch_batches(self._examples, size, self._seed, epoch)[done:]:
                 self._step(indices)
                 inside = self._steps % self._steps_per_epoch
                 if inside and self._steps % self._settings.checkpoint_steps == 0:
@@ -161,10 +145,10 @@ class _Run:
                 now = time.monotonic()
                 if inside and now - reported > _SECONDS_BETWEEN_REPORTS:
                     reported = now
-                    steps = self._settings.epochs * self._steps_per_epoch
-                    left = (now - begin) / (self._steps - first) * (steps - self._steps)
-                    losses = _words(self._sums, inside)
-                    _LOG.info("step %d of %d, %s, %.0f s left", self._steps, steps, losses, left)
+                    left = (now - begin) / (self._steps - first) * (self._total_steps - self._steps)
+                    losses = _words(self._means(inside))
+                    told = (self._steps, self._total_steps, losses, left)
+                    _LOG.info("step %d of %d, %s, %.0f s left", *told)
             self._end_epoch(epoch + 1)
             self._save()
         if self._best:
@@ -179,9 +163,8 @@ class _Run:
 
     def _step(self, indices: Sequence[int]) -> None:
         settings = self._settings
-        total_steps = settings.epochs * self._steps_per_epoch
         for group in self._optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (1 - self._steps / total_steps)
+            group["lr"] = settings.learning_rate * (1 - self._steps / self._total_steps)
         torch.manual_seed(self._seed * 1_000_003 + self._steps)
         pieces = [
             self._learner.collate([self._examples[index] for index in piece])
@@ -206,40 +189,39 @@ class _Run:
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._steps += 1
-        if self._after_step is not None and self._after_step(self._steps):
+        if self._between.after_step(self._steps):
             self._accelerator.free_memory()
             self._optimizer = self._new_optimizer()
             self._best, self._fit.best = {}, None
 
     def _end_epoch(self, epoch: int) -> None:
-        losses = {name: total / self._steps_per_epoch for name, total in self._sums.items()}
-        told = _words(self._sums, self._steps_per_epoch)
-        self._sums = {}
+        losses, self._sums = self._means(self._steps_per_epoch), {}
         # Answering may take longer than learning: it is done where something follows from it.
-        wanted = self._settings.patience is not None or epoch == self._settings.epochs
+        patient = self._settings.patience is not None
+        wanted = patient or epoch == self._settings.epochs
         solved = accuracy(self._learner, self._dev) if wanted else None
-        best = self._fit.epochs[self._fit.best - 1].dev_strict if self._fit.best else None
+        best = self._fit.taken.dev_strict if self._fit.best else None
         self._fit.epochs.append(Epoch(epoch, self._steps, losses, solved))
-        if self._settings.patience is not None and (best is None or (solved or 0.0) > best):
+        if patient and (best is None or (solved or 0.0) > best):
             self._fit.best = epoch
             self._best = {
                 name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()
             }
-        if solved is not None:
-            told += f"; {solved:.1%} of the development part solved"
-        _LOG.info("epoch %d of %d: %s", epoch, self._settings.epochs, told)
+        of_dev = "" if solved is None else f"; {solved:.1%} of the development part solved"
+        _LOG.info("epoch %d of %d: %s", epoch, self._settings.epochs, _words(losses) + of_dev)
+
+    def _means(self, steps: int) -> dict[str, float]:
+        return {name: total / steps for name, total in self._sums.items()}
 
     def _new_optimizer(self) -> torch.optim.Optimizer:
         trained = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        decayed, others = (
+            [parameter for parameter in trained if (parameter.ndim > 1) is matrices]
+            for matrices in (True, False)
+        )
         groups = [
-            {
-                "params": [parameter for parameter in trained if parameter.ndim > 1],
-                "weight_decay": self._settings.weight_decay,
-            },
-            {
-                "params": [parameter for parameter in trained if parameter.ndim <= 1],
-                "weight_decay": 0.0,
-            },
+            {"params": decayed, "weight_decay": self._settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
         ]
         optimizer = torch.optim.AdamW(groups, lr=self._settings.learning_rate, fused=True)
         return self._accelerator.prepare_optimizer(optimizer)
@@ -247,51 +229,34 @@ class _Run:
     def _save(self) -> None:
         if self._checkpoint is None:
             return
-        tensors, remembered = self._remember()
-        facts = {
-            **self._identity(),
-            "shape": resume.shape_of(self._learner.encoder),
-            "steps": self._steps,
-            "sums": self._sums,
-            "fit": asdict(self._fit),
-            "memory": remembered,
-        }
-        resume.write(
+        memory, remembered = self._between.state()
+        done = {"steps": self._steps, "sums": self._sums, "fit": asdict(self._fit)}
+        journal.write(
             self._checkpoint,
-            self._model,
-            facts,
+            self._learner,
+            {**self._identity, **done, "memory": remembered},
             optimizer=self._optimizer,
             best=self._best,
-            memory=tensors,
+            memory=memory,
         )
 
-    def _go_on(self, checkpoint: Path, recall: Recall) -> None:
-        facts = resume.read_facts(checkpoint)
-        resume.check(checkpoint, facts, self._identity())
-        resume.restore_shape(self._learner.encoder, facts["shape"])
+    def _go_on(self, checkpoint: Path) -> None:
+        facts, moments, self._best, memory = journal.read(checkpoint, self._learner, self._identity)
         self._optimizer = self._new_optimizer()
-        self._best, remembered = resume.read(checkpoint, self._model, self._optimizer)
-        recall(remembered, facts["memory"])
+        parameters = dict(self._model.named_parameters())
+        for name, tensor in moments.items():
+            parameter, _, key = name.rpartition("/")
+            own = parameters[parameter]
+            self._optimizer.state[own][key] = tensor.to(own.device)
+        self._between.restore(memory, facts["memory"])
         self._steps, self._sums = facts["steps"], facts["sums"]
-        self._fit = fit_of(facts["fit"])
+        epochs = [Epoch(**epoch) for epoch in facts["fit"]["epochs"]]
+        self._fit = Fit(epochs, facts["fit"]["best"])
         _LOG.info("going on after step %d", self._steps)
 
-    def _identity(self) -> dict[str, Any]:
-        """Return what a checkpoint must share with the training that goes on with it."""
-        return {
-            "seed": self._seed,
-            "settings": self._settings.model_dump(mode="json"),
-            "examples": resume.examples_key(self._examples, self._dev),
-        }
 
-
-def _words(sums: Mapping[str, float], steps: int) -> str:
-    return "loss " + ", ".join(f"{name} {total / steps:.4g}" for name, total in sums.items())
-
-
-def fit_of(noted: Mapping[str, Any]) -> Fit:
-    """Return what `dataclasses.asdict` made of a fit."""
-    return Fit([Epoch(**epoch) for epoch in noted["epochs"]], noted["best"])
+def _words(losses: Mapping[str, float]) -> str:
+    return "loss " + ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
 
 
 def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:

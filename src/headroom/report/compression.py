@@ -8,13 +8,13 @@ import pandas as pd
 
 from headroom import paths
 from headroom.analysis.compression.exhibits import COLUMNS
-from headroom.analysis.compression.findings import findings, tested
+from headroom.analysis.compression.findings import findings, in_points, tested
 from headroom.analysis.compression.numbers import accuracy, savings
 from headroom.analysis.compression.tables import sheet_of, warned
 from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, read_trials
 from headroom.analysis.findings import Finding
 from headroom.analysis.sheet import Sheet, read_csv
-from headroom.analysis.text import percent, points
+from headroom.analysis.text import percent
 from headroom.config import Config
 from headroom.figures.drawing import EMPTY, Picture, read_picture
 
@@ -77,18 +77,13 @@ def _cards(trial: Trial) -> list[Finding]:
     """Return the headline numbers: before, after, and what is saved."""
     if not {BASELINE, METHOD} <= set(trial.settings):
         return []
-    before, after, saved = (
-        accuracy(trial, BASELINE),
-        accuracy(trial, METHOD),
-        savings(trial, METHOD),
-    )
-    interval = f"{points(after['change_low'])} to {points(after['change_high'])}"
+    before, after = accuracy(trial, BASELINE), accuracy(trial, METHOD)
+    saved = savings(trial, METHOD)
+    change = in_points(*(after[f"change{end}"] for end in ("", "_low", "_high")))
     removed = f"{saved['heads_removed']} of {saved['heads']} heads removed"
     cards = [
         Finding("Unpruned", percent(before["accuracy"]), tested(trial, BASELINE)),
-        Finding(
-            removed, percent(after["accuracy"]), f"{points(after['change'])} points ({interval})"
-        ),
+        Finding(removed, percent(after["accuracy"]), change),
     ]
     if pd.isna(saved["parameters_removed"]):
         return cards

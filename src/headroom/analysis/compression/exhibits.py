@@ -103,9 +103,7 @@ def _mixtures(trial: Trial, beside: Published) -> Rows:
     for distilled in (True, False):
         found = mixtures_of(trial, distilled=distilled)
         for alpha, name in found.items() if len(found) > 1 else ():
-            gap = dict.fromkeys(("gap", "gap_low", "gap_high"), np.nan)
-            if middle in found and alpha != middle:
-                gap = _gap(trial, name, found[middle])
+            against = found[middle] if middle in found and alpha != middle else None
             ratio = trial.settings[name].ratio
             yield {
                 **_row(trial, name),
@@ -113,12 +111,14 @@ def _mixtures(trial: Trial, beside: Published) -> Rows:
                 "distilled": distilled,
                 **accuracy(trial, name),
                 "against": middle,
-                **gap,
+                **_gap(trial, name, against),
                 **beside.alpha(trial.papers_data, ratio, alpha, distilled=distilled),
             }
 
 
-def _gap(trial: Trial, name: str, other: str) -> dict[str, float]:
+def _gap(trial: Trial, name: str, other: str | None) -> dict[str, float]:
+    if other is None:
+        return {}
     found = difference(trial, name, other)
     return {"gap": found.value, "gap_low": found.low, "gap_high": found.high}
 
@@ -126,13 +126,10 @@ def _gap(trial: Trial, name: str, other: str) -> dict[str, float]:
 def _strata(trial: Trial, beside: Published) -> Rows:
     if not {BASELINE, METHOD} <= set(trial.settings):
         return
-    known = [
-        stratum
-        for stratum in ("low", "medium", "high")
-        if stratum in set(trial.outcomes["stratum"])
-    ]
-    others = sorted(set(trial.outcomes["stratum"]) - set(known))
-    for stratum in (*known, *others, "all"):
+    order = ("low", "medium", "high")
+    strata = sorted(set(trial.outcomes["stratum"]))
+    known = [stratum for stratum in order if stratum in strata]
+    for stratum in (*known, *(other for other in strata if other not in order), "all"):
         asked = None if stratum == "all" else stratum
         base = accuracy(trial, BASELINE, stratum=asked)
         yield {
@@ -149,12 +146,12 @@ def _ablation(trial: Trial, beside: Published) -> Rows:
     for name in ARMS:
         if name not in trial.settings:
             continue
-        gap = {} if name == METHOD or METHOD not in trial.settings else _gap(trial, name, METHOD)
+        against = METHOD if name != METHOD and METHOD in trial.settings else None
         yield {
             **_row(trial, name),
             "ratio": trial.settings[name].ratio,
             **accuracy(trial, name),
-            **gap,
+            **_gap(trial, name, against),
             **savings(trial, name),
             **beside.arm(trial.papers_data, trial.study.method.ratio, name),
         }

@@ -80,6 +80,11 @@ def verdict(found: Difference) -> str:
     return f"shown to {word}" + (" in this one training" if found.seeds == 1 else "")
 
 
+def in_points(value: float, low: float, high: float) -> str:
+    """Return a change and its interval in words: ``−1.0 points (−2.0 to +0.1)``."""
+    return f"{points(value)} points ({points(low)} to {points(high)})"
+
+
 def _cost(trial: Trial) -> Iterator[str]:
     if not {BASELINE, METHOD} <= set(trial.settings):
         return
@@ -90,8 +95,8 @@ def _cost(trial: Trial) -> Iterator[str]:
     if high >= 0 and low < -NOTABLE:
         shown += f", but one of more than {100 * NOTABLE:g} points is not ruled out"
     yield (
-        f"Removing {removed} of {heads} heads of {trial.title} changes accuracy by {points(loss)} "
-        f"points ({points(low)} to {points(high)}), from {percent(before['accuracy'])} to "
+        f"Removing {removed} of {heads} heads of {trial.title} changes accuracy by "
+        f"{in_points(loss, low, high)}, from {percent(before['accuracy'])} to "
         f"{percent(after['accuracy'])}: {shown} ({tested(trial, METHOD)})."
     )
 
@@ -99,9 +104,8 @@ def _cost(trial: Trial) -> Iterator[str]:
 def tested(trial: Trial, arm: str) -> str:
     """Say on how many examples and under how many seeds an arm was tested."""
     found = accuracy(trial, arm)
-    return f"{found['n']} examples, " + (
-        f"{found['seeds']} seeds" if found["seeds"] > 1 else "one seed"
-    )
+    seeds = f"{found['seeds']} seeds" if found["seeds"] > 1 else "one seed"
+    return f"{found['n']} examples, {seeds}"
 
 
 def _saved(trial: Trial) -> Iterator[str]:
@@ -131,10 +135,8 @@ def _parts(trial: Trial) -> Iterator[str]:
     for what, (arm, other) in QUESTIONS:
         if {arm, other} <= set(trial.settings):
             found = difference(trial, arm, other)
-            yield (
-                f"{what}: {points(found.value)} points ({points(found.low)} to "
-                f"{points(found.high)}), {verdict(found)}."
-            )
+            change = in_points(found.value, found.low, found.high)
+            yield f"{what}: {change}, {verdict(found)}."
 
 
 def _knee(trial: Trial) -> Iterator[str]:
@@ -157,16 +159,10 @@ def _eight_bits(trial: Trial) -> Iterator[str]:
         if trial.right(arm, quantised=True).empty:
             continue
         found, saved = (of(trial, arm, quantised=True) for of in (accuracy, savings))
-        change = (
-            f"{points(found['change'])} points ({points(found['change_low'])} to "
-            f"{points(found['change_high'])})"
-        )
+        change = in_points(found["change"], found["change_low"], found["change_high"])
         what = "Eight bits alone" if arm == BASELINE else "Pruning and eight bits together"
-        weights = (
-            ""
-            if pd.isna(saved["weight_removed"])
-            else (f" and save {percent(saved['weight_removed'])} of the weights' bytes")
-        )
+        share = saved["weight_removed"]
+        weights = "" if pd.isna(share) else f" and save {percent(share)} of the weights' bytes"
         yield f"{what} change accuracy by {change}{weights}."
 
 

@@ -65,14 +65,11 @@ def accuracy(
         "lenient": lenient.to_numpy().mean(),
     }
     base = trial.right(BASELINE, stratum=stratum)
-    if base.empty or (arm == BASELINE and not quantised):
-        return found | dict.fromkeys(("change", "change_low", "change_high"), np.nan)
-    change = compared(own, base, trial.seed)
-    return found | {
-        "change": change.value,
-        "change_low": change.low,
-        "change_high": change.high,
-    }
+    change = (np.nan, np.nan, np.nan)
+    if not base.empty and (arm != BASELINE or quantised):
+        against = compared(own, base, trial.seed)
+        change = (against.value, against.low, against.high)
+    return found | dict(zip(("change", "change_low", "change_high"), change, strict=True))
 
 
 def difference(trial: Trial, arm: str, other: str) -> Difference:

@@ -34,7 +34,7 @@ STRATEGIES = {
 STRATA = {"low": "Simple", "medium": "Medium", "high": "Complex", "all": "All"}
 """The paper's name of each complexity."""
 
-_DATA, _RATIO = "Math23k", 0.25  # of its Tables 3 and 4
+_TABLES = ("Math23k", 0.25)  # data and ratio of its Tables 3 and 4
 _ALONE = {0.0: "without_norm", 0.5: "pruning_only", 1.0: "without_entropy"}  # no distillation
 
 
@@ -78,9 +78,9 @@ class Published:
     ) -> dict[str, Any]:
         """Return the accuracy at a mixture: of Table 3(a), or of Table 4 without distillation."""
         row = None
-        if data == _DATA and ratio == _RATIO and distilled:
+        if (data, ratio) == _TABLES and distilled:
             row = _first(self.factors, factor="alpha", level=str(alpha))
-        elif data == _DATA and ratio == _RATIO and alpha in _ALONE:
+        elif (data, ratio) == _TABLES and alpha in _ALONE:
             row = self._strategy(_ALONE[alpha])
         found = _part(row, "accuracy_pct")
         before = _part(self._strategy("baseline"), "accuracy_pct")
@@ -88,9 +88,8 @@ class Published:
 
     def stratum(self, data: str | None, ratio: float, stratum: str) -> dict[str, Any]:
         """Return a row of Table 3(b)."""
-        row = None
-        if data == _DATA and ratio == _RATIO and stratum in STRATA:
-            row = _first(self.factors, level=STRATA[stratum])
+        known = (data, ratio) == _TABLES and stratum in STRATA
+        row = _first(self.factors, level=STRATA[stratum]) if known else None
         return {
             "published_baseline": _part(row, "baseline_accuracy_pct"),
             "published_accuracy": _part(row, "accuracy_pct"),
@@ -99,7 +98,7 @@ class Published:
 
     def arm(self, data: str | None, ratio: float, arm: str) -> dict[str, Any]:
         """Return a row of Table 4."""
-        row = self._strategy(arm) if data == _DATA and ratio == _RATIO else None
+        row = self._strategy(arm) if (data, ratio) == _TABLES else None
         return {
             "published_accuracy": _part(row, "accuracy_pct"),
             "published_parameters": _part(row, "param_reduction_pct"),
@@ -110,7 +109,7 @@ class Published:
     def alphas(self, *, distilled: bool) -> pd.DataFrame:
         """Return all published mixtures: ``alpha`` and ``published_change``."""
         levels = (0.0, 0.3, 0.5, 0.7, 1.0)
-        rows = [{"alpha": a, **self.alpha(_DATA, _RATIO, a, distilled=distilled)} for a in levels]
+        rows = [{"alpha": a, **self.alpha(*_TABLES, a, distilled=distilled)} for a in levels]
         return pd.DataFrame(rows).dropna(subset="published_change")
 
     def _strategy(self, arm: str) -> pd.Series | None:

@@ -68,27 +68,32 @@ _PUBLISHED = (
     "ways to count parameters and to time are not stated."
 )
 _COMPRESSION = ("compression", name("compression"))
+_RATIO = ("ratio (%)", in_percent("ratio"))
+_CUT = ("heads cut", joined(number("heads_removed"), " of ", number("heads")))
 _ACCURACY = ("accuracy (%)", _mean("accuracy", "sd"))
 _CHANGE = ("change", interval("change"))
-_SMALL = ("small (%)", _both("faster_small", "saved_small"))
-_LARGE = ("large (%)", _both("faster_large", "saved_large"))
+_PAPER = {
+    what: ("paper", in_percent(f"published_{what}"))
+    for what in ("accuracy", "change", "baseline", "parameters", "flops", "speedup", "memory")
+}
+_OUTCOME = (_ACCURACY, _PAPER["accuracy"], _CHANGE, _PAPER["change"])
+_SPEEDS = (
+    ("small (%)", _both("faster_small", "saved_small")),
+    ("large (%)", _both("faster_large", "saved_large")),
+)
 _CONDITION = (
     _COMPRESSION,
-    ("ratio (%)", in_percent("ratio")),
-    ("heads cut", joined(number("heads_removed"), " of ", number("heads"))),
-    _ACCURACY,
-    ("paper", in_percent("published_accuracy")),
-    _CHANGE,
-    ("paper", in_percent("published_change")),
+    _RATIO,
+    _CUT,
+    *_OUTCOME,
     ("params (%)", in_percent("parameters_removed")),
     ("at most", in_percent("parameters_at_most")),
-    ("paper", in_percent("published_parameters")),
+    _PAPER["parameters"],
     ("FLOPs (%)", in_percent("flops_removed")),
-    ("paper", in_percent("published_flops")),
-    _SMALL,
-    _LARGE,
+    _PAPER["flops"],
+    *_SPEEDS,
     ("at most", in_percent("speedup_at_most")),
-    ("paper", in_percent("published_speedup")),
+    _PAPER["speedup"],
 )
 _LAYOUTS: Mapping[str, _Layout] = {
     "table1": _Layout(
@@ -106,16 +111,12 @@ _LAYOUTS: Mapping[str, _Layout] = {
             _COMPRESSION,
             ("solver", name("subject")),
             ("parameters", number("whole", ",.0f", 1e3)),
-            ("ratio (%)", in_percent("ratio")),
-            _ACCURACY,
-            ("paper", in_percent("published_accuracy")),
-            _CHANGE,
-            ("paper", in_percent("published_change")),
+            _RATIO,
+            *_OUTCOME,
             ("cut (%)", in_percent("parameters_removed")),
-            ("paper", in_percent("published_parameters")),
-            _SMALL,
-            _LARGE,
-            ("paper", in_percent("published_speedup")),
+            _PAPER["parameters"],
+            *_SPEEDS,
+            _PAPER["speedup"],
         ),
     ),
     "table3a": _Layout(
@@ -128,10 +129,7 @@ _LAYOUTS: Mapping[str, _Layout] = {
             _COMPRESSION,
             ("distillation", lambda row: "with" if row.distilled else "without"),
             ("alpha", number("alpha", "g")),
-            _ACCURACY,
-            ("paper", in_percent("published_accuracy")),
-            _CHANGE,
-            ("paper", in_percent("published_change")),
+            *_OUTCOME,
             ("against middle", interval("gap")),
         ),
     ),
@@ -144,11 +142,8 @@ _LAYOUTS: Mapping[str, _Layout] = {
             ("stratum", name("stratum")),
             ("n", number("n", "d")),
             ("baseline (%)", _mean("baseline", "baseline_sd")),
-            ("paper", in_percent("published_baseline")),
-            _ACCURACY,
-            ("paper", in_percent("published_accuracy")),
-            _CHANGE,
-            ("paper", in_percent("published_change")),
+            _PAPER["baseline"],
+            *_OUTCOME,
         ),
     ),
     "table4": _Layout(
@@ -161,16 +156,15 @@ _LAYOUTS: Mapping[str, _Layout] = {
             _COMPRESSION,
             ("arm", _arm),
             _ACCURACY,
-            ("paper", in_percent("published_accuracy")),
+            _PAPER["accuracy"],
             _CHANGE,
             ("against full", interval("gap")),
             ("params (%)", _both("parameters_removed", "whole_removed")),
-            ("paper", in_percent("published_parameters")),
-            _SMALL,
-            _LARGE,
-            ("paper", in_percent("published_speedup")),
+            _PAPER["parameters"],
+            *_SPEEDS,
+            _PAPER["speedup"],
             ("memory (%)", _both("weight_removed", "peak_removed")),
-            ("paper", in_percent("published_memory")),
+            _PAPER["memory"],
         ),
     ),
     "knee": _Layout(
@@ -181,8 +175,8 @@ _LAYOUTS: Mapping[str, _Layout] = {
         1,
         (
             _COMPRESSION,
-            ("ratio (%)", in_percent("ratio")),
-            ("heads cut", joined(number("heads_removed"), " of ", number("heads"))),
+            _RATIO,
+            _CUT,
             _ACCURACY,
             _CHANGE,
             ("knee (%)", in_percent("knee")),
@@ -207,8 +201,7 @@ _LAYOUTS: Mapping[str, _Layout] = {
             _CHANGE,
             ("weights (kB)", number("weight_bytes", ",.0f", 1e3)),
             ("cut (%)", in_percent("weight_removed")),
-            _SMALL,
-            _LARGE,
+            *_SPEEDS,
             ("whole test (s)", number("end_to_end", ".2f")),
             ("faster (%)", in_percent("end_to_end_faster")),
         ),

@@ -114,9 +114,7 @@ class Trial:
     def heads(self, arm: str) -> tuple[int, int]:
         """Return how many heads the arm removed under its first seed, and of how many."""
         history = self.first_history(arm)
-        rounds = history["rounds"]
-        left = rounds[-1]["heads"] if rounds else history["heads"]
-        return history["heads"] - left, history["heads"]
+        return history["heads"] - self._left(arm)["heads"], history["heads"]
 
     @property
     def size(self) -> int:
@@ -125,9 +123,12 @@ class Trial:
 
     def parameters(self, arm: str) -> int:
         """Return the parameters of the whole solver that the arm leaves under its first seed."""
+        return int(self._left(arm)["parameters"])
+
+    def _left(self, arm: str) -> Mapping[str, Any]:
+        """Return what was noted last of heads and parameters under the first seed."""
         history = self.first_history(arm)
-        rounds = history["rounds"]
-        return int((rounds[-1] if rounds else history)["parameters"])
+        return history["rounds"][-1] if history["rounds"] else history
 
     def first_history(self, arm: str) -> History:
         """Return how the arm went under the first seed, the one that is measured."""
@@ -143,12 +144,11 @@ def label(arm: str) -> str:
 def ratios_of(trial: Trial) -> dict[float, str]:
     """Return the arms that differ from the method in their ratio only, by rising ratio."""
     method = trial.study.method
-    found = {
-        settings.ratio: name
-        for name, settings in trial.settings.items()
-        if settings.ratio > 0
-        and _alike(settings.model_copy(update={"ratio": method.ratio}), method)
-    }
+    found = {}
+    for name, settings in trial.settings.items():
+        alike = settings.model_copy(update={"ratio": method.ratio})
+        if settings.ratio > 0 and alike.decisive() == method.decisive():
+            found[settings.ratio] = name
     return dict(sorted(found.items()))
 
 
@@ -164,7 +164,8 @@ def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
     found = {}
     for name, settings in trial.settings.items():
         importance = settings.importance.model_copy(update=alpha)
-        if _alike(settings.model_copy(update={"importance": importance}), method):
+        alike = settings.model_copy(update={"importance": importance})
+        if alike.decisive() == method.decisive():
             found[settings.importance.alpha] = name
     return dict(sorted(found.items()))
 
@@ -177,6 +178,7 @@ def read_trial(config: Config, compression: str) -> Trial:
     """
     study = config.compressions[compression]
     outcomes, histories, measurements = sources(config, compression)
+    noted = read_json(histories)
     problems = config.problems.get(study.data or "")
     encoder = config.solver_of(study).encoder if study.solver is not None else None
     shape, papers = _known(encoder)
@@ -186,7 +188,9 @@ def read_trial(config: Config, compression: str) -> Trial:
         data=study.data or study.test or "",
         study=study,
         outcomes=read_table(outcomes, STUDY_OUTCOMES),
-        histories=_read_histories(histories),
+        histories={
+            arm: {int(seed): own for seed, own in runs.items()} for arm, runs in noted.items()
+        },
         measurements=read_csv(measurements, MEASUREMENTS),
         seed=config.seed,
         papers_data=_PAPERS_DATA.get(problems.dataset) if problems else None,
@@ -215,12 +219,3 @@ def sources(config: Config, compression: str) -> Sequence[Path]:
     keys = {"run": config.run, "compression": compression}
     templates = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
     return [Path(template.format(**keys)) for template in templates]
-
-
-def _read_histories(path: Path) -> dict[str, dict[int, History]]:
-    found = read_json(path)
-    return {arm: {int(seed): own for seed, own in runs.items()} for arm, runs in found.items()}
-
-
-def _alike(settings: Compression, method: Compression) -> bool:
-    return settings.decisive() == method.decisive()
