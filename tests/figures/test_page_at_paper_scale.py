@@ -20,6 +20,7 @@ from headroom.config import Config
 from headroom.figures.drawing import SUFFIXES, save
 from headroom.figures.heatmap import heatmap
 from headroom.planning.batches import batches, pool
+from headroom.planning.exhibits import find_exhibit
 from headroom.report.page import write_report
 
 # As long as an answer of a real model: 300 to 600 tokens.
@@ -36,7 +37,7 @@ def fill(config: Config, finished: Path) -> None:
         _controls(config, sweep)
         layers = sorted({variant.layer for variant in pool(config, config.sweeps[sweep])})
         names = {"run": config.run, "sweep": sweep}
-        template = partial(paths.HEATMAP.format, **names)
+        template = partial(find_exhibit("heatmap").path.format, **names)
         draw = partial(heatmap, cells.assign(q=0.5), sweep, layers[0])
         save(template(layer="00", suffix="{suffix}"), draw, [])
         for layer in layers[1:]:

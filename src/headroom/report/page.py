@@ -8,7 +8,6 @@ hostile text from questions and answers stays text and nothing is fetched.
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +37,8 @@ from headroom.analysis.verdict import (
     verdict,
 )
 from headroom.config import Config
-from headroom.figures.drawing import Picture, read_picture
-from headroom.planning.batches import pool
+from headroom.figures.drawing import Picture, pictures
+from headroom.planning.shown import Shown
 from headroom.record import Stopwatch
 from headroom.report.browser import browse
 from headroom.report.compression import compression_parts
@@ -61,8 +60,8 @@ class SweepPart:
     columns: list[tuple[str, int]]  # group and its n
     rows: list[dict[str, Any]]
     pictures: list[Picture]  # of all heads
-    heatmaps: list[tuple[int, Picture]]  # by layer
-    cost: Picture | None
+    of_layers: list[tuple[int, list[Picture]]]
+    cost: list[Picture]
 
 
 @dataclass(frozen=True)
@@ -76,8 +75,7 @@ class ControlsPart:
     spread: list[dict[str, Any]]
     failures: list[dict[str, Any]]
     placebos: Sheet
-    forest: Picture | None
-    components: Picture | None
+    pictures: list[Picture]
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class AuditPart:
     sentences: list[str]
     cuts: Sheet
     claims: dict[str, Sheet]
-    picture: Picture | None
+    pictures: list[Picture]
 
 
 @dataclass(frozen=True)
@@ -99,8 +97,8 @@ class SelectorPart:
     train: str
     test: str
     pass_at_n: PassAtN
-    picture: Picture | None
-    space: Picture | None
+    pictures: list[Picture]
+    space: list[Picture]
     embedding: Sheet
     diversity: Sheet
     choosing: Sheet
@@ -139,7 +137,7 @@ def render(config: Config) -> str:
         script=Markup(script),
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         models=list(config.models),
-        pictures=_drawn((paths.VIOLINS, paths.LEVELS), run=config.run),
+        pictures=pictures("run", "figures", run=config.run),
         browsers=[(name, browse(config, name)) for name in config.sweeps],
         sections=_sections(config),
         groups=list(dict.fromkeys(groups)),
@@ -192,14 +190,7 @@ def _sweep(config: Config, name: str) -> SweepPart:
                 "cells": [(a, g, _shade(g)) for a, g in zip(accuracy, gain, strict=True)],
             }
         )
-    layers = sorted({v.layer for v in pool(config, section) if v.layer is not None})
-    heatmaps = [
-        (layer, picture)
-        for layer in layers
-        if (
-            picture := read_picture(paths.HEATMAP, run=config.run, sweep=name, layer=f"{layer:02d}")
-        )
-    ]
+    names = {"run": config.run, "sweep": name}
     return SweepPart(
         name=name,
         model=section.model,
@@ -207,9 +198,12 @@ def _sweep(config: Config, name: str) -> SweepPart:
         findings=findings(cells),
         columns=columns,
         rows=rows,
-        pictures=_drawn((paths.AGREEMENT,), run=config.run, sweep=name),
-        heatmaps=heatmaps,
-        cost=read_picture(paths.COST, run=config.run, sweep=name),
+        pictures=pictures("sweep", "figures", **names),
+        of_layers=[
+            (layer, pictures("layer", "figures", **names, layer=f"{layer:02d}"))
+            for layer in Shown(config).layers(name)
+        ],
+        cost=pictures("sweep", "cost", **names),
     )
 
 
@@ -232,8 +226,7 @@ def _controls(config: Config, name: str) -> ControlsPart:
         spread=_rows(spread),
         failures=_rows(failures),
         placebos=placebo_sheet(placebos, name, config.models[section.model].dtype),
-        forest=read_picture(paths.FOREST, run=config.run, sweep=name),
-        components=read_picture(paths.COMPONENTS, run=config.run, sweep=name),
+        pictures=pictures("sweep", "controls", run=config.run, sweep=name),
     )
 
 
@@ -246,7 +239,7 @@ def _audit(config: Config) -> AuditPart:
         sentences=sentences(summary),
         cuts=arithmetic_sheet(cuts),
         claims=claims_sheets(read_csv(claims, COLUMNS), config.run) if claims.exists() else {},
-        picture=read_picture(paths.AUDIT, run=config.run),
+        pictures=pictures("run", "published", run=config.run),
     )
 
 
@@ -279,8 +272,8 @@ def _selector(config: Config, name: str) -> SelectorPart:
         train=section.train,
         test=section.test,
         pass_at_n=pass_at_n(table, paired),
-        picture=read_picture(paths.PASS_AT_N, **names),
-        space=read_picture(paths.SPACE, **names),
+        pictures=pictures("selector", "figures", **names),
+        space=pictures("selector", "embedding", **names),
         embedding=embedding,
         diversity=diversity,
         choosing=choosing,
@@ -297,12 +290,6 @@ def _comparison(config: Config, name: str) -> dict[str, Any]:
         "questions": section.questions,
         "sheet": comparison_sheet(read_comparison(file), name),
     }
-
-
-def _drawn(templates: Sequence[str], **names: Any) -> list[Picture]:
-    """Return those of some figures that were drawn."""
-    found = (read_picture(template, **names) for template in templates)
-    return [picture for picture in found if picture]
 
 
 def _shade(gain: float) -> str:
