@@ -32,6 +32,11 @@ _SHOWN_N = (1, 4, 16)
 _DIFFERENCE = joined(
     in_points("difference"), " (", joined(in_points("low"), " to ", in_points("high")), ")"
 )
+_BOTH = (
+    ("first (%)", in_percent("first")),
+    ("second (%)", in_percent("second")),
+    ("second − first", _DIFFERENCE),
+)
 
 
 def summary(found: Comparison, pair: Pair) -> str:
@@ -135,9 +140,7 @@ def _heads(variants: pd.DataFrame, label: Cell, whole: bool) -> Sheet:
     columns = (
         ("questions", label),
         ("without", name("variant")),
-        ("first (%)", in_percent("first")),
-        ("second (%)", in_percent("second")),
-        ("second − first", _DIFFERENCE),
+        *_BOTH,
         ("gained", number("gained")),
         ("lost", number("lost")),
         ("p", number("p", ".3f")),
@@ -172,9 +175,7 @@ def _pass_at_n(curves: pd.DataFrame, whole: bool) -> Sheet:
         ("selector", name("selector")),
         ("method", name("method")),
         ("N", number("n")),
-        ("first (%)", in_percent("first")),
-        ("second (%)", in_percent("second")),
-        ("second − first", _DIFFERENCE),
+        *_BOTH,
     )
     note = (
         "Intervals are 95%, from those of both curves as if they were independent: on common "

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headroom import paths
 from headroom.analysis.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
+from headroom.analysis.placebos import PLACEBOS
 from headroom.analysis.sheet import (
     NONE,
     Sheet,
@@ -20,6 +22,7 @@ from headroom.analysis.sheet import (
     rows_of,
 )
 from headroom.analysis.text import percent, points, short
+from headroom.config import Config
 from headroom.statistics.repetition import loops
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE
@@ -78,31 +81,24 @@ FAILURES_CAPTION = (
 """What the table of failures shows."""
 
 
-def read_gains(path: Path) -> pd.DataFrame:
-    """Read the gains of `headroom.analysis.controls`.
+def read_controls(config: Config, sweep: str, table: str) -> pd.DataFrame:
+    """Read a table of a sweep's controls: gains, heads, spread, placebos or failures.
 
     Raises:
-        TableError: the file is missing or has other columns.
+        TableError: the file is missing or lacks columns.
     """
-    return read_csv(path, GAINS)
+    file = paths.CONTROLS.format(run=config.run, sweep=sweep, table=table, suffix="csv")
+    found = read_csv(Path(file), _COLUMNS[table])
+    return found.astype({"layer": "Int64", "head": "Int64"}) if table == "heads" else found
 
 
-def read_heads(path: Path) -> pd.DataFrame:
-    """Read the heads of `headroom.analysis.controls`.
-
-    Raises:
-        TableError: the file is missing or has other columns.
-    """
-    return read_csv(path, HEADS).astype({"layer": "Int64", "head": "Int64"})
-
-
-def read_spread(path: Path) -> pd.DataFrame:
-    """Read the spread of `headroom.analysis.controls`.
-
-    Raises:
-        TableError: the file is missing or has other columns.
-    """
-    return read_csv(path, SPREAD)
+_COLUMNS = {
+    "gains": GAINS,
+    "heads": HEADS,
+    "spread": SPREAD,
+    "placebos": PLACEBOS,
+    "failures": list(FAILURES),
+}
 
 
 def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> list[str]:

@@ -19,7 +19,7 @@ from headroom.analysis.compression.trial import read_trial
 from headroom.analysis.gains import against_base, gains, read_cells, read_gained, read_z
 from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, head_pruning
 from headroom.analysis.sheet import filled, read_csv, record, write_sheets
-from headroom.analysis.verdict import read_heads, read_spread
+from headroom.analysis.verdict import read_controls
 from headroom.config import Config
 from headroom.figures.agreement import agreement
 from headroom.figures.cost import cost
@@ -90,8 +90,8 @@ READERS: Mapping[str, Callable[[Tables], Any]] = {
     "questions": lambda of: len(of["z and variants"][0]),
     "cells": lambda of: against_base(*of["z and variants"]),
     "agreement": lambda of: agreement(*of["z and variants"]),
-    "heads": lambda of: read_heads(of.file("heads")),
-    "spread": lambda of: read_spread(of.file("spread")),
+    "heads": lambda of: read_controls(of.config, of.subject, "heads"),
+    "spread": lambda of: read_controls(of.config, of.subject, "spread"),
     "cost": _cost,
     "selector": lambda of: of.subject,
     "curves": lambda of: read_table(of.file("curves"), CURVES),

@@ -8,7 +8,6 @@ hostile text from questions and answers stays text and nothing is fetched.
 import base64
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,15 @@ from headroom.analysis.claims import COLUMNS, claims_sheets
 from headroom.analysis.findings import findings, pass_at_n_sheet, selector_sentences
 from headroom.analysis.gains import OVERALL, accuracy_paths, read_cells
 from headroom.analysis.headlines import headlines
-from headroom.analysis.placebos import PLACEBOS, placebo_sheet
+from headroom.analysis.placebos import placebo_sheet
 from headroom.analysis.prompts import comparison_sheet, read_comparison
 from headroom.analysis.selectors import SELECTOR_TABLES
 from headroom.analysis.sheet import Sheet, read_csv, record, rows_of
 from headroom.analysis.text import points, short
 from headroom.analysis.verdict import (
-    FAILURES,
     failures_sheet,
     gains_sheet,
-    read_gains,
-    read_heads,
-    read_spread,
+    read_controls,
     spread_sheet,
     verdict,
 )
@@ -123,8 +119,8 @@ def _sweep(config: Config, sweep: str) -> dict[str, Any]:
     groups = cells.drop_duplicates(["by", "group"])
     names = {"run": config.run, "sweep": sweep}
     gains, heads, spread, failed, changed = (
-        read(Path(paths.CONTROLS.format(**names, table=table, suffix="csv")))
-        for table, read in _CONTROLS.items()
+        read_controls(config, sweep, table)
+        for table in ("gains", "heads", "spread", "failures", "placebos")
     )
     placebos = placebo_sheet(changed, sweep, config.models[section.model].dtype)
     return {
@@ -156,15 +152,6 @@ def _sweep(config: Config, sweep: str) -> dict[str, Any]:
             "how the heads that hurt fail": failures_sheet(failed),
         },
     }
-
-
-_CONTROLS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    "gains": read_gains,
-    "heads": read_heads,
-    "spread": read_spread,
-    "failures": lambda file: read_csv(file, list(FAILURES)),
-    "placebos": lambda file: read_csv(file, PLACEBOS),
-}
 
 
 def _audit(config: Config) -> dict[str, Any]:
