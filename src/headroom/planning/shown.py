@@ -60,8 +60,9 @@ class Shown:
                 return [fill(paths.PAIRED, selector=name)]
             case "placed" | "kept":
                 selector = self.config.selectors[name]
-                points = fill(paths.POINTS, selector=name)
-                return [points, self._table(paths.ACCURACY, selector, selector.test)]
+                names = {"decoding": selector.decoding, "questions": selector.test}
+                z = fill(paths.ACCURACY, model=selector.model, **names)
+                return [fill(paths.POINTS, selector=name), z]
             case "trial":
                 return self.study_files(name)
         return []
@@ -154,13 +155,6 @@ class Shown:
 
     def _selector(self, wildcards: Any) -> Selector:
         return self.config.selectors[wildcards.selector]
-
-    def _table(
-        self, template: str, selector: Selector, questions: str, decoding: str | None = None
-    ) -> str:
-        """Return a table of a selector's model, on given questions."""
-        names = {"model": selector.model, "questions": questions}
-        return self.store.fill(template, decoding=decoding or selector.decoding, **names)
 
     def _controls(self, sweep: str, tables: Iterable[str]) -> list[str]:
         return [
