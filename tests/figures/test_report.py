@@ -13,6 +13,7 @@ from headroom.analysis.gains import cells
 from headroom.analysis.jobs import write_controls
 from headroom.analysis.verdict import FAILURES, failures_sheet, spread_sheet
 from headroom.figures.draw import draw_audit
+from headroom.record import read_json
 from headroom.report.page import write_report
 from headroom.sprint.evaluation import PAIRED
 from headroom.variants import BASE, heads
@@ -54,10 +55,16 @@ def test_report_is_one_small_file_that_fetches_nothing(html):
     assert "url(" not in html
 
 
-def test_every_image_has_alternative_text_and_every_section_a_title(html):
+def test_every_figure_is_shown_with_its_words_and_every_section_has_a_title(html, run):
     found = elements(html)
     images = [attributes for tag, attributes in found if tag == "img"]
-    assert len(images) == 12
+    figures = [
+        read_json(file)
+        for file in (run[0] / "results/simulated/figures").glob("*.json")
+        if ".run." not in file.name
+    ]
+    assert {image["alt"] for image in images} == {figure["alt"] for figure in figures}
+    assert len(images) == len(figures) == 12
     assert all(len(attributes["alt"] or "") > 40 for attributes in images)
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     links = [attributes["href"] for tag, attributes in found if tag == "a"]
