@@ -1,12 +1,18 @@
-"""The reference in the page of how-tos is current."""
+"""What is written from other sources is current."""
 
 from pathlib import Path
 
-from headroom.reference import page
+from headroom.reference import captions, page
 
-PAGE = Path(__file__).parents[1] / "config" / "README.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "config" / "README.md"
 
 
 def test_the_reference_is_current() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert page(text) == text, "run `make reference`"
+
+
+def test_the_captions_in_snakemake_s_report_are_those_of_the_figures() -> None:
+    for file, text in captions(ROOT / "workflow" / "report").items():
+        assert file.read_text(encoding="utf-8") == text, "run `make reference`"

@@ -1,4 +1,4 @@
-"""Every path of a run, once.
+"""Every path of a run, once; those of figures follow from `headroom.planning.exhibits`.
 
 Templates are written out in full, so that a search for a file name finds its rule. Wildcards in
 braces are keys (see `headroom.planning.keys`), names from the config, or a variant.
@@ -53,25 +53,11 @@ EMBEDDING_VALUE = "results/{run}/sprint/{selector}/embedding.{suffix}"
 CHOOSING = "results/{run}/sprint/{selector}/choosing.{suffix}"
 TABLE = "results/{run}/tables/{sweep}.{suffix}"
 CLAIMS = "results/{run}/tables/claims.{suffix}"
-VIOLINS = "results/{run}/figures/violins.{suffix}"
-LEVELS = "results/{run}/figures/levels.{suffix}"
-HEATMAP = "results/{run}/figures/heatmap_{sweep}_L{layer}.{suffix}"
-PASS_AT_N = "results/{run}/figures/pass_at_n_{selector}.{suffix}"
-SPACE = "results/{run}/figures/space_{selector}.{suffix}"
-FOREST = "results/{run}/figures/forest_{sweep}.{suffix}"
-AGREEMENT = "results/{run}/figures/agreement_{sweep}.{suffix}"
-COMPONENTS = "results/{run}/figures/components_{sweep}.{suffix}"
-COST = "results/{run}/figures/cost_{sweep}.{suffix}"
 STUDY_OUTCOMES = "results/{run}/compression/{compression}/outcomes.parquet"
 HISTORIES = "results/{run}/compression/{compression}/histories.json"
 MEASUREMENTS = "results/{run}/compression/{compression}/measurements.csv"
 COMPRESSION_TABLE = "results/{run}/tables/compression_{exhibit}.{suffix}"
-PARETO = "results/{run}/figures/pareto_{compression}.{suffix}"
-IMPORTANCE = "results/{run}/figures/importance_{compression}.{suffix}"
-LOSSES = "results/{run}/figures/losses_{compression}.{suffix}"
-ALPHA = "results/{run}/figures/alpha_{compression}.{suffix}"
 CONTROLS = "results/{run}/controls/{sweep}/{table}.{suffix}"
-AUDIT = "results/{run}/figures/audit.{suffix}"
 AUDIT_TABLE = "results/{run}/audit/{paper}.{suffix}"
 REPORT = "results/{run}/report.html"
 FINDINGS = "results/{run}/findings.txt"

@@ -1,6 +1,7 @@
-"""The reference in config/README.md: every key of a config and every command, from their sources.
+"""What is written from other sources: the reference of keys and commands, captions of figures.
 
-``python -m headroom.reference config/README.md`` rewrites what stands below the mark.
+``python -m headroom.reference config/README.md workflow/report`` rewrites the page below its mark,
+and in the folder the captions that Snakemake's report shows.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from typing import Any
 from headroom.cli import parser
 from headroom.config import Config
 from headroom.jobs import JOBS
+from headroom.planning.exhibits import EXHIBITS, caption_file
 
 MARK = "<!-- Made by `make reference` from the schema and the commands' arguments. -->"
 
@@ -155,6 +157,13 @@ def _cell(text: str) -> str:
     return text.replace("|", r"\|")
 
 
+def captions(folder: Path) -> dict[Path, str]:
+    """Return the captions of all figures for Snakemake's report, by their files in a folder."""
+    return {folder / f"{each.name}.rst": caption_file(each) for each in EXHIBITS}
+
+
 if __name__ == "__main__":
-    file = Path(sys.argv[1])
+    file, folder = map(Path, sys.argv[1:])
     file.write_text(page(file.read_text(encoding="utf-8")), encoding="utf-8")
+    for caption, text in captions(folder).items():
+        caption.write_text(text, encoding="utf-8")

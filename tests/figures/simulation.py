@@ -1,5 +1,6 @@
 """A simulated run: tables of the real schemas, filled from a seeded simulation."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from headroom.config import Config, parse
 from headroom.planning.batches import Batch, batches, pool
 from headroom.planning.keys import key
 from headroom.planning.store import Store
-from headroom.record import Stopwatch, write_record
+from headroom.record import Stopwatch, record_path, write_record
 from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (
     ACCURACY,
@@ -118,11 +119,18 @@ def paper_scale() -> Config:
 
 
 def fill(
-    config: Config, *, subjects: tuple[str, ...] = SUBJECTS, text: str = "so \\boxed{7}"
+    config: Config,
+    *,
+    subjects: tuple[str, ...] = SUBJECTS,
+    text: str = "so \\boxed{7}",
+    alike: bool = False,
 ) -> None:
-    """Write every table that figures read, below the working directory."""
+    """Write every table that figures read, below the working directory.
+
+    Where all pruned models are to answer alike, their answers are written once and linked.
+    """
     for number, batch in enumerate(batches(config)):
-        _fill_batch(config, batch, np.random.default_rng(number), subjects, text)
+        _fill_batch(config, batch, np.random.default_rng(number), subjects, text, alike)
     for name in config.models:
         path = Path(paths.MODEL.format(model=key(config, "models", name)))
         write_json(path, {"folder": "somewhere"})
@@ -223,6 +231,7 @@ def _fill_batch(
     rng: np.random.Generator,
     subjects: tuple[str, ...],
     text: str,
+    alike: bool,
 ) -> None:
     keys = Store(config).keys(**batch.names)
     n = config.questions[batch.questions].n or 100
@@ -254,7 +263,12 @@ def _fill_batch(
     write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
     plain = [f"Three and four: {text}"] * n
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
-    for variant, file in zip(batch.variants, Store(config).answers(batch), strict=True):
+    files = list(map(Path, Store(config).answers(batch)))
+    for variant, file in zip(batch.variants, files, strict=True):
+        if alike and file not in files[:2]:
+            os.link(files[1], file)
+            os.link(record_path(files[1]), record_path(file))
+            continue
         turned = (z[str(variant)] != z["base"]).to_numpy() | (rng.random(n) < 0.05)
         turned &= not variant.is_base
         answers = z[["question_id"]].assign(sample=0, stop_reason="eos", margin=0.25)
@@ -266,8 +280,8 @@ def _fill_batch(
             [*own[:2], 2, *own[3:]] if other else own
             for own, other in zip(tokens, turned, strict=True)
         ]
-        write_table(Path(file), answers, ANSWERS)
-        write_record(Path(file), Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
+        write_table(file, answers, ANSWERS)
+        write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
 
 
 def _points(config: Config, name: str, rng: np.random.Generator) -> pd.DataFrame:

@@ -1,7 +1,9 @@
+import inspect
 import io
 import json
 import zlib
 from functools import partial
+from pkgutil import resolve_name
 from xml.etree import ElementTree
 
 import numpy as np
@@ -13,10 +15,12 @@ from matplotlib.colors import to_hex
 
 from headroom.analysis.gains import cells, gains
 from headroom.figures.curves import curves, spaced
+from headroom.figures.draw import READERS
 from headroom.figures.drawing import SUFFIXES, save
 from headroom.figures.levels import levels
 from headroom.figures.style import THEMES, contrast, diverging, legible, method_line, theme
 from headroom.figures.violins import violins
+from headroom.planning.exhibits import EXHIBITS
 from headroom.variants import BASE, heads
 
 FIGURES = ("violins", "levels", "heatmap_demo_L05", "pass_at_n_math", "forest_demo")
@@ -139,3 +143,11 @@ def test_every_file_made_together_is_in_one_record(run):
     folder = run[0] / "results/simulated"
     record = json.loads((folder / "figures/levels.json.run.json").read_text(encoding="utf-8"))
     assert record["files"] == [f"levels.{suffix}" for suffix in SUFFIXES]
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
+def test_a_declared_figure_names_what_draws_it_and_what_that_takes(exhibit):
+    *takes, colors = inspect.signature(resolve_name(f"headroom.{exhibit.draw}")).parameters
+    assert colors == "colors"
+    assert len(takes) == len(exhibit.needs)
+    assert set(exhibit.needs) <= {*READERS, "layer"}

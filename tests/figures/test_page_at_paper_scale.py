@@ -20,31 +20,31 @@ from headroom.config import Config
 from headroom.figures.drawing import SUFFIXES, save
 from headroom.figures.heatmap import heatmap
 from headroom.planning.batches import batches, pool
+from headroom.planning.exhibits import find_exhibit
+from headroom.planning.shown import Shown
 from headroom.report.page import write_report
 
 # As long as an answer of a real model: 300 to 600 tokens.
 ANSWER = "Let x be the number of apples that Natalia sold in May, and note that 3x = 48. " * 20
 MOST_HEADS = 504
+AVERAGE = "Llama-3-8B-Instruct"  # of the sweeps, by its heads in a layer
 
 
 def fill(config: Config, finished: Path) -> None:
-    """Write what the report reads, as large as at paper scale; equal figures are drawn once."""
-    simulation.fill(config, text=ANSWER)
+    """Write what the report reads, as large as at paper scale; one heatmap stands for all."""
+    simulation.fill(config, text=ANSWER, alike=True)
     shutil.copytree(finished / "audit", f"results/{config.run}/audit")
+    path = find_exhibit("heatmap").path
+    cells = read_cells(config, AVERAGE)
+    drawn = save("heatmap.{suffix}", partial(heatmap, cells.assign(q=0.5), AVERAGE, 0), [])
     for sweep in config.sweeps:
-        cells = read_cells(config, sweep)
         _controls(config, sweep)
-        layers = sorted({variant.layer for variant in pool(config, config.sweeps[sweep])})
-        names = {"run": config.run, "sweep": sweep}
-        template = partial(paths.HEATMAP.format, **names)
-        draw = partial(heatmap, cells.assign(q=0.5), sweep, layers[0])
-        save(template(layer="00", suffix="{suffix}"), draw, [])
-        for layer in layers[1:]:
-            for suffix in SUFFIXES:
-                os.link(
-                    template(layer="00", suffix=suffix),
-                    template(layer=f"{layer:02d}", suffix=suffix),
-                )
+        for layer in Shown(config).layers(sweep):
+            for file, suffix in zip(drawn, SUFFIXES, strict=True):
+                names = {"sweep": sweep, "layer": f"{layer:02d}", "suffix": suffix}
+                link = Path(path.format(run=config.run, **names))
+                link.parent.mkdir(exist_ok=True)
+                os.link(file, link)
 
 
 def _controls(config: Config, sweep: str) -> None:

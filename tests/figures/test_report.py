@@ -7,15 +7,19 @@ import pandas as pd
 import pytest
 import simulation
 
-from headroom.analysis.findings import findings, sentence, told
+from headroom.analysis.controls import SPREAD
+from headroom.analysis.findings import findings, pass_at_n_sheet, sentence, told
 from headroom.analysis.gains import cells
 from headroom.analysis.jobs import write_controls
+from headroom.analysis.verdict import FAILURES, failures_sheet, spread_sheet
 from headroom.figures.draw import draw_audit
+from headroom.record import read_json
 from headroom.report.page import write_report
 from headroom.sprint.evaluation import PAIRED
 from headroom.variants import BASE, heads
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
+ENDS = ["pass_at_n", "low", "high"]
 HOSTILE = "</p><script>alert(1)</script><img src=x onerror=alert(2)> {{ 7*7 }} ]]> &amp;"
 
 
@@ -51,10 +55,16 @@ def test_report_is_one_small_file_that_fetches_nothing(html):
     assert "url(" not in html
 
 
-def test_every_image_has_alternative_text_and_every_section_a_title(html):
+def test_every_figure_is_shown_with_its_words_and_every_section_has_a_title(html, run):
     found = elements(html)
     images = [attributes for tag, attributes in found if tag == "img"]
-    assert len(images) == 12
+    figures = [
+        read_json(file)
+        for file in (run[0] / "results/simulated/figures").glob("*.json")
+        if ".run." not in file.name
+    ]
+    assert {image["alt"] for image in images} == {figure["alt"] for figure in figures}
+    assert len(images) == len(figures) == 12
     assert all(len(attributes["alt"] or "") > 40 for attributes in images)
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     links = [attributes["href"] for tag, attributes in found if tag == "a"]
@@ -119,6 +129,31 @@ def test_what_resembles_a_training_question_is_told_once_at_the_largest_n():
     assert "resemble" not in sentence(table, paired, 1)
     few = paired.assign(difference_apart=None)
     assert sentence(table, few, 4).endswith("(overlap.csv): too few are left without them.")
+
+
+def test_pass_at_n_is_shown_at_powers_of_two_with_what_the_largest_n_costs():
+    table, _ = simulation.simulated_curves(limit=8)
+    one = pd.DataFrame([("single", 1, 0.5, 0.4, 0.6)], columns=["method", "n", *ENDS])
+    sheet = pass_at_n_sheet(pd.concat([table, one]))
+    assert sheet.titles[:5] == ["method", "N = 1", "N = 2", "N = 4", "N = 8"]
+    own, single = sheet.rows[0], sheet.rows[-1]
+    assert own[:2] == ["SPRINT", "62.0 (57.0 to 66.5)"]
+    assert own[4:] == ["84.0 (79.0 to 88.5)", "–", "2.83", "0.35", "720"]
+    assert single == ["single", "50.0 (40.0 to 60.0)", *"–––––––"]
+    assert sheet.bold.any(axis=1).tolist() == [True] + [False] * (len(sheet.rows) - 1)
+    assert "majority (%)" not in sheet.without_empty_columns().titles
+
+
+def test_spread_and_failures_are_told_in_percent():
+    spread = pd.DataFrame([("all heads", 3, 0.02, 0.01, 0.015, 0.5, 0.01)], columns=SPREAD)
+    assert spread_sheet(spread).rows == [["all heads", "3", "2.0", "1.0", "1.5", "50.0", "0.010"]]
+    rows = [("base", 0.5, 0, 0, 0, 0, 34.4, None, None, None, None)]
+    rows += [("L01H00", 0.2, -0.3, 0, 0.1, 0.05, 36.2, "loop", 0.9, 0.25, 2)]
+    failed = pd.DataFrame(rows, columns=list(FAILURES))
+    told = ["20.0", "−30.0", "0.0", "10.0", "5.0", "36", "loop", "90.0", "25.0", "2"]
+    assert failures_sheet(failed).rows[0][:3] == ["No Prune", "50.0", "0.0"]
+    assert failures_sheet(failed).rows[1] == ["L01H00", *told]
+    assert failures_sheet(failed.head(1)).rows == []
 
 
 def test_no_sentence_without_sprint():

@@ -16,7 +16,7 @@ from headroom.jobs import JOBS, command
 from headroom.planning.arms import arms, teachers
 from headroom.planning.batches import find_batch
 from headroom.planning.cost import generation_request, generation_seconds, training_request
-from headroom.planning.exhibits import EXHIBITS
+from headroom.planning.exhibits import COMPRESSION_TABLES
 from headroom.planning.resolve import resolve
 from headroom.planning.session import begin
 from headroom.planning.workflow import Rules
@@ -154,7 +154,7 @@ def test_what_a_selector_reads(rules: Rules) -> None:
         "choose": {**both, **voted, "sampled": [sampled]},
     }.items():
         assert rules.of_selector(job)(asked) == read
-    assert rules.drawn_for_selector(asked)["accuracy"] == files["test"]
+    assert files["test"] in rules.drawn_from(asked.selector, "selector")
 
 
 def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
@@ -254,17 +254,25 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
     shown = rules.reported()
     assert len(shown) == len(set(shown))
     assert not [file for file in shown if "{" in file]
-    figures = rules.sweep_figures("table")
-    assert {Path(figure).name for figure in figures} >= {
-        "heatmap_table_L00.{suffix}",
-        "heatmap_table_L27.{suffix}",
-    }
-    for figure in figures:
-        assert {rules.png(figure), figure.format(suffix="json")} <= set(shown)
+    drawn = [str(file) for file in rules.drawn("sweep", "layer", sweep="table")]
+    assert {"results/mini/figures/heatmap_table_L27.png"} < set(drawn)
+    assert {file for file in drawn if file.endswith(("png", ".json"))} <= set(shown)
     assert {file for name in ("words", "own") for file in rules.study_files(name)} <= set(shown)
     tables = [file for file in shown if "tables/compression_" in file]
-    assert len(tables) == 2 * len(EXHIBITS)
+    assert len(tables) == 2 * len(COMPRESSION_TABLES)
     assert set(rules.judged()) <= set(shown)
+
+
+def test_what_a_figures_job_makes(rules: Rules) -> None:
+    made = [file.partition("audit.")[2] for file in rules.drawn("audit")]
+    assert made == ["pdf", "svg", "dark.svg", "csv", "json", "png"]
+    for name, label in (
+        ("pareto", "{compression}: accuracy against parameters"),
+        ("forest", "table: every head against the base model"),
+    ):
+        told = rules.drawn(name, sweep="table")[-1].flags["report"]
+        assert told.caption == f"../report/{name}.rst"
+        assert told.labels == {"figure": label}
 
 
 def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:

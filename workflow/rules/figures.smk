@@ -42,13 +42,7 @@ rule violins:
     input:
         RULES.sweep_tables(),
     output:
-        RULES.beside(paths.VIOLINS),
-        png=exhibits.shown(
-            RULES.png(paths.VIOLINS),
-            "violins",
-            "Figures",
-            figure="gains by subject and layer",
-        ),
+        RULES.drawn("violins"),
     log:
         RULES.log("violins"),
     params:
@@ -61,10 +55,7 @@ rule levels:
     input:
         RULES.sweep_tables(),
     output:
-        RULES.beside(paths.LEVELS),
-        png=exhibits.shown(
-            RULES.png(paths.LEVELS), "levels", "Figures", figure="gains by level"
-        ),
+        RULES.drawn("levels"),
     log:
         RULES.log("levels"),
     params:
@@ -81,10 +72,9 @@ for SWEEP in CONFIG.sweeps:
         name:
             f"draw_sweep_{SWEEP}"
         input:
-            RULES.drawn_for_sweep(SWEEP),
+            RULES.drawn_from(SWEEP, "sweep", "layer"),
         output:
-            [RULES.beside(figure) for figure in RULES.sweep_figures(SWEEP)],
-            [RULES.figure(figure) for figure in RULES.sweep_figures(SWEEP)],
+            RULES.drawn("sweep", "layer", sweep=SWEEP),
         log:
             RULES.log(f"draw_sweep/{SWEEP}"),
         params:
@@ -96,22 +86,9 @@ for SWEEP in CONFIG.sweeps:
 
 rule draw_selector:
     input:
-        unpack(RULES.drawn_for_selector),
+        lambda wildcards: RULES.drawn_from(wildcards.selector, "selector"),
     output:
-        RULES.beside(paths.PASS_AT_N),
-        RULES.beside(paths.SPACE),
-        pass_at_n=exhibits.shown(
-            RULES.png(paths.PASS_AT_N),
-            "pass_at_n",
-            "Figures",
-            figure="Pass@N, {selector}",
-        ),
-        space=exhibits.shown(
-            RULES.png(paths.SPACE),
-            "space",
-            "Figures",
-            figure="heads and questions, {selector}",
-        ),
+        RULES.drawn("selector"),
     log:
         RULES.log("draw_selector/{selector}"),
     shell:
@@ -161,7 +138,7 @@ rule compression_tables:
             RULES.beside(
                 of_run(paths.COMPRESSION_TABLE, exhibit=exhibit), "csv", "tex"
             )
-            for exhibit in exhibits.EXHIBITS
+            for exhibit in exhibits.COMPRESSION_TABLES
         ],
         [
             exhibits.shown(
@@ -170,7 +147,7 @@ rule compression_tables:
                 "Tables",
                 table=f"compression, {exhibit}",
             )
-            for exhibit in exhibits.EXHIBITS
+            for exhibit in exhibits.COMPRESSION_TABLES
         ],
     log:
         RULES.log("compression_tables"),
@@ -184,11 +161,10 @@ rule compression_tables:
 
 rule draw_compression:
     input:
-        lambda wildcards: RULES.study_files(wildcards.compression),
+        lambda wildcards: RULES.drawn_from(wildcards.compression, "compression"),
         published=PUBLISHED_CUTS + PUBLISHED_TRIALS,
     output:
-        [RULES.beside(template) for template in exhibits.STUDY_FIGURES],
-        [RULES.figure(template) for template in exhibits.STUDY_FIGURES],
+        RULES.drawn("compression"),
     log:
         RULES.log("draw_compression/{compression}"),
     params:
@@ -203,17 +179,11 @@ rule audit:
     input:
         published=PUBLISHED_HEADS + PUBLISHED_CUTS,
     output:
-        RULES.beside(paths.AUDIT),
+        RULES.drawn("audit"),
         [
             RULES.beside(of_run(paths.AUDIT_TABLE, paper=paper), "csv", "md", "tex")
             for paper in exhibits.PAPERS
         ],
-        png=exhibits.shown(
-            RULES.png(paths.AUDIT),
-            "audit",
-            "Figures",
-            figure="published gains and chance",
-        ),
     log:
         RULES.log("audit"),
     params:

@@ -34,7 +34,6 @@ METHOD = (
 """How chance is computed, and its limits."""
 
 _RESAMPLES = 4000
-_APART = 0.24  # of a violin from its tick
 _LEGIBLE = 0.5  # share of a pair's heads that must be legible
 
 

@@ -29,8 +29,54 @@ from headroom.variants import BASE
 
 _SHOWN = 8  # rows of a part in the terminal
 _SHOWN_N = (1, 4, 16)
-_DIFFERENCE = joined(
-    in_points("difference"), " (", joined(in_points("low"), " to ", in_points("high")), ")"
+_DIFFERENCE = (
+    "second − first",
+    joined(in_points("difference"), " (", joined(in_points("low"), " to ", in_points("high")), ")"),
+)
+_BOTH = (("first (%)", in_percent("first")), ("second (%)", in_percent("second")), _DIFFERENCE)
+_CHANGED = ("answers changed (%)", in_percent("changed"))
+
+_ANSWERS = (
+    ("n", number("n")),
+    ("base, first (%)", in_percent("first")),
+    ("base, second (%)", in_percent("second")),
+    _DIFFERENCE,
+    *((column, number(column)) for column in ("heads", "better", "worse")),
+    _CHANGED,
+)
+_ANSWERS_NOTE = (
+    "On common questions. Intervals are 95%, paired by question (Bonett and Price). Better, "
+    "worse: heads with more or fewer right answers in the second run (exact McNemar test, "
+    f"Benjamini-Hochberg over the variants, q < {LEVEL}). Answers changed: share of the final "
+    "answers of base and heads that differ."
+)
+_HEADS = (
+    ("without", name("variant")),
+    *_BOTH,
+    *((column, number(column)) for column in ("gained", "lost")),
+    *((column, number(column, ".3f")) for column in ("p", "q")),
+    _CHANGED,
+)
+_HEADS_NOTE = "Gained, lost: questions that only the second, only the first run has right."
+_GAINS = (
+    ("gain of the", name("of")),
+    *((column, number(column)) for column in ("layer", "heads")),
+    *((column, in_points(column)) for column in ("first", "second")),
+    _DIFFERENCE,
+)
+_GAINS_NOTE = (
+    f"In percentage points over base. The {BEST} is a maximum over the layer, raised by "
+    "selection in both runs. Intervals are 95%, bootstrap over the common questions."
+)
+_CURVES = (
+    ("selector", name("selector")),
+    ("method", name("method")),
+    ("N", number("n")),
+    *_BOTH,
+)
+_CURVES_NOTE = (
+    "Intervals are 95%, from those of both curves as if they were independent: on common "
+    "questions they are too wide."
 )
 
 
@@ -82,13 +128,20 @@ def _sheets(found: Comparison, whole: bool) -> dict[str, Sheet]:
     note = "Versions and commit are those that graded."
     sheets = {"Settings that differ": Sheet.of(found.settings, columns, note, texts=3)}
     if len(found.variants):
-        label = _label(found.variants)
-        sheets["Right answers"] = _answers(found.variants, label)
-        sheets["Heads"] = _heads(found.variants, label, whole)
-        sheets["Gain of a pruned head"] = _gains(found.gains, label, whole)
+        label = ("questions", _label(found.variants))
+        answers, heads = _answers(found.variants), _heads(found.variants, whole)
+        gains = _told(found.gains, whole)
+        sheets["Right answers"] = Sheet.of(answers, (label, *_ANSWERS), _ANSWERS_NOTE)
+        sheets["Heads"] = Sheet.of(heads, (label, *_HEADS), _HEADS_NOTE, texts=2)
+        sheets["Gain of a pruned head"] = Sheet.of(gains, (label, *_GAINS), _GAINS_NOTE, texts=2)
     if len(found.pass_at_n):
-        sheets["Pass@N"] = _pass_at_n(found.pass_at_n, whole)
+        curves = found.pass_at_n[found.pass_at_n["n"].isin(_SHOWN_N)]
+        sheets["Pass@N"] = Sheet.of(_told(curves, whole), _CURVES, _CURVES_NOTE, texts=2)
     return sheets
+
+
+def _told(table: pd.DataFrame, whole: bool) -> pd.DataFrame:
+    return table if whole else table[table["difference"] != 0]
 
 
 def _label(variants: pd.DataFrame) -> Cell:
@@ -98,89 +151,24 @@ def _label(variants: pd.DataFrame) -> Cell:
     return lambda row: " / ".join(getattr(row, column) for column in telling)
 
 
-def _answers(variants: pd.DataFrame, label: Cell) -> Sheet:
+def _answers(variants: pd.DataFrame) -> pd.DataFrame:
+    """Return the base model of each batch, and how many of its heads got better or worse."""
     rows = []
     for _, part in variants.groupby(BATCH, sort=False):
         base, heads = (part[(part["variant"] == str(BASE)) == own] for own in (True, False))
         apart = heads.loc[heads["q"] < LEVEL, "difference"]
         counts = {"heads": len(heads), "better": (apart > 0).sum(), "worse": (apart < 0).sum()}
         rows.append(base.head(1).assign(**counts, changed=part["changed"].mean()))
-    columns = (
-        ("questions", label),
-        ("n", number("n")),
-        ("base, first (%)", in_percent("first")),
-        ("base, second (%)", in_percent("second")),
-        ("second − first", _DIFFERENCE),
-        ("heads", number("heads")),
-        ("better", number("better")),
-        ("worse", number("worse")),
-        ("answers changed (%)", in_percent("changed")),
-    )
-    note = (
-        "On common questions. Intervals are 95%, paired by question (Bonett and Price). Better, "
-        f"worse: heads with more or fewer right answers in the second run (exact McNemar test, "
-        f"Benjamini-Hochberg over the variants, q < {LEVEL}). Answers changed: share of the final "
-        "answers of base and heads that differ."
-    )
-    return Sheet.of(pd.concat(rows), columns, note)
+    return pd.concat(rows)
 
 
-def _heads(variants: pd.DataFrame, label: Cell, whole: bool) -> Sheet:
-    """List the heads, those that changed most first."""
+def _heads(variants: pd.DataFrame, whole: bool) -> pd.DataFrame:
+    """Return the heads, those that changed most first."""
     heads = variants[variants["variant"] != str(BASE)]
     if not whole:
         # A grader may change a verdict without a change of the answer.
         heads = heads[heads[["changed", "gained", "lost"]].any(axis=1)]
-    order = heads["difference"].abs().sort_values(ascending=False, kind="stable").index
-    columns = (
-        ("questions", label),
-        ("without", name("variant")),
-        ("first (%)", in_percent("first")),
-        ("second (%)", in_percent("second")),
-        ("second − first", _DIFFERENCE),
-        ("gained", number("gained")),
-        ("lost", number("lost")),
-        ("p", number("p", ".3f")),
-        ("q", number("q", ".3f")),
-        ("answers changed (%)", in_percent("changed")),
-    )
-    note = "Gained, lost: questions that only the second, only the first run has right."
-    return Sheet.of(heads.loc[order], columns, note, texts=2)
-
-
-def _gains(gains: pd.DataFrame, label: Cell, whole: bool) -> Sheet:
-    columns = (
-        ("questions", label),
-        ("gain of the", name("of")),
-        ("layer", number("layer")),
-        ("heads", number("heads")),
-        ("first", in_points("first")),
-        ("second", in_points("second")),
-        ("second − first", _DIFFERENCE),
-    )
-    note = (
-        f"In percentage points over base. The {BEST} is a maximum over the layer, raised by "
-        "selection in both runs. Intervals are 95%, bootstrap over the common questions."
-    )
-    shown = gains if whole else gains[gains["difference"] != 0]
-    return Sheet.of(shown, columns, note, texts=2)
-
-
-def _pass_at_n(curves: pd.DataFrame, whole: bool) -> Sheet:
-    shown = curves[curves["n"].isin(_SHOWN_N)]
-    columns = (
-        ("selector", name("selector")),
-        ("method", name("method")),
-        ("N", number("n")),
-        ("first (%)", in_percent("first")),
-        ("second (%)", in_percent("second")),
-        ("second − first", _DIFFERENCE),
-    )
-    note = (
-        "Intervals are 95%, from those of both curves as if they were independent: on common "
-        "questions they are too wide."
-    )
-    return Sheet.of(shown if whole else shown[shown["difference"] != 0], columns, note, texts=2)
+    return heads.loc[heads["difference"].abs().sort_values(ascending=False, kind="stable").index]
 
 
 def _setting(column: str) -> Cell:

@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from headroom.analysis.controls import helping, hurting
+from headroom.analysis.sheet import Sheet, in_percent, interval, name, number
 from headroom.analysis.text import percent, points
 from headroom.sprint.methods import ORACLE, SPRINT
 from headroom.variants import BASE, Variant
@@ -21,14 +22,12 @@ class Finding:
     note: str
 
 
-@dataclass(frozen=True)
-class PassAtN:
-    """Pass@N as the page shows it: a sentence at some N, and a table at powers of two."""
-
-    sentences: list[str]
-    shown: list[int]
-    rows: list[dict[str, Any]]
-
+PASS_AT_N_CAPTION = (
+    "Percent of questions with a right answer among N, with 95% bootstrap intervals over "
+    "questions. The last columns are at the largest N of the method: accuracy of the majority "
+    "answer, mean number of distinct answers, pairwise agreement, tokens a question."
+)
+"""What the table of Pass@N shows."""
 
 _COVERED = {
     "by_questions": "test questions",
@@ -39,7 +38,7 @@ _COVERED = {
 
 def covered(paired: pd.DataFrame) -> str:
     """Say what the intervals of paired differences cover (see `headroom.sprint.evaluation`)."""
-    known = [text for name, text in _COVERED.items() if name in paired and paired[name].any()]
+    known = [text for of, text in _COVERED.items() if of in paired and paired[of].any()]
     *others, last = known or ["test questions"]
     return f"{', '.join(others)} and {last}" if others else last
 
@@ -83,35 +82,43 @@ def findings(cells: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def pass_at_n(table: pd.DataFrame, paired: pd.DataFrame) -> PassAtN:
-    """Return what the Pass@N curves say.
+def selector_sentences(table: pd.DataFrame, paired: pd.DataFrame) -> list[str]:
+    """Say what the Pass@N curves say, at some N.
 
     Args:
         table: rows of `headroom.tables.CURVES`.
         paired: SPRINT minus each method, see `headroom.sprint.evaluation.PAIRED`.
     """
     limit = largest_n(table)
-    sentences = [sentence(table, paired, n) for n in told(n for n in paired["n"] if n <= limit)]
+    found = [sentence(table, paired, n) for n in told(n for n in paired["n"] if n <= limit)]
+    return [text for text in found if text]
+
+
+def pass_at_n_sheet(table: pd.DataFrame) -> Sheet:
+    """Return the Pass@N curves as text, at powers of two; SPRINT is bold.
+
+    Args:
+        table: rows of `headroom.tables.CURVES`.
+    """
+    limit = largest_n(table)
     shown = [n for n in (1, 2, 4, 8, 16) if n <= limit]
-    rows = []
-    for method, part in table.groupby("method", sort=False):
-        part = part.set_index("n")
-        last = part.loc[max(n for n in part.index if n <= max(limit, part.index.min()))]
-        values = [part.loc[n] if n in part.index else None for n in shown]
-        rows.append(
-            {
-                "method": method,
-                "points": [
-                    None if value is None else (value["pass_at_n"], value["low"], value["high"])
-                    for value in values
-                ],
-                **{
-                    column: None if pd.isna(last[column]) else float(last[column])
-                    for column in ("majority", "distinct_answers", "agreement", "tokens")
-                },
-            }
-        )
-    return PassAtN([text for text in sentences if text], shown, rows)
+    within = table[(table["n"] <= limit) | (table.groupby("method")["n"].transform("min") > limit)]
+    wide = within.sort_values("n").groupby("method", sort=False).tail(1).set_index("method")
+    for n in shown:
+        at = table[table["n"] == n].set_index("method")
+        for end in ("", "_low", "_high"):
+            wide[f"at_{n}{end}"] = at[end.strip("_") or "pass_at_n"]
+    wide = wide.loc[table["method"].unique()].reset_index()
+    columns = (
+        ("method", name("method")),
+        *((f"N = {n}", interval(f"at_{n}", form=in_percent)) for n in shown),
+        ("majority (%)", in_percent("majority")),
+        ("distinct", number("distinct_answers", ".2f")),
+        ("agreement", number("agreement", ".2f")),
+        ("tokens", number("tokens", ".0f")),
+    )
+    bold = np.repeat([[method == SPRINT] for method in wide["method"]], len(columns), axis=1)
+    return Sheet.of(wide, columns, PASS_AT_N_CAPTION, bold=bold)
 
 
 def sentence(table: pd.DataFrame, paired: pd.DataFrame, n: int) -> str:
@@ -192,9 +199,9 @@ def _sources(difference: pd.Series) -> str:
     """Say how much of the chance in a difference comes from what, where more than one is known."""
     named = {"by_questions": "questions", "by_draw": "draw", "by_seed": "seeds"}
     known = [
-        f"{text} {100 * difference[name]:.1f}"
-        for name, text in named.items()
-        if pd.notna(difference.get(name))
+        f"{text} {100 * difference[of]:.1f}"
+        for of, text in named.items()
+        if pd.notna(difference.get(of))
     ]
     return f" Standard errors in points: {', '.join(known)}." if len(known) > 1 else ""
 

@@ -121,26 +121,19 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
         One row a (group, layer) pair: ``by``, ``group``, ``layer``, ``n``, ``heads`` (how many),
         ``base``, ``best_gain``, ``median_gain``, and ``best_heads``, ties included.
     """
+    keys = ["by", "group", "layer"]
     pruned = table[table["variant"] != str(BASE)]
-    rows = []
-    for _, part in pruned.groupby(["by", "group", "layer"], sort=False):
-        first = part.iloc[0]
-        best = part["correct"].max()
-        names = " ".join(part.loc[part["correct"] == best, "variant"])
-        rows.append(
-            {
-                "by": first["by"],
-                "group": first["group"],
-                "layer": int(first["layer"]),
-                "n": first["n"],
-                "heads": len(part),
-                "base": first["base"],
-                "best_gain": part["gain"].max(),
-                "median_gain": part["gain"].median(),
-                "best_heads": names,
-            }
-        )
-    return pd.DataFrame(rows)
+    cells = pruned.groupby(keys, sort=False)
+    best = pruned[pruned["correct"] == cells["correct"].transform("max")]
+    found = cells.agg(
+        n=("n", "first"),
+        heads=("n", "size"),
+        base=("base", "first"),
+        best_gain=("gain", "max"),
+        median_gain=("gain", "median"),
+    )
+    names = best.groupby(keys)["variant"].agg(" ".join)
+    return found.assign(best_heads=names).reset_index().astype({"layer": int})
 
 
 def read_gained(config: Config, sweep: str) -> pd.DataFrame:

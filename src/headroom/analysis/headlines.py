@@ -13,7 +13,7 @@ from headroom.analysis.gains import read_cells
 from headroom.analysis.selectors import embedding_sentence
 from headroom.analysis.sheet import read_csv
 from headroom.analysis.text import plain
-from headroom.analysis.verdict import read_heads
+from headroom.analysis.verdict import read_controls
 from headroom.config import Config
 from headroom.sprint.evaluation import PAIRED
 from headroom.sprint.matching import COLUMNS
@@ -39,8 +39,8 @@ def headlines(config: Config) -> list[str]:
 
 def _sweeps(config: Config) -> Iterator[str]:
     for name in config.sweeps:
-        file = paths.CONTROLS.format(run=config.run, sweep=name, table="heads", suffix="csv")
-        yield f"Sweep {name}: {sweep_sentence(read_cells(config, name), read_heads(Path(file)))}"
+        heads = read_controls(config, name, "heads")
+        yield f"Sweep {name}: {sweep_sentence(read_cells(config, name), heads)}"
 
 
 def _selectors(config: Config) -> Iterator[str]:

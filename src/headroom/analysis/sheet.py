@@ -144,15 +144,20 @@ class Sheet:
             parts[-1].append(column)
         if len(parts) == 1:
             return [self]
-        return [
-            replace(
-                self,
-                titles=[self.titles[column] for column in part],
-                rows=[[row[column] for column in part] for row in self.rows],
-                bold=None if self.bold is None else self.bold[:, part],
-            )
-            for part in parts
-        ]
+        return [self._of_columns(part) for part in parts]
+
+    def without_empty_columns(self) -> "Sheet":
+        """Return the table without columns of numbers that have none."""
+        columns = enumerate(zip(*self.rows, strict=True))
+        return self._of_columns([n for n, cells in columns if n < self.texts or {*cells} != {NONE}])
+
+    def _of_columns(self, columns: list[int]) -> "Sheet":
+        return replace(
+            self,
+            titles=[self.titles[column] for column in columns],
+            rows=[[row[column] for column in columns] for row in self.rows],
+            bold=None if self.bold is None else self.bold[:, columns],
+        )
 
 
 def written(sheets: Mapping[str, Sheet] | Sequence[Sheet]) -> dict[str, str]:

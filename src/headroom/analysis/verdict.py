@@ -2,13 +2,27 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from headroom import paths
 from headroom.analysis.controls import GAINS, HARMLESS, HEADS, LEVEL, SPREAD, helping, hurting
-from headroom.analysis.sheet import Sheet, in_points, joined, number, read_csv, rows_of
+from headroom.analysis.placebos import PLACEBOS
+from headroom.analysis.sheet import (
+    NONE,
+    Sheet,
+    in_percent,
+    in_points,
+    joined,
+    name,
+    number,
+    read_csv,
+    rows_of,
+)
 from headroom.analysis.text import percent, points, short
+from headroom.config import Config
 from headroom.statistics.repetition import loops
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE
@@ -48,32 +62,43 @@ GAINS_CAPTION = (
 )
 """What the table of gains shows."""
 
+SPREAD_CAPTION = (
+    "Standard deviations of accuracy between heads, in percentage points: observed, what equal "
+    "heads would show on as many questions, and what is left. Share: of the variance, more than "
+    "noise. p: Cochran's Q, all heads equal. Heads that surely hurt: one-sided exact test at 5%, "
+    "Bonferroni over the heads of a layer."
+)
+"""What the table of spread shows."""
 
-def read_gains(path: Path) -> pd.DataFrame:
-    """Read the gains of `headroom.analysis.controls`.
+FAILURES_CAPTION = (
+    "The base model, then at most 20 heads that hurt (exact McNemar test, q < 0.05), the worst "
+    "first. In percent of all answers: without an answer to grade, cut at the token limit, and "
+    "ending in one phrase over and over; mean tokens of an answer. Fails by: how most answers fail "
+    "that the base model had right, and what share of them. Share of the norm: of the squared norm "
+    "at the input of the output projection, on the base model's own answers, and its rank among "
+    "the layer's heads."
+)
+"""What the table of failures shows."""
+
+
+def read_controls(config: Config, sweep: str, table: str) -> pd.DataFrame:
+    """Read a table of a sweep's controls: gains, heads, spread, placebos or failures.
 
     Raises:
-        TableError: the file is missing or has other columns.
+        TableError: the file is missing or lacks columns.
     """
-    return read_csv(path, GAINS)
+    file = paths.CONTROLS.format(run=config.run, sweep=sweep, table=table, suffix="csv")
+    found = read_csv(Path(file), _COLUMNS[table])
+    return found.astype({"layer": "Int64", "head": "Int64"}) if table == "heads" else found
 
 
-def read_heads(path: Path) -> pd.DataFrame:
-    """Read the heads of `headroom.analysis.controls`.
-
-    Raises:
-        TableError: the file is missing or has other columns.
-    """
-    return read_csv(path, HEADS).astype({"layer": "Int64", "head": "Int64"})
-
-
-def read_spread(path: Path) -> pd.DataFrame:
-    """Read the spread of `headroom.analysis.controls`.
-
-    Raises:
-        TableError: the file is missing or has other columns.
-    """
-    return read_csv(path, SPREAD)
+_COLUMNS = {
+    "gains": GAINS,
+    "heads": HEADS,
+    "spread": SPREAD,
+    "placebos": PLACEBOS,
+    "failures": list(FAILURES),
+}
 
 
 def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> list[str]:
@@ -169,9 +194,9 @@ def failures(
     )
     right = graded[graded["variant"] == str(BASE)].set_index("question_id")["correct"]
     found = []
-    for name in chosen["variant"]:
-        looping = _looping(answers[name])
-        own = graded[graded["variant"] == name].set_index("question_id")
+    for variant in chosen["variant"]:
+        looping = _looping(answers[variant])
+        own = graded[graded["variant"] == variant].set_index("question_id")
         lost = own[~own["correct"] & right.loc[own.index]]
         modes = _modes(lost, looping).value_counts(normalize=True, sort=True)
         found.append(
@@ -211,6 +236,46 @@ def gains_sheet(gains: pd.DataFrame, sweep: str) -> Sheet:
         ("curse", in_points("curse")),
     )
     return Sheet.of(gains, columns, f"{sweep}: {GAINS_CAPTION}")
+
+
+def spread_sheet(spread: pd.DataFrame) -> Sheet:
+    """Return the spread between heads as text."""
+    columns = (
+        ("heads of", name("of")),
+        ("heads", number("heads")),
+        *((title, number(column, ".1f", 0.01)) for title, column in _SPREADS.items()),
+        ("share (%)", in_percent("share")),
+        ("p", number("p", ".3f")),
+    )
+    return Sheet.of(spread, columns, SPREAD_CAPTION)
+
+
+_SPREADS = {"observed": "spread", "noise": "noise", "left": "component"}
+
+
+def failures_sheet(table: pd.DataFrame) -> Sheet:
+    """Return how heads that hurt fail as text; without rows where none does.
+
+    Args:
+        table: columns `FAILURES`, base first.
+    """
+    table = table if len(table) > 1 else table.head(0)
+    cells = {"mode": _mode, "gain": in_points("gain")}
+    cells |= {column: number(column, ".0f") for column in ("tokens", "norm_rank")}
+    columns = [
+        (title, cells.get(column) or in_percent(column))
+        for column, title in FAILURES.items()
+        if column != "variant"
+    ]
+    return Sheet.of(table, [("pruned", _pruned), *columns], FAILURES_CAPTION)
+
+
+def _pruned(row: Any) -> str:
+    return "No Prune" if row.variant == str(BASE) else str(row.variant)
+
+
+def _mode(row: Any) -> str:
+    return NONE if pd.isna(row.mode) else str(row.mode)
 
 
 def _looping(file: Path) -> pd.Series | None:

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure as Image
 from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme, sequential
+from headroom.planning.exhibits import words
 from headroom.variants import Variant
 
 _NARROW = 64  # variants that one column has room for
@@ -74,9 +75,17 @@ def agreement_map(
     bar.outline.set_visible(False)
     bar.set_label("share of questions with the same outcome")
     bar.ax.tick_params(labelsize=7)
-    title = f"{short(sweep)}: agreement between heads"
-    caption = _caption(pairs, len(variants) - 1, sweep, questions, lowest)
-    return Figure(image, title, caption, _alt(pairs, sweep), pairs)
+    told = words(
+        "agreement",
+        of=short(sweep),
+        n=questions,
+        heads=len(variants) - 1,
+        median=percent(float(pairs["agreement"].median())),
+        chance=percent(float(pairs["by_chance"].median())),
+        lowest=percent(lowest),
+        error=percent(math.sqrt(0.25 / questions)),
+    )
+    return Figure(image, *told, _alt(pairs, sweep), pairs)
 
 
 def _label_layers(axes: Axes, variants: Sequence[Variant], colors: Theme) -> None:
@@ -94,19 +103,6 @@ def _label_layers(axes: Axes, variants: Sequence[Variant], colors: Theme) -> Non
     for edge in edges:
         axes.axhline(edge, color=colors.surface, linewidth=1)
         axes.axvline(edge, color=colors.surface, linewidth=1)
-
-
-def _caption(pairs: pd.DataFrame, heads: int, sweep: str, questions: int, lowest: float) -> str:
-    error = math.sqrt(0.25 / questions)
-    middle, chance = pairs["agreement"].median(), pairs["by_chance"].median()
-    return (
-        f"{short(sweep)}: share of n = {questions} questions on which two models, each with one of "
-        f"{heads} query heads pruned, are both right or both wrong (s_jk of the SPRINT paper); "
-        "heads are ordered by layer and number, the base model comes first. Median over pairs "
-        f"{percent(float(middle))}; independent models of the same accuracies would agree on "
-        f"{percent(chance)}. Agreement below {percent(lowest)} has the palest colour. The standard "
-        f"error of a share is at most {percent(error)}; no interval and no test is shown."
-    )
 
 
 def _alt(pairs: pd.DataFrame, sweep: str) -> str:

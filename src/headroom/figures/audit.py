@@ -12,6 +12,7 @@ from headroom.analysis.text import points, wrapped
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme
 from headroom.figures.violins import mark_median, spread_out
+from headroom.planning.exhibits import words
 
 _APART = 0.24  # of a violin from its tick
 
@@ -62,9 +63,12 @@ def audit_figure(found: Audit, colors: Theme) -> Figure:
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("best head − No Prune (percentage points)")
     _legend(image, axes, colors)
-    title = "Published gains, and what chance alone gives"
-    data = found.pairs.drop(columns="accuracy")
-    return Figure(image, title, _caption(found), _alt(found), data)
+    read = "; ".join(
+        f"{row.exhibit} {row.pairs} pairs ({row.complete} complete)"
+        for row in rows_of(found.summary)
+    )
+    told = words("audit", method=METHOD, pairs=read)
+    return Figure(image, *told, _alt(found), found.pairs.drop(columns="accuracy"))
 
 
 def _violin(axes: Axes, values: np.ndarray, x: float, color: str) -> None:
@@ -85,22 +89,6 @@ def _legend(image: Image, axes: Axes, colors: Theme) -> None:
         for face, edge, label in looks
     ]
     image.legend(handles=handles, loc="outside upper left", ncols=3, columnspacing=1.2)
-
-
-def _caption(found: Audit) -> str:
-    read = "; ".join(
-        f"{row.exhibit} {row.pairs} pairs ({row.complete} complete)"
-        for row in rows_of(found.summary)
-    )
-    return (
-        "The SPRINT paper's Figure 2 from its own Tables 1-4, and the same from its Figure 5: "
-        "maximum over heads of accuracy minus No Prune, for each (subject, layer) pair with at "
-        "least half of its heads legible. Beside it the same maximum where pruning does nothing. "
-        "Bars are medians over pairs; the vertical line is the 95% interval of the median by "
-        "chance, the grey violin holds the "
-        f"inner 98% of chance. {METHOD} "
-        f"Pairs read: {read}."
-    )
 
 
 def _alt(found: Audit) -> str:

@@ -10,6 +10,7 @@ from headroom.analysis.sheet import rows_of
 from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme
+from headroom.planning.exhibits import words
 
 _ROW = 0.19  # inches
 
@@ -48,13 +49,8 @@ def components(spread: pd.DataFrame, sweep: str, questions: int, colors: Theme) 
     axes.set_xlim(0, max(5, 115 * float(spread[["spread", "noise"]].max().max())))
     axes.set_xlabel("standard deviation of accuracy between heads (points)")
     _explain(image, colors)
-    return Figure(
-        image,
-        f"{short(sweep)}: spread between heads, and noise",
-        _caption(spread, sweep, questions),
-        _alt(spread, sweep),
-        spread,
-    )
+    told = words("components", of=short(sweep), n=questions)
+    return Figure(image, *told, _alt(spread, sweep), spread)
 
 
 def _beside(axes: Axes, place: float, text: str) -> None:
@@ -75,18 +71,6 @@ def _explain(image: Image, colors: Theme) -> None:
         )
     ]
     image.legend(handles=handles, loc="outside upper left", ncols=3)
-
-
-def _caption(spread: pd.DataFrame, sweep: str, questions: int) -> str:
-    return (
-        f"{short(sweep)}: standard deviation of accuracy between pruned heads (dots; how many in "
-        f"brackets) beside what heads of equal accuracy would show on the same n = {questions} "
-        "questions (bars), on a scale that is logarithmic above one point. The share of the "
-        "variance that is more than noise is a variance component of the two-way layout head × "
-        f"question, cut off at zero; filled dots: Cochran's Q test of equal heads has p < {LEVEL}, "
-        "not corrected for the number of rows. No interval is shown. Heads that surely hurt: "
-        "one-sided exact test at 5%, Bonferroni over the heads of a layer."
-    )
 
 
 def _alt(spread: pd.DataFrame, sweep: str) -> str:

@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as Image
 from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme
+from headroom.planning.exhibits import words
 
 COST = ["layer", "answers", "tokens", "kept", "identical"]
 """Columns of the cost: answers of a layer's pruned heads, their tokens, how many of these are the
@@ -74,8 +75,9 @@ def cost_figure(table: pd.DataFrame, sweep: str, colors: Theme) -> Figure:
         axes.set_xlabel("layer of the head pruned")
     image.legend(*left.get_legend_handles_labels(), loc="outside upper left", ncols=2)
     data = table.assign(saved=table["kept"] / table["tokens"])
-    title = f"{short(sweep)}: what a sweep need not decode"
-    return Figure(image, title, _caption(table, sweep), _alt(table, sweep), data)
+    n, share = f"{table['answers'].sum():,}", percent(saved(table))
+    told = words("cost", of=short(sweep), n=n, saved=share)
+    return Figure(image, *told, _alt(table, sweep), data)
 
 
 def saved(table: pd.DataFrame) -> float:
@@ -96,17 +98,6 @@ def _shared(first: np.ndarray, second: np.ndarray) -> int:
     size = min(len(first), len(second))
     differs = np.flatnonzero(first[:size] != second[:size])
     return int(differs[0]) if len(differs) else size
-
-
-def _caption(table: pd.DataFrame, sweep: str) -> str:
-    return (
-        f"{short(sweep)}: n = {table['answers'].sum():,} answers of pruned models. Left: mean "
-        "tokens of an answer, split at its first difference from the base model's answer to the "
-        f"same question. {percent(saved(table))} of all tokens come before it and need not be "
-        "decoded one at a time. Right: share of answers that are the base answer, token by token. "
-        "Counts, not estimates: no interval and no test is shown. What is not computed below the "
-        "pruned layer comes on top. Times are in the records beside the answers."
-    )
 
 
 def _alt(table: pd.DataFrame, sweep: str) -> str:

@@ -11,6 +11,7 @@ from headroom.analysis.findings import covered, largest_n, told
 from headroom.analysis.text import percent, plain, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Line, Theme, method_line
+from headroom.planning.exhibits import words
 from headroom.sprint.methods import ORACLE, RIVALS, SPRINT
 
 
@@ -34,8 +35,8 @@ def curves(
     _curves(left, drawn, colors)
     _differences(right, compared, colors)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
-    title = f"Pass@N: {short(selector)}"
-    return Figure(image, title, _caption(questions, paired), _alt(table), data)
+    said = words("pass_at_n", of=short(selector), n=questions, covered=covered(paired))
+    return Figure(image, *said, _alt(table), data)
 
 
 def _curves(axes: Axes, table: pd.DataFrame, colors: Theme) -> None:
@@ -169,17 +170,6 @@ def _look(line: Line) -> dict[str, Any]:
 def _powers(limit: int) -> list[int]:
     powers = [2**exponent for exponent in range(limit.bit_length()) if 2**exponent <= limit]
     return powers if limit in powers else [*powers, limit]
-
-
-def _caption(questions: int, paired: pd.DataFrame) -> str:
-    return (
-        f"Left: share of {questions} test questions with at least one right answer among N. Bands "
-        "are 95% bootstrap intervals over questions; sampling uses the unbiased estimator; single "
-        "models and the oracle over all heads of the pool are flat references. SPRINT is the mean "
-        f"over selectors of all seeds. Right: SPRINT minus each method on the same questions, with "
-        f"95% intervals over {covered(paired)}; a filled mark means that the interval leaves out "
-        "zero. Intervals are not corrected for their number."
-    )
 
 
 def _alt(table: pd.DataFrame) -> str:

@@ -18,6 +18,7 @@ from matplotlib.figure import Figure as Image
 
 from headroom.analysis.sheet import write_csv
 from headroom.figures.style import TWO_COLUMNS, Theme, theme
+from headroom.planning.exhibits import Section, Subject, exhibits
 from headroom.tables import atomic, write_json
 
 SUFFIXES = ("pdf", "png", "svg", "dark.svg", "csv", "json")
@@ -102,25 +103,26 @@ def save(template: str, draw: Callable[[Theme], Figure], sources: Sequence[Path]
     return [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
 
 
-def read_picture(template: str, **names: Any) -> Picture | None:
-    """Return a figure that was drawn; None where it was not.
+def pictures(per: Subject, section: Section, **names: str) -> list[Picture]:
+    """Return the figures of a subject that were drawn for a section, but for empty ones.
 
     Args:
-        template: its path, ``{suffix}`` and other wildcards left open.
-        names: values of the other wildcards.
+        per: what there is one of.
+        section: of the page.
+        names: of run and subject, as their paths have them.
     """
-    words = Path(template.format(suffix="json", **names))
-    if not words.exists():
-        return None
-    light, dark = (
-        base64.b64encode(Path(template.format(suffix=suffix, **names)).read_bytes()).decode()
-        for suffix in ("svg", "dark.svg")
-    )
-    return Picture(
-        **json.loads(words.read_text(encoding="utf-8")),
-        light=f"data:image/svg+xml;base64,{light}",
-        dark=f"data:image/svg+xml;base64,{dark}",
-    )
+    found = []
+    for exhibit in exhibits(per, section):
+        words = Path(exhibit.path.format(suffix="json", **names))
+        if words.exists():
+            facts = json.loads(words.read_text(encoding="utf-8"))
+            light, dark = (
+                base64.b64encode(Path(exhibit.path.format(suffix=suffix, **names)).read_bytes())
+                for suffix in ("svg", "dark.svg")
+            )
+            start = "data:image/svg+xml;base64,"
+            found.append(Picture(**facts, light=start + light.decode(), dark=start + dark.decode()))
+    return [picture for picture in found if not picture.alt.startswith(EMPTY)]
 
 
 def _write(image: Image, path: Path, kind: str) -> None:

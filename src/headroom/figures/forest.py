@@ -12,6 +12,7 @@ from headroom.analysis.sheet import rows_of
 from headroom.analysis.text import points, short, signed
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme
+from headroom.planning.exhibits import words
 
 _ROW = 0.15  # inches
 _PANELS = 4  # a row
@@ -54,8 +55,8 @@ def forest(heads: pd.DataFrame, sweep: str, colors: Theme) -> Figure:
         )
     ]
     image.legend(handles=handles, loc="outside upper left", ncols=3)
-    title = f"{short(sweep)}: every head against the base model"
-    return Figure(image, title, _caption(pruned, sweep), _alt(pruned, sweep), pruned)
+    told = words("forest", of=short(sweep), n=pruned["n"].iloc[0], heads=len(pruned))
+    return Figure(image, *told, _alt(pruned, sweep), pruned)
 
 
 def _limits(pruned: pd.DataFrame) -> tuple[float, float]:
@@ -93,16 +94,6 @@ def _panel(axes: Axes, layer: pd.DataFrame, limits: tuple[float, float], colors:
         axes.plot([low, high], [row.head] * 2, color=color, linewidth=1.1, zorder=2)
         face = color if different else colors.surface
         axes.plot(gain, row.head, marker="o", markersize=3.2, color=color, mfc=face, zorder=3)
-
-
-def _caption(pruned: pd.DataFrame, sweep: str) -> str:
-    return (
-        f"{short(sweep)}: accuracy with one query head pruned minus accuracy of the base model on "
-        f"the same {pruned['n'].iloc[0]} questions, with 95% intervals for paired proportions "
-        "(Bonett and Price 2012), each for its own head. Filled marks: the exact McNemar test "
-        f"against base has q < {LEVEL} after Benjamini and Hochberg over all {len(pruned)} heads. "
-        "Arrows are heads below the range, with their value."
-    )
 
 
 def _alt(pruned: pd.DataFrame, sweep: str) -> str:

@@ -1,7 +1,6 @@
 """Figure 5 of the SPRINT paper: accuracy of every head of a layer on every subject."""
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -12,9 +11,11 @@ from headroom.analysis.controls import LEVEL
 from headroom.analysis.text import short, wrapped
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme, diverging, legible
+from headroom.planning.exhibits import words
 
 _ROW = 0.185  # inches
 _LEAST = 5  # percentage points at the ends of the colour bar
+_TESTED = ("overall", "subject")
 _NARROW = 3  # groups that one column has room for
 
 
@@ -22,12 +23,12 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     """Draw head × subject of one layer, the base model in the first row.
 
     Args:
-        table: cells of a sweep, as `headroom.figures.significance.against_base` returns them.
+        table: cells of a sweep, as `headroom.analysis.gains.against_base` returns them.
         sweep: its name.
         layer: the layer to draw.
         colors: the theme to draw in.
     """
-    wanted = table["by"].isin(["overall", "subject"])
+    wanted = table["by"].isin(_TESTED)
     rows = table[wanted & (table["layer"].isna() | (table["layer"] == layer))]
     heads = rows.loc[rows["by"] == "overall", ["variant", "head"]].drop_duplicates()
     groups = rows.drop_duplicates("group").sort_values("by", ascending=False, kind="stable")
@@ -79,22 +80,16 @@ def heatmap(table: pd.DataFrame, sweep: str, layer: int, colors: Theme) -> Figur
     bar.outline.set_visible(False)
     bar.set_label("accuracy − No Prune (points)")
     bar.ax.tick_params(labelsize=7)
-    title = f"{short(sweep)}, layer {layer}: accuracy (%) without one head"
-    tests = {by: int(table.loc[table["by"] == by, "q"].count()) for by in ("overall", "subject")}
-    caption = _caption(sweep, layer, sizes, tests)
-    return Figure(image, title, caption, _alt(sweep, layer, rows), rows.drop(columns="by"))
-
-
-def _caption(sweep: str, layer: int, sizes: Mapping[str, int], tests: Mapping[str, int]) -> str:
-    listed = ", ".join(f"{short(group)} {n}" for group, n in sizes.items())
-    return (
-        f"{short(sweep)}, layer {layer}: accuracy in percent with one query head pruned (rows) on "
-        "the questions of a subject (columns). Colour is the difference to the base model (No "
-        "Prune) in the same column; bold is the best head of a column, ties included. Triangles "
-        f"mark heads that differ from base: exact McNemar test, q < {LEVEL} after Benjamini and "
-        f"Hochberg over the {tests['overall']} heads of the sweep (Overall) and over its "
-        f"{tests['subject']} pairs of head and subject. No interval is shown. n: {listed}."
+    heads_tested, pairs = (table.loc[table["by"] == by, "q"].count() for by in _TESTED)
+    told = words(
+        "heatmap",
+        of=short(sweep),
+        layer=layer,
+        heads=heads_tested,
+        pairs=pairs,
+        sizes=", ".join(f"{short(group)} {n}" for group, n in sizes.items()),
     )
+    return Figure(image, *told, _alt(sweep, layer, rows), rows.drop(columns="by"))
 
 
 def _alt(sweep: str, layer: int, rows: pd.DataFrame) -> str:

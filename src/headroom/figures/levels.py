@@ -12,8 +12,8 @@ from headroom.analysis.text import short, signed
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
 from headroom.figures.violins import spread_out
+from headroom.planning.exhibits import words
 
-_TITLE = "Gain by difficulty"
 _SERIES = (
     ("best_gain", "best head of a layer", "blue", "o", -0.12),
     ("median_gain", "median head of a layer", "muted", "s", 0.12),
@@ -56,7 +56,7 @@ def levels(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
         image.text(0.5, 0.5, "No question of this run has a level.", ha="center")
     tables = [table.assign(sweep=sweep) for sweep, table in chosen.items()]
     data = pd.concat(tables, ignore_index=True) if tables else pd.DataFrame()
-    return Figure(image, _TITLE, _caption(chosen), _alt(chosen), data)
+    return Figure(image, *_words(chosen), _alt(chosen), data)
 
 
 def _limits(tables: Iterable[pd.DataFrame]) -> tuple[float, float]:
@@ -96,18 +96,12 @@ def _panel(axes: Axes, table: pd.DataFrame, limits: tuple[float, float], colors:
     axes.tick_params(axis="x", length=0)
 
 
-def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
+def _words(chosen: Mapping[str, pd.DataFrame]) -> tuple[str, str]:
     parts = []
     for sweep, table in chosen.items():
         sizes = table.drop_duplicates("group")["n"]
         parts.append(f"{short(sweep)}: {sizes.sum()} questions, {table['layer'].nunique()} layers")
-    return (
-        "Accuracy with one head pruned minus accuracy of the base model, by MATH level. Small dots "
-        "are layers, lines join their medians. The best head is a maximum over a layer's heads and "
-        "raised by selection; the fewer the questions, the more so. The median head is free of "
-        "that. No gain can pass the dotted ceiling (drawn where it is in view), the base model's "
-        f"errors at that level. No interval and no test is shown. {'; '.join(parts)}."
-    )
+    return words("levels", numbers="; ".join(parts))
 
 
 def _alt(chosen: Mapping[str, pd.DataFrame]) -> str:

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure as Image
 from headroom.analysis.text import percent, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import TWO_COLUMNS, Theme, sequential
+from headroom.planning.exhibits import words
 from headroom.variants import Variant
 
 
@@ -85,8 +86,9 @@ def space(placed: pd.DataFrame, kept: tuple[float, float], selector: str, colors
         axes.set_xlabel(f"first axis ({percent(kept[0])} of the variance)")
         axes.grid(visible=False)
         axes.margins(0.05)
-    title = f"{short(selector)}: where heads and questions lie"
-    return Figure(image, title, _caption(placed, kept, selector), _alt(placed, selector), placed)
+    counts, share = {"questions": len(questions), "heads": len(heads)}, percent(sum(kept))
+    told = words("space", of=short(selector), kept=share, **counts)
+    return Figure(image, *told, _alt(placed, selector), placed)
 
 
 def _dots(
@@ -114,18 +116,6 @@ def _dots(
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7, length=0)
     return bar
-
-
-def _caption(placed: pd.DataFrame, kept: tuple[float, float], selector: str) -> str:
-    counts = placed["kind"].value_counts()
-    return (
-        f"{short(selector)}: n = {counts['question']} test questions (left) and {counts['head']} "
-        "heads (right) in the space that the trained selector puts both in, projected on the "
-        f"first two principal components of all points, which keep {percent(sum(kept))} of the "
-        "variance; small grey marks repeat the other panel. The selector asks the heads nearest "
-        "to a question, by all dimensions: nearness in the plane is a part of that. Test "
-        "questions took no part in training. No interval and no test is shown."
-    )
 
 
 def _alt(placed: pd.DataFrame, selector: str) -> str:

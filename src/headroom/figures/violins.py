@@ -15,6 +15,7 @@ from headroom.analysis.gains import pairs
 from headroom.analysis.text import short, signed, wrapped
 from headroom.figures.drawing import Figure
 from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
+from headroom.planning.exhibits import words
 
 _SERIES = (
     ("best_gain", "blue", "best head of a layer: a maximum, raised by selection"),
@@ -57,7 +58,7 @@ def violins(gained: Mapping[str, pd.DataFrame], colors: Theme) -> Figure:
     data = pd.concat(
         [table.assign(sweep=sweep) for sweep, table in chosen.items()], ignore_index=True
     )
-    return Figure(image, "Gain from pruning one head", _caption(chosen), _alt(chosen), data)
+    return Figure(image, *_words(chosen), _alt(chosen), data)
 
 
 def spread_out(values: np.ndarray, width: float) -> np.ndarray:
@@ -120,7 +121,7 @@ def _label_series(image: Image, axes: Axes, labels: Sequence[tuple[str, str]]) -
     image.legend(handles=handles, loc="outside upper left", ncols=1)
 
 
-def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
+def _words(chosen: Mapping[str, pd.DataFrame]) -> tuple[str, str]:
     parts = []
     for sweep, table in chosen.items():
         medians = [
@@ -129,15 +130,7 @@ def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
         part = f"{short(sweep)}: {len(table)} pairs, {_heads(table)} heads a layer, median gain "
         parts.append(f"{part}{', '.join(medians)} points{_numeric(table)}")
     noise = any(_has(table, "noise_gain") for table in chosen.values())
-    return (
-        "Each dot is one (subject, layer) pair: accuracy of a variant minus accuracy of the base "
-        "model, on the same questions. The best head is the maximum over the heads of the layer, "
-        "which selection alone raises even if pruning does nothing; "
-        + _NOISE
-        * noise
-        + "the median head is free of that. Bars and numbers are medians over pairs; no interval "
-        f"and no test is shown. {'; '.join(parts)}."
-    )
+    return words("violins", placebo=_NOISE * noise, numbers="; ".join(parts))
 
 
 _NOISE = (

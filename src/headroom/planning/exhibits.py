@@ -1,23 +1,238 @@
-"""What tables, figures and the report are made from, and the files that they become."""
+"""What a run shows: its figures, a declaration each, and its tables.
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import Any
+From the declaration of a figure follow its files, what its rule reads and makes, its place on the
+page, and its title and caption, there and in Snakemake's report.
+"""
 
-from snakemake.io import report
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from headroom import paths
-from headroom.config import Config, Selector, Sweep
-from headroom.planning.batches import find_batch, pool
-from headroom.planning.store import Store
 
-Inputs = dict[str, str | list[str]]
-"""Named inputs of a rule."""
+Subject = Literal["run", "sweep", "layer", "selector", "compression"]
+"""What there is one figure of; a layer is one of a sweep."""
 
-EXHIBITS = ("table1", "table2", "table3a", "table3b", "table4", "knee", "quantisation", "cost")
-"""Tables of the compression paper."""
+Section = Literal["controls", "embedding", "compression", "cost", "published", "figures"]
+"""A section of the page that shows figures, as `report/templates` names it."""
+
+_FILES: dict[Subject, str] = {
+    "run": "",
+    "sweep": "_{sweep}",
+    "layer": "_{sweep}_L{layer}",
+    "selector": "_{selector}",
+    "compression": "_{compression}",
+}
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A figure.
+
+    Title and caption hold places for what the run fills in, see `words`; ``{of}`` is the subject.
+    """
+
+    name: str
+    per: Subject
+    needs: tuple[str, ...]
+    """What it is drawn from, by names in `headroom.figures.draw.READERS`; its rule reads the files
+    behind them, see `headroom.planning.shown.Shown.files`."""
+    draw: str
+    """The function that draws it, of what it needs and a theme."""
+    section: Section
+    title: str
+    caption: str
+
+    @property
+    def path(self) -> str:
+        """The path of its files; the names of run and subject, and the suffix, are left open."""
+        return f"results/{{run}}/figures/{self.name}{_FILES[self.per]}.{{suffix}}"
+
+
+EXHIBITS: tuple[Exhibit, ...] = (
+    Exhibit(
+        "violins",
+        "run",
+        ("placebo_gains",),
+        "figures.violins:violins",
+        "figures",
+        "Gain from pruning one head",
+        "Each dot is one (subject, layer) pair: accuracy of a variant minus accuracy of the base "
+        "model, on the same questions. The best head is the maximum over the heads of the layer, "
+        "which selection alone raises even if pruning does nothing; {placebo}the median head is "
+        "free of that. Bars and numbers are medians over pairs; no interval and no test is shown. "
+        "{numbers}.",
+    ),
+    Exhibit(
+        "levels",
+        "run",
+        ("gains",),
+        "figures.levels:levels",
+        "figures",
+        "Gain by difficulty",
+        "Accuracy with one head pruned minus accuracy of the base model, by MATH level. Small dots "
+        "are layers, lines join their medians. The best head is a maximum over a layer's heads and "
+        "raised by selection; the fewer the questions, the more so. The median head is free of "
+        "that. No gain can pass the dotted ceiling (drawn where it is in view), the base model's "
+        "errors at that level. No interval and no test is shown. {numbers}.",
+    ),
+    Exhibit(
+        "agreement",
+        "sweep",
+        ("agreement", "variants", "sweep", "questions"),
+        "figures.agreement:agreement_map",
+        "figures",
+        "{of}: agreement between heads",
+        "{of}: share of n = {n} questions on which two models, each with one of {heads} query "
+        "heads pruned, are both right or both wrong (s_jk of the SPRINT paper); heads are ordered "
+        "by layer and number, the base model comes first. Median over pairs {median}; independent "
+        "models of the same accuracies would agree on {chance}. Agreement below {lowest} has the "
+        "palest colour. The standard error of a share is at most {error}; no interval and no test "
+        "is shown.",
+    ),
+    Exhibit(
+        "heatmap",
+        "layer",
+        ("cells", "sweep", "layer"),
+        "figures.heatmap:heatmap",
+        "figures",
+        "{of}, layer {layer}: accuracy (%) without one head",
+        "{of}, layer {layer}: accuracy in percent with one query head pruned (rows) on the "
+        "questions of a subject (columns). Colour is the difference to the base model (No Prune) "
+        "in the same column; bold is the best head of a column, ties included. Triangles mark "
+        "heads that differ from base: exact McNemar test, q < 0.05 after Benjamini and Hochberg "
+        "over the {heads} heads of the sweep (Overall) and over its {pairs} pairs of head and "
+        "subject. No interval is shown. n: {sizes}.",
+    ),
+    Exhibit(
+        "forest",
+        "sweep",
+        ("heads", "sweep"),
+        "figures.forest:forest",
+        "controls",
+        "{of}: every head against the base model",
+        "{of}: accuracy with one query head pruned minus accuracy of the base model on the same "
+        "{n} questions, with 95% intervals for paired proportions (Bonett and Price 2012), each "
+        "for its own head. Filled marks: the exact McNemar test against base has q < 0.05 after "
+        "Benjamini and Hochberg over all {heads} heads. Arrows are heads below the range, with "
+        "their value.",
+    ),
+    Exhibit(
+        "components",
+        "sweep",
+        ("spread", "sweep", "questions"),
+        "figures.components:components",
+        "controls",
+        "{of}: spread between heads, and noise",
+        "{of}: standard deviation of accuracy between pruned heads (dots; how many in brackets) "
+        "beside what heads of equal accuracy would show on the same n = {n} questions (bars), on a "
+        "scale that is logarithmic above one point. The share of the variance that is more than "
+        "noise is a variance component of the two-way layout head × question, cut off at zero; "
+        "filled dots: Cochran's Q test of equal heads has p < 0.05, not corrected for the number "
+        "of rows. No interval is shown. Heads that surely hurt: one-sided exact test at 5%, "
+        "Bonferroni over the heads of a layer.",
+    ),
+    Exhibit(
+        "cost",
+        "sweep",
+        ("cost", "sweep"),
+        "figures.cost:cost_figure",
+        "cost",
+        "{of}: what a sweep need not decode",
+        "{of}: answers of pruned models (n = {n}). Left: mean tokens of an answer, split at its "
+        "first difference from the base model's answer to the same question. {saved} of all tokens "
+        "come before it and need not be decoded one at a time. Right: share of answers that are "
+        "the base answer, token by token. Counts, not estimates: no interval and no test is shown. "
+        "What is not computed below the pruned layer comes on top. Times are in the records beside "
+        "the answers.",
+    ),
+    Exhibit(
+        "pass_at_n",
+        "selector",
+        ("curves", "paired", "selector", "test_questions"),
+        "figures.curves:curves",
+        "figures",
+        "Pass@N: {of}",
+        "Left: share of {n} test questions with at least one right answer among N. Bands are 95% "
+        "bootstrap intervals over questions; sampling uses the unbiased estimator; single models "
+        "and the oracle over all heads of the pool are flat references. SPRINT is the mean over "
+        "selectors of all seeds. Right: SPRINT minus each method on the same questions, with 95% "
+        "intervals over {covered}; a filled mark means that the interval leaves out zero. "
+        "Intervals are not corrected for their number.",
+    ),
+    Exhibit(
+        "space",
+        "selector",
+        ("placed", "kept", "selector"),
+        "figures.space:space",
+        "embedding",
+        "{of}: where heads and questions lie",
+        "{of}: test questions (left, n = {questions}) and heads (right, n = {heads}) in the space "
+        "that the trained selector puts both in, projected on the first two principal components "
+        "of all points, which keep {kept} of the variance; small grey marks repeat the other "
+        "panel. The selector asks the heads nearest to a question, by all dimensions: nearness in "
+        "the plane is a part of that. Test questions took no part in training. No interval and no "
+        "test is shown.",
+    ),
+    Exhibit(
+        "pareto",
+        "compression",
+        ("trial",),
+        "figures.compression.pareto:pareto",
+        "compression",
+        "{of}: accuracy against parameters",
+        "{of}: accuracy against the parameters that are left, with 95% bootstrap intervals: the "
+        "method at every ratio, then arm by arm; hollow marks have weights of eight bits.",
+    ),
+    Exhibit(
+        "alpha",
+        "compression",
+        ("trial", "published"),
+        "figures.compression.alpha:alpha",
+        "compression",
+        "{of}: what ranks the heads",
+        "{of}: change of accuracy over alpha, the weight of the norm in the score, with and "
+        "without distillation; faint: what is published.",
+    ),
+    Exhibit(
+        "importance",
+        "compression",
+        ("trial",),
+        "figures.compression.importance:importance",
+        "compression",
+        "{of}: importance of the heads",
+        "{of}: score of every head before any went; numbers are the rounds that took heads.",
+    ),
+    Exhibit(
+        "losses",
+        "compression",
+        ("trial",),
+        "figures.compression.losses:losses",
+        "compression",
+        "{of}: losses and heads",
+        "{of}: parts of the loss and heads left over the optimiser steps of all rounds.",
+    ),
+    Exhibit(
+        "audit",
+        "run",
+        ("audit",),
+        "figures.audit:audit_figure",
+        "published",
+        "Published gains, and what chance alone gives",
+        "The SPRINT paper's Figure 2 from its own Tables 1-4, and the same from its Figure 5: "
+        "maximum over heads of accuracy minus No Prune, for each (subject, layer) pair with at "
+        "least half of its heads legible. Beside it the same maximum where pruning does nothing. "
+        "Bars are medians over pairs; the vertical line is the 95% interval of the median by "
+        "chance, the grey violin holds the inner 98% of chance. {method} Pairs read: {pairs}.",
+    ),
+)
+"""The figures, in the order in which a section of the page shows them."""
+
+COMPRESSION_TABLES = (
+    *("table1", "table2", "table3a", "table3b", "table4"),
+    *("knee", "quantisation", "cost"),
+)
 STUDY_FILES = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
-STUDY_FIGURES = (paths.PARETO, paths.IMPORTANCE, paths.LOSSES, paths.ALPHA)
 SELECTOR_RESULTS = (
     *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.SENSITIVITY, paths.ABLATION),
     paths.SELECTOR_CARD,
@@ -26,137 +241,35 @@ SELECTOR_TABLES = (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
 PAPERS = ("sprint", "compression")
 CONTROL_TABLES = ("gains", "heads", "spread", "failures")
 
-_BESIDE = ("pdf", "svg", "dark.svg", "csv", "json")
+
+def exhibits(per: Subject, section: Section | None = None) -> list[Exhibit]:
+    """Return the figures of a kind of subject: all, or those of a section of the page."""
+    return [each for each in EXHIBITS if each.per == per and section in (None, each.section)]
+
+
+def find_exhibit(name: str) -> Exhibit:
+    """Return a figure by its name."""
+    return next(each for each in EXHIBITS if each.name == name)
+
+
+def words(name: str, **facts: object) -> tuple[str, str]:
+    """Return title and caption of a figure, with what a run has for their places."""
+    exhibit = find_exhibit(name)
+    return exhibit.title.format_map(facts), exhibit.caption.format_map(facts)
+
+
+def caption_file(exhibit: Exhibit) -> str:
+    """Return what Snakemake's report says below a figure, before there is a run."""
+    caption = exhibit.caption
+    if caption.startswith("{of}"):  # the label names it
+        caption = caption.partition(": ")[2]
+    text = re.sub(r"\{\w+\}", "…", caption)
+    text = re.sub(r"(?<=\.) …\.?(?= |$)", "", text)  # sentences of their own
+    return f"{text[0].upper()}{text[1:]} Caption with numbers, source data: JSON and CSV.\n"
 
 
 def shown(file: str, caption: str, category: str, **labels: str) -> Any:
     """Return a file for Snakemake's own report, with the caption of that name."""
+    from snakemake.io import report  # slow to import; jobs that draw read this module, too
+
     return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)
-
-
-class Exhibits:
-    """The tables, figures and report of a config."""
-
-    def __init__(self, config: Config) -> None:
-        """Show what a resolved config asks for."""
-        self.config = config
-        self.store = Store(config)
-
-    def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
-        """Return the accuracy matrix of a sweep, or another file of its batch."""
-        sweep: Sweep = self.config.sweeps[name]
-        names = {"model": sweep.model, "decoding": sweep.decoding, "questions": sweep.questions}
-        return self.store.fill(template, **names)
-
-    def sweep_tables(self) -> list[str]:
-        """Return the accuracy matrices of all sweeps."""
-        return [self.sweep_table(name) for name in self.config.sweeps]
-
-    def sweep_figures(self, name: str) -> list[str]:
-        """Return the templates of a sweep's figures; only the suffix is left open."""
-        heads = pool(self.config, self.config.sweeps[name])
-        layers = sorted({head.layer for head in heads if head.layer is not None})
-        heatmaps = [paths.HEATMAP.replace("{layer}", f"{layer:02d}") for layer in layers]
-        templates = (paths.FOREST, paths.AGREEMENT, paths.COMPONENTS, paths.COST, *heatmaps)
-        return [self.store.fill(template, sweep=name) for template in templates]
-
-    def drawn_for_sweep(self, name: str) -> list[str]:
-        """Return what the figures of a sweep are drawn from."""
-        sweep: Sweep = self.config.sweeps[name]
-        batch = find_batch(self.config, sweep.model, sweep.decoding, sweep.questions)
-        return [
-            self.sweep_table(name),
-            *self._controls(name, ("heads", "spread")),
-            *self.store.answers(batch),
-        ]
-
-    def drawn_for_selector(self, wildcards: Any) -> Inputs:
-        """Return what the figures of a selector are drawn from."""
-        selector = self._selector(wildcards)
-        return {
-            "curves": self.store.fill(paths.CURVES),
-            "paired": self.store.fill(paths.PAIRED),
-            "points": self.store.fill(paths.POINTS),
-            "accuracy": self._table(paths.ACCURACY, selector, selector.test),
-        }
-
-    def study_files(self, name: str) -> list[str]:
-        """Return what a compression has found."""
-        return [self.store.fill(template, compression=name) for template in STUDY_FILES]
-
-    def studied(self) -> list[str]:
-        """Return what all compressions have found."""
-        return [file for name in self.config.compressions for file in self.study_files(name)]
-
-    def judged(self) -> list[str]:
-        """Return the files of this run that claims are judged from."""
-        files = []
-        for name in self.config.sweeps:
-            files += [self.sweep_table(name), *self._controls(name, ("gains",))]
-        for name in self.config.selectors:
-            files += [self.store.fill(t, selector=name) for t in (paths.CURVES, paths.PAIRED)]
-        return files + self.studied()
-
-    def png(self, template: str) -> str:
-        """Return the figure that Snakemake's report shows."""
-        return self.store.fill(template, suffix="png")
-
-    def figure(self, template: str) -> Any:
-        """Return a figure for Snakemake's report; the first word of its name names its caption."""
-        name = Path(template).name.partition(".")[0]
-        label = name.replace("_{", ", {")
-        return shown(self.png(template), name.partition("_")[0], "Figures", figure=label)
-
-    def beside(self, template: str, *suffixes: str) -> list[str]:
-        """Return what a figure's job makes beside its PNG, or the files with given suffixes."""
-        return [self.store.fill(template, suffix=suffix) for suffix in suffixes or _BESIDE]
-
-    def reported(self) -> list[str]:
-        """Return everything that the report of this run shows."""
-        config, fill = self.config, self.store.fill
-        files = self._pictures(paths.AUDIT)
-        files += [fill(paths.AUDIT_TABLE, paper=paper, suffix="csv") for paper in PAPERS]
-        files += self.beside(paths.CLAIMS, "csv", "md")
-        if config.sweeps:
-            files += self._pictures(paths.VIOLINS, paths.LEVELS)
-        for name in config.sweeps:
-            files += [self.sweep_table(name), fill(paths.TABLE, sweep=name, suffix="md")]
-            files += self._controls(name, CONTROL_TABLES)
-            files += self._pictures(*self.sweep_figures(name))
-        for name in config.selectors:
-            figures = self._pictures(paths.PASS_AT_N, paths.SPACE)
-            results = (*SELECTOR_RESULTS, *SELECTOR_TABLES)
-            for template in (*figures, *results):
-                files.append(fill(template, selector=name, suffix="md"))
-        for name in config.comparisons:
-            files.append(fill(paths.COMPARISON, comparison=name, suffix="md"))
-        if config.compressions:
-            files += self.studied()
-            for exhibit in EXHIBITS:
-                files += [
-                    fill(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix=suffix)
-                    for suffix in ("csv", "md")
-                ]
-        for name in config.compressions:
-            files += [fill(file, compression=name) for file in self._pictures(*STUDY_FIGURES)]
-        return files
-
-    def _selector(self, wildcards: Any) -> Selector:
-        return self.config.selectors[wildcards.selector]
-
-    def _table(
-        self, template: str, selector: Selector, questions: str, decoding: str | None = None
-    ) -> str:
-        """Return a table of a selector's model, on given questions."""
-        names = {"model": selector.model, "questions": questions}
-        return self.store.fill(template, decoding=decoding or selector.decoding, **names)
-
-    def _controls(self, sweep: str, tables: Iterable[str]) -> list[str]:
-        return [
-            self.store.fill(paths.CONTROLS, sweep=sweep, table=table, suffix="csv")
-            for table in tables
-        ]
-
-    def _pictures(self, *templates: str) -> list[str]:
-        """Return the files of figures that the report shows; other wildcards stay open."""
-        return [file for template in templates for file in self.beside(template, "png", "json")]

@@ -19,8 +19,8 @@ from headroom.planning.cost import (
     training_request,
     training_seconds,
 )
-from headroom.planning.exhibits import Exhibits, Inputs
 from headroom.planning.keys import digest, encoder_key
+from headroom.planning.shown import Inputs, Shown
 from headroom.variants import PATTERN, Variant
 
 Resources = dict[str, Callable[..., int]]
@@ -56,7 +56,7 @@ _SELECTOR_INPUTS = {
 is of its sampling decodings, all others of its own."""
 
 
-class Rules(Exhibits):
+class Rules(Shown):
     """What the rules of a config's workflow read and ask for.
 
     Methods that take `wildcards` are functions of Snakemake: they return files, parameters or

@@ -16,7 +16,7 @@ from headroom.analysis.findings import Finding
 from headroom.analysis.sheet import Sheet, read_csv
 from headroom.analysis.text import percent
 from headroom.config import Config
-from headroom.figures.drawing import EMPTY, Picture, read_picture
+from headroom.figures.drawing import Picture, pictures
 
 _TITLES = {
     "table1": "Ratios (Table 1)",
@@ -28,7 +28,6 @@ _TITLES = {
     "quantisation": "Weights of eight bits",
     "cost": "What it costs, and warnings",
 }
-_FIGURES = (paths.PARETO, paths.ALPHA, paths.IMPORTANCE, paths.LOSSES)
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def compression_parts(
             data=trial.data,
             cards=_cards(trial),
             sentences=findings(trial),
-            pictures=_drawn(config, trial.name),
+            pictures=pictures("compression", "compression", run=config.run, compression=trial.name),
         )
         for trial in trials
     ]
@@ -100,9 +99,3 @@ def _cards(trial: Trial) -> list[Finding]:
             f"t0/t1 − 1, measured; arithmetic allows {percent(saved['speedup_at_most'])}",
         ),
     ]
-
-
-def _drawn(config: Config, compression: str) -> list[Picture]:
-    """Return the figures that show something."""
-    found = (read_picture(t, run=config.run, compression=compression) for t in _FIGURES)
-    return [picture for picture in found if picture and not picture.alt.startswith(EMPTY)]

@@ -115,9 +115,10 @@ def test_provenance_adds_up_the_jobs_of_compressions(compressed, monkeypatch, tm
     write_json(stage, {})
     write_record(stage, Stopwatch(), {})
     made = provenance(config)
-    assert [(each.name, each.files) for each in made.stages] == [("measurement", 1)]
-    assert ("problems", "asdiv_a", "asdiv_a.jsonl", "none") in made.revisions
-    assert ("solver", "tiny", "trained here", "none") in made.revisions
+    assert [row[:2] for row in made["Time"].rows] == [("measurement", "1")]
+    revisions = made["Models and data"].rows
+    assert ("problems", "asdiv_a", "asdiv_a.jsonl", "none") in revisions
+    assert ("solver", "tiny", "trained here", "none") in revisions
 
 
 def test_damaged_and_missing_histories_are_refused(compressed, monkeypatch, tmp_path):

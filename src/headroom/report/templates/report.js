@@ -1,7 +1,7 @@
 "use strict";
 // Sorting: each header of a sortable table becomes a button. Rows marked `fixed` stay on top.
 const value = (cell) => {
-  const text = cell.dataset.value ?? cell.firstChild?.textContent.trim() ?? "";
+  const text = cell.firstChild?.textContent.trim() ?? "";
   const number = parseFloat(text.replace("−", "-").replaceAll(",", ""));
   return Number.isNaN(number) || !cell.classList.contains("number") ? text : number;
 };
