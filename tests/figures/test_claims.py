@@ -33,8 +33,11 @@ OVERALL = f"overall No Prune accuracy, {SMALL}"
 GOLDEN = Path(__file__).parents[1] / "golden" / "verdicts.csv"
 
 
-def published_run(base_right=0.738, gain=6):
-    """Fill a run of the paper's smallest model in which head 0 of layer 15 gains some questions."""
+def published_run(base_right=0.738, gain=6, by_authors=None):
+    """Fill a run of the paper's smallest model in which head 0 of layer 15 gains some questions.
+
+    `by_authors` are the questions that it gains under the authors' rules, in a sweep of its own.
+    """
     shape = {"layers": 28, "heads": 12, "kv_heads": 2, "billions": 1.5}
     test = {"benchmark": "math500", "split": "test"}
     config = parse(
@@ -67,6 +70,10 @@ def published_run(base_right=0.738, gain=6):
             },
         }
     )
+    if by_authors is not None:
+        again = {**config.sweeps["t2"].model_dump(), "grading": "authors"}
+        sweeps = {"again": again, **config.model_dump()["sweeps"]}
+        config = parse({**config.model_dump(mode="json"), "sweeps": sweeps})
     draw = np.random.default_rng(3)
     subjects = [subject for subject, size in SIZES.items() for _ in range(size)]
     base = np.zeros(500, dtype="int8")
@@ -84,6 +91,10 @@ def published_run(base_right=0.738, gain=6):
     names = ["base", *map(str, heads)]
     schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
     write_table(accuracy_path(config, "t2"), z, schema)
+    if by_authors is not None:
+        other = z.assign(L15H00=z["base"])
+        other.loc[wrong[:by_authors], "L15H00"] = 1
+        write_table(accuracy_path(config, "again"), other, schema)
     graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
     graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
     graded = graded.assign(
@@ -241,6 +252,21 @@ def test_other_numbers_turn_the_verdicts(local, tmp_path, monkeypatch):
     table = found.drop_duplicates("claim").set_index("claim")
     for claim in (OVERALL, EXAMPLE):
         assert (of(local, claim)[0], of(table, claim)[0]) == ("holds", "fails")
+
+
+def test_each_prompt_and_grading_has_a_verdict_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = published_run(by_authors=0)
+    assert accuracy_path(config, "again") != accuracy_path(config, "t2")
+    table = claims(config, PUBLISHED)
+    found = table[table["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
+    assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
+    alone = claims(published_run(), PUBLISHED)
+    keys = ["claim", "value", "where"]
+    own = table[table["grading"] != "authors"].set_index(keys)["run_why"]
+    assert own.to_dict() == alone.set_index(keys)["run_why"].to_dict()
+    text = written(claims_sheets(table, "r"))["md"]
+    assert "fails: (prompt default, grading authors)" in text
 
 
 def test_the_tables_compile_name_their_run_and_count_the_rest(local, tmp_path):

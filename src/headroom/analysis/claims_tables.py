@@ -6,7 +6,8 @@ Numbers are parts of 1. ``of`` is what a row is about, as the paper's row about 
 allows (``_most``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from headroom.statistics.proportion import unpaired_difference, wilson
 from headroom.variants import BASE
 
 Tables = Mapping[str, pd.DataFrame]
+Condition = tuple[str, str]
+"""Prompt and grading rules; both empty where a claim is of neither."""
 
 WANTED = {
     "heads": "head beside its base model",
@@ -64,8 +67,10 @@ def printed(folder: Path) -> dict[str, pd.DataFrame]:
     return _of_cells(head_pruning(folder)) | compression.printed(Published.read(folder))
 
 
-def measured(config: Config, paper: Tables) -> dict[str, pd.DataFrame]:
-    """Return what a run measured of the papers' models.
+def measured(config: Config, paper: Tables) -> dict[Condition, Tables]:
+    """Return what a run measured of the papers' models, by prompt and grading rules.
+
+    Where two sweeps or selectors of a model share these and a cell, the first one counts.
 
     Args:
         config: of the run.
@@ -75,27 +80,33 @@ def measured(config: Config, paper: Tables) -> dict[str, pd.DataFrame]:
         TableError: a table of the run is missing or damaged.
     """
     shown = paper["heads"][["model", "layer", "exhibit"]].drop_duplicates()
-    parts, levels = [], []
+    parts, levels, leads = (defaultdict[Condition, list[pd.DataFrame]](list) for _ in range(3))
     for sweep, section in config.sweeps.items():
         model = published_name(config.models[section.model])
         if model is None or config.questions[section.questions].benchmark != "math500":
             continue
+        how: Condition = config.decodings[section.decoding].prompt, config.grading_of(sweep)
         z, variants = read_z(config, sweep)
         own = cells(z, variants)
-        parts.append(_tested(own[own["by"] == "subject"], z).assign(model=model))
+        parts[how].append(_tested(own[own["by"] == "subject"], z).assign(model=model))
         names = {"run": config.run, "sweep": sweep, "table": "gains", "suffix": "csv"}
         gains = read_csv(Path(paths.CONTROLS.format(**names)), GAINS)
         of_paper = shown.loc[shown["model"] == model, "layer"]
-        levels.append(gains[gains["layer"].isin(of_paper)].assign(model=model))
-    found: dict[str, pd.DataFrame] = {}
-    if parts:
-        table = pd.concat(parts).drop_duplicates([*_CELL, "head"])
-        found |= _of_cells(table.merge(shown, on=["model", "layer"]))
-        found["levels"] = _levels(pd.concat(levels))
-    leads = list(_leads(config))
-    if leads:
-        found["leads"] = pd.concat(leads)
-    return found | compression.measured(read_trials(config), paper["ratios"])
+        levels[how].append(gains[gains["layer"].isin(of_paper)].assign(model=model))
+    for name, selector in config.selectors.items():
+        model = published_name(config.models[selector.model])
+        if model == _SELECTOR and not config.questions[selector.test].generated:
+            prompt = config.decodings[selector.decoding].prompt
+            leads[prompt, config.grading].append(_leads(config, name))
+    found = defaultdict[Condition, dict[str, pd.DataFrame]](dict)
+    for how, cells_of in parts.items():
+        table = pd.concat(cells_of).drop_duplicates([*_CELL, "head"])
+        found[how] |= _of_cells(table.merge(shown, on=["model", "layer"]))
+        found[how]["levels"] = _levels(pd.concat(levels[how]))
+    for how, tables in leads.items():
+        found[how]["leads"] = pd.concat(tables)
+    found["", ""] |= compression.measured(read_trials(config), paper["ratios"])
+    return dict(found)
 
 
 def _tested(own: pd.DataFrame, z: pd.DataFrame) -> pd.DataFrame:
@@ -215,15 +226,12 @@ def _levels(gains: pd.DataFrame) -> pd.DataFrame:
     return found.assign(of="levels", name=names)
 
 
-def _leads(config: Config) -> Iterator[pd.DataFrame]:
-    """Yield SPRINT's leads over the paper's own baselines, by selector of the paper's model.
+def _leads(config: Config, selector: str) -> pd.DataFrame:
+    """Return a selector's leads over the paper's own baselines.
 
     Their intervals hold at all N at once: the claims are about the whole curve.
     """
-    for name, selector in config.selectors.items():
-        model = published_name(config.models[selector.model])
-        if model == _SELECTOR and not config.questions[selector.test].generated:
-            table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), PAIRED)
-            own = table[[is_baseline(method) for method in table["method"]]]
-            own = own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
-            yield own.assign(of=name, name=own["method"] + ", N = " + own["n"].astype(str))
+    table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=selector)), PAIRED)
+    own = table[[is_baseline(method) for method in table["method"]]]
+    own = own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
+    return own.assign(of=selector, name=own["method"] + ", N = " + own["n"].astype(str))

@@ -44,9 +44,7 @@ class Exhibits:
 
     def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
         """Return the accuracy matrix of a sweep, or another file of its batch."""
-        sweep: Sweep = self.config.sweeps[name]
-        names = {"model": sweep.model, "decoding": sweep.decoding, "questions": sweep.questions}
-        return self.store.fill(template, **names)
+        return str(self.store.of_sweep(name, template))
 
     def sweep_tables(self) -> list[str]:
         """Return the accuracy matrices of all sweeps."""

@@ -5,10 +5,10 @@ Snakemake's own objects (wildcards, jobs) have no types.
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, get_args
 
 from headroom import paths
-from headroom.config import Config, Study
+from headroom.config import Config, Preset, Study
 from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers
 from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
@@ -97,6 +97,7 @@ class Rules(Exhibits):
             "sweep": config.sweeps,
             "selector": config.selectors,
             "comparison": config.comparisons,
+            "grading": get_args(Preset),
             "data": sorted({arm.data for arm in every}.union(self._data)),
             "subject": sorted({arm.subject for arm in every}),
             "arm": sorted({arm.key for arm in every}),

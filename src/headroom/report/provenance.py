@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from headroom import paths
 from headroom.config import Config
 from headroom.planning.arms import arms
-from headroom.planning.batches import batches
+from headroom.planning.batches import batches, find_batch
 from headroom.planning.store import Store
 from headroom.record import record_path
 
@@ -73,8 +73,7 @@ def _files(config: Config) -> Iterator[tuple[str, Path]]:
         yield "models", store.path(paths.MODEL, model=name)
     for batch in batches(config):
         yield from (("answers", Path(file)) for file in store.answers(batch))
-    for batch in batches(config):
-        yield "grading", store.path(paths.GRADED, **batch.names)
+    yield from (("grading", path) for path, *_ in _graded(config))
     for name in config.selectors:
         for template in (paths.SELECTOR, paths.RANKING, paths.CURVES):
             yield "SPRINT", store.path(template, selector=name)
@@ -97,19 +96,31 @@ def _compressed(config: Config) -> Iterator[tuple[str, Path]]:
         yield "measurement", store.path(paths.MEASUREMENTS, compression=name)
 
 
+def _graded(config: Config) -> Iterator[tuple[Path, dict[str, str], str]]:
+    """Yield each file of graded answers, the names of its batch, and the rules that graded it."""
+    store = Store(config)
+    for batch in batches(config):
+        yield store.path(paths.GRADED, **batch.names), batch.names, config.grading
+    regraded = {}
+    for name, sweep in config.sweeps.items():
+        grading = config.grading_of(name)
+        if grading != config.grading:
+            batch = find_batch(config, sweep.model, sweep.decoding, sweep.questions)
+            regraded[store.of_sweep(name, paths.GRADED)] = batch.names, grading
+    yield from ((path, *facts) for path, facts in regraded.items())
+
+
 def _verdicts(config: Config) -> list[dict[str, Any]]:
     rows = []
-    for batch in batches(config):
-        path = Store(config).path(paths.GRADED, **batch.names)
+    for path, names, grading in _graded(config):
         if not path.exists():
             continue
         graded = pq.read_table(path, columns=["verdict", "stop_reason"]).to_pandas()
         counts = graded["verdict"].value_counts()
         rows.append(
             {
-                "model": batch.model,
-                "decoding": batch.decoding,
-                "questions": batch.questions,
+                **names,
+                "grading": grading,
                 "answers": len(graded),
                 "truncated": int((graded["stop_reason"] == "length").sum()),
                 **{
