@@ -17,7 +17,7 @@ from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.grading.tables import grade
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
-from headroom.tables import ACCURACY, ANSWERS, GRADED, read_table, write_table
+from headroom.tables import ACCURACY, ANSWERS, read_table, write_table
 
 QUESTIONS = pd.DataFrame(
     {

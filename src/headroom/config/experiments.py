@@ -47,8 +47,8 @@ class Selector(Section):
     """Question set that the selector learns from."""
     test: str
     """Question set that it is tested on."""
-    embedder: str
-    """Name under `embedders`."""
+    embedder: Annotated[tuple[str, ...], Field(min_length=1), _LIST]
+    """Name under `embedders`; one, or several to choose from."""
     layers: Layers
     """Layers whose heads are in the pool."""
     heads: Layers = "all"

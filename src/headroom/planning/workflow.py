@@ -53,7 +53,7 @@ _SELECTOR_INPUTS = {
     },
 }
 """Named inputs of the rules of a selector, each of its training or its test questions; `sampled`
-is of its sampling decodings, all others of its own."""
+is of its sampling decodings, embeddings of its embedders, all others of its own decoding."""
 
 
 class Rules(Exhibits):
@@ -226,12 +226,19 @@ class Rules(Exhibits):
 
         def inputs(wildcards: Any) -> Inputs:
             selector, found = self._selector(wildcards), Inputs()
-            names = {"model": selector.model, "embedder": selector.embedder}
             for name, (template, part) in _SELECTOR_INPUTS[job].items():
-                names["questions"] = getattr(selector, part)
-                fill = partial(self.store.fill, template, **names)
-                sampled = [fill(decoding=decoding) for decoding in selector.sampling]
-                found[name] = sampled if name == "sampled" else fill(decoding=selector.decoding)
+                fill = partial(
+                    self.store.fill,
+                    template,
+                    model=selector.model,
+                    questions=getattr(selector, part),
+                )
+                if template == paths.EMBEDDINGS:
+                    found[name] = [fill(embedder=embedder) for embedder in selector.embedder]
+                elif name == "sampled":
+                    found[name] = [fill(decoding=decoding) for decoding in selector.sampling]
+                else:
+                    found[name] = fill(decoding=selector.decoding)
             return found
 
         return inputs

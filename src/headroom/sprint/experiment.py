@@ -22,6 +22,9 @@ from headroom.sprint.validation import Split
 from headroom.tables import QUESTIONS, read_table, write_text
 from headroom.variants import BASE
 
+Embeddings = dict[str, Float[np.ndarray, "questions embedding_dim"]]
+"""By embedder, all of the same questions."""
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -60,10 +63,18 @@ class Experiment:
         names = {"model": self.options.model, "decoding": decoding, "questions": questions}
         return self.store.path(template, **names)
 
-    def embeddings(self, questions: str) -> Path:
+    def embedded(self, questions: str, embedder: str) -> Path:
         """Return where the embeddings of a question set lie."""
-        names = {"embedder": self.options.embedder, "questions": questions}
-        return self.store.path(paths.EMBEDDINGS, **names)
+        return self.store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+
+    def embeddings(
+        self, questions: str, ids: Sequence[str] | None = None
+    ) -> tuple[list[str], Embeddings]:
+        """Return questions of a set, all or by id, and their embeddings by each embedder."""
+        found: Embeddings = {}
+        for name in self.options.embedder:
+            ids, found[name] = data.read_embeddings(self.embedded(questions, name), ids)
+        return list(ids or ()), found
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
@@ -80,12 +91,6 @@ class Experiment:
         """Return the training questions' ids and their Z."""
         path = self.table(paths.ACCURACY, self.options.decoding, self.options.train)
         return data.read_correct(path, variants)
-
-    def training_embeddings(
-        self, questions: Sequence[str]
-    ) -> Float[np.ndarray, "questions embedding_dim"]:
-        """Return the embeddings of the training questions, in the order of their ids."""
-        return data.read_embeddings(self.embeddings(self.options.train), questions)[1]
 
     def answers(self, questions: str, ids: Sequence[str]) -> Answers:
         """Return the pool's graded answers to a question set, a column a member of the pool."""

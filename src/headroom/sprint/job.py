@@ -51,18 +51,18 @@ def train(config: Config, name: str) -> None:
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
     questions, z = experiment.training_z(heads)
-    embeddings = torch.tensor(experiment.training_embeddings(questions))
+    embeddings = training.tensors(experiment.embeddings(options.train, questions)[1])
     correct = torch.tensor(z)
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
-    fit = training.fit(embeddings, correct, setting, seed)
+    fit = training.fit(embeddings[setting.embedder], correct, setting, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": experiment.store.key("model", options.model),
         "decoding": experiment.store.key("decoding", options.decoding),
         "train": experiment.store.key("questions", options.train),
-        "embedder": experiment.store.key("embedder", options.embedder),
+        "embedder": experiment.store.key("embedder", setting.embedder),
         "heads": heads,
         "seed": seed,
         "training_questions": len(questions),
@@ -98,8 +98,8 @@ def rank(config: Config, name: str) -> None:
     selector, facts = model.load(trained)
     if facts["heads"] != experiment.heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    questions, found = data.read_embeddings(experiment.embeddings(options.test))
-    vectors = torch.from_numpy(found)
+    questions, found = experiment.embeddings(options.test)
+    vectors = torch.from_numpy(found[selector.setting.embedder])
 
     selecting = Stopwatch()
     order, distances = selection.rank(selector, vectors)
@@ -118,10 +118,9 @@ def rank(config: Config, name: str) -> None:
     write_record(path, stopwatch, facts)
 
     learnt, z = experiment.training_z(experiment.heads)
-    embeddings = experiment.training_embeddings(learnt)
-    again = training.rank_again(
-        torch.tensor(embeddings), torch.tensor(z), vectors, selector.setting, options
-    )
+    embeddings = experiment.embeddings(options.train, learnt)[1]
+    tensors = training.tensors(embeddings), torch.tensor(z), training.tensors(found)
+    again = training.rank_again(*tensors, selector.setting, options)
     rankings = [(methods.SPRINT, *ranking) for ranking in again]
     known = rivals.Questions(embeddings, experiment.subjects(options.train, learnt))
     asked = rivals.Questions(found, experiment.subjects(options.test, questions))
@@ -242,7 +241,9 @@ def evaluate(config: Config, name: str) -> None:
     write_record(path, stopwatch, facts)
     seconds = {
         "selection_seconds": read_record(ranking).get("selection_seconds"),
-        "embedding_seconds": read_record(experiment.embeddings(options.test)).get("seconds"),
+        "embedding_seconds": read_record(
+            experiment.embedded(options.test, facts["setting"]["embedder"])
+        ).get("seconds"),
     }
     diversity = evaluation.diversity(scores, bootstrap)
     write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)

@@ -44,6 +44,8 @@ class Setting:
     """Passes over the training questions."""
     learning_rate: float = 1e-2
     """AdamW's."""
+    embedder: str = ""
+    """Config name of φ; selectors of earlier versions do not say theirs."""
 
     def per_pair(self, pool: int) -> float:
         """Return λ as the weight of a mean over the pairs of a pool, whatever it weighs."""
