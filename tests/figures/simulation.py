@@ -196,7 +196,8 @@ def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
 def paired_table(differences: pd.DataFrame) -> pd.DataFrame:
     """Return differences with the columns that a simulation leaves out: one seed, one draw."""
     found = differences.reindex(columns=evaluation.PAIRED).assign(by_questions=0.01, resembling=0)
-    return found.assign(band_low=found["low"], band_high=found["high"])
+    found = found.assign(band_low=found["low"], band_high=found["high"])
+    return found.assign(peak=2, peak_low=1, peak_high=4)
 
 
 def simulated_z(

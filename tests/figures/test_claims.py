@@ -160,7 +160,7 @@ def test_every_claim_stands_once_and_one_without_a_judge_is_undecided(without_ru
     assert list(without_run["claim"]) == list(transcribed["claim"])
     undecided = without_run["published_why"].eq("no number decides it").to_numpy()
     assert set(without_run.loc[undecided, "published"]) == {"cannot be judged"}
-    only_in_runs = transcribed["table"].isin(["levels", "leads"])
+    only_in_runs = transcribed["table"].isin(["levels", "leads", "peaks"])
     assert (undecided == (transcribed["kind"].isna() | only_in_runs).to_numpy()).all()
     assert (without_run["run"] == "cannot be judged").all()
 
@@ -223,6 +223,25 @@ def test_one_row_proves_a_claim_about_every_row_wrong_but_not_right():
 )
 def test_a_stated_number_is_held_against_its_interval(value, verdict):
     assert word(asked("states", stated=15, tolerance=1), rows(value, gain_null=0.0)) == verdict
+
+
+@pytest.mark.parametrize(
+    ("peak", "lead", "verdict"),
+    [
+        ((2, 1, 4), (0.1, 0.2, 0.3), "holds"),
+        ((2, 1, 5), (0.1, 0.2, 0.3), "cannot be judged"),
+        ((2, 1, 4), (-0.1, 0.2, 0.3), "cannot be judged"),
+        ((8, 5, 9), (0.1, 0.2, 0.3), "fails"),
+        ((2, 1, 4), (-0.3, -0.2, -0.1), "fails"),
+    ],
+)
+def test_a_lead_is_largest_early_where_its_interval_says_so_and_it_is_one(peak, lead, verdict):
+    names = ["peak", "peak_low", "peak_high", "difference_low", "difference", "difference_high"]
+    row = pd.DataFrame([(*peak, *lead)], columns=names).assign(of="math", name="a lead")
+    claim = asked("no later", table="peaks", column="peak", stated=4)
+    found, why = judge(claim, row, row, "the run has")
+    assert found == verdict
+    assert f"N = {peak[0]} ({peak[1]} to {peak[2]})" in why
 
 
 def test_a_printed_number_may_differ_by_the_tolerance_and_not_exceed_arithmetic():

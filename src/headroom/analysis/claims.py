@@ -29,7 +29,7 @@ _PAPERS = {
         "Dynamic pruning and distillation (arXiv 2511.17577)",
     ),
 }
-_ABOVE = {"kept": "not below"}
+_ABOVE = {"kept": "not below", "of_errors": "per error of the base model above"}
 _NO_NUMBER = "no number decides it"
 _FEW = 4  # rows that a reason lists
 _JUDGED = ["kind", "table", "filter", "column", "stated", "tolerance"]
@@ -213,12 +213,27 @@ def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
     return next((word for word in worst if word in words), "holds"), "; ".join(whys)
 
 
+def _no_later(claim: Any, rows: pd.DataFrame) -> Verdict:
+    """Judge: each lead is largest at the stated N or before, and there shown to be one."""
+    bound = int(claim.stated)
+    early = (rows["peak_high"] <= bound) & (rows["difference_low"] > 0)
+    late = (rows["peak_low"] > bound) | (rows["difference_high"] < 0)
+    why = "; ".join(
+        f"{row.name} largest at N = {row.peak:g} ({row.peak_low:g} to {row.peak_high:g}), there "
+        f"{percentage(row.difference)}% ({percentage(row.difference_low)}% to "
+        f"{percentage(row.difference_high)}%)"
+        for row in rows_of(rows)
+    )
+    return _word(bool(early.all()), bool(late.any())), why
+
+
 _JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
     "states": _states,
     "above": _share,
     "at most": _at_most,
     "every": _share,
     "share": _share,
+    "no later": _no_later,
 }
 _OF_ALL = ("states", "above")
 """Judges that need every row that the paper has."""

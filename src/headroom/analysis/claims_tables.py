@@ -41,6 +41,7 @@ WANTED = {
     "base": "accuracy of the base model",
     "levels": "held-out gain by level on a model and layer of the paper",
     "leads": "selector of the paper's model tested on MATH-500 or GSM8K",
+    "peaks": "selector of the paper's model tested on MATH-500 or GSM8K",
     "ratios": "compression",
     "alphas": "compression",
     "strata": "compression",
@@ -105,6 +106,7 @@ def measured(config: Config, paper: Tables) -> dict[Condition, Tables]:
         found[how]["levels"] = _levels(pd.concat(levels[how]))
     for how, tables in leads.items():
         found[how]["leads"] = pd.concat(tables)
+        found[how]["peaks"] = _peaks(found[how]["leads"])
     found["", ""] |= compression.measured(read_trials(config), paper["ratios"])
     return dict(found)
 
@@ -209,21 +211,27 @@ def _base(base: pd.DataFrame) -> pd.DataFrame:
 def _levels(gains: pd.DataFrame) -> pd.DataFrame:
     """Return by how much the best heads' held-out gains are greater at level 5 than at level 1.
 
-    Levels have different questions: their gains are independent.
+    In accuracy, and as shares of the base model's errors: the more of an easy level the base model
+    solves, the less is left to gain. Levels have different questions: their gains are independent.
     """
-    keys, numbers = ["model", "layer"], ["held_out", "low", "high"]
+    keys = ["model", "layer"]
     easy, hard = (gains[gains["group"] == f"Level {level}"] for level in (1, 5))
     both = easy.merge(hard, on=keys, suffixes=("_easy", "_hard"))
     both = both.dropna(subset=["held_out_easy", "held_out_hard"])
-    first, second = (
-        [both[f"{name}_{which}"].to_numpy(float) for name in numbers] for which in ("easy", "hard")
-    )
-    low, high = unpaired_difference(
-        first[0], (first[1], first[2]), second[0], (second[1], second[2])
-    )
+    for name, *columns in (
+        ("gain", "held_out", "low", "high"),
+        ("of_errors", "of_errors", "of_errors_low", "of_errors_high"),
+    ):
+        first, second = (
+            [both[f"{column}_{level}"].to_numpy(float) for column in columns]
+            for level in ("easy", "hard")
+        )
+        ends = (first[1], first[2]), (second[1], second[2])
+        low, high = unpaired_difference(first[0], ends[0], second[0], ends[1])
+        found = {name: second[0] - first[0], f"{name}_low": low, f"{name}_high": high}
+        both = both.assign(**found)
     names = [f"{model}, layer {layer}" for model, layer in zip(both.model, both.layer, strict=True)]
-    found = both.assign(gain=second[0] - first[0], gain_low=low, gain_high=high)
-    return found.assign(of="levels", name=names)
+    return both.assign(of="levels", name=names)
 
 
 def _leads(config: Config, selector: str) -> pd.DataFrame:
@@ -235,3 +243,9 @@ def _leads(config: Config, selector: str) -> pd.DataFrame:
     own = table[[is_baseline(method) for method in table["method"]]]
     own = own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
     return own.assign(of=selector, name=own["method"] + ", N = " + own["n"].astype(str))
+
+
+def _peaks(leads: pd.DataFrame) -> pd.DataFrame:
+    """Return at which N each lead is largest, with the lead and its band there."""
+    found = leads[leads["n"] == leads["peak"]]
+    return found.assign(name=found["of"] + " over " + found["method"])

@@ -180,12 +180,13 @@ APART = ["difference_apart", "low_apart", "high_apart"]
 """Columns: the same on test questions that resemble no training question."""
 
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
-PAIRED += ["band_low", "band_high", "resembling", *APART]
+PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
 """Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
 standard errors that the choice of test questions, the draw of training questions and the seeds give
 to the difference; empty where they were not varied. The interval covers those that are there; the
-band holds at all N of a method at once. Then how many test questions resemble a training question,
-and the difference on the others (`APART`)."""
+band holds at all N of a method at once. The peak is the N of a method's largest difference, with a
+95% interval over questions. Then how many test questions resemble a training question, and the
+difference on the others (`APART`)."""
 
 
 @dataclass(frozen=True)
@@ -219,14 +220,17 @@ def paired(
         whole: learnt from all training questions.
         redrawn: learnt from redraws of them.
         apart: which questions resemble no training question.
-        bootstrap: resamples of the questions, for the band.
+        bootstrap: resamples of the questions, for the band and the peak.
     """
     table = _paired(scores, whole, redrawn, np.ones_like(apart))
-    ratio = {
-        method: simultaneous(scores[methods.SPRINT].pass_at_n - score.pass_at_n, bootstrap)
+    leads = {
+        method: scores[methods.SPRINT].pass_at_n - score.pass_at_n
         for method, score in scores.items()
         if method != methods.SPRINT
     }
+    ratio = {method: simultaneous(lead, bootstrap) for method, lead in leads.items()}
+    peaks = {method: peak(lead, bootstrap) for method, lead in leads.items()}
+    table[["peak", "peak_low", "peak_high"]] = [peaks[method] for method in table["method"]]
     half = (table["high"] - table["low"]) / 2 * table["method"].map(ratio)
     middle = (table["high"] + table["low"]) / 2
     table["band_low"], table["band_high"] = middle - half, middle + half
@@ -267,6 +271,21 @@ def _paired(
         columns = {"method": method, "n": n, "difference": mean, "low": low, "high": high}
         parts.append(pd.DataFrame({**columns, **errors}))
     return pd.concat(parts, ignore_index=True)
+
+
+def peak(
+    differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap
+) -> tuple[int, int, int]:
+    """Return the N of the largest mean difference, and the ends of its 95% interval.
+
+    The first of equals. The interval is the percentile interval of the same N in the resamples; N
+    at which the other method is not defined are left out.
+    """
+    known = differences[:, ~np.isnan(differences).any(axis=0)]
+    found = bootstrap.means(known).argmax(axis=1) + 1
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.quantile(found, ends, method="inverted_cdf")
+    return int(known.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
 def simultaneous(differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap) -> float:
