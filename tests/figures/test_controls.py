@@ -12,6 +12,13 @@ from headroom.variants import BASE, heads, matched_noise, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]
 PLACEBOS = [*matched_noise(VARIANTS[1:]), *numeric(5)]
+ACTIVATIONS = pd.DataFrame(
+    [
+        {"layer": layer, "head": head, "output_norm": head + 1.0, "noise_norm": 4.0 + head}
+        for layer in (1, 3, 4)
+        for head in range(5)
+    ]
+)
 NAMES = [str(variant) for variant in [*VARIANTS, *PLACEBOS]]
 
 
@@ -201,7 +208,7 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
     answers = graded(z).assign(group=lambda table: 1 - table["correct"].astype(int))
     answers = answers[answers["question_id"].isin(z["question_id"][:40])]
     files = write_tokens(tmp_path, {"L01N00", "L01N03", "L03H02", "placebo02"})
-    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], files)
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], files, ACTIVATIONS)
     assert list(table["kind"]) == ["head"] * 3 + ["noise"] * 3 + ["numeric"]
     assert list(table["answers"]) == [200] * 7
     assert list(table["changed"]) == pytest.approx([0, 0.1, 0, 0.2, 0, 0, 0.1])
@@ -209,20 +216,28 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
     turned = [(part[f"L03N0{head}"] != part["base"]).mean() for head in range(5)]
     assert table.loc[4, "outcome"] == table.loc[4, "final"] == pytest.approx(np.mean(turned))
     assert table.loc[6, ["final", "outcome", "gain", "best"]].eq(0).all()
-    heads_say, numeric_say = placebo_sentences(table, "bfloat16")
+    assert list(table["norm"])[:6] == pytest.approx([3, 3, 3, 6, 6, 6])
+    assert list(table["ratio_high"])[3:6] == pytest.approx([4, 4, 4])
+    heads_say, norms_say, numeric_say = placebo_sentences(table, "bfloat16")
+    assert "is 1.60 to 4.00 times as long" in norms_say
     assert "changes 6.7% of all answers" in heads_say
     assert "pruning a head changes 3.3%" in heads_say
     assert "changes 20 of 200 answers; in bfloat16 some are expected to" in numeric_say
     text = placebo_sheet(table, "math", "float32").markdown()
     assert text.startswith("Noise as strong as a head")
     assert "none is expected to" in text
-    assert "| numerics | all | 5 | 200 | 10.0 | 0.0 | 0.0 | 0.0 | 0.0 |" in text
+    assert "| numerics | all | 5 | 200 | 10.0 | 0.0 | 0.0 | 0.0 | 0.0 | – | – |" in text
 
 
 def test_what_the_store_no_longer_holds_is_left_out(z, tmp_path):
     answers = graded(z).assign(group=0)
     gone = dict.fromkeys(NAMES, tmp_path / "gone.parquet")
-    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone)
+    unmeasured = ACTIVATIONS.drop(columns=["output_norm", "noise_norm"])
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone, unmeasured)
+    assert table["norm"].isna().all()
     assert table["changed"].isna().all()
     assert "changes none of 765 answers" in placebo_sentences(table, "float32")[1]
-    assert placebo_sentences(table[table["kind"] == "head"], "float32") == []
+    alone = table[table["kind"] == "head"]
+    assert placebo_sentences(alone, "float32") == []
+    (absent,) = placebo_sentences(alone, "float16")
+    assert "no numeric placebos: what float16 alone changes" in absent

@@ -81,8 +81,8 @@ def write_controls(config: Config, sweep: str) -> None:
     found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, store.answers(batch)), strict=True))
     measured = store.path(paths.ACTIVATIONS, **batch.names)
-    activations = read_table(measured, ACTIVATIONS)
-    changes = placebo_table(graded, [*variants[1:], *others], answers)
+    activations = read_table(measured, ACTIVATIONS, exact=False)
+    changes = placebo_table(graded, [*variants[1:], *others], answers, activations)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
     made = []
     for table, data in (

@@ -19,6 +19,7 @@ from headroom.figures.style import ONE_COLUMN, TWO_COLUMNS, Theme
 _SERIES = (
     ("best_gain", "blue", "best head of a layer: a maximum, raised by selection"),
     ("noise_gain", "purple", "best noise placebo: as many, as strong, no head pruned"),
+    ("numeric_gain", "green", "best of as many base models decoded again in other batches"),
     ("median_gain", "muted", "median head of a layer: free of selection"),
 )
 """Columns shown, with colour and label; those without numbers are left out."""
@@ -127,36 +128,27 @@ def _caption(chosen: Mapping[str, pd.DataFrame]) -> str:
             f"{signed(100 * table[column].median())} ({name})" for column, name in _shown(table)
         ]
         part = f"{short(sweep)}: {len(table)} pairs, {_heads(table)} heads a layer, median gain "
-        parts.append(f"{part}{', '.join(medians)} points{_numeric(table)}")
-    noise = any(_has(table, "noise_gain") for table in chosen.values())
+        parts.append(f"{part}{', '.join(medians)} points")
+    explained = "".join(
+        text
+        for column, text in _EXPLAINED.items()
+        if any(_has(table, column) for table in chosen.values())
+    )
     return (
         "Each dot is one (subject, layer) pair: accuracy of a variant minus accuracy of the base "
         "model, on the same questions. The best head is the maximum over the heads of the layer, "
         "which selection alone raises even if pruning does nothing; "
-        + _NOISE
-        * noise
-        + "the median head is free of that. Bars and numbers are medians over pairs; no interval "
-        f"and no test is shown. {'; '.join(parts)}."
+        f"{explained}the median head is free of that. Bars and numbers are medians over pairs; no "
+        f"interval and no test is shown. {'; '.join(parts)}."
     )
 
 
-_NOISE = (
-    "the best placebo is the maximum over as many variants in which no head is pruned, but noise "
-    "of a head's norm is added at the same place; "
-)
-
-
-def _numeric(table: pd.DataFrame) -> str:
-    """Say what numerics alone change."""
-    if not _has(table, "numeric_gain"):
-        return ""
-    low, high = table["numeric_gain"].min(), table["numeric_gain"].max()
-    if low == high == 0:
-        return "; the base model decoded again in other batches gains nothing in any pair"
-    return (
-        "; the best of as many base models decoded again in other batches gains "
-        f"{signed(100 * low)} to {signed(100 * high)}"
-    )
+_EXPLAINED = {
+    "noise_gain": "the best placebo is the maximum over as many variants in which no head is "
+    "pruned, but noise of a head's norm is added at the same place; ",
+    "numeric_gain": "the best repetition is the maximum over as many base models decoded again in "
+    "other batches, the same for every layer; ",
+}
 
 
 def _alt(chosen: Mapping[str, pd.DataFrame]) -> str:
@@ -170,7 +162,12 @@ def _alt(chosen: Mapping[str, pd.DataFrame]) -> str:
 
 def _shown(table: pd.DataFrame) -> list[tuple[str, str]]:
     """Return the columns that have numbers, and what they are called."""
-    names = {"best_gain": "best head", "noise_gain": "best placebo", "median_gain": "median head"}
+    names = {
+        "best_gain": "best head",
+        "noise_gain": "best placebo",
+        "numeric_gain": "best repetition",
+        "median_gain": "median head",
+    }
     return [(column, name) for column, name in names.items() if _has(table, column)]
 
 

@@ -206,6 +206,12 @@ def pruned(
         yield masks
 
 
+def input_weight(projection: nn.Module) -> Float[Tensor, "outputs width"]:
+    """Return a projection's own weight, a column for each input."""
+    weight: Tensor = projection.get_parameter("weight").data
+    return weight.T if isinstance(projection, Conv1D) else weight  # which stores (input, output)
+
+
 @contextmanager
 def zero_head_weights(
     model: nn.Module, geometry: HeadGeometry, variant: Variant
@@ -222,10 +228,7 @@ def zero_head_weights(
     if variant.layer is None or variant.head is None or variant.noise:
         yield model
         return
-    projection = geometry.output_projection(model, variant.layer)
-    weight: Tensor = projection.get_parameter("weight").data
-    if isinstance(projection, Conv1D):  # stores its weight as (input, output)
-        weight = weight.T
+    weight = input_weight(geometry.output_projection(model, variant.layer))
     columns = weight[:, geometry.layer(variant.layer).columns(variant.head)]
     kept = columns.clone()
     columns.zero_()
