@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -31,7 +32,8 @@ RESAMPLES = Bootstrap(QUESTIONS, 200, seed=0)
 def answers() -> Answers:
     draw = np.random.default_rng(0)
     group = draw.integers(-1, 3, size=(QUESTIONS, POOL))
-    return Answers(group == 1, group, draw.integers(10, 90, size=(QUESTIONS, POOL)))
+    shared = np.tile(draw.integers(0, 4, POOL) / 4, (QUESTIONS, 1))
+    return Answers(group == 1, group, draw.integers(10, 90, size=(QUESTIONS, POOL)), shared)
 
 
 def test_selected_answers_stay_together(answers: Answers) -> None:
@@ -57,6 +59,20 @@ def test_every_score_of_drawn_answers_is_the_mean_over_ordered_subsets(answers: 
     for name in Scores.__dataclass_fields__:
         wanted = np.mean([getattr(subset, name)[:, -1] for subset in subsets], axis=0)
         np.testing.assert_allclose(getattr(found, name)[:, -1], wanted, atol=1e-9, err_msg=name)
+
+
+def test_a_question_passes_the_layers_that_answers_share_once(answers: Answers) -> None:
+    """Counted layer by layer, of a model with four: the base model's and each head's own."""
+    found = ordered(answers, POOL).prompts
+    layers = np.rint(4 * answers.shared[0]).astype(int).tolist()
+    for n in range(1, POOL + 1):
+        shared = {("base", layer) for own in layers[:n] for layer in range(own)}
+        alone = {
+            (answer, layer) for answer, own in enumerate(layers[:n]) for layer in range(own, 4)
+        }
+        assert found[:, n - 1] == pytest.approx([len(shared | alone) / 4] * QUESTIONS)
+    samples = replace(answers, shared=np.ones_like(answers.shared))
+    assert (drawn(samples, MAX_N).prompts == 1).all()
 
 
 def test_a_single_answer_gives_a_constant_curve(answers: Answers) -> None:

@@ -4,14 +4,13 @@ python -m headroom.compression.peak_memory BATCH TOKENS DEVICE FOLDER...
 """
 
 import os
-import re
 import sys
-from pathlib import Path
 
 import torch
 
 from headroom.compression.footprint import dummy_texts
 from headroom.models.load import load_checkpoint
+from headroom.record import peak_resident
 
 
 def main(batch: str, tokens: str, device: str, *folders: str) -> int:
@@ -39,14 +38,8 @@ def _growth(folder: str, batch: int, tokens: int, device: str) -> int:
 
 
 def _peak(device: str) -> int:
-    """Return the peak so far, in bytes: of the GPU's memory, or resident on the CPU.
-
-    `getrusage` would tell the parent's peak, which a new process inherits.
-    """
-    if device != "cpu":
-        return torch.cuda.max_memory_allocated()
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
+    """Return the peak so far, in bytes: of the GPU's memory, or resident on the CPU."""
+    return peak_resident() if device == "cpu" else torch.cuda.max_memory_allocated()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from headroom.analysis.gains import OVERALL, accuracy_paths, read_cells
 from headroom.analysis.headlines import headlines
 from headroom.analysis.placebos import PLACEBOS, placebo_sheet
 from headroom.analysis.prompts import comparison_sheet, read_comparison
-from headroom.analysis.selectors import SELECTOR_TABLES
+from headroom.analysis.selectors import SELECTOR_TABLES, overhead_sentence
 from headroom.analysis.sheet import Sheet, read_csv, record
 from headroom.analysis.text import percent, plain, points
 from headroom.analysis.verdict import (
@@ -40,7 +40,7 @@ from headroom.analysis.verdict import (
 from headroom.config import Config
 from headroom.figures.drawing import Picture, read_picture
 from headroom.planning.batches import pool
-from headroom.record import Stopwatch
+from headroom.record import Stopwatch, read_record
 from headroom.report.browser import browse
 from headroom.report.compression import compression_parts
 from headroom.report.provenance import Provenance, provenance
@@ -273,6 +273,7 @@ def _selector(config: Config, name: str) -> SelectorPart:
         for template, columns, sheet in SELECTOR_TABLES
     )
     section = config.selectors[name]
+    measured = Path(paths.DIVERSITY.format(**names, suffix="csv"))
     return SelectorPart(
         name=name,
         model=section.model,
@@ -282,7 +283,7 @@ def _selector(config: Config, name: str) -> SelectorPart:
         picture=read_picture(paths.PASS_AT_N, **names),
         space=read_picture(paths.SPACE, **names),
         embedding=embedding,
-        diversity=diversity,
+        diversity=replace(diversity, lead=overhead_sentence(read_record(measured))),
         choosing=choosing,
         trials=[(title, dict(read_csv(file, []).to_dict("split"))) for title, file in files],
     )

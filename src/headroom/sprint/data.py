@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int
 from headroom.errors import TableError
 from headroom.sprint.evaluation import Answers
 from headroom.tables import ACCURACY, EMBEDDINGS, GRADED, RANKING, TRAININGS, read_table
+from headroom.variants import Variant
 
 
 def read_embeddings(
@@ -42,9 +43,16 @@ def read_correct(
 
 
 def read_answers(
-    path: Path, questions: Sequence[str], variants: Sequence[str], samples: int = 1
+    path: Path, questions: Sequence[str], variants: Sequence[str], layers: int, samples: int = 1
 ) -> Answers:
     """Return graded answers: a row a question, a column for each sample of each variant.
+
+    Args:
+        path: of the table.
+        questions: ids.
+        variants: names.
+        layers: how many the model has.
+        samples: of each variant.
 
     Raises:
         TableError: the table is missing, damaged, or lacks an answer.
@@ -52,7 +60,11 @@ def read_answers(
     table = read_table(path, GRADED).set_index(["question_id", "variant", "sample"])
     cells = pd.MultiIndex.from_product([questions, variants, range(samples)])
     found = _found(path, table, cells, ["correct", "group", "tokens"])
-    return Answers(*(found[name].to_numpy().reshape(len(questions), -1) for name in found))
+    places = [Variant.parse(name).layer for name in variants]
+    shared = [1.0 if layer is None else layer / layers for layer in places]
+    columns = [found[name].to_numpy().reshape(len(questions), -1) for name in found]
+    columns.append(np.tile(np.repeat(shared, samples), (len(questions), 1)))
+    return Answers(*columns)
 
 
 def read_ranking(path: Path) -> tuple[list[str], list[list[str]]]:

@@ -27,10 +27,10 @@ PAIRED_N = (1, 2, 4, 8, 16)
 """Where SPRINT is compared with each other method, question by question."""
 
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
-DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest"]
+DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
 """Columns of the table of diversity and cost at equal N, means over questions: distinct final
 answers by value and the share of pairs that agree, with 95% bootstrap intervals; generated tokens
-of all N answers and of the longest."""
+of all N answers and of the longest; how often the question passes the model."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ class Answers:
     group: Int[np.ndarray, "questions answers"]
     """Equal answers to a question share a label; -1 for none."""
     tokens: Int[np.ndarray, "questions answers"]
+    shared: Float[np.ndarray, "questions answers"]
+    """Part of the question's passage through the model that is as in the base model: all layers
+    for a sample or the base model itself, those below its own for a pruned head."""
 
     def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
         """Return the answers of some columns, in their order: one order for all questions or each.
@@ -69,6 +72,8 @@ class Scores:
     tokens: Float[np.ndarray, "questions max_n"]
     longest: Float[np.ndarray, "questions max_n"]
     """Tokens of the longest answer: the steps that N answers take side by side."""
+    prompts: Float[np.ndarray, "questions max_n"]
+    """How often the question passes the model: what answers share is computed once."""
 
 
 def ordered(answers: Answers, max_n: int) -> Scores:
@@ -80,6 +85,10 @@ def ordered(answers: Answers, max_n: int) -> Scores:
         agreement=together.agreement_ordered(answers.group, max_n),
         tokens=extend(answers.tokens.cumsum(axis=1).astype(float), max_n),
         longest=together.largest_ordered(answers.tokens, max_n),
+        prompts=extend(
+            np.maximum.accumulate(answers.shared, axis=1) + (1 - answers.shared).cumsum(axis=1),
+            max_n,
+        ),
     )
 
 
@@ -93,6 +102,8 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         agreement=together.agreement_drawn(answers.group, max_n),
         tokens=extend(answers.tokens.mean(axis=1, keepdims=True) * count, max_n),
         longest=together.largest_drawn(answers.tokens, max_n),
+        prompts=together.largest_drawn(answers.shared, max_n)
+        + extend((1 - answers.shared).mean(axis=1, keepdims=True) * count, max_n),
     )
     for field in fields(scores):
         getattr(scores, field.name)[:, len(count) :] = np.nan
@@ -132,8 +143,7 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
 def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
     """Return how different a method's N answers are and what they cost: columns `DIVERSITY`.
 
-    The oracle, which has no answers of its own, is left out. Tokens of SPRINT do not count the
-    question, which is embedded once.
+    The oracle, which has no answers of its own, is left out. Embedding a question is not counted.
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
@@ -146,11 +156,15 @@ def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFram
             part[[name, f"{short}_low", f"{short}_high"]] = np.array(
                 [values.mean(axis=0), low, high]
             ).T
-        for name in ("pass_at_n", "tokens", "longest"):
+        for name in ("pass_at_n", "tokens", "longest", "prompts"):
             part[name] = getattr(score, name)[:, points - 1].mean(axis=0)
         parts.append(part.dropna(subset="pass_at_n"))
     return pd.concat(parts, ignore_index=True)[DIVERSITY]
 
+
+OVERHEAD = ("embedding_seconds", "embedding_bytes", "selection_seconds", "selection_bytes")
+"""What the record of that table holds, where it was measured: wall time and memory that embedding
+the test questions and ranking the heads for them took."""
 
 Passes = Float[np.ndarray, "questions max_n"]
 

@@ -92,10 +92,12 @@ class Experiment:
         path = self.table(paths.ACCURACY, self.options.decoding, self.options.train)
         return data.read_correct(path, variants)
 
-    def answers(self, questions: str, ids: Sequence[str]) -> Answers:
-        """Return the pool's graded answers to a question set, a column a member of the pool."""
+    def answers(
+        self, questions: str, ids: Sequence[str], variants: Sequence[str] | None = None
+    ) -> Answers:
+        """Return graded answers to a question set, a column a variant: by default the pool's."""
         path = self.table(paths.GRADED, self.options.decoding, questions)
-        return data.read_answers(path, ids, self.heads)
+        return data.read_answers(path, ids, variants or self.heads, self._layers)
 
     def samples(self, ids: Sequence[str]) -> dict[str, Answers]:
         """Return the base model's sampled answers to the test questions, by display name."""
@@ -106,6 +108,7 @@ class Experiment:
                 self.table(paths.GRADED, decoding, self.options.test),
                 ids,
                 [str(BASE)],
+                self._layers,
                 decodings[decoding].samples,
             )
             for decoding, method in methods.sampling(temperatures).items()
@@ -116,6 +119,10 @@ class Experiment:
         questions, ranked = data.read_ranking(self.output(paths.RANKING))
         number = {head: index for index, head in enumerate(self.heads)}
         return questions, np.array([[number[head] for head in row] for row in ranked])
+
+    @property
+    def _layers(self) -> int:
+        return self.config.models[self.options.model].layers
 
     @cached_property
     def _rankings(self) -> data.Rankings:

@@ -14,7 +14,7 @@ from headroom import paths
 from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.record import Stopwatch, read_record, write_record
+from headroom.record import Stopwatch, peak_resident, read_record, write_record
 from headroom.saying import RESULT
 from headroom.sprint import baselines, choosing, data, evaluation, matching, methods, validation
 from headroom.sprint.card import card
@@ -101,9 +101,9 @@ def rank(config: Config, name: str) -> None:
     questions, found = experiment.embeddings(options.test)
     vectors = torch.from_numpy(found[selector.setting.embedder])
 
-    selecting = Stopwatch()
+    before, selecting = peak_resident(), Stopwatch()
     order, distances = selection.rank(selector, vectors)
-    seconds = selecting.seconds
+    cost = {"selection_seconds": selecting.seconds, "selection_bytes": peak_resident() - before}
     ranked = np.array(facts["heads"])[order]
     table = pd.DataFrame(
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
@@ -111,7 +111,7 @@ def rank(config: Config, name: str) -> None:
     path = experiment.output(paths.RANKING)
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     write_table(path, table, RANKING, facts)
-    write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
+    write_record(path, stopwatch, facts | cost)
     path = experiment.output(paths.POINTS)
     placed = selection.points(selector, facts["heads"], questions, vectors)
     write_table(path, placed, POINTS)
@@ -170,8 +170,7 @@ def evaluate(config: Config, name: str) -> None:
 
     _, train_z = experiment.training_z(heads)
     answers = experiment.answers(options.test, questions)
-    graded = experiment.table(paths.GRADED, options.decoding, options.test)
-    base = data.read_answers(graded, questions, [str(BASE)])
+    base = experiment.answers(options.test, questions, [str(BASE)])
 
     learnt = baselines.learn(train_z, answers, options, max_n)
     by_seed = [
@@ -239,14 +238,11 @@ def evaluate(config: Config, name: str) -> None:
     path = experiment.output(paths.SELECTOR_CARD)
     write_text(path, card(config, name, facts, curves))
     write_record(path, stopwatch, facts)
-    seconds = {
-        "selection_seconds": read_record(ranking).get("selection_seconds"),
-        "embedding_seconds": read_record(
-            experiment.embedded(options.test, facts["setting"]["embedder"])
-        ).get("seconds"),
-    }
+    embedded = experiment.embedded(options.test, facts["setting"]["embedder"])
+    known = read_record(ranking) | read_record(embedded)
+    facts = facts | {name: known[name] for name in evaluation.OVERHEAD if name in known}
     diversity = evaluation.diversity(scores, bootstrap)
-    write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)
+    write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
