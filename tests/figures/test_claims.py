@@ -47,6 +47,7 @@ def published_run(base_right=0.738, gain=6, by_authors=None):
             "questions": {
                 "math500": test,
                 "train": {**test, "benchmark": "math_train", "split": "train"},
+                "gsm8k": {**test, "benchmark": "gsm8k"},
             },
             "decodings": {"greedy": {}},
             "embedders": {"mean": {"model": "small"}},
@@ -66,7 +67,15 @@ def published_run(base_right=0.738, gain=6, by_authors=None):
                     "test": "math500",
                     "embedder": "mean",
                     "layers": [0],
-                }
+                },
+                # The paper has no transfer: no claim is about it, and nothing of it is read.
+                "transfer": {
+                    "model": "small",
+                    "train": "train",
+                    "test": "gsm8k",
+                    "embedder": "mean",
+                    "layers": [0],
+                },
             },
         }
     )

@@ -96,7 +96,8 @@ def measured(config: Config, paper: Tables) -> dict[Condition, Tables]:
         levels[how].append(gains[gains["layer"].isin(of_paper)].assign(model=model))
     for name, selector in config.selectors.items():
         model = published_name(config.models[selector.model])
-        if model == _SELECTOR and not config.questions[selector.test].generated:
+        learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
+        if model == _SELECTOR and not asked.generated and learnt.family == asked.family:
             prompt = config.decodings[selector.decoding].prompt
             leads[prompt, config.grading].append(_leads(config, name))
     found = defaultdict[Condition, dict[str, pd.DataFrame]](dict)
