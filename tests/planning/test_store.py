@@ -8,6 +8,7 @@ from example_config import VALUES
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
+from headroom.planning.batches import batches
 from headroom.planning.keys import key, source_key
 from headroom.planning.store import Store
 
