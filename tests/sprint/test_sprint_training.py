@@ -9,8 +9,7 @@ from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.baselines import greedy_cover
-from headroom.sprint.model import HeadSelector, Setting
-from headroom.sprint.selection import rank
+from headroom.sprint.model import HeadSelector, Setting, rank
 from headroom.sprint.training import Fit, choose, fit, fit_together, rank_again
 from headroom.sprint.validation import ALL, drawn, folds, reading, redraws, splits, without
 from headroom.statistics.bootstrap import Bootstrap

@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
 from headroom.sprint import methods
-from headroom.sprint.chance import components
+from headroom.sprint.validation import REDRAWN
 from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.paired import paired_interval
+from headroom.statistics.paired import Component, paired_interval
 from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.tables import CURVES
 
@@ -315,3 +315,34 @@ def simultaneous(differences: Float[np.ndarray, "questions max_n"], bootstrap: B
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
     return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri((1 + LEVEL) / 2)))
+
+
+_OF_DRAWS = REDRAWN / (1 - REDRAWN)
+"""Shao and Wu 1989 (A general theory for jackknife variance estimation): results on subsamples of
+m of n questions vary (n − m) / m times as much as results on fresh draws of n questions."""
+
+
+def components(
+    whole: Float[np.ndarray, "seeds columns"], redrawn: Sequence[Float[np.ndarray, "seeds columns"]]
+) -> tuple[Component | None, Component | None]:
+    """Return the variance that the draw and the seeds add to a mean over seeds.
+
+    Args:
+        whole: what selectors trained on all training questions reach, one a seed.
+        redrawn: the same on each redraw.
+
+    Returns:
+        Of the draw, without what the seeds explain, and of the seeds; None where there are fewer
+        than two redraws, or than two seeds.
+    """
+    seeds, columns = whole.shape
+    of_seeds, of_draws = None, None
+    noise = np.zeros(columns)
+    if seeds > 1:
+        within = np.mean([part.var(axis=0, ddof=1) for part in (whole, *redrawn)], axis=0)
+        noise = within / seeds
+        of_seeds = Component(noise, (1 + len(redrawn)) * (seeds - 1))
+    if len(redrawn) > 1:
+        between = np.var([part.mean(axis=0) for part in redrawn], axis=0, ddof=1)
+        of_draws = Component(_OF_DRAWS * np.maximum(between - noise, 0.0), len(redrawn) - 1)
+    return of_draws, of_seeds

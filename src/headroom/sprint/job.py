@@ -16,7 +16,7 @@ from headroom.config import Config
 from headroom.errors import TableError
 from headroom.record import Stopwatch, peak_resident, read_record, write_record
 from headroom.saying import RESULT
-from headroom.sprint import baselines, choosing, data, evaluation, matching, methods, validation
+from headroom.sprint import baselines, choosing, evaluation, matching, methods, validation
 from headroom.sprint.card import card
 from headroom.sprint.evaluation import Retrained, drawn, ordered
 from headroom.sprint.experiment import Experiment, write_csv
@@ -50,7 +50,7 @@ def train(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
-    questions, z = experiment.training_z(heads)
+    questions, z = experiment.z(options.train, heads)
     embeddings = training.tensors(experiment.embeddings(options.train, questions)[1])
     correct = torch.tensor(z)
 
@@ -89,7 +89,7 @@ def rank(config: Config, name: str) -> None:
     """
     import torch
 
-    from headroom.sprint import model, rivals, selection, training
+    from headroom.sprint import model, rivals, training
 
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -102,7 +102,7 @@ def rank(config: Config, name: str) -> None:
     vectors = torch.from_numpy(found[selector.setting.embedder])
 
     before, selecting = peak_resident(), Stopwatch()
-    order, distances = selection.rank(selector, vectors)
+    order, distances = model.rank(selector, vectors)
     cost = {"selection_seconds": selecting.seconds, "selection_bytes": peak_resident() - before}
     ranked = np.array(facts["heads"])[order]
     table = pd.DataFrame(
@@ -113,11 +113,11 @@ def rank(config: Config, name: str) -> None:
     write_table(path, table, RANKING, facts)
     write_record(path, stopwatch, facts | cost)
     path = experiment.output(paths.POINTS)
-    placed = selection.points(selector, facts["heads"], questions, vectors)
+    placed = model.points(selector, facts["heads"], questions, vectors)
     write_table(path, placed, POINTS)
     write_record(path, stopwatch, facts)
 
-    learnt, z = experiment.training_z(experiment.heads)
+    learnt, z = experiment.z(options.train, experiment.heads)
     embeddings = experiment.embeddings(options.train, learnt)[1]
     tensors = training.tensors(embeddings), torch.tensor(z), training.tensors(found)
     again = training.rank_again(*tensors, selector.setting, options)
@@ -168,7 +168,7 @@ def evaluate(config: Config, name: str) -> None:
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
     questions, trainings = experiment.trainings()
 
-    _, train_z = experiment.training_z(heads)
+    _, train_z = experiment.z(options.train, heads)
     answers = experiment.answers(options.test, questions)
     base = experiment.answers(options.test, questions, [str(BASE)])
 
@@ -265,10 +265,9 @@ def weigh_embedding(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
-    questions, z = experiment.training_z(heads)
-    base = experiment.training_z([str(BASE)])[1][:, 0]
-    greedy = experiment.table(paths.ACCURACY, options.decoding, options.test)
-    found, test = data.read_correct(greedy, heads)
+    questions, z = experiment.z(options.train, heads)
+    base = experiment.z(options.train, [str(BASE)])[1][:, 0]
+    found, test = experiment.z(options.test, heads)
     place = {question: row for row, question in enumerate(found)}
     asked, trainings = experiment.trainings()
     test = test[[place[question] for question in asked]]
@@ -302,12 +301,13 @@ def choose(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options = experiment.options
-    questions, _ = experiment.training_z(experiment.heads)
+    questions, _ = experiment.z(options.train, experiment.heads)
     learnt = experiment.answers(options.train, questions)
     held_out = [
         learnt.of(fold.held_out).select(order) for fold, order in experiment.held_out(questions)
     ]
-    asked, nearest = experiment.nearest()
+    asked, trainings = experiment.trainings()
+    nearest = trainings[methods.SPRINT, validation.ALL][0]
     ranked = experiment.answers(options.test, asked).select(nearest)
     agreement = choosing.agreement_with_others(learnt)[nearest]
     rules = {

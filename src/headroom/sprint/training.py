@@ -17,8 +17,7 @@ from torch.optim.adamw import adamw
 from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.sprint import loss
-from headroom.sprint.model import HeadSelector, Setting
-from headroom.sprint.selection import rank
+from headroom.sprint.model import HeadSelector, Setting, rank
 from headroom.sprint.validation import (
     ALL,
     folds,
