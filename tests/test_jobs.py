@@ -7,7 +7,10 @@ import pytest
 
 from headroom.jobs import JOBS
 
-HEAVY = ("pandas", "matplotlib", "scipy", "torch", "transformers", "sentence_transformers")
+HEAVY = (
+    *("pandas", "matplotlib", "scipy", "sympy", "torch", "transformers"),
+    "sentence_transformers",
+)
 
 MAY_IMPORT = [
     {
@@ -23,9 +26,9 @@ MAY_IMPORT = [
     },
     {
         "sprint.job": "pandas scipy torch",
-        "generation.activations": "pandas scipy torch transformers",
-        "compression.arm_jobs": "pandas scipy torch transformers",
-        "compression.arm_measurements": "pandas scipy torch transformers",
+        "generation.activations": "pandas scipy sympy torch transformers",
+        "compression.arm_jobs": "pandas scipy sympy torch transformers",
+        "compression.arm_measurements": "pandas scipy sympy torch transformers",
     },
 ]
 """In each process one after the other: what one may import, those after it may, too."""

@@ -5,16 +5,11 @@ import sys
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from transformers import (
-    BertConfig,
-    BertModel,
     PreTrainedModel,
-    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
-    pipeline,
 )
 
 import headroom
@@ -84,24 +79,6 @@ def test_blocks_within_one_another_take_out_several_heads(model):
         torch.testing.assert_close(logits(model), expected)
 
 
-def test_pipelines_are_pruned_too(model):
-    words = {"[PAD]": 0, **{f"w{number}": number for number in range(1, VOCABULARY)}}
-    backend = Tokenizer(models.WordLevel(words, unk_token="[PAD]"))
-    backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]")
-    generate = pipeline("text-generation", model=model, tokenizer=tokenizer)
-
-    def text() -> str:
-        return generate("w5 w6 w7", max_new_tokens=9, do_sample=False)[0]["generated_text"]
-
-    with zero_head_weights(model, find_heads(model), Variant(0, 2)):
-        expected = text()
-    base = text()
-    with headroom.pruned(model, layer=0, head=2):
-        assert text() == expected
-    assert text() == base != expected
-
-
 @pytest.mark.parametrize("in_place", [True, False])
 def test_a_compiled_model_is_pruned_inside_the_block_and_compiled_after_it(model, in_place):
     del model.model.layers[2:]  # compiling takes time
@@ -127,17 +104,6 @@ def test_a_compiled_model_is_pruned_inside_the_block_and_compiled_after_it(model
     torch.testing.assert_close(logits(compiled), base)
     assert runs
     assert (base - expected).abs().max() > 0.01
-
-
-def test_encoders_are_pruned_too():
-    config = BertConfig(
-        vocab_size=VOCABULARY, hidden_size=48, num_attention_heads=HEADS, num_hidden_layers=LAYERS
-    )
-    bert = randomised(BertModel, config)
-    with zero_head_weights(bert, find_heads(bert), Variant(2, 5)):
-        expected = logits(bert)
-    with headroom.pruned(bert, layer=2, head=5):
-        torch.testing.assert_close(logits(bert), expected)
 
 
 @pytest.mark.parametrize(("layer", "head", "message"), [(3, 0, "layer 3"), (1, 6, "head 6")])

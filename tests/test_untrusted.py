@@ -3,7 +3,6 @@
 import ast
 import os
 import socket
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import pytest
 from example_config import VALUES
 from headroom import paths
 from headroom.config import parse
-from headroom.errors import ConfigError
-from headroom.generation.server import _listening
+from headroom.errors import ConfigError, EngineError
+from headroom.generation import client
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
 
@@ -63,27 +62,15 @@ def test_every_path_of_a_config_lies_in_its_folder() -> None:
             assert ".." not in template
 
 
-def test_another_user_cannot_reach_an_engine() -> None:
-    path = Path("/tmp") / f"hr-{os.getpid()}.sock"  # where anyone may look
-    with _listening(path):
-        try:
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            if os.geteuid() == 0:
-                assert _connects_as_nobody(path) is False
-        finally:
-            path.unlink()
-
-
-def _connects_as_nobody(path: Path) -> bool:
-    child = os.fork()
-    if child == 0:
-        os.setgroups([])
-        os.setuid(65534)
-        try:
-            socket.socket(socket.AF_UNIX).connect(str(path))
-            os._exit(0)
-        except PermissionError:
-            os._exit(1)
-        finally:
-            os._exit(2)
-    return {0: True, 1: False}[os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])]
+def test_an_engine_and_another_user_refuse_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, mine = f"headroom-test-{os.getpid()}", os.getuid()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(f"\0{name}")
+        assert client._try(name) is None
+        listener.listen()
+        monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+        with pytest.raises(EngineError, match=f"user {mine}'s, not yours"):
+            client._try(name)
+        connection, _ = listener.accept()
+        with connection, pytest.raises(EngineError, match=f"user {mine}'s, not yours"):
+            client.check_peer(connection)

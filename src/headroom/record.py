@@ -161,19 +161,19 @@ def versions() -> dict[str, str]:
 @cache
 def git_commit() -> str | None:
     """Return the source tree's commit, with ``+changes`` if it was edited; None outside git."""
-    folder = Path(__file__).parent
-    git = ["git", "-C", str(folder)]
+    folder = str(Path(__file__).parent)
+    asked = (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "--", folder])
     try:
-        commit = subprocess.run(
-            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True, timeout=10
-        )
-        changes = subprocess.run(
-            [*git, "status", "--porcelain", "--untracked-files=no", "--", str(folder)],
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=10,
+        commit, changes = (
+            subprocess.run(
+                ["git", "-C", folder, *words],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=10,
+            ).stdout.strip()
+            for words in asked
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return commit.stdout.strip() + ("+changes" if changes.stdout.strip() else "")
+    return commit + ("+changes" if changes else "")

@@ -82,15 +82,6 @@ def test_a_math_file_becomes_a_question_table(tmp_path):
     assert rows["source_row"].tolist() == [0, 1, 2]
 
 
-def test_blank_lines_are_passed_over_but_counted_in_errors(tmp_path):
-    file = tmp_path / "questions.jsonl"
-    file.write_text("\n" + json.dumps(MATH_ROWS[0]) + "\n\n  \n")
-    assert len(read_source(math500(file))) == 1
-    file.write_text("\n\n{\n")
-    with pytest.raises(BenchmarkError, match=r"line 3 is not JSON"):
-        read_source(math500(file))
-
-
 def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and_row(tmp_path):
     rows = read_source(gsm8k(write_jsonl(tmp_path / "train.jsonl", GSM8K_ROWS), split="train"))
     assert rows["answer"].tolist() == ["1001", "-12"]
@@ -131,18 +122,38 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path, rows, message):
 
 @pytest.mark.parametrize("answer", ["42", "####", "#### ,"])
 def test_a_gsm8k_row_without_final_number_is_refused_with_its_line(tmp_path, answer):
-    file = write_jsonl(
-        tmp_path / "test.jsonl", [GSM8K_ROWS[0], {"question": "?", "answer": answer}]
-    )
+    rows = [GSM8K_ROWS[0], {"question": "?", "answer": answer}]
     with pytest.raises(BenchmarkError, match=r"line 2: answer is .* ends with '#### '"):
-        read_source(gsm8k(file))
+        read_source(gsm8k(write_jsonl(tmp_path / "test.jsonl", rows)))
 
 
-def test_text_that_is_not_utf8_is_refused_with_its_line(tmp_path):
-    file = tmp_path / "questions.jsonl"
-    file.write_bytes(json.dumps(MATH_ROWS[0]).encode() + b'\n{"problem": "\xff"}\n')
-    with pytest.raises(BenchmarkError, match=r"line 2 is not JSON"):
-        read_source(math500(file))
+ONE = json.dumps(MATH_ROWS[0]).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("q.jsonl", b"\n\n{\n", r"line 3 is not JSON"),
+        ("q.jsonl", ONE + b'\n{"problem": "\xff"}\n', r"line 2 is not JSON"),
+        ("q.jsonl", b"\n \n", "has no questions"),
+        ("q.jsonl.gz", ONE, r"[Nn]ot a gzipped file"),
+        ("q.xlsx", b"PK", r"q\.xlsx is neither \.jsonl nor \.csv"),
+        ("q.jsonl", None, r"q\.jsonl is missing"),
+        ("q.jsonl", ..., r"q\.jsonl cannot be read \(Is a directory\)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, message):
+    if content is ...:
+        (tmp_path / name).mkdir()
+    elif content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BenchmarkError, match=message):
+        read_source(math500(tmp_path / name))
+
+
+def test_blank_lines_are_passed_over(tmp_path):
+    (tmp_path / "q.jsonl").write_bytes(b"\n" + ONE + b"\n\n  \n")
+    assert len(read_source(math500(tmp_path / "q.jsonl"))) == 1
 
 
 def test_a_gzip_file_cut_off_anywhere_is_refused(tmp_path):
@@ -152,23 +163,6 @@ def test_a_gzip_file_cut_off_anywhere_is_refused(tmp_path):
         file.write_bytes(whole[:length])
         with pytest.raises(BenchmarkError, match=r"cut\.jsonl\.gz (is damaged|cannot be read)"):
             read_source(math500(file))
-
-
-def test_plain_text_named_gz_is_refused(tmp_path):
-    (tmp_path / "questions.jsonl.gz").write_text(json.dumps(MATH_ROWS[0]))
-    with pytest.raises(BenchmarkError, match=r"[Nn]ot a gzipped file"):
-        read_source(math500(tmp_path / "questions.jsonl.gz"))
-
-
-def test_a_missing_file_a_folder_and_another_format_are_refused(tmp_path):
-    with pytest.raises(BenchmarkError, match=r"absent\.jsonl is missing"):
-        read_source(math500(tmp_path / "absent.jsonl"))
-    (tmp_path / "folder.jsonl").mkdir()
-    with pytest.raises(BenchmarkError, match=r"folder\.jsonl cannot be read \(Is a directory\)"):
-        read_source(math500(tmp_path / "folder.jsonl"))
-    (tmp_path / "questions.xlsx").write_bytes(b"PK")
-    with pytest.raises(BenchmarkError, match=r"questions\.xlsx is neither \.jsonl nor \.csv"):
-        read_source(math500(tmp_path / "questions.xlsx"))
 
 
 def test_a_file_that_is_not_the_stated_revision_is_refused(tmp_path):

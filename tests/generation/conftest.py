@@ -1,9 +1,6 @@
 """A tiny model with a tokenizer, and a store of its own with question sets."""
 
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +38,6 @@ def model_folder(
     tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
-
-
-@pytest.fixture
-def runtime() -> Iterator[Path]:
-    """A runtime folder with a short path, as sockets need it."""
-    folder = Path(tempfile.mkdtemp(prefix="hr", dir="/tmp"))
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -7,7 +7,9 @@ from test_engine import answer_all, assert_exact, loaded_model, random_prompts, 
 from transformers import DynamicCache
 
 from headroom.generation.direct import Direct
+from headroom.models.geometry import find_heads
 from headroom.models.masks import pruned
+from headroom.models.removal import remove_heads
 from headroom.variants import BASE, Variant
 
 SERVED = {
@@ -70,3 +72,17 @@ def test_a_model_of_another_function_runs_by_its_own_modules(name: str) -> None:
 def test_half_precision_runs_by_its_own_modules() -> None:
     model = tiny_models.build(SERVED["Qwen2"]).to(torch.bfloat16)
     assert Direct.of(loaded_model(model)) is None
+
+
+CUT = [Variant(0, 3), Variant(0, 4), Variant(0, 5), Variant(2, 1), Variant(2, 5)]
+"""A group of layer 0, one query of each group of layer 2."""
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Phi3"])
+def test_answers_of_a_cut_model_are_those_of_generate(name: str):
+    model = tiny_models.build(next(one for one in tiny_models.DECODERS if one.name == name))
+    remove_heads(model, find_heads(model), CUT)
+    loaded = loaded_model(model)
+    assert (Direct.of(loaded) is not None) == (name == "Qwen2")
+    wanted = requests([BASE, Variant(0, 2), Variant(2, 3), Variant(3, 5)])
+    assert_exact(loaded, answer_all(loaded, wanted, batch_size=4))

@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headroom.config import SYSTEM_PROMPT, Decoding
+from headroom.config import SYSTEM_PROMPT, Decoding, Family
 from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
 
 QUESTION = "What is 2 + 3?"
@@ -37,70 +37,83 @@ def tokenizer(
     )
 
 
-def test_default_prompt_is_the_models_own_template() -> None:
-    text = prompt_text(tokenizer(template=TURNS), QUESTION, Decoding(), "math")
-    assert text == f"<s>[system]{SYSTEM_PROMPT}[user]{QUESTION}[assistant]"
+CHATML = ("<|im_start|>", "<|im_end|>")
+LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+AUTHORS = Decoding(prompt="authors")
+OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]"
 
 
-def test_a_system_line_of_none_leaves_the_system_turn_out() -> None:
-    text = prompt_text(tokenizer(template=TURNS), QUESTION, Decoding(system=None), "math")
-    assert text == f"<s>[user]{QUESTION}[assistant]"
+@pytest.mark.parametrize(
+    ("known", "decoding", "family", "expected"),
+    [
+        # The model's own template; without the system's turn; the line before the question.
+        (
+            tokenizer(template=TURNS),
+            Decoding(),
+            "math",
+            f"<s>[system]{SYSTEM_PROMPT}[user]{QUESTION}[assistant]",
+        ),
+        (
+            tokenizer(template=TURNS),
+            Decoding(system=None),
+            "math",
+            f"<s>[user]{QUESTION}[assistant]",
+        ),
+        (
+            tokenizer(template=NO_SYSTEM),
+            Decoding(),
+            "math",
+            f"<s>[user]{SYSTEM_PROMPT}\n\n{QUESTION}[assistant]",
+        ),
+        # Without a template.
+        (
+            tokenizer(),
+            Decoding(system="Think."),
+            "math",
+            f"Think.\n\nQuestion: {QUESTION}\nAnswer:",
+        ),
+        (tokenizer(), Decoding(system=None), "math", f"Question: {QUESTION}\nAnswer:"),
+        # The authors': one newline more after the system's turn, two after GSM8K's question, a
+        # second BOS; their own template with their system line where they wrote no prompt.
+        (
+            tokenizer(*CHATML, template=TURNS),
+            AUTHORS,
+            "math",
+            "<|im_start|>system\nPlease reason step by step, and put your final answer within "
+            "\\boxed{}.<|im_end|>\n\n<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
+            "<|im_start|>assistant\n",
+        ),
+        (
+            tokenizer(*CHATML, template=TURNS),
+            AUTHORS,
+            "gsm8k",
+            "<|im_start|>system\nSolve the following question.<|im_end|>\n\n"
+            "<|im_start|>user\nWhat is 2 + 3?\n\n<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (
+            tokenizer(*LLAMA, template=TURNS),
+            AUTHORS,
+            "math",
+            "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
+            "Please reason step by step, and put your final answer within \\boxed{}.<|eot_id|>"
+            "<|start_header_id|>user<|end_header_id|>\n\n"
+            "What is 2 + 3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>",
+        ),
+        (tokenizer(*LLAMA, template=TURNS), AUTHORS, "gsm8k", OF_GSM8K),
+        (tokenizer(template=TURNS), AUTHORS, "gsm8k", OF_GSM8K),
+        (tokenizer(), AUTHORS, "math", f"Question: {QUESTION}. Let's think step by step."),
+    ],
+)
+def test_the_prompt_is_that_of_tokenizer_decoding_and_family(
+    known: PreTrainedTokenizerFast, decoding: Decoding, family: Family, expected: str
+) -> None:
+    assert prompt_text(known, QUESTION, decoding, family) == expected
 
 
-def test_a_template_that_refuses_a_system_role_gets_its_text_before_the_question() -> None:
-    text = prompt_text(tokenizer(template=NO_SYSTEM), QUESTION, Decoding(), "math")
-    assert text == f"<s>[user]{SYSTEM_PROMPT}\n\n{QUESTION}[assistant]"
-
-
-def test_a_tokenizer_without_template_gets_plain_text() -> None:
-    text = prompt_text(tokenizer(), QUESTION, Decoding(system="Think."), "math")
-    assert text == f"Think.\n\nQuestion: {QUESTION}\nAnswer:"
-    text = prompt_text(tokenizer(), QUESTION, Decoding(system=None), "math")
-    assert text == f"Question: {QUESTION}\nAnswer:"
-
-
-def test_authors_chatml_has_one_newline_more_after_the_system_turn() -> None:
-    known = tokenizer("<|im_start|>", "<|im_end|>", template=TURNS)
-    text = prompt_text(known, QUESTION, Decoding(prompt="authors"), "math")
-    assert text == (
-        "<|im_start|>system\nPlease reason step by step, and put your final answer within "
-        "\\boxed{}.<|im_end|>\n\n<|im_start|>user\nWhat is 2 + 3?<|im_end|>\n"
-        "<|im_start|>assistant\n"
-    )
-
-
-def test_authors_chatml_for_gsm8k_has_two_newlines_after_the_question() -> None:
-    known = tokenizer("<|im_start|>", "<|im_end|>", template=TURNS)
-    text = prompt_text(known, QUESTION, Decoding(prompt="authors"), "gsm8k")
-    assert text == (
-        "<|im_start|>system\nSolve the following question.<|im_end|>\n\n"
-        "<|im_start|>user\nWhat is 2 + 3?\n\n<|im_end|>\n<|im_start|>assistant\n"
-    )
-
-
-def test_authors_llama_prompt_is_for_math_and_has_two_bos() -> None:
-    headers = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
-    known = tokenizer(*headers, template=TURNS)
-    authors = Decoding(prompt="authors")
-    text = prompt_text(known, QUESTION, authors, "math")
-    assert text == (
-        "<|begin_of_text|><|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n"
-        "Please reason step by step, and put your final answer within \\boxed{}.<|eot_id|>"
-        "<|start_header_id|>user<|end_header_id|>\n\n"
-        "What is 2 + 3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>"
-    )
-    ids = list(encode_prompt(known, text))
+def test_the_authors_llama_prompt_has_two_bos() -> None:
+    known = tokenizer(*LLAMA, template=TURNS)
+    ids = list(encode_prompt(known, prompt_text(known, QUESTION, AUTHORS, "math")))
     assert ids[:2] == [known.convert_tokens_to_ids("<|begin_of_text|>")] * 2
-    own = prompt_text(known, QUESTION, authors, "gsm8k")
-    assert own == f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]"
-
-
-def test_authors_prompt_for_other_tokenizers() -> None:
-    authors = Decoding(prompt="authors")
-    plain = prompt_text(tokenizer(), QUESTION, authors, "math")
-    assert plain == f"Question: {QUESTION}. Let's think step by step."
-    own = prompt_text(tokenizer(template=TURNS), QUESTION, authors, "gsm8k")
-    assert own == f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]"
 
 
 def test_braces_in_a_question_stay_as_they_are() -> None:

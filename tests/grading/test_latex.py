@@ -17,7 +17,7 @@ import untouched
 from latex2sympy2_extended import latex2sympy2
 
 from headroom.bench import grading as bench
-from headroom.grading import latex
+from headroom.grading import math_verify_judge as latex
 from headroom.grading.judge import canonical
 from headroom.grading.math_verify_judge import _parse
 

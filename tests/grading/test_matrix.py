@@ -1,7 +1,5 @@
 """Graded answers and the accuracy matrix."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -180,8 +178,3 @@ def test_each_distinct_pair_is_judged_once_and_plain_integers_not_at_all(monkeyp
         ("1+x^2", "x^2+1"),
         ("x", "x^2+1"),
     ]
-
-
-def test_importing_the_room_loads_neither_sympy_nor_torch():
-    code = "import sys, headroom.grading.matrix; print({'sympy', 'torch'} & set(sys.modules))"
-    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "set()"

@@ -20,58 +20,11 @@ LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
 RIGHT = Judgement("judged", True)
 WRONG = Judgement("judged", False)
 
-MEGABYTE = 1_000_000
-HOSTILE = [
-    *("9^{9^{9^{9}}}", "9**9**9**9", "10^{10^{10}}", "10^{-10^{10}}", "x^{x^{x^{x^{x^{999999}}}}}"),
-    *("100000000!", "9!!!!!!", "((1000!)!)!", r"\binom{10^9}{5*10^8}", "9" * 5000 + "^2"),
-    *(r"\sum_{i=1}^{10^{12}} \frac{1}{i}", r"\prod_{i=1}^{10^9} i", "(x+y+z+w+v)^{60}"),
-    *(r"\int_0^1 \int_0^1 e^{x^2y^2+\sin(xy)} dx dy", r"\int \sqrt{\sin(x^{x^x})} dx"),
-    *("{" * 1000 + "}" * 1000, "(" * 1000 + ")" * 1000, r"\sqrt{" * 300 + "2" + "}" * 300),
-    *(r"\frac{" * 1000 + "1" + "}{2}" * 1000, r"\left(" * 5000, r"\begin{matrix}" * 200),
-    *(
-        "1" * MEGABYTE,
-        "x" * MEGABYTE,
-        "\\" * MEGABYTE,
-        "$" * MEGABYTE,
-        "1+" * (MEGABYTE // 2) + "1",
-    ),
-    *(r"\input{/etc/passwd}", r"\write18{touch PWNED}", r"\text{\input{/etc/passwd}}"),
-    *("__import__('os').system('touch PWNED')", "open('PWNED', 'w')", "exec('import os')"),
-    *(r"\text{__import__('os').system('touch PWNED')}", "().__class__.__bases__[0]", "lambda: 1"),
-    *("\x00", "1\x002", "\ud800", "\u202e9\u202c", "٣", "²", "½", "\\", "{", "}", "}{", "^", "_"),
-    *("=", "==", "x=", r"\frac", r"\frac{1}", r"\sqrt", "1/0", r"\frac{1}{0}", "0^{-1}", r"\log 0"),
-    *(r"\infty-\infty", "nan", "inf", "zoo", "1e999999999", "1e-999999999", "a" * 300 + "=" * 300),
-]
-
 
 def used() -> float:
     """Return the CPU seconds of child processes that have ended; other load adds none to them."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return children.ru_utime + children.ru_stime
-
-
-@pytest.mark.parametrize("preset", ["default", "authors"])
-def test_hostile_answers_cost_only_themselves(preset, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    benign = [("5.0", "5"), ("6.0", "5")]
-    pairs = [pair for answer in HOSTILE for pair in ((answer, "x^2+7"), *benign)]
-    before = used()
-    judged = judge_pairs(pairs, preset, workers=2, limits=LIMITS)
-    assert judged[1::3] == [RIGHT] * len(HOSTILE)
-    assert judged[2::3] == [WRONG] * len(HOSTILE)
-    assert not any(judgement.correct for judgement in judged[0::3])
-    assert {judgement.verdict for judgement in judged} <= {"judged", "timeout", "memory"}
-    assert any(judgement.verdict == "timeout" for judgement in judged)
-    # Each was held to its limit: half a second, and the start of a new worker.
-    assert used() - before < 4 * len(HOSTILE)
-    assert not (tmp_path / "PWNED").exists()
-    assert not Path("/PWNED").exists()
-
-
-def test_every_way_to_fail_has_its_verdict():
-    pairs = [("9**9**9**9", "x"), ("1e999999999", "x"), ("x+0", "x")]
-    judged = judge_pairs(pairs, "authors", limits=LIMITS)
-    assert judged == [Judgement("timeout", False), Judgement("memory", False), RIGHT]
 
 
 def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):

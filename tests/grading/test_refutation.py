@@ -6,9 +6,8 @@ import pytest
 import sympy
 from math_verify import grader
 
-from headroom.grading import refutation
-from headroom.grading.math_verify_judge import _parse
-from headroom.grading.refutation import differ
+from headroom.grading import math_verify_judge as refutation
+from headroom.grading.math_verify_judge import _parse, differ
 
 UNEQUAL = [
     *((r"41", r"\sqrt{3} - 5i"), (r"\sqrt{550}", r"\sqrt{59}"), (r"1008\sqrt{6}", "3")),

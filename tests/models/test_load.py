@@ -32,10 +32,9 @@ def test_a_loaded_model_equals_transformers_own(qwen2_folder: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), [("float32", torch.float32), ("bfloat16", torch.bfloat16)]
+    ("name", "dtype", "device", "attention"),
+    [("float32", torch.float32, "balanced", "eager"), ("bfloat16", torch.bfloat16, "cpu", "sdpa")],
 )
-@pytest.mark.parametrize("device", ["cpu", "balanced"])
-@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_dtype_device_and_attention_are_those_asked_for(
     qwen2_folder: Path, name: str, dtype: torch.dtype, device: str, attention: str
 ):

@@ -151,6 +151,11 @@ def test_a_cut_encoder_loses_the_parameters_of_its_heads():
 
 def test_cut_models_still_train():
     model = tiny_models.build(DECODERS[0]).train()
+    before = copy.deepcopy(model.state_dict())
+    find_readers(model, find_heads(model))  # leaves the model as it was
+    assert all(not one._forward_hooks and not one._forward_pre_hooks for one in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
     remove_heads(model, find_heads(model), some_heads(DECODERS[0], "group"))
     assert model.training
     model(**inputs(), labels=inputs()["input_ids"]).loss.backward()
@@ -271,13 +276,3 @@ def test_readers_of_fused_projections_are_found_in_blocks_and_head_by_head():
         for row in range(3 * width):
             expected[row, reader(row)] = True
         assert torch.equal(rows, expected)
-
-
-def test_searching_readers_leaves_the_model_as_it_was():
-    model = tiny_models.build(DECODERS[0]).train()
-    before = copy.deepcopy(model.state_dict())
-    find_readers(model, find_heads(model))
-    assert model.training
-    assert all(not one._forward_hooks and not one._forward_pre_hooks for one in model.modules())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())

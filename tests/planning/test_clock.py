@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from headroom.planning.clock import bring_to_present
+from headroom.planning.session import bring_to_present
 
 HOUR = 3_600_000_000_000
 
@@ -29,7 +29,3 @@ def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path: 
     assert modified["output"] == modified["beside"] == modified["second name"]
     assert begin - 1_000_000 < modified["input"] <= modified["output"] <= time.time_ns()
     assert bring_to_present(tmp_path) == 0
-
-
-def test_a_folder_that_is_not_there_has_no_such_files(tmp_path: Path) -> None:
-    assert bring_to_present(tmp_path / "results") == 0

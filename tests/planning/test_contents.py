@@ -1,9 +1,7 @@
 """What the store holds, who asks for it, and what may go."""
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -156,85 +154,65 @@ def test_files_of_no_known_form_are_shown_and_stay(capsys: pytest.CaptureFixture
     assert "unknown" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("answer", "goes"), [("y", True), ("no", False), ("", False)])
+OLD = Path("results/store/questions/old-01234567.parquet")
+
+
 def test_it_asks_before_it_removes(
-    monkeypatch: pytest.MonkeyPatch, answer: str, goes: bool
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    idle = write(Path("results/store/questions/old-01234567.parquet"))
     save(config())
-    asked = []
-    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
-    assert run("--prune") == 0
-    assert "Remove 1 files, 7 B? [y/N]" in asked[0]
-    assert idle.exists() != goes
-
-
-def test_without_a_terminal_nothing_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    idle = write(Path("results/store/questions/old-01234567.parquet"))
-    save(config())
+    asked: list[str] = []
 
     def nobody(question: str) -> str:
         raise EOFError
 
-    monkeypatch.setattr("builtins.input", nobody)
-    assert run("--prune") == 0
-    assert idle.exists()
+    for answer in (nobody, "no", "", "y"):
+        write(OLD)
+        reply = answer if callable(answer) else lambda q, a=answer: asked.append(q) or a
+        monkeypatch.setattr("builtins.input", reply)
+        assert run("--prune") == 0
+        assert OLD.exists() == (answer != "y")
+        assert ("nothing is removed" in capsys.readouterr().out) == (answer != "y")
+    assert "Remove 1 files, 7 B? [y/N]" in asked[0]
 
 
-@contextmanager
-def nothing_goes(capsys: pytest.CaptureFixture[str], message: str) -> Iterator[None]:
-    before = there()
-    yield
-    assert there() == before
+def _late(question: str) -> str:
+    write(LOCK)
+    return "y"
+
+
+LOCK = Path(".snakemake/locks/0.output.lock")
+DAMAGED = Path("results/damaged/config.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        (lambda patch: write(LOCK), ["--yes"], "--unlock"),
+        (
+            lambda patch: patch.setattr("headroom.tool.store.status", lambda: [{"process": 7}]),
+            ["--yes"],
+            "headroom engine stop",
+        ),
+        (lambda patch: patch.setattr("builtins.input", _late), [], "a run is under way"),
+        (lambda patch: write(DAMAGED), ["--yes"], "results/damaged/config.json"),
+        (lambda patch: Path("results/mini/config.json").unlink(), ["--yes"], "no config is known"),
+    ],
+    ids=["a lock", "an engine", "a run that begins", "a damaged config", "no config"],
+)
+def test_nothing_goes_while_it_cannot_be_told_what_is_needed(
+    change: Callable[[pytest.MonkeyPatch], Any],
+    options: list[str],
+    reason: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write(OLD)
+    save(config())
+    change(monkeypatch)
+    assert run("--prune", *options) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert message in line
-
-
-def test_a_run_under_way_keeps_all(capsys: pytest.CaptureFixture[str]) -> None:
-    write(Path("results/store/questions/old-01234567.parquet"))
-    save(config())
-    write(Path(".snakemake/locks/0.output.lock"))
-    with nothing_goes(capsys, "--unlock"):
-        assert run("--prune", "--yes") == 2
+    assert reason in line
+    assert OLD.exists()
     assert run() == 0  # to look is no harm
-
-
-def test_an_engine_keeps_all(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(Path("results/store/questions/old-01234567.parquet"))
-    save(config())
-    monkeypatch.setattr("headroom.tool.store.status", lambda: [{"process": os.getpid()}])
-    with nothing_goes(capsys, "headroom engine stop"):
-        assert run("--prune", "--yes") == 2
-
-
-def test_a_run_that_begins_while_the_question_stands_keeps_all(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(Path("results/store/questions/old-01234567.parquet"))
-    save(config())
-
-    def late(question: str) -> str:
-        write(Path(".snakemake/locks/0.output.lock"))
-        return "y"
-
-    monkeypatch.setattr("builtins.input", late)
-    with nothing_goes(capsys, "a run is under way"):
-        assert run("--prune") == 2
-
-
-def test_a_run_whose_config_cannot_be_read_keeps_all(capsys: pytest.CaptureFixture[str]) -> None:
-    write(Path("results/store/questions/old-01234567.parquet"))
-    save(config())
-    write(Path("results/damaged/config.json"))
-    with nothing_goes(capsys, "results/damaged/config.json"):
-        assert run("--prune", "--yes") == 2
-    assert run() == 0
-    assert "not read" in capsys.readouterr().out
-
-
-def test_without_any_config_nothing_goes(capsys: pytest.CaptureFixture[str]) -> None:
-    write(Path("results/store/questions/old-01234567.parquet"))
-    with nothing_goes(capsys, "no config is known"):
-        assert run("--prune", "--yes") == 2
+    assert ("not read" in capsys.readouterr().out) == DAMAGED.exists()

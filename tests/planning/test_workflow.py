@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from snakemake.exceptions import WorkflowError
 
 from example_config import VALUES
 from headroom import paths
@@ -19,7 +18,7 @@ from headroom.planning.batches import find_batch
 from headroom.planning.cost import generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import EXHIBITS
 from headroom.planning.resolve import resolve
-from headroom.planning.session import begin, checked, tell_findings
+from headroom.planning.session import begin
 from headroom.planning.workflow import Rules
 
 STUDY: dict[str, Any] = {
@@ -94,13 +93,6 @@ def test_a_question_set_is_drawn_from_its_split_and_by_its_embedder(rules: Rules
     assert found["embedder"] == str(spread.store.path(paths.EMBEDDER, embedder="minilm"))
 
 
-def test_an_embedder_is_fetched_or_lies_beside_its_model(rules: Rules) -> None:
-    assert rules.embedded_model(wildcards(rules, embedder="minilm")) == []
-    own = Rules(parse({**VALUES, "embedders": {"minilm": {"model": "tiny"}}}), None, {})
-    (file,) = own.embedded_model(wildcards(own, embedder="minilm"))
-    assert file == str(own.store.path(paths.MODEL, model="tiny"))
-
-
 def test_a_batch_is_found_by_its_keys(rules: Rules, config: Config) -> None:
     found = rules.answers(wildcards(rules, **BATCH))
     batch = find_batch(config, *BATCH.values())
@@ -127,15 +119,6 @@ def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_ar
         rules = Rules(config, cores, {})
         judges[cores] = rules.judges(wildcards(rules, **BATCH))
     assert judges == {3: 3, 40: 17, None: 1}
-
-
-def test_what_a_comparison_reads(rules: Rules, config: Config) -> None:
-    questions, *answers = rules.compared(wildcards(rules, comparison="math"))
-    assert questions == str(rules.store.path(paths.QUESTIONS, questions="test"))
-    decodings = config.comparisons["math"].decodings
-    keys = [rules.store.key("decoding", name) for name in decodings]
-    assert [Path(file).parts[3] for file in answers] == keys
-    assert {Path(file).name for file in answers} == {"base.parquet"}
 
 
 def test_what_a_selector_reads(rules: Rules) -> None:
@@ -284,25 +267,6 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
     assert set(rules.judged()) <= set(shown)
 
 
-def test_what_a_figures_job_makes(rules: Rules) -> None:
-    made = rules.beside(paths.AUDIT)
-    assert [file.partition("audit.")[2] for file in made] == [
-        "pdf",
-        "svg",
-        "dark.svg",
-        "csv",
-        "json",
-    ]
-    assert rules.beside(paths.CLAIMS, "md") == ["results/mini/tables/claims.md"]
-    for template, name, label in (
-        (paths.PARETO, "pareto", "pareto, {compression}"),
-        (rules.sweep_figures("table")[0], "forest", "forest_table"),
-    ):
-        told = rules.figure(template).flags["report"]
-        assert told.caption == f"../report/{name}.rst"
-        assert told.labels == {"figure": label}
-
-
 def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:
     after = [Job(Rule("questions"), None, 7), Job(Rule("fetch_model"), None, 5)]
     generate = Job(Rule("generate"), wildcards(rules, **BATCH), 3)
@@ -316,19 +280,6 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: 
     baseline = arms(config, "words")[0]
     compress = Job(Rule("compress"), SimpleNamespace(**baseline.wildcards, seed="0"), 9)
     assert rules.planned(compress, []) == ("compress", "9", 0.0, [])
-
-
-def test_a_config_that_cannot_run_stops_snakemake_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    file = {"benchmark": "math500", "split": "test", "file": "gone.jsonl", "revision": "7" * 64}
-    values = {**VALUES, "questions": {**VALUES["questions"], "test": file}}
-    with pytest.raises(WorkflowError, match=r"gone\.jsonl"):
-        checked(values, look=True)
-    assert checked(values, look=False).questions["test"].file == "gone.jsonl"
-    with pytest.raises(WorkflowError, match="'nonsense'"):
-        checked({"run": "a", "nonsense": 1}, look=False)
 
 
 def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) -> None:
@@ -348,18 +299,6 @@ def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) ->
     (record,) = caplog.records
     assert record.planned == {2: ("audit", "2", 0.0, [])}
     assert record.cores == 3
-
-
-def test_findings_are_printed_at_the_end(rules: Rules, caplog: Any) -> None:
-    logger = logging.getLogger("planning")
-    with caplog.at_level(logging.INFO, "planning"):
-        tell_findings(rules, logger)
-        assert not caplog.messages
-        file = rules.store.path(paths.FINDINGS)
-        file.parent.mkdir(parents=True)
-        file.write_text("one\ntwo\n")
-        tell_findings(rules, logger)
-    assert caplog.messages == ["Findings\n  one\n  two", "Done. Open results/mini/report.html"]
 
 
 def test_a_rules_command_names_each_wildcard_of_its_job() -> None:

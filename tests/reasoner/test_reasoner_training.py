@@ -74,25 +74,21 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
     assert files["model.safetensors"] != (other / "model.safetensors").read_bytes()
 
 
-def test_the_loss_falls_and_progress_is_reported(
+def test_the_loss_falls_progress_is_reported_and_the_process_is_left_as_it_was(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "_SECONDS_BETWEEN_REPORTS", 0)
+    state, threads = torch.get_rng_state(), torch.get_num_threads()
     with caplog.at_level(logging.INFO):
         training.train_reasoner(tmp_path, MINIATURE, threads=1)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)
     lines = re.findall(r"step (\d+) of 30, loss (\S+), \S+ steps/s, \d+ s left", caplog.text)
     losses = [float(loss) for _, loss in lines]
     assert [int(step) for step, _ in lines] == list(range(1, 31))
     assert losses[0] == pytest.approx(math.log(301), rel=0.05)
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
-
-
-def test_process_wide_settings_are_put_back(tmp_path: Path) -> None:
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    training.train_reasoner(tmp_path, MINIATURE.model_copy(update={"steps": 1}), threads=1)
-    assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_num_threads() == threads
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_only_the_solution_is_learned_and_every_document_once(

@@ -57,42 +57,33 @@ def agreement(group: Sequence[int], correct: Sequence[bool]) -> float:
 REFERENCES = {"majority": majority, "distinct": distinct, "agreement": agreement}
 
 
+WAYS: dict[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]] = {
+    "majority": (majority_drawn, majority_ordered),
+    "distinct": (
+        lambda group, _, n: distinct_drawn(group, n),
+        lambda group, _, n: distinct_ordered(group, n),
+    ),
+    "agreement": (
+        lambda group, _, n: agreement_drawn(group, n),
+        lambda group, _, n: agreement_ordered(group, n),
+    ),
+}
+
+
 @pytest.mark.parametrize("name", REFERENCES)
-def test_drawn_answers_equal_the_mean_over_all_subsets(
+def test_drawn_answers_are_the_mean_over_all_subsets_and_ordered_ones_the_first(
     name: str, group: np.ndarray, correct: np.ndarray
 ) -> None:
-    found = {
-        "majority": lambda n: majority_drawn(group, correct, n),
-        "distinct": lambda n: distinct_drawn(group, n),
-        "agreement": lambda n: agreement_drawn(group, n),
-    }[name](ANSWERS)
+    drawn, ordered = (way(group, correct, ANSWERS) for way in WAYS[name])
     reference: Callable[..., float] = REFERENCES[name]
     for question in range(QUESTIONS):
         for n in range(1, ANSWERS + 1):
-            wanted = np.mean(
-                [
-                    reference(group[question, list(subset)], correct[question, list(subset)])
-                    for subset in combinations(range(ANSWERS), n)
-                ]
-            )
-            np.testing.assert_allclose(found[question, n - 1], wanted, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", REFERENCES)
-def test_ordered_answers_equal_a_plain_loop(
-    name: str, group: np.ndarray, correct: np.ndarray
-) -> None:
-    found = {
-        "majority": lambda n: majority_ordered(group, correct, n),
-        "distinct": lambda n: distinct_ordered(group, n),
-        "agreement": lambda n: agreement_ordered(group, n),
-    }[name](6)
-    assert found.shape == (QUESTIONS, 6)
-    reference: Callable[..., float] = REFERENCES[name]
-    for question in range(QUESTIONS):
-        for n in range(1, 7):
-            wanted = reference(group[question, :n], correct[question, :n])
-            np.testing.assert_allclose(found[question, n - 1], wanted, atol=1e-12)
+            every = [
+                reference(group[question, list(subset)], correct[question, list(subset)])
+                for subset in combinations(range(ANSWERS), n)
+            ]
+            np.testing.assert_allclose(drawn[question, n - 1], np.mean(every), atol=1e-12)
+            np.testing.assert_allclose(ordered[question, n - 1], every[0], atol=1e-12)
 
 
 def test_drawing_everything_equals_ordering_everything(

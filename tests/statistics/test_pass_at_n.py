@@ -46,12 +46,3 @@ def test_miss_probability_is_exact_for_thousands_of_items() -> None:
     marked, total, n = 37, 20_000, 300
     found = miss_probability(np.array([marked]), total, n)[0, -1]
     assert found == pytest.approx(comb(total - marked, n) / comb(total, n), rel=1e-11)
-
-
-def test_estimator_of_samples_is_unbiased() -> None:
-    # c of 16 samples is binomial; the mean of the estimator over c must be 1 − (1 − p)^k.
-    samples, p = 16, 0.23
-    outcomes = np.tril(np.ones((samples + 1, samples), dtype=bool), k=-1)
-    chance = [comb(samples, c) * p**c * (1 - p) ** (samples - c) for c in range(samples + 1)]
-    expected = np.array(chance) @ pass_at_n_drawn(outcomes, samples)
-    np.testing.assert_allclose(expected, 1 - (1 - p) ** np.arange(1, samples + 1), atol=1e-12)

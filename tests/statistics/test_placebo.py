@@ -28,22 +28,6 @@ def test_the_null_is_calibrated_at_five_percent_whatever_harm_all_do(harm):
     assert 0.15 < np.mean(p <= 0.2) < 0.22
 
 
-def test_a_planted_head_is_found():
-    effects = [0.0] * (HEADS - 1) + [0.2]
-    found = [against_placebos(*simulated(400, effects, s), 999, s).p for s in range(100)]
-    assert np.mean(np.array(found) < 0.05) > 0.9
-
-
-def test_a_ruinous_head_or_placebo_changes_nothing():
-    heads, placebos = simulated(150, [0.0] * HEADS, 4)
-    ruined = heads.copy(), placebos.copy()
-    for side in ruined:
-        side[:, 0] = np.minimum(side[:, 0], -(np.arange(150) % 5 > 0).astype(np.int8))
-    first = against_placebos(heads[:, 1:], placebos[:, 1:], 999, 0)
-    second = against_placebos(*ruined, 999, 0)
-    assert second.p == pytest.approx(first.p, abs=0.06)  # other questions are drawn for
-
-
 def test_all_swaps_give_the_p_value_that_resampling_estimates():
     heads, placebos = simulated(11, [0.1, 0.0, 0.3], seed=3)
     differ = 2 ** len(heads)
@@ -57,11 +41,6 @@ def test_all_swaps_give_the_p_value_that_resampling_estimates():
     found = against_placebos(heads, placebos, 20_000, seed=1)
     assert found.p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000) + 1e-4)
     assert found.gain == placebos.mean(axis=0).max()
-
-
-def test_placebos_like_the_heads_leave_nothing_to_find():
-    heads, _ = simulated(60, [0.2] * HEADS, 1)
-    assert against_placebos(heads, heads, 99, 0).p == 1
 
 
 def test_there_must_be_as_many_placebos_as_heads():

@@ -105,14 +105,6 @@ def test_the_seed_decides():
     assert first == again != other
 
 
-def test_heads_that_change_nothing_gain_nothing():
-    differences = np.zeros((30, 4), np.int8)
-    found = best(differences, 100, 0)
-    assert (found.gain, found.expected, found.p) == (0, 0, 1)
-    held_out = held_out_gain(differences, np.zeros(30, int), 5, 0)
-    assert (held_out.gain, held_out.low, held_out.high, held_out.curse) == (0, 0, 0, 0)
-
-
 def test_where_every_head_hurts_nothing_is_expected_by_chance():
     differences = outcomes(200, [-0.9, -0.5], seed=1)[1]
     assert surely_hurts(differences).all()

@@ -15,6 +15,8 @@ from mini import MINIATURE, Snakemake
 
 from headroom import cli
 
+Values = dict[str, Any]
+
 ROW = {
     "problem": "What is 1 + 1?",
     "solution": r"\boxed{2}",
@@ -23,169 +25,121 @@ ROW = {
     "level": 1,
     "unique_id": "test/algebra/1.json",
 }
+SECOND = {**ROW, "unique_id": "test/algebra/2.json"}
+del SECOND["answer"]
 
-Check = Callable[[dict[str, Any]], str]
 
-
-@pytest.fixture
-def refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Check:
+def refused(values: Values, capsys: pytest.CaptureFixture[str]) -> str:
     """Check config values with the command line; return the one line that refuses them."""
+    file = Path("config.yaml")
+    file.write_text(yaml.safe_dump(values), encoding="utf-8")
+    assert cli.main(["check", str(file)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("headroom: error: ")
+    return line
+
+
+def key(path: str, value: Any) -> Callable[[Values], None]:
+    """Return what sets a key of a config."""
+
+    def change(values: Values) -> None:
+        *sections, last = path.split("/")
+        for section in sections:
+            values = values[section]
+        values[last] = value
+
+    return change
+
+
+def rows(name: str, *rows: Values, cut: bool = False) -> Callable[[Values], None]:
+    """Return what has the test questions read from a file of some rows, or of half of them."""
+
+    def change(values: Values) -> None:
+        file = Path(name)
+        content = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        content = gzip.compress(content) if cut else content
+        if name != "absent.jsonl":
+            file.write_bytes(content[: len(content) // 2] if cut else content)
+        section = {"benchmark": "math500", "split": "test", "file": name}
+        values["questions"]["test"] = section
+
+    return change
+
+
+def model(spoiled: str | None, **keys: Any) -> Callable[[Values], None]:
+    """Return what takes a copy of the model without one of its files, or as it is not."""
+
+    def change(values: Values) -> None:
+        if spoiled:
+            Path("model", spoiled).unlink()
+        values["models"]["tiny"] |= {"source": "./model", **keys}
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (key("sweeps/math/layer", 3), ["'sweeps.math.layer'", "layers"]),
+        (key("questions/test/n", "many"), [r"questions\.test\.n: .*integer.*'many'"]),
+        (key("sweeps/math/layers", [6]), [r"\[6\]", "0 to 5"]),
+        (key("sweeps/math/heads", [4]), [r"\[4\]", "0 to 3"]),
+        (rows("absent.jsonl"), ["absent.jsonl"]),
+        (rows("none.jsonl"), ["none.jsonl", "has no questions"]),
+        (rows("cut.jsonl.gz", *[ROW] * 50, cut=True), ["cut.jsonl.gz", "truncated|damaged"]),
+        (rows("rows.jsonl", ROW, SECOND), ["line 2", "answer"]),
+        (rows("rows.jsonl", ROW, ROW), ["test/algebra/1.json.*line 1.*line 2"]),
+        (model("model.safetensors"), ["weights"]),
+        (model("tokenizer.json"), ["tokenizer"]),
+        (model(None, layers=5), ["layers: 5", "says 6"]),
+        (key("models/tiny/dtype", "float16"), ["float16", "float32"]),
+    ],
+)
+def test_one_line_names_what_is_wrong(
+    change: Callable[[Values], None],
+    words: list[str],
+    miniature: Values,
+    checkpoint: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(checkpoint.parent)
+    change(miniature)
+    line = refused(miniature, capsys)
+    for word in words:
+        assert re.search(word, line)
+
+
+def test_a_machine_that_lacks_something(
+    miniature: Values,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def check(values: dict[str, Any]) -> str:
-        file = tmp_path / "config.yaml"
-        file.write_text(yaml.safe_dump(values), encoding="utf-8")
-        assert cli.main(["check", str(file)]) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith("headroom: error: ")
-        return line
-
-    return check
-
-
-def with_file(miniature: dict[str, Any], file: Path) -> dict[str, Any]:
-    miniature["questions"]["test"] = {"benchmark": "math500", "split": "test", "file": str(file)}
-    return miniature
-
-
-def write_rows(file: Path, *rows: dict[str, Any]) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return file
-
-
-def test_an_unknown_key(refused: Check, miniature: dict[str, Any]) -> None:
-    miniature["sweeps"]["math"]["layer"] = 3
-    line = refused(miniature)
-    assert "'sweeps.math.layer'" in line
-    assert "layers" in line
-
-
-def test_a_wrong_type(refused: Check, miniature: dict[str, Any]) -> None:
-    miniature["questions"]["test"]["n"] = "many"
-    assert re.search(r"questions\.test\.n: .*integer.*'many'", refused(miniature))
-
-
-@pytest.mark.parametrize(("key", "value", "limit"), [("layers", 6, 5), ("heads", 4, 3)])
-def test_a_layer_or_head_out_of_range(
-    refused: Check, miniature: dict[str, Any], key: str, value: int, limit: int
-) -> None:
-    miniature["sweeps"]["math"][key] = [value]
-    line = refused(miniature)
-    assert f"[{value}]" in line
-    assert f"0 to {limit}" in line
-
-
-def test_a_missing_benchmark_file(
-    refused: Check, miniature: dict[str, Any], tmp_path: Path
-) -> None:
-    assert "absent.jsonl" in refused(with_file(miniature, tmp_path / "absent.jsonl"))
-
-
-def test_an_empty_benchmark_file(refused: Check, miniature: dict[str, Any], tmp_path: Path) -> None:
-    line = refused(with_file(miniature, write_rows(tmp_path / "empty.jsonl")))
-    assert "empty.jsonl" in line
-    assert "no questions" in line or "empty" in line.replace("empty.jsonl", "")
-
-
-def test_a_truncated_gzip(refused: Check, miniature: dict[str, Any], tmp_path: Path) -> None:
-    whole = gzip.compress(b"".join(json.dumps(ROW).encode() + b"\n" for _ in range(50)))
-    file = tmp_path / "cut.jsonl.gz"
-    file.write_bytes(whole[: len(whole) // 2])
-    line = refused(with_file(miniature, file))
-    assert "cut.jsonl.gz" in line
-    assert "truncated" in line or "damaged" in line
-
-
-def test_a_row_without_an_answer(refused: Check, miniature: dict[str, Any], tmp_path: Path) -> None:
-    second = {key: value for key, value in ROW.items() if key != "answer"}
-    second["unique_id"] = "test/algebra/2.json"
-    line = refused(with_file(miniature, write_rows(tmp_path / "rows.jsonl", ROW, second)))
-    assert "line 2" in line
-    assert "answer" in line
-
-
-def test_a_duplicate_question_id(refused: Check, miniature: dict[str, Any], tmp_path: Path) -> None:
-    line = refused(with_file(miniature, write_rows(tmp_path / "rows.jsonl", ROW, ROW)))
-    assert "test/algebra/1.json" in line
-    assert "1" in line
-    assert "2" in line
-
-
-def local_model(miniature: dict[str, Any], folder: Path) -> dict[str, Any]:
-    miniature["models"]["tiny"] |= {"source": str(folder)}
-    return miniature
-
-
-def test_a_model_folder_without_weights(
-    refused: Check, miniature: dict[str, Any], checkpoint: Path
-) -> None:
-    (checkpoint / "model.safetensors").unlink()
-    assert "weights" in refused(local_model(miniature, checkpoint))
-
-
-def test_a_model_folder_without_tokenizer(
-    refused: Check, miniature: dict[str, Any], checkpoint: Path
-) -> None:
-    (checkpoint / "tokenizer.json").unlink()
-    assert "tokenizer" in refused(local_model(miniature, checkpoint))
-
-
-def test_a_model_of_another_geometry(
-    refused: Check, miniature: dict[str, Any], checkpoint: Path
-) -> None:
-    miniature["models"]["tiny"]["layers"] = 5
-    line = refused(local_model(miniature, checkpoint))
-    assert "layers: 5" in line
-    assert "says 6" in line
-
-
-def test_a_device_that_is_not_there(
-    refused: Check, miniature: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if any(Path("/dev").glob("nvidia[0-9]")):
-        pytest.skip("this machine has a GPU; the refusal is for machines without")
-    monkeypatch.setattr(shutil, "which", lambda _: None)  # where SLURM is, jobs may have one
-    miniature["models"]["tiny"]["device"] = "cuda"
-    assert "cuda" in refused(miniature)
-
-
-def test_a_dtype_that_the_device_lacks(refused: Check, miniature: dict[str, Any]) -> None:
-    miniature["models"]["tiny"]["dtype"] = "float16"
-    line = refused(miniature)
-    assert "float16" in line
-    assert "float32" in line
-
-
-def test_no_space(
-    refused: Check, miniature: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usage = shutil.disk_usage(".")._replace(free=1 << 20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert "space" in refused(miniature)
-
-
-def test_an_output_folder_that_cannot_be_written(
-    refused: Check, miniature: dict[str, Any], tmp_path: Path
-) -> None:
+    if not any(Path("/dev").glob("nvidia[0-9]")):  # the refusal is for machines without a GPU
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "which", lambda _: None)  # where SLURM is, jobs may have one
+            on_gpu = {"tiny": {**miniature["models"]["tiny"], "device": "cuda"}}
+            assert "cuda" in refused({**miniature, "models": on_gpu}, capsys)
+    with monkeypatch.context() as patch:
+        usage = shutil.disk_usage(".")._replace(free=1 << 20)
+        patch.setattr(shutil, "disk_usage", lambda _: usage)
+        assert re.search(r"has 0\.0 GB free, .* needs about", refused(miniature, capsys))
     results = tmp_path / "results"
     if os.geteuid() == 0:  # root may write into any folder, but not into a file
         results.touch()
     else:
         results.mkdir(mode=0o555)
-    assert f"{results} cannot be written" in refused(miniature)
-
-
-def test_zero_cores(snakemake: Snakemake) -> None:
-    done = snakemake(MINIATURE, "--cores", "0", check=False)
-    assert done.returncode != 0
-    assert "core" in done.stdout + done.stderr
+    assert f"{results} cannot be written" in refused(miniature, capsys)
 
 
 def test_the_workflow_refuses_before_any_job(
-    snakemake: Snakemake, miniature: dict[str, Any], tmp_path: Path
+    snakemake: Snakemake, miniature: Values, tmp_path: Path
 ) -> None:
+    done = snakemake(MINIATURE, "--cores", "0", check=False)
+    assert done.returncode != 0
+    assert "core" in done.stdout + done.stderr
     miniature["models"]["tiny"]["dytpe"] = "float32"
     done = snakemake(miniature, check=False)
     text = done.stdout + done.stderr

@@ -1,6 +1,8 @@
 """The arguments of `headroom bench`; light, so that the command line starts fast."""
 
 import argparse
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +49,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sweep.add_argument("--repeat", type=count, default=1, help="rounds; medians count")
     sweep.add_argument("--json", type=Path, help="write all figures here")
     sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
-    sweep.set_defaults(handler=_sweep)
+    sweep.set_defaults(handler=partial(_run, "sweep"))
     about = "Time grading against math-verify on each pair in turn, with the same verdicts."
     grading = targets.add_parser("grading", help=about, description=about)
     grading.add_argument("file", type=Path, help="JSON lines with an answer, as MATH's")
@@ -58,19 +60,11 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     )
     grading.add_argument("--workers", type=count, default=2)
     grading.add_argument("--seed", type=int, default=0)
-    grading.set_defaults(handler=_grading)
+    grading.set_defaults(handler=partial(_run, "grading"))
 
 
-def _sweep(**options: Any) -> None:
-    from headroom.bench.sweep import run
-
-    run(**options)
-
-
-def _grading(**options: Any) -> None:
-    from headroom.bench.grading import run
-
-    run(**options)
+def _run(target: str, **options: Any) -> None:
+    import_module(f"headroom.bench.{target}").run(**options)
 
 
 def _counts(text: str) -> list[int]:

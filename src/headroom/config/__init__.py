@@ -16,21 +16,3 @@ from headroom.config.questions import (
 from headroom.config.reading import load, parse
 from headroom.config.schema import Config
 from headroom.config.study import Study
-
-__all__ = [
-    "SYSTEM_PROMPT",
-    "Config",
-    "Decoding",
-    "Embedder",
-    "Family",
-    "Layers",
-    "Model",
-    "Preset",
-    "Questions",
-    "Reasoner",
-    "Selector",
-    "Study",
-    "Sweep",
-    "load",
-    "parse",
-]

@@ -38,9 +38,13 @@ class Model(Section):
     """A model: on the Hugging Face hub, in a local folder, in this package, or trained here."""
 
     source: str | None = None
-    """Hub id, local folder in the hub's format, or builtin:reasoner, which ships with headroom."""
+    """Hub id, local folder in the hub's format, GGUF file, or builtin:reasoner, which ships with
+    headroom."""
+    gguf_file: str | None = None
+    """File to take from a repository of GGUF files on the hub."""
     revision: str | None = None
-    """Hub: commit hash, pinned. Folder: its fingerprint, filled in when absent."""
+    """Hub: commit hash, pinned; of a GGUF file its sha256 will do. Folder: its fingerprint, file:
+    its sha256, filled in when absent."""
     train: Reasoner | None = None
     """Train the embedded reasoner in place of loading a model."""
     layers: Count
@@ -68,6 +72,16 @@ class Model(Section):
     def _for_vllm(self) -> "Model":
         if self.backend == "vllm" and self.device == "balanced":
             raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
+        return self
+
+    @model_validator(mode="after")
+    def _file_of_hub(self) -> "Model":
+        on_disk = (self.source or "").startswith((".", "/", "~", "builtin:"))
+        if self.gguf_file is not None and (on_disk or self.source is None):
+            raise ValueError(
+                "`gguf_file` names a file of a repository on the hub; for one on the disk, give "
+                "its path as `source`"
+            )
         return self
 
     @model_validator(mode="after")

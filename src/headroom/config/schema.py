@@ -102,6 +102,8 @@ class Config(Section):
         """Refuse a compression whose parts do not go together."""
         if study.solver is not None:
             encoder = self.solver_of(study).encoder
+            if encoder.source is not None:
+                return  # nobody knows its shape yet
             shape = (encoder.layers, encoder.heads, encoder.heads)
         else:
             if study.train == study.test:
@@ -110,9 +112,7 @@ class Config(Section):
                 )
             self._check_greedy(f"{where}.decoding", study.decoding)
             model = self.models[str(study.model)]
-            encoder, shape = None, (model.layers, model.heads, model.kv_heads)
-        if encoder is not None and encoder.source is not None:
-            return  # its shape is not known yet
+            shape = (model.layers, model.heads, model.kv_heads)
         for name, settings in study.settings.items():
             try:
                 settings.check_shape(*shape)

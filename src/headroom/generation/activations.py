@@ -7,7 +7,7 @@ before the projection; how long both are behind it depends on the projection's w
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,7 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.generation.work import Work
 from headroom.models.geometry import AttentionLayer
 from headroom.models.load import LoadedModel, load_model
-from headroom.models.masks import input_weight, noise_direction
+from headroom.models.masks import noise_direction
 from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import ACTIVATIONS, OUTPUT_NORMS, write_table
 from headroom.variants import BASE, Variant
@@ -63,7 +63,11 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     loaded = load_model(
         folder, dtype=section.dtype, device=section.device, attention=section.attention
     )
-    texts = list(_texts(work, loaded, answers))
+    settings = config.decodings[decoding], config.questions[questions].family
+    texts = []
+    for question, text in list(work.texts.items())[:QUESTIONS]:
+        prompt = prompt_text(loaded.tokenizer, text, *settings)
+        texts.append((*encode_prompt(loaded.tokenizer, prompt), *answers[question]))
     try:
         table = measure(loaded, texts)
     except torch.OutOfMemoryError:
@@ -92,11 +96,12 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
     with ExitStack() as hooks:
         for layer in loaded.geometry.layers:
             projection = loaded.geometry.output_projection(loaded.model, layer.index)
-            weight = input_weight(projection).double()
-            slices = weight.unflatten(1, (layer.query_heads, layer.head_dim)).transpose(0, 1)
-            own = [Variant(layer.index, head, noise=True) for head in range(layer.query_heads)]
-            directions = torch.stack([noise_direction(each, layer.width) for each in own], dim=1)
-            noise[layer.index] = (weight @ directions.to(weight)).norm(dim=0).cpu()
+            places = [(layer.index, head) for head in range(layer.query_heads)]
+            read = [loaded.geometry.weights_that_read(loaded.model, *place) for place in places]
+            slices = torch.stack(read).double()
+            own = [noise_direction(Variant(*place, noise=True), layer.width) for place in places]
+            directions = torch.stack(own, dim=1).to(slices)
+            noise[layer.index] = (torch.cat(list(slices), dim=1) @ directions).norm(dim=0).cpu()
             handle = projection.register_forward_pre_hook(
                 partial(_add, sums, layer, slices.mT @ slices)
             )
@@ -135,17 +140,6 @@ def _add(
     squares = norms**2
     shares = squares / squares.sum(dim=-1, keepdim=True).clamp_min(1e-300)
     outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
-    outputs = outputs.flatten(0, -2)
-    found = torch.stack([each.sum(dim=0) for each in (shares, norms, outputs)], dim=-1).cpu()
-    sums[layer.index] = sums[layer.index] + found if layer.index in sums else found
-
-
-def _texts(
-    work: Work, loaded: LoadedModel, answers: Mapping[str, Sequence[int]]
-) -> Iterator[tuple[int, ...]]:
-    """Yield prompts with the base model's answers."""
-    decoding = work.config.decodings[work.decoding]
-    family = work.config.questions[work.questions].family
-    for question, text in list(work.texts.items())[:QUESTIONS]:
-        prompt = prompt_text(loaded.tokenizer, text, decoding, family)
-        yield (*encode_prompt(loaded.tokenizer, prompt), *answers[question])
+    parts = (shares, norms, outputs.flatten(0, -2))
+    found = torch.stack([each.sum(dim=0) for each in parts], dim=-1).cpu()
+    sums[layer.index] = sums.get(layer.index, 0) + found

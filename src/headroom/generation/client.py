@@ -1,24 +1,21 @@
 """A job's side of the engine: find it, start it, ask it, stop it.
 
 One engine process serves one model under the same settings from one folder on one machine, any
-number of jobs. Its lock is a file that the engine keeps locked while it lives: the kernel frees it
-at its death, however it dies, and no process id is trusted. A job that gets the lock starts an
-engine and leaves it the lock; one that does not finds the engine at its Unix socket. Both lie in a
-folder of the user's own, and their names begin with a digest of the folder that is worked in.
-Messages are lines of JSON.
+number of jobs. Its name is an abstract Unix socket, which is its lock, too: the kernel lets one
+process have it, and frees it at its death, however it dies; no process id is trusted. A job that
+gets the name starts an engine and leaves it the socket; one that does not finds the engine there.
+Messages are lines of JSON; both ends refuse to talk to another user.
 
 Most jobs of a sweep find an engine that has worked ahead: this module imports next to nothing, so
 that they take no longer than Python's own start.
 """
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
 import signal
 import socket
-import stat
 import struct
 import sys
 import time
@@ -45,7 +42,6 @@ _SECONDS_BETWEEN_REPORTS = 5.0
 _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _TRIES = 3
-_LONGEST_FOLDER = 60  # a socket's whole path has at most 107 bytes
 
 
 class Place(NamedTuple):
@@ -69,17 +65,14 @@ class Place(NamedTuple):
         """Names the engine: different models, settings or folders never share one."""
         told = (self.model, self.section["device"], self.section["batch_size"], self.cores)
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
-        return f"{_folder_digest()}-{_digest(*told, allocation)}"
-
-    @property
-    def socket(self) -> Path:
-        """The Unix socket, with the lock beside it."""
-        return _private_folder() / f"{self.name}.sock"
+        return f"{_prefix()}{zlib.crc32(repr((*told, allocation)).encode()):08x}"
 
     @property
     def log(self) -> Path:
         """What the engine prints, in the run whose job has started it."""
-        return Path(paths.ENGINE_LOG.format(run=self.values["run"], engine=self.name))
+        return Path(
+            paths.ENGINE_LOG.format(run=self.values["run"], engine=self.name.rpartition("-")[2])
+        )
 
 
 def collect(
@@ -103,7 +96,7 @@ def collect(
     """
     try:
         place = Place(json.loads(config.read_bytes()), model, cores)
-        connection = _try(place.socket) if place.values["engine"] == "server" else None
+        connection = _try(place.name) if place.values["engine"] == "server" else None
     except (OSError, ValueError, LookupError, TypeError):
         return False
     batch = (model, decoding, questions)
@@ -141,49 +134,26 @@ def status() -> list[dict[str, Any]]:
 
 def stop() -> int:
     """Stop the engines that run in this folder; return how many. What is answered is kept."""
-    stopped = 0
-    for connection in _running():
-        with connection:
-            # Who listens lives as long as the connection does: no other process has its id.
-            engine = _peer(connection)[0]
-            os.kill(engine, signal.SIGTERM)
-            connection.settimeout(_SECONDS_TO_STOP)
-            try:
-                _drain(connection)
-            except TimeoutError:
-                os.kill(engine, signal.SIGKILL)
-            stopped += 1
-            lock = Path(connection.getpeername()).with_suffix(".lock")
-        while True:
-            with _locked(lock) as mine:
-                if mine is not None:
-                    break
-            time.sleep(_SECONDS_BETWEEN_TRIES)
-    _tidy()
-    return stopped
-
-
-def _tidy() -> None:
-    """Remove locks, and sockets beside them, of this folder's engines that have ended.
-
-    An engine without socket is about to end: it is waited for.
-    """
+    stopped = set()
     deadline = time.monotonic() + _SECONDS_TO_STOP
-    for path in _private_folder().glob(f"{_folder_digest()}-*.lock"):
-        while not _removed(path) and not path.with_suffix(".sock").exists():
-            if time.monotonic() > deadline:
-                break
-            time.sleep(_SECONDS_BETWEEN_TRIES)
-
-
-def _removed(lock: Path) -> bool:
-    """Remove a lock, and the socket beside it, unless an engine has it."""
-    with _locked(lock) as mine:
-        if mine is None:
-            return False
-        lock.with_suffix(".sock").unlink(missing_ok=True)
-        lock.unlink()
-    return True
+    while names := _names():
+        for name in names:
+            if (connection := _try(name)) is None:  # it begins to listen, or is about to end
+                continue
+            with connection:
+                # Who listens lives as long as the connection does: no other process has its id.
+                engine = _peer(connection)[0]
+                stopped.add(engine)
+                os.kill(engine, signal.SIGTERM)
+                connection.settimeout(_SECONDS_TO_STOP)
+                try:
+                    _drain(connection)
+                except TimeoutError:
+                    os.kill(engine, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            break
+        time.sleep(_SECONDS_BETWEEN_TRIES)
+    return len(stopped)
 
 
 def check_peer(connection: socket.socket) -> None:
@@ -206,43 +176,34 @@ def _peer(connection: socket.socket) -> tuple[int, int]:
     return process, user
 
 
-def _folder_digest() -> str:
-    return _digest(str(Path(paths.RESULTS).absolute()))
+def _prefix() -> str:
+    """Return what the names of all engines of this folder begin with."""
+    folder = Path.cwd().stat()
+    return f"headroom-{os.getuid()}-{folder.st_dev:x}-{folder.st_ino:x}-"
 
 
-def _digest(*facts: object) -> str:
-    return f"{zlib.crc32(repr(facts).encode()):08x}"
-
-
-def _private_folder() -> Path:
-    """Return a folder for sockets that no one else may enter."""
-    choices = (os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("TMPDIR"), "/tmp")
-    base = next(
-        path
-        for path in choices
-        if path and len(os.fsencode(path)) <= _LONGEST_FOLDER and os.access(path, os.W_OK)
-    )
-    folder = Path(base, f"headroom-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise EngineError(f"{folder} is not a folder of your own with mode 0700; remove it")
-    return folder
+def _names() -> list[str]:
+    """Return the names of this folder's engines, those included that begin or end."""
+    sockets = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+    found = {line.rpartition(" @")[2] for line in sockets.splitlines()}
+    return sorted(name for name in found if name.startswith(_prefix()))
 
 
 def _connect(place: Place, idle: float) -> socket.socket:
     """Connect to the engine; start it if there is none."""
     started = 0
-    while (connection := _try(place.socket)) is None:
-        with _locked(place.socket.with_suffix(".lock")) as lock:
-            if lock is None:  # an engine begins to listen, or is about to end
+    while (connection := _try(place.name)) is None:
+        with socket.socket(socket.AF_UNIX) as listener:
+            try:
+                listener.bind(f"\0{place.name}")
+            except OSError:  # an engine begins to listen, or is about to end
                 time.sleep(_SECONDS_BETWEEN_TRIES)
-            elif started < _TRIES:
-                started += 1
-                _make_room()
-                _start(place, lock, idle)
-            else:
+                continue
+            if started == _TRIES:
                 raise EngineError(f"the engine dies as it starts; {place.log} says why")
+            started += 1
+            _make_room()
+            _start(place, listener.fileno(), idle)
     return connection
 
 
@@ -255,22 +216,8 @@ def _make_room() -> None:
             _drain(connection)
 
 
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int | None]:
-    """Yield the open file with the lock on it; None if someone else has the lock, or removed it."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        yield None
-    else:
-        yield lock if os.fstat(lock).st_nlink else None
-    finally:
-        os.close(lock)
-
-
-def _start(place: Place, lock: int, idle: float) -> None:
-    """Start an engine, which inherits the lock, in a session of its own."""
+def _start(place: Place, listener: int, idle: float) -> None:
+    """Start an engine, which inherits the socket, in a session of its own."""
     import subprocess
 
     _LOG.info("starting an engine for %s; its log: %s", place.model, place.log)
@@ -281,7 +228,7 @@ def _start(place: Place, lock: int, idle: float) -> None:
         "config": place.values,
         "model": place.model,
         "cores": place.cores,
-        "socket": str(place.socket),
+        "listener": listener,
         "idle": idle,
     }
     with place.log.open("ab") as log:
@@ -290,7 +237,7 @@ def _start(place: Place, lock: int, idle: float) -> None:
             input=json.dumps(order).encode(),
             stdout=log,
             stderr=log,
-            pass_fds=[lock],
+            pass_fds=[listener],
             start_new_session=True,
             check=True,
             env={
@@ -306,12 +253,13 @@ def _start(place: Place, lock: int, idle: float) -> None:
         )
 
 
-def _try(path: Path) -> socket.socket | None:
+def _try(name: str) -> socket.socket | None:
+    """Connect to an engine; return None if none listens."""
     connection = socket.socket(socket.AF_UNIX)
     try:
-        connection.connect(str(path))
+        connection.connect(f"\0{name}")
         check_peer(connection)
-    except (FileNotFoundError, ConnectionRefusedError):
+    except ConnectionRefusedError:
         connection.close()
         return None
     except BaseException:
@@ -322,8 +270,8 @@ def _try(path: Path) -> socket.socket | None:
 
 def _running() -> Iterator[socket.socket]:
     """Connect to each engine that runs in this folder and on this machine."""
-    for path in sorted(_private_folder().glob(f"{_folder_digest()}-*.sock")):
-        if (connection := _try(path)) is not None:
+    for name in _names():
+        if (connection := _try(name)) is not None:
             yield connection
 
 

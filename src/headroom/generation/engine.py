@@ -5,46 +5,12 @@ once, a waiting one takes its place (continuous batching). Requests with the sam
 (the samples of a question) are prefilled once. In greedy decoding the base model answers first, and
 its answer is verified for every pruned variant instead of being decoded again (see `verify`);
 decoding goes on from the first token that differs. Numeric placebos are decoded from the prompt
-on, each by itself, in batches of its own (see `numerics`). In fp32 tokens equal those of
+on, each by itself, in another order and with another number of rows: both decide who shares a batch
+with whom, so shapes, padding, and with them kernels and rounding. In fp32 tokens equal those of
 `transformers.generate` with the head's weights zeroed, up to an answer's first margin below 1e-3;
 sampled tokens do not depend on the batch, but at the edge of an interval (see `sampling`).
 
-What each part is worth: CPU seconds of one thread (AMD EPYC) on the embedded reasoner, base and 24
-heads x 200 questions, 84% of the heads' answers unchanged; identical tokens throughout.
-
-| | s | |
-|---|---|---|
-| published way (`generate`, batches of 16, one head after the other) | 46-47 | |
-| engine, batch 128 | 7.2-7.5 | a third attention, half matrix products |
-| engine before `direct` and `growing`, all passes by the model's own modules | 10.1 | |
-
-With 100 questions: 3.5-3.8 s; first chunk 16, 32 or the whole draft at once 4.5, 4.1 and 3.5; batch
-64, 192 or 256 3.8, 3.7 and 3.9. One head alone, base answers known: 0.38-0.86 s for 200 questions,
-0.83-1.09 s decoded from the prompt on. With 46 million parameters products are the cost: 11.8
-instead of 12.4 s for 24 heads x 20 questions.
-
-Side by side on 2 cores (`headroom bench sweep`), each in its best of one process with one or two
-threads and two processes with one, base and 24 heads:
-
-| | demo, 200 questions | 46 million parameters, 60 questions |
-|---|---|---|
-| published way, one process; two | 50.1 s; 27.9 s | 197 s; - |
-| vLLM, one pruned model at a time | 9.4 s | 29.1 s |
-| engine | 5.5 s | 19.4 s |
-
-At 46 million parameters verification takes 73% of the time and decoding 22%, no operator runs for
-3%, and 47% is what the floating-point operations of distinct tokens need at the machine's peak.
-
-By the model's own modules, earlier, on another training of the reasoner with 73% of the answers
-unchanged, engine 10.0-10.4 s: without drafts 23.9, without entering at the pruned layer 13.3, MKL
-instead of oneDNN 12.2.
-
-Dropped, for no gain: batches by length (attention over 76 instead of 123 columns, but more and
-emptier steps), packed or block-diagonal products in place of scaled dot-product attention (0 to 30%
-better on short texts, up to twice slower on long ones), query heads of a group as queries of one
-head, weights packed for oneDNN, sums and products as operators of their own (as fast as in oneDNN).
-Not tried: separate columns for rows of unlike length within one step; of the columns that decoding
-attends to, 62% belong to a row.
+What each part is worth, and what measured no better, stands in `LOG.md`.
 """
 
 import gc
@@ -57,6 +23,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
@@ -67,7 +34,6 @@ from headroom.generation.batch import Batch
 from headroom.generation.direct import Direct
 from headroom.generation.forward import Forward
 from headroom.generation.linear import fast_linear
-from headroom.generation.numerics import reordered, rows_together
 from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verified, Verifier
@@ -244,7 +210,8 @@ class Engine:
         # Drafts of like length are verified together.
         plan.drafted = deque(sorted(plan.drafted, key=lambda drafted: -len(drafted.text)))
         if placebo:
-            groups = reordered(groups, placebo)
+            order = np.random.default_rng(placebo).permutation(len(groups))
+            groups = [groups[place] for place in order]
         size = plan.batch_size
         plan.groups = deque(g[i : i + size] for g in groups for i in range(0, len(g), size))
         return plan
@@ -313,6 +280,11 @@ class Engine:
         seed = self._decoding.seed
         numbers = uniforms(seed, request.question_id, request.sample, limit)
         return Row(request, limit, ends, numbers)
+
+
+def rows_together(batch_size: int, placebo: int) -> int:
+    """Return how many rows a placebo decodes together: 1, 2, ... fewer than other variants."""
+    return max(1, batch_size - 1 - (placebo - 1) % max(1, batch_size // 2))
 
 
 def _check_rotary(config: Any) -> None:

@@ -58,11 +58,9 @@ def _answer(work: Work, variant: Variant, missing: Iterable[Key]) -> None:
     unit = work.unit(requests, work.base())
     section = work.config.models[work.model]
     worker = Worker(load(section, work.keys["model"], section.device))
-    path = work.journal(variant)
-    journal.append(path, [{"engine": worker.facts(unit)}])
     begin = reported = time.monotonic()
     for done, (_, answer) in enumerate(worker.run(unit), start=1):
-        journal.append(path, [answer])
+        journal.append(work.journal(variant), [answer])
         now = time.monotonic()
         if done == len(requests) or now - reported >= _SECONDS_BETWEEN_REPORTS:
             reported = now

@@ -53,11 +53,12 @@ def draw_questions(config: Config, questions: str) -> None:
 
 def prepare_model(config: Config, model: str) -> None:
     """Train a model, or fetch it; check its heads; say in model.json where it is."""
-    from headroom.models import source
+    from headroom.models import gguf, source
 
     stopwatch = Stopwatch()
     section = config.models[model]
     store = Store(config)
+    facts: dict[str, Any] = {"model": section.model_dump(mode="json")}
     own = None  # what is fetched is the hub's to keep whole
     if section.train is not None:
         from headroom.reasoner.training import train_reasoner
@@ -66,14 +67,20 @@ def prepare_model(config: Config, model: str) -> None:
         train_reasoner(folder, section.train)
     else:
         assert section.source is not None  # the schema asks for one of the two
-        folder = source.fetch_model(section.source, section.revision)
+        folder = source.fetch_model(
+            section.source, section.revision, gguf_file=section.gguf_file, or_file=True
+        )
+        if folder.suffix == gguf.SUFFIX:
+            own = store.path(paths.CHECKPOINT, model=model)
+            facts["gguf"] = gguf.convert(folder, own, section.dtype)
+            folder = own
         if section.source in BUILTIN:  # a store outlives the environment that it was made in
             own = store.path(paths.CHECKPOINT, model=model)
             folder = Path(shutil.copytree(folder, own, dirs_exist_ok=True))
     source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
-    write_record(output, stopwatch, {"model": section.model_dump(mode="json")}, own)
+    write_record(output, stopwatch, facts, own)
     _LOG.info("model %s is ready in %s", model, folder)
 
 

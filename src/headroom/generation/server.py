@@ -52,8 +52,6 @@ class _Worker:
     connection: Connection
     ready: bool = False
     schedule: Schedule | None = None  # what it works on
-    facts: dict[str, Any] = field(default_factory=dict)
-    told: set[Path] = field(default_factory=set)  # journals that hold the facts
 
 
 @dataclass(eq=False)
@@ -88,7 +86,6 @@ class Server:
         self._schedules: dict[tuple[str, ...], Schedule] = {}
         self._begun: dict[Schedule, float] = {}
         self._unsynced: set[Path] = set()
-        self._planned: set[tuple[str, ...]] = set()  # batches that jobs will ask for
         self._leaving = False
         self._selector = selectors.DefaultSelector()
         self._listen(listener, self._accept)
@@ -200,7 +197,6 @@ class Server:
                 store.name("questions", questions),
             )
             self._schedules[batch] = Schedule(work, work.planned(variant), len(self._workers))
-            self._planned |= self._plan(config)
         schedule = self._schedules[batch]
         lacks = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
@@ -209,19 +205,21 @@ class Server:
         else:
             self._complete(schedule, variant)
 
-    def _plan(self, config: Config) -> set[tuple[str, ...]]:
-        """Return this model's batches that lack a table."""
-        works = (Work(config, b.model, b.decoding, b.questions) for b in batches(config))
-        return {
+    def _is_done(self) -> bool:
+        """Tell whether all is answered that this model's batches lack tables of."""
+        works = (
+            Work(config, b.model, b.decoding, b.questions)
+            for config in (schedule.work.config for schedule in self._schedules.values())
+            for b in batches(config)
+        )
+        lacking = {
             tuple(work.keys.values())
             for work in works
             if work.keys["model"] == self._model and work.lacking
         }
-
-    def _is_done(self) -> bool:
         return (
             bool(self._schedules)
-            and self._planned <= {batch[:-1] for batch in self._schedules}  # of any part
+            and lacking <= {batch[:-1] for batch in self._schedules}  # of any part
             and all(schedule.done == schedule.total for schedule in self._schedules.values())
         )
 
@@ -266,26 +264,18 @@ class Server:
             return
         schedule = worker.schedule
         assert schedule is not None
-        if word == "facts":
-            worker.facts, worker.told = value, set()
-        elif word == "answer":
-            self._keep(worker, schedule, *value)
+        if word == "answer":
+            variant, answer = value
+            path = schedule.work.journal(variant)
+            journal.append(path, [answer])
+            self._unsynced.add(path)
+            if schedule.answered(variant, answer):
+                self._complete(schedule, variant)
         else:
             worker.ready = True
             if word == "failed":
                 schedule.fail()
                 self._finish(schedule, None, error=value)
-
-    def _keep(
-        self, worker: _Worker, schedule: Schedule, variant: Variant, answer: dict[str, Any]
-    ) -> None:
-        path = schedule.work.journal(variant)
-        facts = [] if path in worker.told else [{"engine": worker.facts}]
-        worker.told.add(path)
-        journal.append(path, [*facts, answer])
-        self._unsynced.add(path)
-        if schedule.answered(variant, answer):
-            self._complete(schedule, variant)
 
     def _complete(self, schedule: Schedule, variant: Variant) -> None:
         """Write the table of a variant that is complete, if jobs wait for it, and tell them."""
@@ -331,25 +321,11 @@ def main() -> None:
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     config = parse(order["config"])
-    path = Path(order["socket"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    try:
-        with _listening(path) as listener:
-            _serve(listener, config, order["model"], order["cores"], order["idle"])
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _listening(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # of an engine that was killed: we have its lock
-    listener = socket.socket(socket.AF_UNIX)
-    before = os.umask(0o177)
-    try:
-        listener.bind(str(path))
-    finally:
-        os.umask(before)
-    listener.listen(1024)
-    return listener
+    # A copy: the socket itself, and with it the engine's name, stays open to the very end.
+    with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.listen(1024)  # here: who connects is told of the process that has called it
+        _serve(listener, config, order["model"], order["cores"], order["idle"])
 
 
 def _serve(listener: socket.socket, config: Config, model: str, cores: int, idle: float) -> None:

@@ -36,23 +36,18 @@ class VllmModel:
             Llama and Qwen2 do.
         dtype: float32, bfloat16 or float16.
         device: ``cuda:N`` for one GPU among several; else vLLM's own choice.
-        eos_token_ids: the ids that end an answer; those that the folder names by default.
 
     Raises:
         ModelError: vLLM is not installed or cannot serve the model.
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        dtype: str = "float32",
-        device: str = "auto",
-        eos_token_ids: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, folder: str | Path, dtype: str = "float32", device: str = "auto") -> None:
         # In this process, so that the hook's mask can be set here.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if device.startswith("cuda:"):
-            os.environ["CUDA_VISIBLE_DEVICES"] = _visible(int(device.removeprefix("cuda:")))
+            number = int(device.removeprefix("cuda:"))
+            names = os.environ.get("CUDA_VISIBLE_DEVICES")  # of the GPUs that this process knows
+            os.environ["CUDA_VISIBLE_DEVICES"] = names.split(",")[number] if names else str(number)
         try:
             from vllm import LLM, __version__
             from vllm.platforms import current_platform
@@ -75,7 +70,11 @@ class VllmModel:
         self._pruned: Variant = BASE
         self._heads: int = self._llm.model_config.hf_text_config.num_attention_heads
         self._llm.apply_model(self._hook)
-        self.eos_token_ids = tuple(eos_token_ids) or self._own_ends()
+        ends = self._llm.model_config.try_get_generation_config().get("eos_token_id")
+        ends = self.tokenizer.eos_token_id if ends is None else ends
+        ends = [ends] if isinstance(ends, int) else ends or []
+        self.eos_token_ids = tuple(sorted(ends))
+        """The ids that end an answer, as `transformers.generate` knows them."""
 
     @cached_property
     def tokenizer(self) -> "PreTrainedTokenizerBase":
@@ -99,22 +98,11 @@ class VllmModel:
         for output in self._llm.generate(asked, list(params), use_tqdm=False):
             yield output.outputs[0]
 
-    def _own_ends(self) -> tuple[int, ...]:
-        """Return the ids that end an answer, as `transformers.generate` knows them."""
-        ids = self._llm.model_config.try_get_generation_config().get("eos_token_id")
-        if ids is None:
-            ids = self.tokenizer.eos_token_id
-        if ids is None:
-            return ()
-        return (ids,) if isinstance(ids, int) else tuple(ids)
-
     def _check(self, variant: Variant) -> None:
         if variant.kind in ("noise", "numeric"):
             raise ModelError(f"{variant}: vLLM answers no placebos; use backend headroom")
         if variant.layer is None or variant.head is None:
             return
-        if variant.noise:
-            raise ModelError(f"{variant}: noise is not served by vLLM; use the engine")
         if variant.layer not in self._layers or variant.head >= self._heads:
             raise ModelError(
                 f"{variant} is not in the model: layers with heads are {sorted(self._layers)}, "
@@ -151,16 +139,11 @@ class VllmEngine:
     Args:
         model: the model.
         decoding: how tokens are chosen, and how many at most.
-        margins: find the margin of every answer; without, it is NaN, and decoding a little faster.
-
-    Raises:
-        ModelError: vLLM is not installed.
     """
 
-    def __init__(self, model: VllmModel, decoding: Decoding, *, margins: bool = True) -> None:
+    def __init__(self, model: VllmModel, decoding: Decoding) -> None:
         self._model = model
         self._decoding = decoding
-        self._margins = margins
 
     def run(
         self,
@@ -200,25 +183,13 @@ class VllmEngine:
             detokenize=False,
             ignore_eos=True,  # vLLM's own idea of it
             stop_token_ids=list(self._model.eos_token_ids),
-            logprobs=2 if self._margins else None,
+            logprobs=2,  # of the best two, for the margin
         )
-
-
-def _visible(number: int) -> str:
-    """Return the GPU that this process knows by a number, as CUDA_VISIBLE_DEVICES names it."""
-    names = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return names.split(",")[number] if names else str(number)
 
 
 def _answer(request: Request, output: Any) -> Answer:
     tokens = list(output.token_ids)
     reason: StopReason = "eos" if output.finish_reason == "stop" else "length"
-    margin = float("nan")
-    if output.logprobs is not None:
-        margin = min(_gap(choices) for choices in output.logprobs)
+    choices = (sorted(choice.logprob for choice in each.values()) for each in output.logprobs)
+    margin = min(float(best - second) for *_, second, best in choices)
     return Answer(request, tuple(tokens[:-1] if reason == "eos" else tokens), reason, margin)
-
-
-def _gap(choices: dict[int, Any]) -> float:
-    best, second, *_ = sorted((choice.logprob for choice in choices.values()), reverse=True)
-    return float(best - second)

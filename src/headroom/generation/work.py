@@ -197,11 +197,11 @@ class Work:
 
     def _kept(self, variant: Variant) -> tuple[dict[Key, dict[str, Any]], dict[str, Any]]:
         """Return the answers in the journal, and what their engine said of itself."""
-        answers, engine = {}, {}
+        answers: dict[Key, dict[str, Any]] = {}
+        engine: dict[str, Any] = {}
         for record in journal.read(self.journal(variant)):
-            if "engine" in record:
-                engine = record["engine"]
-            else:
+            engine = record.pop("engine", engine)
+            if record:
                 answers[record["question_id"], record["sample"]] = record
         return answers, engine
 

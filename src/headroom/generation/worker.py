@@ -37,6 +37,8 @@ class Worker:
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
 
+        The first of each variant has the facts of the engine, too, as ``engine``.
+
         Raises:
             ModelError: see `engine.Engine`.
         """
@@ -51,20 +53,22 @@ class Worker:
             Request(question, prompts[question], variant, sample)
             for variant, (question, sample) in unit.requests
         ]
+        facts = {"engine": self._facts(unit)}
+        untold = {variant for variant, _ in unit.requests}
         for found in self._engine(unit).run(requests, unit.base):
-            yield (
-                found.request.variant,
-                {
-                    "question_id": found.request.question_id,
-                    "sample": found.request.sample,
-                    "token_ids": found.token_ids,
-                    "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
-                    "stop_reason": found.stop_reason,
-                    "margin": found.margin,
-                },
-            )
+            variant = found.request.variant
+            answer = {
+                "question_id": found.request.question_id,
+                "sample": found.request.sample,
+                "token_ids": found.token_ids,
+                "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
+                "stop_reason": found.stop_reason,
+                "margin": found.margin,
+            }
+            yield variant, answer | (facts if variant in untold else {})
+            untold.discard(variant)
 
-    def facts(self, unit: Unit) -> dict[str, Any]:
+    def _facts(self, unit: Unit) -> dict[str, Any]:
         """Return what a record says of the engine that answered."""
         backend = "headroom"
         if isinstance(self._loaded, VllmModel):
@@ -114,8 +118,8 @@ def devices(device: str) -> list[str]:
 def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], parent: int) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
-    Each unit is answered by pairs of a word and a value: ``facts`` first, ``answer`` for each
-    answer, at last ``done``, or ``failed`` with the cause.
+    Each unit is answered by pairs of a word and a value: ``answer`` for each answer, at last
+    ``done``, or ``failed`` with the cause.
 
     Args:
         connection: to the parent.
@@ -136,7 +140,6 @@ def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], p
     while True:
         unit: Unit = connection.recv()
         try:
-            connection.send(("facts", worker.facts(unit)))
             for found in worker.run(unit):
                 connection.send(("answer", found))
             connection.send(("done", None))

@@ -5,7 +5,7 @@ that the same code loads it.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -24,8 +24,7 @@ from transformers import (
 
 from headroom.config.compression import Encoder
 from headroom.errors import ModelError
-from headroom.models.checkpoints import read_pretrained
-from headroom.models.load import load_tokenizer
+from headroom.models.load import load_tokenizer, load_weights
 from headroom.models.source import fetch_model
 
 _SPECIAL = {
@@ -59,23 +58,22 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
     folder = fetch_model(source, revision)
     tokenizer = load_tokenizer(folder)
     tokenizer.padding_side = "right"
-    try:
-        model, info = read_pretrained(AutoModel, folder)
-    except (OSError, ValueError, ImportError, RuntimeError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(
-            f"the model in {source} cannot be loaded as an encoder ({reason}); use one that "
-            f"transformers' AutoModel knows"
-        ) from error
+    model = load_weights(AutoModel, folder)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None  # classifies sentences; word problems do not need it
-    missing = sorted(key for key in info["missing_keys"] if not key.startswith("pooler."))
-    if missing:
+    if tokenizer.mask_token is None:
         raise ModelError(
-            f"the weights in {source} lack {len(missing)} tensors, such as {missing[0]}; "
-            f"fetch them again"
+            f"the tokenizer of {source} has no mask token to stand for numbers; use an encoder "
+            f"trained on masked text, such as roberta-base"
         )
-    _check_vocabulary(model, tokenizer, source)
+    if not tokenizer.is_fast:
+        raise ModelError(f"the tokenizer of {source} is not a fast one; save it as tokenizer.json")
+    rows = model.get_input_embeddings().num_embeddings
+    if len(tokenizer) > rows:
+        raise ModelError(
+            f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
+            f"have {rows} rows; they do not belong together"
+        )
     positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
     return TextEncoder(model.eval(), tokenizer)
@@ -113,7 +111,8 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
 def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole words: those seen `min_count` times, in order of frequency."""
     counts = Counter(word for text in texts for word in text.split())
-    words = sorted((word for word, n in counts.items() if n >= min_count), key=_by_count(counts))
+    seen = (word for word, n in counts.items() if n >= min_count)
+    words = sorted(seen, key=lambda word: (-counts[word], word))
     entries = [*_SPECIAL.values(), *(word for word in words if word not in _SPECIAL.values())]
     tokenizer = Tokenizer(
         WordLevel({word: place for place, word in enumerate(entries)}, _SPECIAL["unk_token"])
@@ -127,31 +126,3 @@ def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerF
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_max_length=_CONTEXT, padding_side="right", **_SPECIAL
     )
-
-
-def _check_vocabulary(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str
-) -> None:
-    """Make sure that a tokenizer suits an encoder of word problems.
-
-    Raises:
-        ModelError: it has no mask token, gives no places in the text, or has more entries than the
-            embeddings have rows.
-    """
-    if tokenizer.mask_token is None:
-        raise ModelError(
-            f"the tokenizer of {source} has no mask token to stand for numbers; use an encoder "
-            f"trained on masked text, such as roberta-base"
-        )
-    if not tokenizer.is_fast:
-        raise ModelError(f"the tokenizer of {source} is not a fast one; save it as tokenizer.json")
-    rows = model.get_input_embeddings().num_embeddings
-    if len(tokenizer) > rows:
-        raise ModelError(
-            f"the tokenizer of {source} has {len(tokenizer)} entries, but the model's embeddings "
-            f"have {rows} rows; they do not belong together"
-        )
-
-
-def _by_count(counts: Counter[str]) -> Callable[[str], tuple[int, str]]:
-    return lambda word: (-counts[word], word)

@@ -104,6 +104,14 @@ class HeadGeometry:
         """Return the module whose input is the concatenated head outputs of a layer."""
         return model.get_submodule(self.layer(index).name)
 
+    def weights_that_read(self, model: nn.Module, layer: int, head: int) -> Tensor:
+        """Return the part of an output projection's weight that reads a head, to be written to."""
+        projection = self.output_projection(model, layer)
+        weight: Tensor = projection.get_parameter("weight").data
+        if isinstance(projection, Conv1D):  # stores its weight as (input, output)
+            weight = weight.T
+        return weight[:, self.layer(layer).columns(head)]
+
 
 def find_heads(model: PreTrainedModel) -> HeadGeometry:
     """Find the heads of every attention layer of a decoder or encoder, by one tiny forward pass.

@@ -75,7 +75,7 @@ def load_model(
     placement = check_device(device, dtype, attention)
     folder = fetch_model(source)
     tokenizer = load_tokenizer(folder)
-    model = _load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
+    model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
     geometry = find_heads(model)
     if not geometry.keeps_cache:
         raise ModelError(
@@ -197,13 +197,28 @@ def load_checkpoint(
         raise ModelError(
             f"{folder} says that it is a {names[0]}, which is no model; fetch it again"
         )
-    return _load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
+    return load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
 
 
-def _load_weights(
-    kind: Any, folder: Path, dtype: torch.dtype | str, placement: str, attention: str
+def load_weights(
+    kind: Any,
+    folder: Path,
+    dtype: torch.dtype | str = "auto",
+    placement: str = "cpu",
+    attention: str | None = None,
 ) -> PreTrainedModel:
-    """Load a model with a class or auto class of transformers, and all of its weights."""
+    """Load a model with a class or auto class of transformers, and all of its weights.
+
+    Args:
+        kind: the class.
+        folder: the model.
+        dtype: of the weights; by default that of the files.
+        placement: as `check_device` returns it.
+        attention: by default the architecture's own.
+
+    Raises:
+        ModelError: files that do not fit each other or the class, or not enough memory.
+    """
     try:
         model, info = read_pretrained(
             kind,

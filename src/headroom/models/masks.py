@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers.pytorch_utils import Conv1D
 
 from headroom.models.geometry import AttentionLayer, HeadGeometry
 from headroom.variants import Variant
@@ -144,19 +143,7 @@ class HeadMasks:
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def replace(self, masks: Mapping[int, RowMasks]) -> None:
-        """Put other masks, by layer index, in the place of all present ones.
-
-        Raises:
-            ModelError: a layer has no attention.
-            ValueError: a mask is not of shape (batch, query_heads).
-        """
-        for index, mask in masks.items():
-            query_heads = self._geometry.layer(index).query_heads
-            if mask.kept.ndim != 2 or mask.kept.shape[1] != query_heads:
-                raise ValueError(
-                    f"mask of layer {index} has shape {tuple(mask.kept.shape)}, "
-                    f"not (batch, {query_heads})"
-                )
+        """Put other masks, by layer index, in the place of all present ones."""
         self._masks = dict(masks)
 
     def __enter__(self) -> "HeadMasks":
@@ -206,12 +193,6 @@ def pruned(
         yield masks
 
 
-def input_weight(projection: nn.Module) -> Float[Tensor, "outputs width"]:
-    """Return a projection's own weight, a column for each input."""
-    weight: Tensor = projection.get_parameter("weight").data
-    return weight.T if isinstance(projection, Conv1D) else weight  # which stores (input, output)
-
-
 @contextmanager
 def zero_head_weights(
     model: nn.Module, geometry: HeadGeometry, variant: Variant
@@ -228,8 +209,7 @@ def zero_head_weights(
     if variant.layer is None or variant.head is None or variant.noise:
         yield model
         return
-    weight = input_weight(geometry.output_projection(model, variant.layer))
-    columns = weight[:, geometry.layer(variant.layer).columns(variant.head)]
+    columns = geometry.weights_that_read(model, variant.layer, variant.head)
     kept = columns.clone()
     columns.zero_()
     try:

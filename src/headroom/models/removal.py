@@ -167,9 +167,7 @@ def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant
         ModelError: a head is unknown.
     """
     for layer, head in list(_checked(geometry, heads)):
-        projection = geometry.output_projection(model, layer.index)
-        weight: Tensor = projection.get_parameter("weight").data
-        weight.movedim(_axis(projection, inputs=True), 0)[layer.columns(head)] = 0
+        geometry.weights_that_read(model, layer.index, head).zero_()
 
 
 def _cut(
@@ -197,23 +195,15 @@ def _cut(
 def _take(edits: "_Edits", module: nn.Module, index: Tensor, *, inputs: bool) -> None:
     """Keep some input or output features of a linear layer."""
     weight: Tensor = module.get_parameter("weight")
-    axis = _axis(module, inputs=inputs)
-    name = _FEATURES[type(module) is Conv1D][inputs]
+    transposed = isinstance(module, Conv1D)
+    names = ("nf", "nx") if transposed else ("out_features", "in_features")
     if not weight.is_floating_point() or weight.ndim != 2:
         raise ValueError(f"{type(module).__name__} holds quantised weights")
     index = index.to(weight.device)
-    edits.parameter(module, "weight", weight.index_select(axis, index))
+    edits.parameter(module, "weight", weight.index_select(int(inputs != transposed), index))
     if not inputs and module.bias is not None:
         edits.parameter(module, "bias", module.get_parameter("bias")[index])
-    edits.set(module, name, len(index))
-
-
-_FEATURES = {False: ("out_features", "in_features"), True: ("nf", "nx")}
-
-
-def _axis(module: nn.Module, *, inputs: bool) -> int:
-    """Return the axis of a linear layer's weight along which its inputs or its outputs lie."""
-    return int(inputs) if not isinstance(module, Conv1D) else int(not inputs)
+    edits.set(module, names[inputs], len(index))
 
 
 def _recount(

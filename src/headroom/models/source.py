@@ -6,10 +6,12 @@ Nothing here imports torch: planning and checking a config stay fast.
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from headroom.errors import ConfigError, ModelError
+from headroom.models import gguf
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Models that ship with the package, by the source that names them."""
@@ -37,9 +39,10 @@ _SETTINGS = (
     "chat_template.jinja",
 )
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
-_DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
+_DOWNLOADED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
 
+_SHA256_DIGITS = 64  # hexadecimal ones, where a commit hash has 40
 _SLICES = 64
 _SLICE_BYTES = 1 << 16
 """What a fingerprint reads of a large weight file: 64 slices of 64 KiB, evenly spread."""
@@ -66,13 +69,22 @@ def local_folder(source: str) -> Path | None:
     return Path(source).expanduser() if source.startswith((".", "/", "~")) else None
 
 
-def fetch_model(source: str, revision: str | None = None) -> Path:
+def fetch_model(
+    source: str,
+    revision: str | None = None,
+    *,
+    gguf_file: str | None = None,
+    or_file: bool = False,
+) -> Path:
     """Return the folder of a model's files, complete and checked; download it if need be.
 
     Args:
         source: a hub id, such as ``Qwen/Qwen2.5-Math-1.5B-Instruct``, a local folder, or
             ``builtin:reasoner``.
-        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
+        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint. GGUF file:
+            its sha256.
+        gguf_file: what to take from a repository of GGUF files on the hub.
+        or_file: whether a GGUF file will do, too; it is returned as it is.
 
     Raises:
         ConfigError: the package has no such model.
@@ -80,6 +92,13 @@ def fetch_model(source: str, revision: str | None = None) -> Path:
             are missing, damaged or changed.
     """
     folder = local_folder(source) or Path(source)
+    if folder.suffix == gguf.SUFFIX or gguf_file:
+        if not or_file:
+            raise ModelError(
+                f"{folder} is a GGUF file; a sweep dequantises it and keeps it as a folder under "
+                f"results/store/models: name that folder"
+            )
+        return _fetch_file(folder, source, revision, gguf_file)
     if folder.is_dir():
         check_folder(folder)
         found = fingerprint(folder) if revision else None
@@ -94,6 +113,23 @@ def fetch_model(source: str, revision: str | None = None) -> Path:
     folder = _download(source, revision)
     check_folder(folder)
     return folder
+
+
+def _fetch_file(file: Path, source: str, revision: str | None, name: str | None) -> Path:
+    """Return a GGUF file, from the disk or, by its name, from the hub; checked by its sha256."""
+    stated = revision if revision and len(revision) == _SHA256_DIGITS else None
+    if name is not None:
+        file = _download(source, None if stated else revision, (name,)) / name
+        if not file.is_file():
+            raise ModelError(f"{source} has no file {name}; correct gguf_file")
+    elif revision:
+        stated = revision
+    if stated and gguf.sha256(file) != stated:
+        raise ModelError(
+            f"{file} has sha256 {gguf.sha256(file)}, not {stated}; fetch it again, or correct "
+            f"`revision`"
+        )
+    return file
 
 
 def check_folder(folder: Path) -> None:
@@ -156,7 +192,7 @@ def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None
     """Hold the geometry that a config states against the model's own config.json.
 
     Args:
-        folder: the model's folder.
+        folder: the model's folder, or GGUF file.
         layers: stated number of layers.
         heads: stated number of query heads a layer.
         kv_heads: stated number of key/value heads a layer.
@@ -165,20 +201,24 @@ def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None
         ModelError: a number differs, or config.json does not state it.
     """
     own = stated_geometry(folder)
+    where = folder if folder.suffix == gguf.SUFFIX else folder / _CONFIG
     for name, stated in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
         if stated != own[name]:
             raise ModelError(
-                f"{name}: {stated} is stated, but {folder / _CONFIG} says {own[name]}; "
+                f"{name}: {stated} is stated, but {where} says {own[name]}; "
                 f"write {name}: {own[name]}"
             )
 
 
 def stated_geometry(folder: Path) -> dict[str, int]:
-    """Return what a model's config.json says: ``layers``, and ``heads`` and ``kv_heads`` a layer.
+    """Return what a model's config.json, or its GGUF file, says: ``layers``, ``heads`` and
+    ``kv_heads`` a layer.
 
     Raises:
         ModelError: it does not say.
     """
+    if folder.suffix == gguf.SUFFIX:
+        return gguf.stated_geometry(folder)
     config = read_config(folder)
     config = config.get("text_config", config)
     own = {"layers": _number(config, _LAYERS), "heads": _number(config, _HEADS)}
@@ -205,6 +245,8 @@ def count_parameters(folder: Path) -> int:
     Raises:
         ModelError: they are missing or damaged.
     """
+    if folder.suffix == gguf.SUFFIX:
+        return gguf.count_parameters(folder)
     headers = [json.loads(_read_header(file)) for file in weight_files(folder)]
     return sum(
         math.prod(tensor["shape"])
@@ -215,7 +257,7 @@ def count_parameters(folder: Path) -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return 16 hexadecimal digits that change when a model folder's files do.
+    """Return 16 hexadecimal digits that change when a model folder's files do; a file's sha256.
 
     Config, tokenizer and the headers of the weights count whole, the weights themselves up to
     4 MiB a file and by evenly spread slices above, so that 15 GB take well under a second.
@@ -223,6 +265,8 @@ def fingerprint(folder: Path) -> str:
     Raises:
         ModelError: config or weights are missing or damaged.
     """
+    if folder.suffix == gguf.SUFFIX:
+        return gguf.sha256(folder)
     read_config(folder)
     digest = hashlib.sha256()
     names = {*_SETTINGS, *(name for names in _TOKENIZERS for name in names)}
@@ -289,7 +333,7 @@ def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
     return next((value for value in values if isinstance(value, int)), None)
 
 
-def _download(hub_id: str, revision: str | None) -> Path:
+def _download(hub_id: str, revision: str | None, patterns: Sequence[str] = _DOWNLOADED) -> Path:
     """Download a model's files, or find them in the cache when offline; return their folder."""
     from huggingface_hub import errors, snapshot_download  # planning looks at folders only
 
@@ -298,35 +342,25 @@ def _download(hub_id: str, revision: str | None) -> Path:
         folder = snapshot_download(
             hub_id,
             revision=revision,
-            allow_patterns=_DOWNLOADED,
+            allow_patterns=list(patterns),
             ignore_patterns=_NOT_DOWNLOADED,
         )
-    except errors.GatedRepoError as error:
-        raise ModelError(
-            f"{name} is gated; accept its terms at https://huggingface.co/{hub_id}, "
-            f"then log in with `hf auth login` or set HF_TOKEN"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise ModelError(
-            f"{name} does not exist; see https://huggingface.co/{hub_id}/commits for revisions"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise ModelError(
-            f"{name} is neither a folder nor on the hub; correct the name, "
-            f"or log in with `hf auth login` if it is private"
-        ) from error
-    except errors.HFValidationError as error:
-        raise ModelError(
-            f"{hub_id!r} is neither a folder nor a hub id such as 'Qwen/Qwen2.5-Math-1.5B-Instruct'"
-        ) from error
-    except (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled) as error:
-        raise ModelError(
-            f"{name} is not in the cache and the hub cannot be reached; "
-            f"fetch it where there is network, or name a local folder"
-        ) from error
-    except OSError as error:
-        raise ModelError(
-            f"{name} cannot be downloaded ({str(error).partition(chr(10))[0]}); "
-            f"check network and free space, or set HF_HOME to another disk"
-        ) from error
+    except (OSError, errors.HFValidationError) as error:
+        reasons = {
+            errors.GatedRepoError: f"{name} is gated; accept its terms at "
+            f"https://huggingface.co/{hub_id}, then log in with `hf auth login` or set HF_TOKEN",
+            errors.RevisionNotFoundError: f"{name} does not exist; see "
+            f"https://huggingface.co/{hub_id}/commits for revisions",
+            errors.RepositoryNotFoundError: f"{name} is neither a folder nor on the hub; correct "
+            f"the name, or log in with `hf auth login` if it is private",
+            errors.HFValidationError: f"{hub_id!r} is neither a folder nor a hub id such as "
+            f"'Qwen/Qwen2.5-Math-1.5B-Instruct'",
+            (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled): f"{name} is not in the "
+            f"cache and the hub cannot be reached; fetch it where there is network, or name a "
+            f"local folder",
+            OSError: f"{name} cannot be downloaded ({str(error).partition(chr(10))[0]}); check "
+            f"network and free space, or set HF_HOME to another disk",
+        }
+        reason = next(text for kind, text in reasons.items() if isinstance(error, kind))
+        raise ModelError(reason) from error
     return Path(folder)

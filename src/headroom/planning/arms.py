@@ -72,10 +72,19 @@ def histories(config: Config, compression: str) -> list[str]:
 
 def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
     """Return the keys of the solvers that a study starts from, one a seed; none of a model."""
-    if study.solver is None:
-        return []
     keys = study_keys(config, study)
-    return [{"solver": keys["subject"], "data": keys["data"], "seed": seed} for seed in study.seeds]
+    seeds = study.seeds if study.solver else ()
+    return [{"solver": keys["subject"], "data": keys["data"], "seed": seed} for seed in seeds]
+
+
+def solvers(config: Config) -> dict[tuple[str, str], Study]:
+    """Return the studies that start from a solver, by the keys of solver and data."""
+    found = {}
+    for study in config.compressions.values():
+        if study.solver is not None:
+            keys = study_keys(config, study)
+            found[keys["subject"], keys["data"]] = study
+    return found
 
 
 def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
@@ -84,11 +93,10 @@ def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
     Raises:
         ConfigError: the config has no such solver.
     """
-    keys = {"subject": solver, "data": data}
-    for study in config.compressions.values():
-        if study.solver and study.data and study_keys(config, study) == keys:
-            return config.solver_of(study), study.data
-    raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
+    study = solvers(config).get((solver, data))
+    if study is None:
+        raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
+    return config.solver_of(study), str(study.data)
 
 
 def find_encoder(config: Config, encoder: str) -> Encoder:

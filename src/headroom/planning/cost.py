@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from headroom.config import Config, Model, Study
-from headroom.config.compression import Compression, Encoder, Training
+from headroom.config.compression import Compression, Training
 from headroom.planning.batches import Batch, batches, without_numeric
 
 ANSWER_TOKENS = {
@@ -179,7 +179,9 @@ def parameters(config: Config, study: Study) -> float:
     encoder = config.solver_of(study).encoder
     if encoder.source is not None:
         return _LARGE if "large" in encoder.source else _BASE
-    return _from_scratch(encoder)
+    # A small one, 3,000 words, and the head: eight layers more.
+    layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
+    return (encoder.layers + 8) * layer + 3000 * encoder.width
 
 
 def describe(config: Config) -> str:
@@ -255,35 +257,26 @@ def _width(model: Model) -> int:
     return 4 if model.dtype == "float32" else 2
 
 
-def _from_scratch(encoder: Encoder) -> float:
-    """Return the parameters of a small encoder, 3,000 words, and the head: eight layers more."""
-    layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
-    return (encoder.layers + 8) * layer + 3000 * encoder.width
-
-
 def _recipe(config: Config, study: Study) -> Training | None:
     """Return how a solver is trained before it is compressed; None for a model."""
     return None if study.solver is None else config.solver_of(study).training
 
 
 def _seconds(config: Config, study: Study, training: Training) -> float:
-    steps = math.ceil(_training_rows(config, study) / training.batch_size)
+    rows, _ = _training_part(config, study)
     flops = _PASSES * parameters(config, study) * _tokens(config, study)
-    return training.epochs * _DEVELOPMENT * (steps * _TRAINING_LAUNCH + flops / _FLOPS)
-
-
-def _training_rows(config: Config, study: Study) -> int:
-    if study.model is not None:
-        assert study.train is not None
-        return config.questions[study.train].n or _UNKNOWN_SIZE
-    assert study.data is not None
-    problems = config.problems[study.data]
-    return problems.n or ROWS[problems.dataset]
+    launches = math.ceil(rows / training.batch_size) * _TRAINING_LAUNCH
+    return training.epochs * _DEVELOPMENT * (launches + flops / _FLOPS)
 
 
 def _tokens(config: Config, study: Study) -> float:
-    """Return the tokens of a training part."""
-    length = _TEXT_TOKENS
+    return math.prod(_training_part(config, study))
+
+
+def _training_part(config: Config, study: Study) -> tuple[int, int]:
+    """Return the rows of a training part, and the tokens of each."""
     if study.train is not None:
-        length += ANSWER_TOKENS[config.questions[study.train].benchmark]
-    return _training_rows(config, study) * length
+        questions = config.questions[study.train]
+        return questions.n or _UNKNOWN_SIZE, _TEXT_TOKENS + ANSWER_TOKENS[questions.benchmark]
+    problems = config.problems[str(study.data)]
+    return problems.n or ROWS[problems.dataset], _TEXT_TOKENS

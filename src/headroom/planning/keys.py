@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from headroom import __version__
 from headroom.config import Config, Study
-from headroom.config.compression import Compression, Encoder, WordProblems
+from headroom.config.compression import Compression, Encoder
 from headroom.models.source import local_folder
 
 Kind = Literal["models", "questions", "decodings", "embedders"]
@@ -50,6 +50,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     kept = {key: value for key, value in values.items() if key not in dropped}
     if (kind == "models" and section.train) or (kind == "questions" and section.generated):
         kept["version"] = __version__  # the code that makes it is part of what it is
+    if kind == "models" and section.gguf_file is None:  # keys are older than GGUF files
+        del kept["gguf_file"]
     if kind == "embedders" and section.model:
         kept["model"] = settings(config, "models", section.model)
     if kind == "questions":
@@ -73,12 +75,23 @@ def key(config: Config, kind: Kind, name: str) -> str:
     return f"{name}-{digest(settings(config, kind, name))}"
 
 
-def split_key(config: Config, name: str) -> str:
+def split_key(config: Config, name: str, **size: int | None) -> str:
     """Return the key of the split that a question set is drawn from.
 
     Sets of the same split, whatever their size and draw, share it, and so may share answers.
     """
-    return f"{_split(config, name)}-{digest(_split_settings(config, name))}"
+    section = config.questions[name]
+    split = f"{section.benchmark}-{section.split}"
+    facts = {
+        "split": split,
+        "revision": section.revision,
+        "seed": section.seed if section.generated else None,
+        "version": __version__ if section.generated else None,
+        **size,
+    }
+    if section.benchmark == "custom":
+        facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
+    return f"{split}-{digest(facts)}"
 
 
 def source_key(config: Config, name: str) -> str:
@@ -86,26 +99,7 @@ def source_key(config: Config, name: str) -> str:
     only as large as its set.
     """
     section = config.questions[name]
-    size = section.n if section.generated else None
-    return f"{_split(config, name)}-{digest({**_split_settings(config, name), 'n': size})}"
-
-
-def _split(config: Config, name: str) -> str:
-    section = config.questions[name]
-    return f"{section.benchmark}-{section.split}"
-
-
-def _split_settings(config: Config, name: str) -> dict[str, Any]:
-    section = config.questions[name]
-    facts = {
-        "split": _split(config, name),
-        "revision": section.revision,
-        "seed": section.seed if section.generated else None,
-        "version": __version__ if section.generated else None,
-    }
-    if section.benchmark == "custom":
-        facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
-    return facts
+    return split_key(config, name, n=section.n if section.generated else None)
 
 
 def data_key(config: Config, name: str) -> str:
@@ -117,7 +111,12 @@ def data_key(config: Config, name: str) -> str:
         kept["version"] = __version__
     else:
         del kept["seed"]
-    return f"{name}-{digest({**kept, 'partition': _division(section)})}"
+    partition = section.partition
+    asked = {"random": {"ratios", "seed"}, "folds": {"fold", "seed"}, "official": set[str]()}
+    kept["partition"] = partition.model_dump(
+        mode="json", include={"protocol"} | asked[partition.protocol]
+    )
+    return f"{name}-{digest(kept)}"
 
 
 def solver_key(config: Config, solver: str, data: str) -> str:
@@ -171,13 +170,6 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
         for name, value in values.items()
         if name not in _LATER or value != _LATER[name]
     }
-
-
-def _division(problems: WordProblems) -> dict[str, Any]:
-    """Return the settings of a partition that its protocol looks at."""
-    asked = {"random": {"ratios", "seed"}, "folds": {"fold", "seed"}, "official": set[str]()}
-    partition = problems.partition
-    return partition.model_dump(mode="json", include={"protocol"} | asked[partition.protocol])
 
 
 def _encoder_settings(encoder: Encoder) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from headroom.benchmarks.sources import read_source
 from headroom.config import Config, Embedder, Model
 from headroom.config.compression import Encoder
 from headroom.errors import BenchmarkError, ConfigError, ModelError
+from headroom.models import gguf
 from headroom.models.source import (
     check_folder,
     check_geometry,
@@ -235,9 +236,10 @@ def _check_model(config: Config, name: str) -> None:
         return
     _check_revision(where, model)
     with at(where):
-        check_folder(folder)
+        if folder.suffix != gguf.SUFFIX:
+            check_folder(folder)
         check_geometry(folder, model.layers, model.heads, model.kv_heads)
-    left = fewer_heads(folder)
+    left = {} if folder.suffix == gguf.SUFFIX else fewer_heads(folder)
     whole = [str(layer) for layer in range(model.layers) if layer not in left]
     for batch in batches(config) if left else []:
         for variant in batch.variants if batch.model == name else ():

@@ -16,16 +16,18 @@ from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headroom.config import Config, Embedder, Model, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import ConfigError, HeadroomError, ModelError
+from headroom.models import gguf
 from headroom.models.source import fingerprint, local_folder
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def resolve(config: Config) -> Config:
     """Return the config with every `revision` filled in.
 
-    Hub: the pinned commit hash. Benchmark file: its sha256. Folder of a model or embedder: its
-    fingerprint. A revision that is there already stays; `preflight` holds it against the files.
+    Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
+    its fingerprint. A revision that is there already stays; `preflight` holds it against the files.
     So resolving twice changes nothing, and a file that is gone is not missed if its revision is
     stated.
 
@@ -67,6 +69,9 @@ def _of_folder(
             f"{where}.source: {source!r} is a folder here but reads as a hub id; "
             f"write './{source}', or leave that folder's parent"
         )
+    gguf_file = getattr(section, "gguf_file", None)
+    if gguf_file is not None and _SHA256.fullmatch(revision or ""):
+        return revision
     if revision is None or not _COMMIT.fullmatch(revision):
         raise ConfigError(
             f"{where}.revision: {revision!r} does not pin {source}; give a commit hash of 40 hex "
@@ -117,7 +122,7 @@ def folder_fingerprint(where: str, source: str, fingerprint_of: Callable[[Path],
     """
     folder = local_folder(source)
     assert folder is not None
-    if not folder.is_dir():
+    if not folder.is_dir() and folder.suffix != gguf.SUFFIX:
         raise ModelError(
             f"{where}.source: folder {source} is missing; put it there, or write its `revision` if "
             f"the store holds all that is made from it"

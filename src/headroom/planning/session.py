@@ -3,8 +3,11 @@
 Snakemake's own objects (the workflow, its jobs) have no types.
 """
 
+import contextlib
+import os
 import shlex
 import sys
+import time
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,6 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.planning.clock import bring_to_present
 from headroom.planning.preflight import check_devices, preflight
 from headroom.planning.resolve import resolve
 from headroom.planning.workflow import Rules
@@ -88,3 +90,26 @@ def tell_findings(rules: Rules, logger: Logger) -> None:
         findings = said.read_text(encoding="utf-8").splitlines()
         logger.info("\n  ".join(["Findings", *findings]))
         logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
+
+
+def bring_to_present(folder: Path) -> int:
+    """Date the files of a folder that are dated in the future at now; return how many there are.
+
+    Snakemake removes whatever it makes from a file of the future, for being older than that.
+    They stay in order, a microsecond apart, and those of one time stay so: what was newer than its
+    input still is. Files that may not be touched are left as they are.
+    """
+    now = time.time_ns()
+    ahead: dict[Path, int] = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            file = Path(parent, name)
+            with contextlib.suppress(OSError):  # removed meanwhile
+                if (modified := file.lstat().st_mtime_ns) > now:
+                    ahead[file] = modified
+    times = sorted(set(ahead.values()), reverse=True)
+    present = {modified: now - 1000 * back for back, modified in enumerate(times)}
+    for file, modified in ahead.items():
+        with contextlib.suppress(OSError):
+            os.utime(file, ns=(now, present[modified]), follow_symlinks=False)
+    return len(ahead)

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from headroom import paths
 from headroom.config import Config, Preset, Study
-from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers
+from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers, solvers
 from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     Request,
@@ -20,7 +20,7 @@ from headroom.planning.cost import (
     training_seconds,
 )
 from headroom.planning.exhibits import Exhibits, Inputs
-from headroom.planning.keys import digest, encoder_key, study_keys
+from headroom.planning.keys import digest, encoder_key
 from headroom.variants import PATTERN, Variant
 
 Resources = dict[str, Callable[..., int]]
@@ -77,10 +77,10 @@ class Rules(Exhibits):
         self._groups = groups
         self._batch_of = {tuple(self.store.keys(**b.names).values()): b for b in self.batches}
         self._arms = all_arms(config)
+        self._solvers = solvers(config)
         self._encoders = {
-            study_keys(config, study)["subject"]: config.solvers[study.solver].encoder
-            for study in config.compressions.values()
-            if study.solver
+            solver: config.solvers[str(study.solver)].encoder
+            for (solver, _), study in self._solvers.items()
         }
 
     # All rules
@@ -287,16 +287,14 @@ class Rules(Exhibits):
 
     def gathered(self, wildcards: Any) -> Inputs:
         """Return the files of all arms of a compression."""
-        study = self.config.compressions[wildcards.compression]
-        runs = [
-            (arm, seed) for arm in arms(self.config, wildcards.compression) for seed in study.seeds
-        ]
+        name = wildcards.compression
+        study = self.config.compressions[name]
+        runs = [(arm, seed) for arm in arms(self.config, name) for seed in study.seeds]
+        int8 = [run for run in runs if run[0].name in study.int8]
         return {
             "outcomes": [arm.file(paths.OUTCOMES, seed) for arm, seed in runs],
-            "histories": histories(self.config, wildcards.compression),
-            "int8": [
-                arm.file(paths.INT8_OUTCOMES, seed) for arm, seed in runs if arm.name in study.int8
-            ],
+            "histories": histories(self.config, name),
+            "int8": [arm.file(paths.INT8_OUTCOMES, seed) for arm, seed in int8],
         }
 
     def measured(self, wildcards: Any) -> list[str]:
@@ -336,8 +334,7 @@ class Rules(Exhibits):
         if hasattr(wildcards, "arm"):
             arm = self._arm(wildcards)
             return arm.study, arm.settings
-        subject = (wildcards.solver, wildcards.data)
-        return (next(a.study for a in self._arms.values() if (a.subject, a.data) == subject),)
+        return (self._solvers[wildcards.solver, wildcards.data],)
 
 
 def _resources(request: Callable[[Any], Request]) -> Resources:

@@ -49,7 +49,9 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    sweep.add_argument("--model", required=True, help="hub id, or folder in the hub's format")
+    sweep.add_argument(
+        "--model", required=True, help="hub id, folder in the hub's format, or GGUF file"
+    )
     sweep.add_argument(
         "--benchmark",
         required=True,

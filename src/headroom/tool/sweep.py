@@ -66,7 +66,7 @@ def sweep(
     the report without generating anything twice.
 
     Args:
-        model: hub id, or folder in the hub's format.
+        model: hub id, folder in the hub's format, or GGUF file.
         benchmark: ``math500``, ``math_train``, ``gsm8k``, ``generated_math``, ``generated_gsm8k``,
             a CSV or JSON Lines file, or the hub id of a dataset.
         layers: whose heads are pruned, from 0; or ``all``.
@@ -134,7 +134,7 @@ def sweep(
 def _model(source: str, revision: str | None) -> dict[str, Any]:
     """Return the section of a model, fetched if it is on the hub."""
     local = Path(source).is_dir() or local_folder(source)
-    folder = fetch_model(source, revision)
+    folder = fetch_model(source, revision, or_file=True)
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,

@@ -1,0 +1,177 @@
+"""Models in GGUF, llama.cpp's format: one file holds weights, tokenizer and settings.
+
+Such a file is read by transformers, dequantised once, and kept as a folder in the hub's format, so
+that everything else meets an ordinary model (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+"""
+
+import hashlib
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from headroom.errors import ModelError
+
+SUFFIX = ".gguf"
+
+_MAGIC = b"GGUF"
+_END_KEYS = tuple(f"tokenizer.ggml.{kind}_token_id" for kind in ("eos", "eot", "eom"))
+_ENDS = re.compile(
+    r"<\|(im_end|endoftext|eot_id|eom_id|end|end_of_text|return|call)\|>"
+    r"|<(end_of_turn|EOT|eos)>|</s>|<｜end▁of▁sentence｜>"
+)
+"""Control tokens that end an answer, whichever of them the file names as its end of sequence; the
+list is that of llama.cpp's `llama_vocab`."""
+_CONTROL = 3  # type of a token, as `tokenizer.ggml.token_type` gives it
+
+
+def sha256(file: Path) -> str:
+    """Return the sha256 of a file, 64 hex digits.
+
+    Raises:
+        ModelError: there is no such file, or it is not GGUF.
+    """
+    _check_magic(file)
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def stated_geometry(file: Path) -> dict[str, int]:
+    """Return what a file says: ``layers``, and ``heads`` and ``kv_heads`` a layer.
+
+    Raises:
+        ModelError: it cannot be read, or does not say.
+    """
+    fields = _read(file)
+    architecture = fields["general.architecture"]
+
+    def stated(key: str, default: Any = None) -> int:
+        value = fields.get(f"{architecture}.{key}", default)
+        if not isinstance(value, int):
+            raise ModelError(
+                f"{file} does not state one {key} for all layers ({value!r}); use a transformer "
+                "with as many heads in each layer"
+            )
+        return value
+
+    heads = stated("attention.head_count")
+    return {
+        "layers": stated("block_count"),
+        "heads": heads,
+        "kv_heads": stated("attention.head_count_kv", heads),
+    }
+
+
+def count_parameters(file: Path) -> int:
+    """Return how many numbers a file's tensors hold.
+
+    Raises:
+        ModelError: it cannot be read.
+    """
+    count: int = _read(file)["parameters"]
+    return count
+
+
+def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
+    """Dequantise a file into a folder in the hub's format; the folder appears whole or not at all.
+
+    Args:
+        file: the GGUF file.
+        folder: where the model goes; what is there is replaced.
+        dtype: of the weights that are written: float32, bfloat16 or float16.
+
+    Returns:
+        What a record says of the file: ``sha256``, ``quantisation`` (how many tensors have each
+        of llama.cpp's types), ``architecture`` and ``name``.
+
+    Raises:
+        ModelError: the file is missing, truncated, damaged, or of an architecture that
+            transformers does not read.
+    """
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+
+    fields = _read(file)
+    facts = {
+        "sha256": sha256(file),
+        "quantisation": fields["types"],
+        "architecture": fields["general.architecture"],
+        "name": str(fields.get("general.name", file.stem)),
+    }
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    try:
+        loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, dtype))
+        tokenizer = AutoTokenizer.from_pretrained(**where)
+    except (ValueError, KeyError, TypeError, NotImplementedError, RuntimeError) as error:
+        cause = " ".join(str(error).split())
+        raise ModelError(f"transformers cannot read {file}: {cause}") from error
+    # The model takes itself for quantised, and such models are not saved as they are.
+    del loaded.config.quantization_config
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(loaded.config, dtype=getattr(torch, dtype))
+    model.load_state_dict(loaded.state_dict(), assign=True)
+    model.tie_weights()
+    ends = _end_token_ids(fields)
+    model.generation_config = GenerationConfig(
+        eos_token_id=ends, pad_token_id=fields.get("tokenizer.ggml.padding_token_id", ends[0])
+    )
+    model.save_pretrained(temporary)
+    tokenizer.save_pretrained(temporary)
+    shutil.rmtree(folder, ignore_errors=True)
+    temporary.replace(folder)
+    return facts
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return a file's fields; ``types`` and ``parameters`` of its tensors among them."""
+    _check_magic(file)
+    try:
+        from gguf import GGUFReader
+    except ImportError as error:
+        raise ModelError(
+            f"{file} is GGUF, and the package gguf is not installed; "
+            "install it: pip install 'headroom[gguf]'"
+        ) from error
+    try:
+        reader = GGUFReader(file)
+        fields = {name: field.contents() for name, field in reader.fields.items()}
+        tensors = reader.tensors
+    except (ValueError, IndexError, KeyError, OSError) as error:
+        raise ModelError(f"{file} is truncated or damaged ({error}); fetch it again") from error
+    end = max((tensor.data_offset + tensor.n_bytes for tensor in tensors), default=0)
+    if not tensors or file.stat().st_size < end:
+        raise ModelError(
+            f"{file} has {file.stat().st_size} bytes, not {end}: it is truncated; fetch it again"
+        )
+    names = [tensor.tensor_type.name for tensor in tensors]
+    fields["types"] = {name: names.count(name) for name in sorted(set(names))}
+    fields["parameters"] = sum(int(tensor.n_elements) for tensor in tensors)
+    return fields
+
+
+def _check_magic(file: Path) -> None:
+    if not file.is_file():
+        raise ModelError(f"{file} is missing; put the GGUF file there, or correct `source`")
+    with file.open("rb") as stream:
+        if stream.read(len(_MAGIC)) != _MAGIC:
+            raise ModelError(f"{file} is not a GGUF file; fetch it again")
+
+
+def _end_token_ids(fields: dict[str, Any]) -> list[int]:
+    """Return the ids of all tokens that end an answer, ascending.
+
+    Raises:
+        ModelError: there are none.
+    """
+    tokens, types = (fields[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
+    found = {fields[key] for key in _END_KEYS if key in fields}
+    found |= {
+        number
+        for number, (token, kind) in enumerate(zip(tokens, types, strict=True))
+        if kind == _CONTROL and _ENDS.fullmatch(token)
+    }
+    if not found:
+        raise ModelError("the GGUF file names no token that ends an answer; use another file")
+    return sorted(found)

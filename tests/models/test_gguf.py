@@ -1,0 +1,209 @@
+"""Models in GGUF: read whole, refused in one line, exact against `transformers` itself."""
+
+import hashlib
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from gguf import GGUFWriter
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from headroom.config import Decoding, parse
+from headroom.errors import ConfigError, ModelError
+from headroom.generation.engine import Engine, Request
+from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.models import gguf, source
+from headroom.models.load import LoadedModel, load_model
+from headroom.models.masks import zero_head_weights
+from headroom.planning.keys import key
+from headroom.planning.resolve import resolve
+from headroom.variants import BASE, Variant
+
+NEW_TOKENS = 66
+QUESTIONS = (
+    "Tom has 12 apples and gives away 5. How many are left?",
+    "What is 3 times 14, minus 8?",
+    "A train goes 60 km in an hour. How far does it go in 2.5 hours?",
+    "The sum of two numbers is 21 and one is twice the other. Name both.",
+)
+HEADS = (Variant(0, 4), Variant(17, 2))
+
+
+def written(file: Path, architecture: str = "llama", tensors: int = 1, **fields: int) -> Path:
+    """Write a GGUF file of a few numbers."""
+    writer = GGUFWriter(file, architecture)
+    for name, value in fields.items():
+        writer.add_uint32(f"{architecture}.{name.replace('__', '.')}", value)
+    writer.add_token_list(["<s>", "</s>", "<|im_end|>", "a", "</s>b"])
+    writer.add_token_types([3, 3, 3, 1, 1])
+    writer.add_eos_token_id(1)
+    for number in range(tensors):
+        writer.add_tensor(f"t{number}", np.ones((2, 3), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return file
+
+
+def test_what_a_file_states(tmp_path: Path) -> None:
+    sizes = {"block_count": 3, "attention__head_count": 8, "attention__head_count_kv": 2}
+    file = written(tmp_path / "tiny.gguf", tensors=4, **sizes)
+    found = gguf.stated_geometry(file)
+    assert found == {"layers": 3, "heads": 8, "kv_heads": 2}
+    assert gguf.count_parameters(file) == 24
+    assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_without_key_value_heads_every_query_head_has_its_own(tmp_path: Path) -> None:
+    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
+    assert gguf.stated_geometry(file)["kv_heads"] == 8
+
+
+def refused(file: Path, tmp_path: Path) -> str:
+    with pytest.raises(ModelError) as caught:
+        gguf.convert(file, tmp_path / "made", "float32")
+    assert not (tmp_path / "made").exists()
+    (line,) = str(caught.value).splitlines()
+    return line
+
+
+def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    assert "is missing" in refused(tmp_path / "none.gguf", tmp_path)
+    text = tmp_path / "text.gguf"
+    text.write_text("a page that says 404")
+    assert "not a GGUF file" in refused(text, tmp_path)
+    whole = written(tmp_path / "whole.gguf", tensors=5).read_bytes()
+    for part in (9, len(whole) // 2, len(whole) - 40):
+        short = tmp_path / f"{part}.gguf"
+        short.write_bytes(whole[:part])
+        assert "truncated" in refused(short, tmp_path)
+    assert "rwkv99" in refused(written(tmp_path / "new.gguf", "rwkv99"), tmp_path)
+
+
+def test_answers_end_at_every_token_that_ends_them(tmp_path: Path) -> None:
+    fields = gguf._read(written(tmp_path / "tiny.gguf"))
+    assert gguf._end_token_ids(fields) == [1, 2]
+
+
+@pytest.fixture(scope="module")
+def smol(headroom_data: Path) -> Path:
+    return headroom_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.fixture(scope="module")
+def converted(smol: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("gguf") / "checkpoint"
+    facts = gguf.convert(smol, folder, "float32")
+    assert facts["quantisation"] == {"F32": 61, "Q4_1": 210, "Q8_0": 1}
+    assert facts["sha256"] == gguf.sha256(smol)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def loaded(converted: Path) -> LoadedModel:
+    return load_model(str(converted), device="cpu")
+
+
+def test_a_folder_in_the_hubs_format_comes_of_it(
+    smol: Path, converted: Path, loaded: LoadedModel
+) -> None:
+    source.check_folder(converted)
+    stated = gguf.stated_geometry(smol)
+    assert stated == source.stated_geometry(converted)
+    assert gguf.count_parameters(smol) == source.count_parameters(converted)
+    assert loaded.eos_token_ids == (0, 2)
+    prompt = prompt_text(loaded.tokenizer, QUESTIONS[0], Decoding(), "math")
+    assert prompt.endswith("<|im_start|>assistant\n") and QUESTIONS[0] in prompt
+
+
+def prompts(loaded: LoadedModel) -> list[tuple[int, ...]]:
+    texts = [prompt_text(loaded.tokenizer, text, Decoding(), "math") for text in QUESTIONS]
+    return [tuple(encode_prompt(loaded.tokenizer, text)) for text in texts]
+
+
+def generated(
+    model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], ends: tuple[int, ...]
+) -> list[tuple[int, ...]]:
+    """Answer with `generate`, prompts padded on the left; answers without the token that ends."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts])
+    known = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
+    out = model.generate(
+        ids,
+        attention_mask=known,
+        do_sample=False,
+        max_new_tokens=NEW_TOKENS,
+        eos_token_id=list(ends),
+        pad_token_id=ends[0],
+    )
+    answers = out[:, width:].tolist()
+    return [tuple(itertools.takewhile(lambda token: token not in ends, row)) for row in answers]
+
+
+def test_answers_are_those_of_transformers_with_the_head_zeroed(
+    smol: Path, loaded: LoadedModel
+) -> None:
+    """The reference reads the GGUF file itself; long answers, so that heads make a difference."""
+    own = AutoModelForCausalLM.from_pretrained(
+        smol.parent, gguf_file=smol.name, dtype=torch.float32
+    )
+    asked = [
+        Request(f"q{number}", prompt, variant)
+        for variant in (BASE, *HEADS)
+        for number, prompt in enumerate(prompts(loaded))
+    ]
+    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 16)
+    found = {(a.request.variant, a.request.question_id): a for a in engine.run(asked)}
+    sound = changed = 0
+    for variant in (BASE, *HEADS):
+        with zero_head_weights(own, loaded.geometry, variant) as model:
+            expected = generated(model, prompts(loaded), loaded.eos_token_ids)
+        assert max(map(len, expected)) >= 64
+        for number, tokens in enumerate(expected):
+            answer = found[variant, f"q{number}"]
+            changed += answer.token_ids != found[BASE, f"q{number}"].token_ids
+            if answer.margin > 1e-3:
+                sound += 1
+                assert tuple(answer.token_ids) == tokens, answer.request
+    assert changed and sound >= 0.9 * len(asked)
+
+
+def test_a_repository_on_the_hub_has_its_file_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
+    asked: list[object] = []
+
+    def download(hub_id: str, *, revision: str | None, **options: object) -> str:
+        asked.append((hub_id, revision, options["allow_patterns"]))
+        return str(tmp_path)
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", download)
+    commit, digest = "0" * 40, gguf.sha256(file)
+    for revision in (commit, digest):
+        options = {"gguf_file": file.name, "or_file": True}
+        assert source.fetch_model("owner/name", revision, **options) == file
+    assert asked == [("owner/name", each, [file.name]) for each in (commit, None)]
+    with pytest.raises(ModelError, match=f"has sha256 {digest}, not {'1' * 64}"):
+        source.fetch_model(str(file), "1" * 64, or_file=True)
+    with pytest.raises(ModelError, match="is a GGUF file; a sweep dequantises it"):
+        source.fetch_model(str(file))
+
+
+def test_a_file_on_the_disk_is_named_by_its_content(tmp_path: Path) -> None:
+    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
+    section = {"layers": 3, "heads": 8, "kv_heads": 8, "billions": 1, "dtype": "float32"}
+    values = {"run": "r", "models": {"own": {"source": str(file), **section}}}
+    config = resolve(parse(values))
+    assert config.models["own"].revision == gguf.sha256(file)
+    moved = parse({"run": "r", "models": {"own": {"source": "./x.gguf", **section}}})
+    moved.models["own"] = moved.models["own"].model_copy(
+        update={"revision": config.models["own"].revision}
+    )
+    assert key(moved, "models", "own") == key(config, "models", "own")
+    with pytest.raises(ConfigError, match="give its path as `source`"):
+        parse({"run": "r", "models": {"own": {"source": "./x", "gguf_file": "x.gguf", **section}}})
