@@ -56,6 +56,11 @@ _BY_MODULE = {
             "model decoding questions",
             "Judge all answers to a question set; gather Z.",
         ),
+        "regrade": (
+            "grade",
+            "model decoding questions grading",
+            "Judge all answers to a question set by rules that are not the run's; gather Z.",
+        ),
         "compare-prompts": ("compare_prompts", "comparison", "Compare prompts and rules."),
     },
     "sprint.job": {
@@ -153,6 +158,7 @@ _HELP = {
     "decoding": "key of a decoding",
     "variant": "base, or layer and head as in L05H03",
     "embedder": "key of an embedder",
+    "grading": "grading rules: default or authors",
     "comparison": "name of a comparison",
     "selector": "name of a selector",
     "sweep": "name of a sweep",

@@ -36,6 +36,9 @@ COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/
 CONFIG = "results/{run}/config.json"
 GRADED = "results/{run}/graded/{model}/{decoding}/{questions}.parquet"
 ACCURACY = "results/{run}/accuracy/{model}/{decoding}/{questions}.parquet"
+# The same under grading rules that are not the run's own.
+REGRADED = "results/{run}/graded/{grading}/{model}/{decoding}/{questions}.parquet"
+REGRADED_ACCURACY = "results/{run}/accuracy/{grading}/{model}/{decoding}/{questions}.parquet"
 COMPARISON = "results/{run}/comparisons/{comparison}.{suffix}"
 SELECTOR = "results/{run}/sprint/{selector}/selector.safetensors"
 SELECTOR_CARD = "results/{run}/sprint/{selector}/README.md"

@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import socket
 import subprocess
 import time
@@ -94,6 +95,15 @@ def read_record(path: Path) -> dict[str, Any]:
         return {}
     facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
     return facts
+
+
+def peak_resident() -> int:
+    """Return the largest memory that this process has held so far, in bytes; on the CPU.
+
+    `getrusage` would tell the parent's peak, which a new process inherits.
+    """
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
 
 
 def intact(path: Path) -> Path:

@@ -68,6 +68,10 @@ ACTIVATIONS = _schema(
 )
 """Each head's slice of what enters the output projection, means over tokens."""
 
+OUTPUT_NORMS = ("output_norm", "noise_norm")
+"""Further columns of activations, which those measured by earlier versions lack: how long what a
+head adds to the output of the projection is, and what the noise placebo in its place adds."""
+
 GRADED = _schema(
     question_id=_TEXT,
     variant=_TEXT,

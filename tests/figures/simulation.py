@@ -204,7 +204,8 @@ def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
 def paired_table(differences: pd.DataFrame) -> pd.DataFrame:
     """Return differences with the columns that a simulation leaves out: one seed, one draw."""
     found = differences.reindex(columns=evaluation.PAIRED).assign(by_questions=0.01, resembling=0)
-    return found.assign(band_low=found["low"], band_high=found["high"])
+    found = found.assign(band_low=found["low"], band_high=found["high"])
+    return found.assign(peak=2, peak_low=1, peak_high=4)
 
 
 def simulated_z(
@@ -318,8 +319,8 @@ def embedding_table(
 
 def diversity_table() -> pd.DataFrame:
     """Return diversity and cost of SPRINT, undefined for one answer."""
-    one = ("SPRINT", 1, 0.7, 1.0, 1.0, 1.0, None, None, None, 90.4, 90.4)
-    two = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6)
+    one = ("SPRINT", 1, 0.7, 1.0, 1.0, 1.0, None, None, None, 90.4, 90.4, 1.0)
+    two = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6, 1.75)
     return pd.DataFrame([one, two], columns=evaluation.DIVERSITY)
 
 

@@ -33,8 +33,11 @@ OVERALL = f"overall No Prune accuracy, {SMALL}"
 GOLDEN = Path(__file__).parents[1] / "golden" / "verdicts.csv"
 
 
-def published_run(base_right=0.738, gain=6):
-    """Fill a run of the paper's smallest model in which head 0 of layer 15 gains some questions."""
+def published_run(base_right=0.738, gain=6, by_authors=None):
+    """Fill a run of the paper's smallest model in which head 0 of layer 15 gains some questions.
+
+    `by_authors` are the questions that it gains under the authors' rules, in a sweep of its own.
+    """
     shape = {"layers": 28, "heads": 12, "kv_heads": 2, "billions": 1.5}
     test = {"benchmark": "math500", "split": "test"}
     config = parse(
@@ -44,6 +47,7 @@ def published_run(base_right=0.738, gain=6):
             "questions": {
                 "math500": test,
                 "train": {**test, "benchmark": "math_train", "split": "train"},
+                "gsm8k": {**test, "benchmark": "gsm8k"},
             },
             "decodings": {"greedy": {}},
             "embedders": {"mean": {"model": "small"}},
@@ -63,10 +67,22 @@ def published_run(base_right=0.738, gain=6):
                     "test": "math500",
                     "embedder": "mean",
                     "layers": [0],
-                }
+                },
+                # The paper has no transfer: no claim is about it, and nothing of it is read.
+                "transfer": {
+                    "model": "small",
+                    "train": "train",
+                    "test": "gsm8k",
+                    "embedder": "mean",
+                    "layers": [0],
+                },
             },
         }
     )
+    if by_authors is not None:
+        again = {**config.sweeps["t2"].model_dump(), "grading": "authors"}
+        sweeps = {"again": again, **config.model_dump()["sweeps"]}
+        config = parse({**config.model_dump(mode="json"), "sweeps": sweeps})
     draw = np.random.default_rng(3)
     subjects = [subject for subject, size in SIZES.items() for _ in range(size)]
     base = np.zeros(500, dtype="int8")
@@ -84,6 +100,10 @@ def published_run(base_right=0.738, gain=6):
     names = ["base", *map(str, heads)]
     schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
     write_table(accuracy_path(config, "t2"), z, schema)
+    if by_authors is not None:
+        other = z.assign(L15H00=z["base"])
+        other.loc[wrong[:by_authors], "L15H00"] = 1
+        write_table(accuracy_path(config, "again"), other, schema)
     graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
     graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
     graded = graded.assign(
@@ -149,7 +169,7 @@ def test_every_claim_stands_once_and_one_without_a_judge_is_undecided(without_ru
     assert list(without_run["claim"]) == list(transcribed["claim"])
     undecided = without_run["published_why"].eq("no number decides it").to_numpy()
     assert set(without_run.loc[undecided, "published"]) == {"cannot be judged"}
-    only_in_runs = transcribed["table"].isin(["levels", "leads"])
+    only_in_runs = transcribed["table"].isin(["levels", "leads", "peaks"])
     assert (undecided == (transcribed["kind"].isna() | only_in_runs).to_numpy()).all()
     assert (without_run["run"] == "cannot be judged").all()
 
@@ -214,6 +234,25 @@ def test_a_stated_number_is_held_against_its_interval(value, verdict):
     assert word(asked("states", stated=15, tolerance=1), rows(value, gain_null=0.0)) == verdict
 
 
+@pytest.mark.parametrize(
+    ("peak", "lead", "verdict"),
+    [
+        ((2, 1, 4), (0.1, 0.2, 0.3), "holds"),
+        ((2, 1, 5), (0.1, 0.2, 0.3), "cannot be judged"),
+        ((2, 1, 4), (-0.1, 0.2, 0.3), "cannot be judged"),
+        ((8, 5, 9), (0.1, 0.2, 0.3), "fails"),
+        ((2, 1, 4), (-0.3, -0.2, -0.1), "fails"),
+    ],
+)
+def test_a_lead_is_largest_early_where_its_interval_says_so_and_it_is_one(peak, lead, verdict):
+    names = ["peak", "peak_low", "peak_high", "difference_low", "difference", "difference_high"]
+    row = pd.DataFrame([(*peak, *lead)], columns=names).assign(of="math", name="a lead")
+    claim = asked("no later", table="peaks", column="peak", stated=4)
+    found, why = judge(claim, row, row, "the run has")
+    assert found == verdict
+    assert f"N = {peak[0]} ({peak[1]} to {peak[2]})" in why
+
+
 def test_a_printed_number_may_differ_by_the_tolerance_and_not_exceed_arithmetic():
     claim = asked("states", stated="15 16", tolerance=0.6)
     assert word(claim, rows(0.155, 0.16)) == "holds"
@@ -241,6 +280,21 @@ def test_other_numbers_turn_the_verdicts(local, tmp_path, monkeypatch):
     table = found.drop_duplicates("claim").set_index("claim")
     for claim in (OVERALL, EXAMPLE):
         assert (of(local, claim)[0], of(table, claim)[0]) == ("holds", "fails")
+
+
+def test_each_prompt_and_grading_has_a_verdict_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = published_run(by_authors=0)
+    assert accuracy_path(config, "again") != accuracy_path(config, "t2")
+    table = claims(config, PUBLISHED)
+    found = table[table["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
+    assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
+    alone = claims(published_run(), PUBLISHED)
+    keys = ["claim", "value", "where"]
+    own = table[table["grading"] != "authors"].set_index(keys)["run_why"]
+    assert own.to_dict() == alone.set_index(keys)["run_why"].to_dict()
+    text = written(claims_sheets(table, "r"))["md"]
+    assert "fails: (prompt default, grading authors)" in text
 
 
 def test_the_tables_compile_name_their_run_and_count_the_rest(local, tmp_path):

@@ -11,7 +11,14 @@ from headroom.tables import ANSWERS, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]
-PLACEBOS = [*matched_noise(VARIANTS[1:]), *numeric(3)]
+PLACEBOS = [*matched_noise(VARIANTS[1:]), *numeric(5)]
+ACTIVATIONS = pd.DataFrame(
+    [
+        {"layer": layer, "head": head, "output_norm": head + 1.0, "noise_norm": 4.0 + head}
+        for layer in (1, 3, 4)
+        for head in range(5)
+    ]
+)
 NAMES = [str(variant) for variant in [*VARIANTS, *PLACEBOS]]
 
 
@@ -35,7 +42,7 @@ def z():
     helped = np.random.default_rng(8).random(153) < 0.4
     table["L03H04"] = np.where(helped, 1, table["base"]).astype("int8")
     table["L04H02"] = np.int8(0)
-    for placebo in numeric(3):
+    for placebo in numeric(5):
         table[str(placebo)] = table["base"]
     return table
 
@@ -120,11 +127,12 @@ def test_ruinous_heads_do_not_pass_for_variance_of_the_others(found):
 def test_verdict_names_what_is_shown_and_what_is_not(found):
     said = verdict(found.gains, found.heads, found.spread)
     assert "as many placebos" in said[1]
-    assert "Layer 3" in said[3]
-    assert said[3].split(": ", 2)[2].startswith("a gain")
-    assert "no gain is shown" in said[2]
-    assert "1 can be shown to help" in said[5]
-    assert len(said) == 8
+    assert "as many base models decoded again" in said[2]
+    assert "Layer 3" in said[4]
+    assert said[4].split(": ", 2)[2].startswith("a gain")
+    assert "no gain is shown" in said[3]
+    assert "1 can be shown to help" in said[6]
+    assert len(said) == 9
 
 
 def test_groups_too_small_to_split_have_no_held_out_gain(z):
@@ -133,8 +141,10 @@ def test_groups_too_small_to_split_have_no_held_out_gain(z):
     small = found.gains[found.gains["n"] < 4]
     assert len(small)
     assert small["held_out"].isna().all()
-    assert found.gains[["placebo", "placebo_p", "placebo_q"]].isna().all(axis=None)
-    assert "placebos" not in " ".join(verdict(found.gains, found.heads, found.spread))
+    assert found.gains.loc[:, "placebo":"numeric_q"].isna().all(axis=None)
+    said = " ".join(verdict(found.gains, found.heads, found.spread))
+    assert "placebos" not in said
+    assert "decoded again" not in said
     assert "–" in gains_sheet(found.gains, "few").markdown()
 
 
@@ -156,6 +166,33 @@ def test_the_best_head_is_held_against_the_placebos_of_its_layer(found, z):
     assert overall.loc[1, "placebo_q"] > 0.05
 
 
+def test_every_layer_is_held_against_the_same_numeric_placebos(z):
+    """Numerics turn answers: only what no layer's placebos reach is beyond them."""
+    moved = z.copy()
+    turned = np.random.default_rng(5).random((len(z), 5)) < 0.05
+    for placebo, column in zip(numeric(5), turned.T, strict=True):
+        moved[str(placebo)] = np.where(column, 1 - z["base"], z["base"]).astype("int8")
+    gains = controls(moved, graded(moved), VARIANTS, numeric(5), noise=1e-3, seed=0).gains
+    assert gains["placebo"].isna().all()
+    best = max(moved[str(placebo)].mean() for placebo in numeric(5)) - z["base"].mean()
+    overall = gains[gains["by"] == "overall"].set_index("layer")
+    assert overall["numeric"].tolist() == pytest.approx([best] * 3)
+    assert overall.loc[3, "numeric_q"] < 0.01
+    assert overall.loc[1, "numeric_q"] > 0.05
+
+
+def test_a_gain_is_told_as_a_share_of_what_the_base_model_misses(found, z):
+    gains = found.gains.dropna(subset="of_errors").set_index(["group", "layer"])
+    for level in (2, 4):
+        missed = 1 - z.loc[z["level"] == level, "base"].mean()
+        row = gains.loc[(f"Level {level}", 3)]
+        assert row["of_errors"] == pytest.approx(row["held_out"] / missed)
+        assert row["of_errors_low"] < row["of_errors"] < row["of_errors_high"]
+    solved = z.assign(base=np.int8(1))
+    none = controls(solved, graded(solved), VARIANTS, [], noise=1e-3, seed=0).gains
+    assert none["of_errors"].isna().all()
+
+
 def write_tokens(folder, changed):
     """Write two answers of each variant; those named answer the second with another token."""
     files = {}
@@ -171,28 +208,36 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
     answers = graded(z).assign(group=lambda table: 1 - table["correct"].astype(int))
     answers = answers[answers["question_id"].isin(z["question_id"][:40])]
     files = write_tokens(tmp_path, {"L01N00", "L01N03", "L03H02", "placebo02"})
-    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], files)
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], files, ACTIVATIONS)
     assert list(table["kind"]) == ["head"] * 3 + ["noise"] * 3 + ["numeric"]
-    assert list(table["answers"]) == [200] * 6 + [120]
-    assert list(table["changed"]) == pytest.approx([0, 0.1, 0, 0.2, 0, 0, 1 / 6])
+    assert list(table["answers"]) == [200] * 7
+    assert list(table["changed"]) == pytest.approx([0, 0.1, 0, 0.2, 0, 0, 0.1])
     part = z[:40]
     turned = [(part[f"L03N0{head}"] != part["base"]).mean() for head in range(5)]
     assert table.loc[4, "outcome"] == table.loc[4, "final"] == pytest.approx(np.mean(turned))
     assert table.loc[6, ["final", "outcome", "gain", "best"]].eq(0).all()
-    heads_say, numeric_say = placebo_sentences(table, "bfloat16")
+    assert list(table["norm"])[:6] == pytest.approx([3, 3, 3, 6, 6, 6])
+    assert list(table["ratio_high"])[3:6] == pytest.approx([4, 4, 4])
+    heads_say, norms_say, numeric_say = placebo_sentences(table, "bfloat16")
+    assert "is 1.60 to 4.00 times as long" in norms_say
     assert "changes 6.7% of all answers" in heads_say
     assert "pruning a head changes 3.3%" in heads_say
-    assert "changes 20 of 120 answers; in bfloat16 some are expected to" in numeric_say
+    assert "changes 20 of 200 answers; in bfloat16 some are expected to" in numeric_say
     text = placebo_sheet(table, "math", "float32").markdown()
     assert text.startswith("Noise as strong as a head")
     assert "none is expected to" in text
-    assert "| numerics | all | 3 | 120 | 16.7 | 0.0 | 0.0 | 0.0 | 0.0 |" in text
+    assert "| numerics | all | 5 | 200 | 10.0 | 0.0 | 0.0 | 0.0 | 0.0 | – | – |" in text
 
 
 def test_what_the_store_no_longer_holds_is_left_out(z, tmp_path):
     answers = graded(z).assign(group=0)
     gone = dict.fromkeys(NAMES, tmp_path / "gone.parquet")
-    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone)
+    unmeasured = ACTIVATIONS.drop(columns=["output_norm", "noise_norm"])
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone, unmeasured)
+    assert table["norm"].isna().all()
     assert table["changed"].isna().all()
-    assert "changes none of 459 answers" in placebo_sentences(table, "float32")[1]
-    assert placebo_sentences(table[table["kind"] == "head"], "float32") == []
+    assert "changes none of 765 answers" in placebo_sentences(table, "float32")[1]
+    alone = table[table["kind"] == "head"]
+    assert placebo_sentences(alone, "float32") == []
+    (absent,) = placebo_sentences(alone, "float16")
+    assert "no numeric placebos: what float16 alone changes" in absent

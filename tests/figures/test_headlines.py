@@ -1,12 +1,15 @@
 import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 import simulation
 
+from headroom.analysis import claims
 from headroom.analysis.findings import short_sentence
 from headroom.analysis.gains import accuracy_path
 from headroom.analysis.headlines import headlines
+from headroom.analysis.sheet import write_csv
 from headroom.sprint.evaluation import PAIRED
 
 
@@ -42,6 +45,20 @@ def test_claims_are_counted_as_in_their_table(run, said):
         for word in ("holds", "fails")
     ]
     assert [int(number) for number in re.findall(r"\d+", line)] == [len(table), *words]
+
+
+def test_claims_are_counted_once_and_by_what_they_were_judged_under(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = ("SPRINT", "a claim", "1", "Sec. 1", "holds", "why", "authors")
+    rows = [(*said, "authors", "fails", ""), (*said, "default", "holds", "")]
+    write_csv(Path("results/demo/tables/claims.csv"), pd.DataFrame(rows, columns=claims.COLUMNS))
+    nothing = {"run": "demo", "sweeps": {}, "selectors": {}, "compressions": {}}
+    (line,) = headlines(simulation.demo().model_copy(update=nothing))
+    assert line == (
+        "Of 1 claims of both papers, 0 hold and 1 fail under prompt authors and grading authors, "
+        "1 hold and 0 fail under prompt authors and grading default in this run, the others cannot "
+        "be judged by it; in the papers' own tables 1 hold and 0 fail."
+    )
 
 
 @pytest.mark.parametrize(

@@ -86,3 +86,12 @@ def test_the_tables_are_read_back_and_written_as_text(tmp_path):
     sheet = selectors.diversity_sheet(read_csv(file, evaluation.DIVERSITY), "math")
     assert "| SPRINT | 1 | 70.0 | 1.00 | 1.00 to 1.00 | – | – | 90 | 90 |" in sheet.markdown()
     assert "| 1.25 | 1.20 to 1.31 | 75.0 | 70.0 to 80.0 | 181 | 98 |" in sheet.markdown()
+
+
+def test_what_choosing_costs_is_told_where_it_was_measured():
+    facts = {"test_questions": 200, "embedding_seconds": 1.5, "embedding_bytes": 2.5e8}
+    assert selectors.overhead_sentence(facts) == ""
+    said = selectors.overhead_sentence(facts | {"selection_seconds": 0.004, "selection_bytes": 0})
+    assert "took 1.50 s" in said
+    assert "(7.5 ms a question), and 250 MB more memory" in said
+    assert "0.0040 s (0.020 ms a question) and 0 MB" in said

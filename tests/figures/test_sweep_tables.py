@@ -19,7 +19,7 @@ from headroom.variants import BASE, heads
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 NOTHING = pd.DataFrame(columns=REPRODUCED)
-HOW = "Prompt: default; grading: default."
+HOW = "default", "default"
 
 
 def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97):
@@ -29,7 +29,7 @@ def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97):
 
 
 def texts(table, found, sweep):
-    return written(sweep_sheets(table, found, sweep, HOW))
+    return written(sweep_sheets(table, found, sweep, *HOW))
 
 
 def published(source, layers, query_heads, benchmark="math500"):
@@ -149,6 +149,16 @@ def test_a_difference_is_bold_where_its_interval_leaves_out_zero():
         assert bool(bold) == (low > 0 or high < 0) or 0.0 in (low, high)
     apart = ((found["difference_low"] > 0) | (found["difference_high"] < 0)).sum()
     assert f"{apart} of {len(shown)} differences" in text
+
+
+@pytest.mark.parametrize("how", [("default", "default"), ("authors", "default")])
+def test_a_difference_is_called_real_under_the_paper_s_rules_only(how):
+    table, found = published("meta-llama/Meta-Llama-3-8B-Instruct", [5], 32)
+    real = "a difference beyond its interval is real"
+    for prompt, grading in (how, ("authors", "authors")):
+        text = written(sweep_sheets(table, found, "s", prompt, grading))["md"]
+        assert (real in text) == (prompt == grading == "authors")
+        assert f"Prompt: {prompt}; grading: {grading}." in text
 
 
 def test_the_paper_s_tables_fit_their_pages(tmp_path):

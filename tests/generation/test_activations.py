@@ -11,9 +11,10 @@ from headroom.config import Config
 from headroom.errors import TableError
 from headroom.generation import activations, job
 from headroom.generation.work import Work
+from headroom.models.masks import noise_direction
 from headroom.record import read_record
 from headroom.tables import ACTIVATIONS, read_table
-from headroom.variants import BASE
+from headroom.variants import BASE, Variant
 
 
 def test_shares_are_those_of_a_plain_loop_over_tokens() -> None:
@@ -38,12 +39,35 @@ def test_shares_are_those_of_a_plain_loop_over_tokens() -> None:
     assert table["share"].groupby("layer").sum().tolist() == pytest.approx([1] * tiny_models.LAYERS)
 
 
+def test_lengths_behind_the_projection_are_those_of_its_outputs() -> None:
+    """Of a head: the projection's output with its slice alone; of noise: with the noise alone."""
+    loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]))
+    text = random_prompts((7,))[0]
+    table = activations.measure(loaded, [text]).set_index(["layer", "head"])
+    layer = loaded.geometry.layer(1)
+    projection = loaded.geometry.output_projection(loaded.model, 1)
+    inputs = []
+    handle = projection.register_forward_pre_hook(lambda _, given: inputs.append(given[0][0]))
+    loaded.model(torch.tensor([text]))
+    handle.remove()
+    with torch.no_grad():
+        nothing = projection(torch.zeros(layer.width))  # the bias
+        for head in range(6):
+            alone = torch.zeros_like(inputs[0])
+            alone[:, layer.columns(head)] = inputs[0][:, layer.columns(head)]
+            noise = noise_direction(Variant(1, head, noise=True), layer.width)
+            noise = alone.norm(dim=1, keepdim=True) * noise
+            for column, added in (("output_norm", alone), ("noise_norm", noise)):
+                wanted = (projection(added) - nothing).norm(dim=1).mean().item()
+                assert table.loc[(1, head), column] == pytest.approx(wanted, rel=1e-4)
+
+
 def test_the_job_reads_prompts_with_the_base_models_answers(run_config: Config) -> None:
     job.run(run_config, "tiny", "greedy", "small", BASE)
     activations.run(run_config, "tiny", "greedy", "small")
     work = Work(run_config, "tiny", "greedy", "small")
     path = Path(paths.ACTIVATIONS.format(**work.keys))
-    table = read_table(path, ACTIVATIONS)
+    table = read_table(path, ACTIVATIONS, exact=False)
     assert len(table) == tiny_models.LAYERS * tiny_models.QUERY_HEADS
     record = read_record(path)
     assert record["texts"] == 4

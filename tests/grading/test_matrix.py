@@ -1,12 +1,20 @@
 """Graded answers and the accuracy matrix."""
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from example_config import VALUES
+from headroom import paths, tables
+from headroom.config import parse
 from headroom.errors import TableError
 from headroom.grading import matrix
 from headroom.grading.matrix import accuracy_matrix, grade_answers
+from headroom.grading.tables import grade
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, read_table, write_table
 
 QUESTIONS = pd.DataFrame(
@@ -99,6 +107,33 @@ def test_answers_read_from_a_file_are_graded_alike(graded, tmp_path):
         read[name] = read_table(tmp_path / f"{name}.parquet", ANSWERS)
     again = grade_answers(QUESTIONS, read, family="math", preset="default")
     pd.testing.assert_frame_equal(again, graded)
+
+
+def test_a_batch_is_graded_by_two_rules_side_by_side(tmp_path, monkeypatch):
+    """The first box counts for the authors, the last by default."""
+    monkeypatch.chdir(tmp_path)
+    sweep = {"model": "big", "questions": "test", "layers": [2], "heads": [3]}
+    sweeps = {"own": sweep, "other": {**sweep, "grading": "authors"}}
+    config = parse({**VALUES, "sweeps": sweeps, "selectors": {}, "comparisons": {}})
+    store, (batch,) = Store(config), batches(config)
+    write_table(store.path(paths.QUESTIONS, questions="test"), QUESTIONS, tables.QUESTIONS)
+    texts = {
+        "base": [r"\boxed{\frac{1}{2}}", r"\boxed{x^2+1} or \boxed{x}", r"\boxed{6}"],
+        "L02H03": [r"\boxed{1} or \boxed{1/2}", r"\boxed{x^2+1}", r"\boxed{5}"],
+    }
+    for name, file in zip(texts, store.answers(batch), strict=True):
+        write_table(Path(file), answers(texts[name]), ANSWERS)
+    names = {**batch.names, "config": config}
+    grade(**names)
+    own = store.of_sweep("own").read_bytes()
+    grade(**names, grading="authors")
+    assert store.of_sweep("own").read_bytes() == own
+    found = {n: read_table(store.of_sweep(n), ACCURACY, exact=False) for n in sweeps}
+    right = {n: z.set_index("question_id").loc[["q1", "q2", "q3"]] for n, z in found.items()}
+    assert right["own"]["base"].tolist() == [1, 0, 0]
+    assert right["own"]["L02H03"].tolist() == [1, 1, 1]
+    assert right["other"]["base"].tolist() == [1, 1, 0]
+    assert right["other"]["L02H03"].tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from example_config import VALUES
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
+from headroom.planning.batches import batches
 from headroom.planning.keys import key, source_key
 from headroom.planning.store import Store
 
@@ -35,6 +36,22 @@ def test_a_path_is_filled_from_config_names(config: Config) -> None:
     assert source.name == f"{source_key(config, 'train')}.parquet"
     assert store.path(paths.CHOICE, selector="math") == Path("results/mini/sprint/math/choice.csv")
     assert store.path(paths.REPORT, run="other") == Path("results/other/report.html")
+
+
+def test_a_sweep_s_own_rules_have_files_of_their_own(config: Config) -> None:
+    sweep = {**VALUES["sweeps"]["table"], "grading": "authors"}
+    both = parse({**VALUES, "sweeps": {"table": VALUES["sweeps"]["table"], "regraded": sweep}})
+    store, run = Store(both), Path("results/mini")
+    own, other = store.of_sweep("table"), store.of_sweep("regraded")
+    assert own == Store(config).of_sweep("table")
+    assert own == Store(config).path(paths.ACCURACY, **batches(config)[0].names)
+    assert other == run / "accuracy/authors" / own.relative_to(run / "accuracy")
+    graded = store.of_sweep("regraded", paths.GRADED)
+    assert graded == run / "graded/authors" / own.relative_to(run / "accuracy")
+    same = [store.of_sweep(n, paths.ANSWERS, variant="base") for n in ("table", "regraded")]
+    assert same[0] == same[1]
+    assert batches(both) == batches(config)
+    assert Store(parse({**VALUES, "grading": "authors"})).of_sweep("table") == own
 
 
 def test_a_path_lacks_nothing_and_a_template_may(config: Config) -> None:

@@ -144,11 +144,11 @@ def test_what_a_selector_reads(rules: Rules) -> None:
     }
     both = {"train": files["train"], "test": files["test"]}
     graded = {"graded": files["graded"], "sampled": [sampled]}
-    learnt = {"accuracy": files["train"], "learnt": trained}
+    learnt = {"accuracy": files["train"], "learnt": [trained]}
     voted = {"train_graded": files["train graded"], "test_graded": files["graded"]}
     for job, read in {
-        "train_selector": {"accuracy": files["train"], "embeddings": trained},
-        "rank_heads": {"embeddings": ranked, **learnt, **texts},
+        "train_selector": {"accuracy": files["train"], "embeddings": [trained]},
+        "rank_heads": {"embeddings": [ranked], **learnt, **texts},
         "evaluate": {**both, **graded, **texts},
         "weigh_embedding": both,
         "choose": {**both, **voted, "sampled": [sampled]},

@@ -1,6 +1,7 @@
 """Rules that choose one of N answers, against plain loops and planted structure."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -18,7 +19,7 @@ def made(questions: int = QUESTIONS, heads: int = HEADS, seed: int = 0) -> Answe
     """Random answers: group 0 is right, -1 is none."""
     draw = np.random.default_rng(seed)
     group = draw.integers(-1, 4, size=(questions, heads))
-    return Answers(group == 0, group, draw.integers(3, 50, size=group.shape))
+    return Answers(group == 0, group, draw.integers(3, 50, size=group.shape), np.ones(group.shape))
 
 
 def voted(group: list[int], weight: list[float]) -> int:
@@ -88,14 +89,14 @@ def liars(questions: int, seed: int) -> Answers:
     group = np.tile([1, 1, 1, 0, 0], (questions, 1))
     group = draw.permuted(group, axis=1)
     tokens = np.where(group == 0, 10, 40) + draw.integers(0, 8, size=group.shape)
-    return Answers(group == 0, group, tokens)
+    return Answers(group == 0, group, tokens, np.ones(group.shape))
 
 
 def test_the_verifier_learns_what_right_answers_look_like() -> None:
     rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), [liars(25, 2), liars(15, 3)], 5)
     assert rules[MAJORITY][:, 4].mean() == 0
     assert rules[VERIFIER][:, 4].mean() == 1
-    upside_down = [Answers(~part.correct, part.group, part.tokens) for part in [liars(25, 2)]]
+    upside_down = [replace(part, correct=~part.correct) for part in [liars(25, 2)]]
     rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), upside_down, 5)
     assert rules[VERIFIER][:, 4].mean() == 0
 
@@ -103,7 +104,7 @@ def test_the_verifier_learns_what_right_answers_look_like() -> None:
 def test_with_nothing_to_learn_the_verifier_counts_votes() -> None:
     """All held-out answers are wrong."""
     wrong = made(20, seed=3)
-    nothing = Answers(np.zeros_like(wrong.correct), wrong.group, wrong.tokens)
+    nothing = replace(wrong, correct=np.zeros_like(wrong.correct))
     rules = choosing.among_ranked(made(), np.ones((QUESTIONS, HEADS)), [nothing], 4)
     np.testing.assert_array_equal(rules[VERIFIER], rules[MAJORITY])
 
@@ -130,7 +131,7 @@ def test_the_table_holds_rules_against_oracle_and_majority() -> None:
 
 def test_where_nothing_is_right_everything_is_recovered() -> None:
     answers = made()
-    wrong = Answers(np.zeros_like(answers.correct), answers.group, answers.tokens)
+    wrong = replace(answers, correct=np.zeros_like(answers.correct))
     rules = choosing.among_drawn(wrong, 4)
     table = choosing.compare({"SPRINT": rules}, Bootstrap(QUESTIONS, 50, 0))
     assert (table["accuracy"] == 0).all()

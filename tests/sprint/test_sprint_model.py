@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from headroom.errors import TableError
-from headroom.sprint.model import HeadSelector, Setting, load, save
-from headroom.sprint.selection import rank
+from headroom.sprint.model import HeadSelector, Setting, load, rank, save
 
 EMBEDDING_DIM, POOL, DIMENSION = 11, 7, 5
 GEOMETRIES = ("sphere", "ball", "literal")

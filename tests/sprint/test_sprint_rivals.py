@@ -19,21 +19,22 @@ def sets() -> tuple[Questions, np.ndarray, Questions, np.ndarray]:
     known, asked = (simulate(n, POOL, 3, 13, seed=n) for n in (KNOWN, ASKED))
     subjects = [["algebra", "geometry"][row % 3 == 0] for row in range(KNOWN)]
     return (
-        Questions(known.embeddings, subjects),
+        Questions({"e": known.embeddings}, subjects),
         known.correct,
-        Questions(asked.embeddings, ["geometry"] * 4 + ["new"] * (ASKED - 4)),
+        Questions({"e": asked.embeddings}, ["geometry"] * 4 + ["new"] * (ASKED - 4)),
         asked.correct,
     )
 
 
 def test_neighbours_are_those_of_a_plain_loop(sets) -> None:
     known, correct, asked, _ = sets
-    found = by_neighbours(5)(known, correct, asked)
-    centre, scale = known.embeddings.mean(axis=0), known.embeddings.std(axis=0)
-    for row, vector in enumerate((asked.embeddings - centre) / scale):
+    found = by_neighbours("e", 5)(known, correct, asked)
+    fitted = known.embeddings["e"]
+    centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    for row, vector in enumerate((asked.embeddings["e"] - centre) / scale):
         cosines = [
             vector @ other / np.linalg.norm(vector) / np.linalg.norm(other)
-            for other in (known.embeddings - centre) / scale
+            for other in (fitted - centre) / scale
         ]
         nearest = sorted(range(KNOWN), key=lambda one: -cosines[one])[:5]
         share = correct[nearest].mean(axis=0)
@@ -44,9 +45,10 @@ def test_neighbours_are_those_of_a_plain_loop(sets) -> None:
 @pytest.mark.parametrize("penalty", [0.01, 0.3])
 def test_regressions_are_those_of_scikit_learn(sets, penalty: float) -> None:
     known, correct, asked, _ = sets
-    found = by_regression(penalty)(known, correct, asked)
-    centre, scale = known.embeddings.mean(axis=0), known.embeddings.std(axis=0)
-    fitted, others = ((one.embeddings - centre) / scale for one in (known, asked))
+    found = by_regression("e", penalty)(known, correct, asked)
+    fitted = known.embeddings["e"]
+    centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    fitted, others = ((one.embeddings["e"] - centre) / scale for one in (known, asked))
     chances = np.stack(
         [
             LogisticRegression(C=1 / (2 * penalty * KNOWN), tol=1e-8, max_iter=2000)

@@ -1,4 +1,4 @@
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 
 import numpy as np
 import pytest
@@ -9,8 +9,7 @@ from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.sprint import loss
 from headroom.sprint.baselines import greedy_cover
-from headroom.sprint.model import HeadSelector, Setting
-from headroom.sprint.selection import rank
+from headroom.sprint.model import HeadSelector, Setting, rank
 from headroom.sprint.training import Fit, choose, fit, fit_together, rank_again
 from headroom.sprint.validation import ALL, drawn, folds, reading, redraws, splits, without
 from headroom.statistics.bootstrap import Bootstrap
@@ -18,7 +17,8 @@ from headroom.statistics.pass_at_n import pass_at_n_ordered
 
 
 def selector(**keys: object) -> Selector:
-    return Selector(model="m", train="a", test="b", embedder="e", layers="all", **keys)
+    given = {"embedder": "e", **keys}
+    return Selector(model="m", train="a", test="b", layers="all", **given)
 
 
 def train(simulation: Simulation, setting: Setting, seed: int = 0) -> Fit:
@@ -135,9 +135,9 @@ def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
         epochs=20,
     )
     chosen, table = choose(
-        torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
+        {"e": torch.from_numpy(data.embeddings)}, torch.from_numpy(data.correct), options
     )
-    keys = ["geometry", "dimension", "diversity", "weight_decay", "epochs", "learning_rate"]
+    keys = [field.name for field in fields(Setting)]
     assert len(table) == 2 * 2 * 3 * 2 * 3
     assert set(table["seed"]) == {0, 1, 2}
     best = table.groupby(keys)["mean_pass"].mean().idxmax()
@@ -146,6 +146,32 @@ def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
     assert (table["pass_at_1"] <= table["pass_at_4"]).all()
     assert (table["per_pair"] == table["diversity"]).all()
     assert Setting("literal", 6, 0.1).per_pair(60) == pytest.approx(177)
+
+
+def test_the_embedder_and_width_that_tell_most_are_chosen() -> None:
+    """Of a planted width, through an embedding that tells the cluster and one that is noise."""
+    data, noise = simulate(120, clusters=8), simulate(120, clusters=8, revealed=False)
+    embeddings = {"blind": torch.from_numpy(noise.embeddings)}
+    embeddings["telling"] = torch.from_numpy(data.embeddings)
+    options = selector(
+        embedder=("blind", "telling"),
+        dimension=(1, 8),
+        diversity=(0.0,),
+        weight_decay=(1.0,),
+        epochs=60,
+    )
+    chosen, table = choose(embeddings, torch.from_numpy(data.correct), options)
+    assert (chosen.embedder, chosen.dimension) == ("telling", 8)
+    score = table.groupby(["embedder", "dimension"])["pass_at_1"].mean()
+    assert score["telling", 8] > score["telling", 1] > score["blind", 8]
+    test = simulate(50, clusters=8, seed=3)
+    asked = {name: torch.from_numpy(test.embeddings) for name in embeddings}
+    for name, _, order in rank_again(
+        embeddings, torch.from_numpy(data.correct), asked, chosen, options
+    ):
+        if not name.startswith("without"):
+            passed = np.take_along_axis(test.correct, order, axis=1)[:, 0]
+            assert passed.mean() > 0.5, name
 
 
 def alone(
@@ -211,7 +237,7 @@ def test_choice_has_the_numbers_of_settings_trained_one_at_a_time() -> None:
         seeds=(5, 2),
         epochs=15,
     )
-    _, table = choose(embeddings, correct, options)
+    _, table = choose({"e": embeddings}, correct, options)
     names = ["training_loss", "spread_half", "spread", "left_out"]
     found = table.set_index(["geometry", "dimension", "diversity", "weight_decay", "seed"])[names]
     for split in splits(47, options.validation, options.seeds):
@@ -232,7 +258,7 @@ def test_a_setting_that_diverged_is_not_chosen() -> None:
         epochs=100,
     )
     chosen, table = choose(
-        torch.from_numpy(data.embeddings), torch.from_numpy(data.correct), options
+        {"e": torch.from_numpy(data.embeddings)}, torch.from_numpy(data.correct), options
     )
     assert chosen.diversity == 0.0
     assert list(table["diverged"]) == [True] * 3 + [False] * 3
@@ -270,10 +296,10 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting:
         redrawn_setting=setting,
         epochs=15,
     )
-    kept = Setting("ball", 4, 0.3, 0.1, epochs=15)
+    kept = Setting("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
     found = {
         (name, seed): order
-        for name, seed, order in rank_again(embeddings, correct, test, kept, options)
+        for name, seed, order in rank_again({"e": embeddings}, correct, {"e": test}, kept, options)
     }
     rows = {ALL: np.arange(31)} | {drawn(i): rows for i, rows in enumerate(redraws(31, 2))}
     readings = {
@@ -288,7 +314,7 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting:
         if name in rows:
             part = embeddings[rows[name]], correct[rows[name]]
             anew = setting == "anew" and name != ALL
-            wanted = choose(*part, options)[0] if anew else kept
+            wanted = choose({"e": part[0]}, part[1], options)[0] if anew else kept
             trained, vectors = fit(*part, wanted, seed), test
         elif name in readings:
             trained, vectors = fit(embeddings, correct, readings[name], seed), test

@@ -11,8 +11,9 @@ from mini import ROOT, Snakemake, planned
 from example_config import put_data
 from headroom.config import load
 from headroom.planning.arms import all_arms, arms
-from headroom.planning.batches import batches
+from headroom.planning.batches import batches, without_numeric
 from headroom.planning.contents import contents
+from headroom.planning.cost import describe
 from headroom.planning.resolve import resolve
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
@@ -90,6 +91,31 @@ def test_readme_states_the_number_of_jobs_of_the_paper(
     assert stated, "README.md does not say how many jobs config/sprint.yaml plans"
     numbers = [int(number.replace(",", "")) for number in stated.groups()]
     assert numbers == [counts["total"], counts["generate"]]
+
+
+@pytest.mark.parametrize("name", ["sprint", "paper"])
+def test_transfer_between_benchmarks_generates_nothing(name: str) -> None:
+    config = load(ROOT / f"config/{name}.yaml")
+    families = {
+        selector: [config.questions[questions].family for questions in (each.train, each.test)]
+        for selector, each in config.selectors.items()
+    }
+    own = {name: each for name, each in config.selectors.items() if len({*families[name]}) == 1}
+    assert ["gsm8k", "math"] in families.values()
+    assert ["math", "gsm8k"] in families.values()
+    assert set(batches(config.model_copy(update={"selectors": own}))) == set(batches(config))
+
+
+def test_half_precision_has_numeric_placebos() -> None:
+    for file in SHIPPED:
+        assert without_numeric(load(file)) == [], file
+    config = load(ROOT / "config/sprint.yaml")
+    sweeps = config.sweeps.items()
+    bare = {name: each.model_copy(update={"placebos": "noise"}) for name, each in sweeps}
+    lacking = config.model_copy(update={"sweeps": bare})
+    assert without_numeric(lacking) == list(bare)
+    assert f"No numeric placebos in half precision: {', '.join(bare)}." in describe(lacking)
+    assert "No numeric placebos" not in describe(config)
 
 
 def test_the_demo_is_the_default(planning: Callable[[str | None], str]) -> None:

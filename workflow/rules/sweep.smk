@@ -53,6 +53,22 @@ rule grade:
         command("grade")
 
 
+# A sweep may name grading rules that are not the run's.
+rule regrade:
+    input:
+        answers=RULES.answers,
+        questions=paths.QUESTIONS,
+    output:
+        graded=of_run(paths.REGRADED),
+        accuracy=of_run(paths.REGRADED_ACCURACY),
+    log:
+        RULES.log("regrade/{grading}/{model}/{decoding}/{questions}"),
+    priority: PRIORITY["answers"]
+    threads: RULES.judges
+    shell:
+        command("regrade")
+
+
 rule compare_prompts:
     input:
         RULES.compared,

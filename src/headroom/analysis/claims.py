@@ -17,9 +17,10 @@ from headroom.analysis.published import COMPRESSION_CLAIMS, SPRINT_CLAIMS
 from headroom.analysis.sheet import Sheet, joined, name, percentage, read_csv, rows_of
 from headroom.config import Config
 
-COLUMNS = ["paper", "claim", "value", "where", "published", "published_why", "run", "run_why"]
+COLUMNS = ["paper", "claim", "value", "where", "published", "published_why"]
+COLUMNS += ["prompt", "grading", "run", "run_why"]
 """Columns: the claim, what it states and where; what the paper's own numbers say of it, and why;
-what the run's say."""
+what the run's say under which prompt and grading rules (empty where it measured nothing of it)."""
 
 _PAPERS = {
     "SPRINT": (SPRINT_CLAIMS, "SPRINT (arXiv 2506.03978)"),
@@ -28,7 +29,7 @@ _PAPERS = {
         "Dynamic pruning and distillation (arXiv 2511.17577)",
     ),
 }
-_ABOVE = {"kept": "not below"}
+_ABOVE = {"kept": "not below", "of_errors": "per error of the base model above"}
 _NO_NUMBER = "no number decides it"
 _FEW = 4  # rows that a reason lists
 _JUDGED = ["kind", "table", "filter", "column", "stated", "tolerance"]
@@ -46,7 +47,7 @@ def claims(config: Config, folder: Path) -> pd.DataFrame:
         folder: where the published tables lie.
 
     Returns:
-        One row a claim, with `COLUMNS`.
+        One row a claim, prompt and grading rules, with `COLUMNS`.
 
     Raises:
         TableError: a table is missing or damaged.
@@ -56,13 +57,19 @@ def claims(config: Config, folder: Path) -> pd.DataFrame:
     rows = []
     for of, (file, _) in _PAPERS.items():
         for claim in rows_of(read_csv(folder / file, ["claim", "value", "where", *_JUDGED])):
-            verdicts = [("cannot be judged", _NO_NUMBER)] * 2
+            printed_verdict: Verdict = "cannot be judged", _NO_NUMBER
+            here = {("", ""): printed_verdict}
             if not pd.isna(claim.kind):
                 asked = _asked(paper, claim)
-                verdicts[1] = judge(claim, _asked(own, claim), asked, "the run has")
                 if len(asked):
-                    verdicts[0] = judge(claim, asked, asked, "the paper prints")
-            rows.append((of, claim.claim, claim.value, claim.where, *verdicts[0], *verdicts[1]))
+                    printed_verdict = judge(claim, asked, asked, "the paper prints")
+                found = {how: _asked(tables, claim) for how, tables in own.items()}
+                found = {how: table for how, table in found.items() if len(table)} or {
+                    ("", ""): _asked({}, claim)
+                }
+                here = {how: judge(claim, t, asked, "the run has") for how, t in found.items()}
+            said = of, claim.claim, claim.value, claim.where, *printed_verdict
+            rows += [(*said, *how, *verdict) for how, verdict in here.items()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
@@ -106,13 +113,14 @@ def claims_sheets(table: pd.DataFrame, run: str) -> dict[str, Sheet]:
         ("claim", name("claim")),
         ("stated", name("value")),
         ("in the paper's own numbers", joined(name("published"), ": ", name("published_why"))),
-        (f"in run {run}", joined(name("run"), ": ", name("run_why"))),
+        (f"in run {run}", lambda row: f"{row.run}: {_under(row)}{row.run_why}"),
     )
     caption = (
         "{}. Claims that numbers decide: whether they hold in the paper's own tables (and, for the "
         "second paper, in arithmetic), and in this run. Intervals are 95%. Where the paper names "
         "no number, the one taken is stated. A claim about a model holds only as measured on that "
-        "model, on MATH-500. The best of many heads gains by selection alone, and noise alone "
+        "model, on MATH-500, under the prompt and grading rules that are named; the paper's are "
+        "those of the authors. The best of many heads gains by selection alone, and noise alone "
         f"raises some heads above their base model. {others} claims of both papers cannot be "
         "judged by numbers."
     )
@@ -126,6 +134,12 @@ def claims_sheets(table: pd.DataFrame, run: str) -> dict[str, Sheet]:
         )
         for of, (_, title) in _PAPERS.items()
     }
+
+
+def _under(claim: Any) -> str:
+    """Say under which prompt and grading rules a claim is judged."""
+    known = not pd.isna(claim.prompt) and claim.prompt
+    return f"(prompt {claim.prompt}, grading {claim.grading}) " if known else ""
 
 
 def _asked(tables: Tables, claim: Any) -> pd.DataFrame:
@@ -199,12 +213,27 @@ def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
     return next((word for word in worst if word in words), "holds"), "; ".join(whys)
 
 
+def _no_later(claim: Any, rows: pd.DataFrame) -> Verdict:
+    """Judge: each lead is largest at the stated N or before, and there shown to be one."""
+    bound = int(claim.stated)
+    early = (rows["peak_high"] <= bound) & (rows["difference_low"] > 0)
+    late = (rows["peak_low"] > bound) | (rows["difference_high"] < 0)
+    why = "; ".join(
+        f"{row.name} largest at N = {row.peak:g} ({row.peak_low:g} to {row.peak_high:g}), there "
+        f"{percentage(row.difference)}% ({percentage(row.difference_low)}% to "
+        f"{percentage(row.difference_high)}%)"
+        for row in rows_of(rows)
+    )
+    return _word(bool(early.all()), bool(late.any())), why
+
+
 _JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
     "states": _states,
     "above": _share,
     "at most": _at_most,
     "every": _share,
     "share": _share,
+    "no later": _no_later,
 }
 _OF_ALL = ("states", "above")
 """Judges that need every row that the paper has."""

@@ -6,7 +6,8 @@ Numbers are parts of 1. ``of`` is what a row is about, as the paper's row about 
 allows (``_most``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 
@@ -29,6 +30,8 @@ from headroom.statistics.proportion import unpaired_difference, wilson
 from headroom.variants import BASE
 
 Tables = Mapping[str, pd.DataFrame]
+Condition = tuple[str, str]
+"""Prompt and grading rules; both empty where a claim is of neither."""
 
 WANTED = {
     "heads": "head beside its base model",
@@ -38,6 +41,7 @@ WANTED = {
     "base": "accuracy of the base model",
     "levels": "held-out gain by level on a model and layer of the paper",
     "leads": "selector of the paper's model tested on MATH-500 or GSM8K",
+    "peaks": "selector of the paper's model tested on MATH-500 or GSM8K",
     "ratios": "compression",
     "alphas": "compression",
     "strata": "compression",
@@ -64,8 +68,10 @@ def printed(folder: Path) -> dict[str, pd.DataFrame]:
     return _of_cells(head_pruning(folder)) | compression.printed(Published.read(folder))
 
 
-def measured(config: Config, paper: Tables) -> dict[str, pd.DataFrame]:
-    """Return what a run measured of the papers' models.
+def measured(config: Config, paper: Tables) -> dict[Condition, Tables]:
+    """Return what a run measured of the papers' models, by prompt and grading rules.
+
+    Where two sweeps or selectors of a model share these and a cell, the first one counts.
 
     Args:
         config: of the run.
@@ -75,27 +81,35 @@ def measured(config: Config, paper: Tables) -> dict[str, pd.DataFrame]:
         TableError: a table of the run is missing or damaged.
     """
     shown = paper["heads"][["model", "layer", "exhibit"]].drop_duplicates()
-    parts, levels = [], []
+    parts, levels, leads = (defaultdict[Condition, list[pd.DataFrame]](list) for _ in range(3))
     for sweep, section in config.sweeps.items():
         model = published_name(config.models[section.model])
         if model is None or config.questions[section.questions].benchmark != "math500":
             continue
+        how: Condition = config.decodings[section.decoding].prompt, config.grading_of(sweep)
         z, variants = read_z(config, sweep)
         own = cells(z, variants)
-        parts.append(_tested(own[own["by"] == "subject"], z).assign(model=model))
+        parts[how].append(_tested(own[own["by"] == "subject"], z).assign(model=model))
         names = {"run": config.run, "sweep": sweep, "table": "gains", "suffix": "csv"}
         gains = read_csv(Path(paths.CONTROLS.format(**names)), GAINS)
         of_paper = shown.loc[shown["model"] == model, "layer"]
-        levels.append(gains[gains["layer"].isin(of_paper)].assign(model=model))
-    found: dict[str, pd.DataFrame] = {}
-    if parts:
-        table = pd.concat(parts).drop_duplicates([*_CELL, "head"])
-        found |= _of_cells(table.merge(shown, on=["model", "layer"]))
-        found["levels"] = _levels(pd.concat(levels))
-    leads = list(_leads(config))
-    if leads:
-        found["leads"] = pd.concat(leads)
-    return found | compression.measured(read_trials(config), paper["ratios"])
+        levels[how].append(gains[gains["layer"].isin(of_paper)].assign(model=model))
+    for name, selector in config.selectors.items():
+        model = published_name(config.models[selector.model])
+        learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
+        if model == _SELECTOR and not asked.generated and learnt.family == asked.family:
+            prompt = config.decodings[selector.decoding].prompt
+            leads[prompt, config.grading].append(_leads(config, name))
+    found = defaultdict[Condition, dict[str, pd.DataFrame]](dict)
+    for how, cells_of in parts.items():
+        table = pd.concat(cells_of).drop_duplicates([*_CELL, "head"])
+        found[how] |= _of_cells(table.merge(shown, on=["model", "layer"]))
+        found[how]["levels"] = _levels(pd.concat(levels[how]))
+    for how, tables in leads.items():
+        found[how]["leads"] = pd.concat(tables)
+        found[how]["peaks"] = _peaks(found[how]["leads"])
+    found["", ""] |= compression.measured(read_trials(config), paper["ratios"])
+    return dict(found)
 
 
 def _tested(own: pd.DataFrame, z: pd.DataFrame) -> pd.DataFrame:
@@ -198,32 +212,41 @@ def _base(base: pd.DataFrame) -> pd.DataFrame:
 def _levels(gains: pd.DataFrame) -> pd.DataFrame:
     """Return by how much the best heads' held-out gains are greater at level 5 than at level 1.
 
-    Levels have different questions: their gains are independent.
+    In accuracy, and as shares of the base model's errors: the more of an easy level the base model
+    solves, the less is left to gain. Levels have different questions: their gains are independent.
     """
-    keys, numbers = ["model", "layer"], ["held_out", "low", "high"]
+    keys = ["model", "layer"]
     easy, hard = (gains[gains["group"] == f"Level {level}"] for level in (1, 5))
     both = easy.merge(hard, on=keys, suffixes=("_easy", "_hard"))
     both = both.dropna(subset=["held_out_easy", "held_out_hard"])
-    first, second = (
-        [both[f"{name}_{which}"].to_numpy(float) for name in numbers] for which in ("easy", "hard")
-    )
-    low, high = unpaired_difference(
-        first[0], (first[1], first[2]), second[0], (second[1], second[2])
-    )
+    for name, *columns in (
+        ("gain", "held_out", "low", "high"),
+        ("of_errors", "of_errors", "of_errors_low", "of_errors_high"),
+    ):
+        first, second = (
+            [both[f"{column}_{level}"].to_numpy(float) for column in columns]
+            for level in ("easy", "hard")
+        )
+        ends = (first[1], first[2]), (second[1], second[2])
+        low, high = unpaired_difference(first[0], ends[0], second[0], ends[1])
+        found = {name: second[0] - first[0], f"{name}_low": low, f"{name}_high": high}
+        both = both.assign(**found)
     names = [f"{model}, layer {layer}" for model, layer in zip(both.model, both.layer, strict=True)]
-    found = both.assign(gain=second[0] - first[0], gain_low=low, gain_high=high)
-    return found.assign(of="levels", name=names)
+    return both.assign(of="levels", name=names)
 
 
-def _leads(config: Config) -> Iterator[pd.DataFrame]:
-    """Yield SPRINT's leads over the paper's own baselines, by selector of the paper's model.
+def _leads(config: Config, selector: str) -> pd.DataFrame:
+    """Return a selector's leads over the paper's own baselines.
 
     Their intervals hold at all N at once: the claims are about the whole curve.
     """
-    for name, selector in config.selectors.items():
-        model = published_name(config.models[selector.model])
-        if model == _SELECTOR and not config.questions[selector.test].generated:
-            table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), PAIRED)
-            own = table[[is_baseline(method) for method in table["method"]]]
-            own = own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
-            yield own.assign(of=name, name=own["method"] + ", N = " + own["n"].astype(str))
+    table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=selector)), PAIRED)
+    own = table[[is_baseline(method) for method in table["method"]]]
+    own = own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
+    return own.assign(of=selector, name=own["method"] + ", N = " + own["n"].astype(str))
+
+
+def _peaks(leads: pd.DataFrame) -> pd.DataFrame:
+    """Return at which N each lead is largest, with the lead and its band there."""
+    found = leads[leads["n"] == leads["peak"]]
+    return found.assign(name=found["of"] + " over " + found["method"])

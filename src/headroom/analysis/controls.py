@@ -14,7 +14,14 @@ import pandas as pd
 
 from headroom.analysis.gains import groups_of
 from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
-from headroom.statistics.selection import against_placebos, best_gain, held_out_gain, surely_hurts
+from headroom.statistics.proportion import unpaired_ratio, wilson
+from headroom.statistics.selection import (
+    HeldOutGain,
+    against_placebos,
+    best_gain,
+    held_out_gain,
+    surely_hurts,
+)
 from headroom.statistics.variance import head_variance
 from headroom.variants import BASE, Variant
 
@@ -32,9 +39,12 @@ NOISE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
 mantissa of three bits more than bfloat16."""
 
 GAINS = ["by", "group", "layer", "n", "heads", "gain", "median", "by_chance", "by_chance_error"]
-GAINS += ["p", "q", "placebo", "placebo_p", "placebo_q", "held_out", "low", "high", "curse"]
+GAINS += ["p", "q", "placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
+GAINS += ["held_out", "low", "high", "curse", "of_errors", "of_errors_low", "of_errors_high"]
 """Columns of the table of gains, of the best head if not said otherwise; fractions of the
-questions. Placebos are noise, as many as heads; empty where the sweep has none."""
+questions. Placebos are noise, numeric ones the base model decoded again, each as many as heads;
+empty where the sweep has none. `of_errors` is the held-out gain as a share of the base model's
+errors: no gain can be larger than these, and an easy level has few."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
 HEADS += ["p", "q", "no_answer", "truncated", "fragile", "fragile_changed", "tokens"]
@@ -72,11 +82,17 @@ def controls(
         z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
         graded: graded answers of the same questions and variants (`headroom.tables.GRADED`).
         variants: base first, then the pruned variants, sorted.
-        placebos: of these variants; only noise is held against heads.
+        placebos: held against the heads: noise of a layer against its heads, numeric ones against
+            those of every layer.
         noise: logit gaps below this can turn with numerics.
         seed: decides sign patterns and splits.
     """
-    layers, others = _by_layer(variants), _by_layer(placebos)
+    layers, noises = _by_layer(variants), _by_layer(placebos)
+    numeric = [str(each) for each in placebos if each.kind == "numeric"]
+    others = {
+        "placebo": noises,
+        "numeric": dict.fromkeys(layers, numeric) if numeric else {},
+    }
     return Controls(
         gains=_gains(z, layers, others, seed),
         heads=_heads(z, graded, variants, noise),
@@ -105,7 +121,10 @@ def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
 
 
 def _gains(
-    z: pd.DataFrame, layers: Mapping[int, list[str]], others: Mapping[int, list[str]], seed: int
+    z: pd.DataFrame,
+    layers: Mapping[int, list[str]],
+    others: Mapping[str, Mapping[int, list[str]]],
+    seed: int,
 ) -> pd.DataFrame:
     hurts = {layer: surely_hurts(_differences(z, names)) for layer, names in layers.items()}
     rows = []
@@ -126,21 +145,35 @@ def _gains(
                 "by_chance_error": best.expected_error,
                 "p": best.p,
             }
-            if layer in others:
-                placebo = against_placebos(
-                    differences, _differences(part, others[layer]), RESAMPLES, seed
-                )
-                row |= {"placebo": placebo.gain, "placebo_p": placebo.p}
+            for kind, of_layer in others.items():
+                if layer in of_layer:
+                    placebo = against_placebos(
+                        differences, _differences(part, of_layer[layer]), RESAMPLES, seed
+                    )
+                    row |= {kind: placebo.gain, f"{kind}_p": placebo.p}
             if len(part) >= _FEWEST:
                 held_out = held_out_gain(differences, strata, SPLITS, seed)
                 row |= {"held_out": held_out.gain, "low": held_out.low, "high": held_out.high}
                 row["curse"] = held_out.curse
+                row |= _of_errors(held_out, int((part[str(BASE)] == 0).sum()), len(part))
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)
-    for p, q in (("p", "q"), ("placebo_p", "placebo_q")):
+    for p in ("p", "placebo_p", "numeric_p"):
+        q = p[:-1] + "q"
         tested = table[table[p].notna()]
         table[q] = tested.groupby("by")[p].transform(lambda p: false_discovery(p.to_numpy()))
     return table
+
+
+def _of_errors(gain: HeldOutGain, errors: int, n: int) -> dict[str, float]:
+    """Return a gain as a share of the base model's errors, with its interval; none of no errors."""
+    if not errors:
+        return {}
+    share, bounds = np.array(errors / n), wilson(np.array(errors), np.array(n))
+    ends = np.array(gain.low), np.array(gain.high)
+    low, high = unpaired_ratio(np.array(gain.gain), ends, share, bounds)
+    found = {"": gain.gain * n / errors, "_low": float(low), "_high": float(high)}
+    return {f"of_errors{end}": value for end, value in found.items()}
 
 
 def _heads(

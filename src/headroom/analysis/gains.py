@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom import paths
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.planning.batches import find_batch, placebos, pool
+from headroom.planning.batches import placebos, pool
 from headroom.planning.store import Store
 from headroom.statistics.paired import false_discovery, mcnemar
 from headroom.tables import ACCURACY, read_table
@@ -25,9 +24,7 @@ OVERALL = "Overall"
 
 def accuracy_path(config: Config, sweep: str) -> Path:
     """Return where the accuracy matrix of a sweep lies."""
-    section = config.sweeps[sweep]
-    batch = find_batch(config, section.model, section.decoding, section.questions)
-    return Store(config).path(paths.ACCURACY, **batch.names)
+    return Store(config).of_sweep(sweep)
 
 
 def accuracy_paths(config: Config) -> list[Path]:

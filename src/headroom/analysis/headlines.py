@@ -71,10 +71,17 @@ def _claims(config: Config) -> Iterator[str]:
     file = Path(paths.CLAIMS.format(run=config.run, suffix="csv"))
     if not file.exists():  # as the page, which shows what there is
         return
-    table = read_csv(file, claims.COLUMNS)
-    own, here = (table[column].value_counts() for column in ("published", "run"))
+    table = read_csv(file, claims.COLUMNS).astype({"prompt": object, "grading": object})
+    table = table.fillna({"prompt": "", "grading": ""})
+    once = table.drop_duplicates(["paper", "claim", "value", "where"])
+    own = once["published"].value_counts()
+    told = []
+    for (prompt, grading), part in table.groupby(["prompt", "grading"]):
+        here = part["run"].value_counts()
+        under = f" under prompt {prompt} and grading {grading}" if prompt else ""
+        told.append(f"{here.get('holds', 0)} hold and {here.get('fails', 0)} fail{under}")
     yield (
-        f"Of {len(table)} claims of both papers {here.get('holds', 0)} hold in this run and "
-        f"{here.get('fails', 0)} fail, the others cannot be judged by it; in the papers' own "
-        f"tables {own.get('holds', 0)} hold and {own.get('fails', 0)} fail."
+        f"Of {len(once)} claims of both papers, {', '.join(told)} in this run, the others cannot "
+        f"be judged by it; in the papers' own tables {own.get('holds', 0)} hold and "
+        f"{own.get('fails', 0)} fail."
     )

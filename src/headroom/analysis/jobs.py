@@ -38,10 +38,11 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     stopwatch = Stopwatch()
     template = filled(paths.TABLE, run=config.run, sweep=sweep)
     cells = read_cells(config, sweep)
-    prompt = config.decodings[config.sweeps[sweep].decoding].prompt
-    how = f"Prompt: {prompt}; grading: {config.grading}."
+    how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
     beside = reproduced(config, sweep, cells, published)
-    made = write_sheets(template, sweep_sheets(cells, beside, sweep, how), sweep_csv(cells, beside))
+    sheets, table = sweep_sheets(cells, beside, sweep, *how), sweep_csv(cells, beside)
+    table[["prompt", "grading"]] = how
+    made = write_sheets(template, sheets, table)
     record(made, stopwatch, [accuracy_path(config, sweep)])
 
 
@@ -74,14 +75,14 @@ def write_controls(config: Config, sweep: str) -> None:
     batch = find_batch(config, section.model, section.decoding, section.questions)
     z, variants = read_z(config, sweep)
     store = Store(config)
-    source = store.path(paths.GRADED, **batch.names)
+    source = store.of_sweep(sweep, paths.GRADED)
     dtype = config.models[section.model].dtype
     graded, others = read_table(source, GRADED), placebos(config, section)
     found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, store.answers(batch)), strict=True))
     measured = store.path(paths.ACTIVATIONS, **batch.names)
-    activations = read_table(measured, ACTIVATIONS)
-    changes = placebo_table(graded, [*variants[1:], *others], answers)
+    activations = read_table(measured, ACTIVATIONS, exact=False)
+    changes = placebo_table(graded, [*variants[1:], *others], answers, activations)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
     made = []
     for table, data in (

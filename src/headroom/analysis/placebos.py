@@ -7,16 +7,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.sheet import Sheet, in_percent, in_points, number, rows_of
+from headroom.analysis.sheet import Sheet, in_percent, in_points, joined, number, rows_of
 from headroom.analysis.text import percent, points
-from headroom.tables import ANSWERS, read_table
+from headroom.tables import ANSWERS, OUTPUT_NORMS, read_table
 from headroom.variants import BASE, Kind, Variant
 
 PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
+PLACEBOS += ["norm", "ratio_low", "ratio_high"]
 """Columns of the table. Of each kind of variant (`headroom.variants.Kind`) and layer, null for
 numeric placebos: how many variants, how many answers they gave; shares of these that differ from
 the base model's in any token, in the final answer, and in being right; the mean and the largest
-gain in accuracy over the base model."""
+gain in accuracy over the base model; the mean length of what a head, or the noise in its place,
+adds behind the output projection, and the smallest and largest ratio of a layer's noise to its
+head."""
 
 _NAMES: dict[Kind, str] = {"head": "heads", "noise": "noise", "numeric": "numerics"}
 
@@ -24,12 +27,17 @@ CAPTION = (
     "What changes when a head is pruned, when noise of a head's norm is added in its place, and "
     "when nothing is changed but the batches in which the base model is decoded. Shares of all "
     "answers that differ from the base model's: in any token, in the final answer, in being right. "
-    "Mean and best gain in percentage points."
+    "Mean and best gain in percentage points. Norm: of what a head, or the noise in its place, "
+    "adds behind the output projection, before which both are of one length; mean over tokens and "
+    "heads. Ratio: of noise to its head, the smallest and the largest of the layer."
 )
 
 
 def placebo_table(
-    graded: pd.DataFrame, variants: Sequence[Variant], answers: Mapping[str, Path]
+    graded: pd.DataFrame,
+    variants: Sequence[Variant],
+    answers: Mapping[str, Path],
+    activations: pd.DataFrame,
 ) -> pd.DataFrame:
     """Count what pruned heads and placebos change.
 
@@ -38,6 +46,8 @@ def placebo_table(
         variants: heads and placebos, sorted.
         answers: the store's file of each variant, base included; where one is gone, `changed` is
             left empty.
+        activations: of the model's heads (`headroom.tables.ACTIVATIONS`); without `OUTPUT_NORMS`
+            norms are left empty.
 
     Returns:
         Columns `PLACEBOS`.
@@ -48,8 +58,10 @@ def placebo_table(
     )
     base = str(BASE)
     tokens = _tokens(answers[base])
+    norms = activations.set_index(["layer", "head"]).reindex(columns=list(OUTPUT_NORMS))
     rows = []
-    for (kind, layer), members in groupby(variants, key=lambda each: (each.kind, each.layer)):
+    for (kind, layer), each in groupby(variants, key=lambda each: (each.kind, each.layer)):
+        members = list(each)
         names = [str(variant) for variant in members]
         changed = [_changed(tokens, _tokens(answers[name])) for name in names]
         gains = correct[names].mean() - correct[base].mean()
@@ -64,13 +76,14 @@ def placebo_table(
                 "outcome": float(np.mean(correct[names].ne(correct[base], axis=0))),
                 "gain": gains.mean(),
                 "best": gains.max(),
+                **(_lengths(norms, members) if layer is not None else {}),
             }
         )
     return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
 
 
 def placebo_sentences(table: pd.DataFrame, dtype: str) -> list[str]:
-    """Say what placebos change; nothing where there are none.
+    """Say what placebos change, and that numeric ones lack in half precision.
 
     Args:
         table: columns `PLACEBOS`.
@@ -84,7 +97,19 @@ def placebo_sentences(table: pd.DataFrame, dtype: str) -> list[str]:
             f"answers and gains {points(_mean(noise, 'gain'))} points on average; pruning a head "
             f"changes {_share(heads)} and gains {points(_mean(heads, 'gain'))}."
         )
-    for row in rows_of(table[table["kind"] == "numeric"]):
+        if noise["norm"].notna().all():
+            said.append(
+                f"Behind the output projection the noise is {noise['ratio_low'].min():.2f} to "
+                f"{noise['ratio_high'].max():.2f} times as long as what the head adds for which it "
+                f"stands."
+            )
+    numeric = table[table["kind"] == "numeric"]
+    if numeric.empty and dtype != "float32":
+        said.append(
+            f"There are no numeric placebos: what {dtype} alone changes when the base model is "
+            f"decoded again is not known, and gains may come of it."
+        )
+    for row in rows_of(numeric):
         count = row.answers * (row.final if pd.isna(row.changed) else row.changed)
         expected = "none is expected to" if dtype == "float32" else "some are expected to"
         said.append(
@@ -106,9 +131,20 @@ def placebo_sheet(table: pd.DataFrame, sweep: str, dtype: str) -> Sheet:
         ("other outcome (%)", in_percent("outcome")),
         ("mean gain", in_points("gain")),
         ("best gain", in_points("best")),
+        ("norm", number("norm", ".3g")),
+        ("ratio", joined(number("ratio_low", ".2f"), " to ", number("ratio_high", ".2f"))),
     )
     lead = "\n\n".join(placebo_sentences(table, dtype))
     return Sheet.of(table, columns, f"{sweep}: {CAPTION}", lead=lead)
+
+
+def _lengths(norms: pd.DataFrame, members: Sequence[Variant]) -> dict[str, float]:
+    """Return how long what heads or their noise placebos add is, and the latter's ratios."""
+    own = norms.loc[[(each.layer, each.head) for each in members]]
+    if members[0].kind == "head":
+        return {"norm": own["output_norm"].mean()}
+    ratio = own["noise_norm"] / own["output_norm"]
+    return {"norm": own["noise_norm"].mean(), "ratio_low": ratio.min(), "ratio_high": ratio.max()}
 
 
 def _tokens(file: Path) -> pd.Series | None:

@@ -43,14 +43,20 @@ SIZES = {
 }
 """Questions of MATH-500 by subject; every published accuracy is a count over these."""
 
-METHOD = (
+_METHOD = (
     "Differences are reproduced − published, with 95% intervals as if the two were independent "
     "(Newcombe 1998, from the Wilson intervals of both). They are of the same questions, but no "
-    "outcome of a single question is published: a paired interval would be narrower, so a "
-    "difference beyond this one is real, and one within it may be. Published numbers are counts "
-    "printed with two decimals; for Algebra two counts may print alike."
+    "outcome of a single question is published: a paired interval would be narrower. {} Published "
+    "numbers are counts printed with two decimals; for Algebra two counts may print alike."
 )
-"""How a published number is held against a reproduced one."""
+_ALIKE = (
+    "Prompt and grading rules are the paper's: a difference beyond its interval is real, and one "
+    "within it may be."
+)
+_UNLIKE = (
+    "The paper's numbers are under the authors' prompt and grading rules, these are not: a "
+    "difference beyond its interval may come from that alone."
+)
 
 REPRODUCED = ["layer", "head", "by", "group", "n", "correct", "accuracy"]
 REPRODUCED += ["published_n", "published_correct", "published", "exhibit"]
@@ -110,6 +116,11 @@ def published_name(model: Model) -> str | None:
     """
     name = Path(model.source).name if model.source else ""
     return name if name in EXHIBITS else None
+
+
+def method(prompt: str, grading: str) -> str:
+    """Say how published numbers are held against those under a prompt and grading rules."""
+    return _METHOD.format(_ALIKE if (prompt, grading) == ("authors", "authors") else _UNLIKE)
 
 
 def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """A selector's tables as text: does the embedding matter, diversity, choosing one answer."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -26,7 +27,10 @@ EMBEDDING_CAPTION = (
 DIVERSITY_CAPTION = (
     "Diversity and cost of N answers, means over questions: distinct final answers by value and "
     "share of pairs that agree, with 95% bootstrap intervals; generated tokens of all answers, and "
-    "of the longest: the steps that N answers take side by side. A method "
+    "of the longest: the steps that N answers take side by side. Prompts: how often the question's "
+    "tokens pass the whole model; samples share all of it, pruned heads what lies below the layer "
+    "of the highest among them, where they part from the base model. Tokens computed are prompts "
+    "times the prompt's length, and the generated ones. A method "
     "that orders fewer answers than N stays at its last value."
 )
 """What the table of diversity shows."""
@@ -131,8 +135,27 @@ def diversity_sheet(table: pd.DataFrame, selector: str) -> Sheet:
         ("95% interval", agreement),
         ("tokens", number("tokens", ".0f")),
         ("longest", number("longest", ".0f")),
+        ("prompts", number("prompts", ".2f")),
     )
     return Sheet.of(table, columns, f"{selector}: {DIVERSITY_CAPTION}")
+
+
+def overhead_sentence(facts: Mapping[str, Any]) -> str:
+    """Say what embedding and choosing cost; nothing where it was not measured.
+
+    Args:
+        facts: record of the table of diversity.
+    """
+    if "selection_seconds" not in facts or "embedding_seconds" not in facts:
+        return ""
+    each, embedding = 1000 / facts["test_questions"], facts["embedding_seconds"]
+    return (
+        f"Embedding {facts['test_questions']} questions took {embedding:.2f} s, the embedder's "
+        f"loading included ({each * embedding:.1f} ms a question), and "
+        f"{facts['embedding_bytes'] / 1e6:.0f} MB more memory; ranking the heads for all of them "
+        f"{facts['selection_seconds']:.4f} s ({each * facts['selection_seconds']:.3f} ms a "
+        f"question) and {facts['selection_bytes'] / 1e6:.0f} MB."
+    )
 
 
 def choosing_sentence(table: pd.DataFrame) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.analysis.gains import OVERALL
-from headroom.analysis.published import METHOD
+from headroom.analysis.published import method
 from headroom.analysis.sheet import Cell, Sheet, in_percent, interval, joined, rows_of
 from headroom.statistics.proportion import wilson
 
@@ -31,7 +31,7 @@ _REPRODUCED = joined(
 
 
 def sweep_sheets(
-    cells: pd.DataFrame, beside: pd.DataFrame, sweep: str, how: str
+    cells: pd.DataFrame, beside: pd.DataFrame, sweep: str, prompt: str, grading: str
 ) -> dict[str, Sheet]:
     """Return the tables of a sweep as text, by heading.
 
@@ -39,8 +39,10 @@ def sweep_sheets(
         cells: as `headroom.analysis.gains.cells` returns them.
         beside: published numbers, as `headroom.analysis.published.reproduced` returns them.
         sweep: its name.
-        how: under which prompt and grading rules it was made.
+        prompt: under which its answers were given.
+        grading: rules that graded them.
     """
+    how = f"Prompt: {prompt}; grading: {grading}."
     found = {}
     for layer, kind, block in _blocks(_with_intervals(cells)):
         title = f"Pass@1 (%) without one head of layer {layer}, by {kind}: {sweep}"
@@ -51,7 +53,8 @@ def sweep_sheets(
         if kind == "subject" and len(own):
             title = f"Layer {layer}, reproduced − published Pass@1 (%): {sweep}"
             apart = (own["difference_low"] > 0) | (own["difference_high"] < 0)
-            caption = f"{title}. {how} {_beside_caption(own, int(apart.sum()))}"
+            compared = _beside_caption(own, int(apart.sum()), method(prompt, grading))
+            caption = f"{title}. {how} {compared}"
             sheet = _grid(own.assign(bold=apart), _REPRODUCED, caption)
             found[f"Layer {layer}, reproduced − published"] = sheet
     return found
@@ -104,7 +107,7 @@ def _grid(block: pd.DataFrame, cell: Cell, caption: str) -> Sheet:
     return Sheet(["head", *titles], rows, caption, bold=np.array(bold, dtype=bool))
 
 
-def _beside_caption(own: pd.DataFrame, apart: int) -> str:
+def _beside_caption(own: pd.DataFrame, apart: int, method: str) -> str:
     known = own[own["published"].notna()]
     blank = own.loc[own["published"].isna(), "note"].value_counts()
     reasons = "; ".join(f"{reason} ({count})" for reason, count in blank.items())
@@ -113,6 +116,6 @@ def _beside_caption(own: pd.DataFrame, apart: int) -> str:
     )
     source = ", ".join(sorted(known["exhibit"].unique()))
     return (
-        f"Published: {source} of arXiv 2506.03978. {METHOD} {apart} of {len(known)} differences "
+        f"Published: {source} of arXiv 2506.03978. {method} {apart} of {len(known)} differences "
         f"(bold) are beyond their interval.{missing}"
     )

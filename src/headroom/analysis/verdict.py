@@ -55,10 +55,12 @@ GAINS_CAPTION = (
     "expected gain where pruning does nothing, from joint sign flips of all heads on a question; "
     "p: of the largest studentised gain over heads (10,000 flips, standard error at most .005); "
     "q: after Benjamini and Hochberg over groups of a kind. Placebo: the best of as many variants "
-    "with noise of a head's norm and no head pruned; its p and q: heads and placebos swapped "
+    "with noise of a head's norm and no head pruned; numerics: the best of as many base models "
+    "decoded again in other batches; their p and q: heads and placebos swapped "
     "question by question (10,000 times). Held out: chosen on one half of the "
     "questions, measured on the other, over 100 stratified splits; curse: best head in sample "
-    "minus held out."
+    "minus held out. Of errors: held out, as a share of the base model's errors, which no gain "
+    "can pass; both intervals as if independent."
 )
 """What the table of gains shows."""
 
@@ -125,15 +127,18 @@ def verdict(gains: pd.DataFrame, heads: pd.DataFrame, spread: pd.DataFrame) -> l
             f"on average; chance alone gives {points(pairs['by_chance'].mean())}. {real or 'None'} "
             f"of these gains {'is' if real < 2 else 'are'} beyond chance (sign flips, q < {LEVEL})."
         )
-    against = (subjects if len(subjects) else overall).dropna(subset="placebo")
-    if len(against):
-        real = int((against["placebo_q"] < LEVEL).sum())
-        sentences.append(
-            f"The best of as many placebos, noise of a head's norm with no head pruned, gains "
-            f"{points(against['placebo'].mean())} points on average over {len(against)} {kind}; "
-            f"in {real or 'none'} of them the best head is beyond its placebos (swaps by question, "
-            f"q < {LEVEL})."
-        )
+    for column, what in (
+        ("placebo", "placebos, noise of a head's norm with no head pruned, gains"),
+        ("numeric", "base models decoded again in other batches gains"),
+    ):
+        against = (subjects if len(subjects) else overall).dropna(subset=column)
+        if len(against):
+            real = int((against[f"{column}_q"] < LEVEL).sum())
+            sentences.append(
+                f"The best of as many {what} {points(against[column].mean())} points on average "
+                f"over {len(against)} {kind}; in {real or 'none'} of them the best head is beyond "
+                f"these (swaps by question, q < {LEVEL})."
+            )
     held_out = overall.dropna(subset="held_out")
     for row in rows_of(held_out):
         shown = "no gain is shown"
@@ -231,9 +236,17 @@ def gains_sheet(gains: pd.DataFrame, sweep: str) -> Sheet:
         ("placebo", in_points("placebo")),
         ("p", number("placebo_p", ".3f")),
         ("q", number("placebo_q", ".3f")),
+        ("numerics", in_points("numeric")),
+        ("p", number("numeric_p", ".3f")),
+        ("q", number("numeric_q", ".3f")),
         ("held out", in_points("held_out")),
         ("95% interval", joined(in_points("low"), " to ", in_points("high"))),
         ("curse", in_points("curse")),
+        ("of errors (%)", in_percent("of_errors")),
+        (
+            "95% interval",
+            joined(in_percent("of_errors_low"), " to ", in_percent("of_errors_high")),
+        ),
     )
     return Sheet.of(gains, columns, f"{sweep}: {GAINS_CAPTION}")
 

@@ -5,7 +5,6 @@ arithmetic that is removed bounds the speed-up that can be had, and both are rep
 """
 
 import os
-import re
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ from transformers import PreTrainedModel
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
 from headroom.models.load import load_checkpoint
+from headroom.record import peak_resident
 
 _Name = TypeVar("_Name")
 
@@ -204,14 +204,8 @@ def _tell_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
 
 
 def _peak(device: str) -> int:
-    """Return the peak so far, in bytes: of the GPU's memory, or resident on the CPU.
-
-    `getrusage` would tell the parent's peak, which a new process inherits.
-    """
-    if device != "cpu":
-        return torch.cuda.max_memory_allocated()
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
+    """Return the peak so far, in bytes: of the GPU's memory, or resident on the CPU."""
+    return peak_resident() if device == "cpu" else torch.cuda.max_memory_allocated()
 
 
 def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:

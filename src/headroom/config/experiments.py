@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
+from headroom.config.questions import Preset
 from headroom.config.section import Count, Section, Seed
 
 _LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
@@ -27,6 +28,9 @@ class Sweep(Section):
     """Layers whose heads are pruned, from 0; or all."""
     heads: Layers = "all"
     """Query heads pruned in each layer, from 0; or all."""
+    grading: Preset | None = None
+    """Rules that grade its answers; null: the run's. Two sweeps that differ in nothing else share
+    their answers."""
     placebos: Literal["none", "numeric", "noise", "both"] = "none"
     """Variants that prune nothing, as many as heads in a layer: what the best head of a layer
     gains is held against the best placebo. numeric: the base model decoded again in other batches,
@@ -43,8 +47,8 @@ class Selector(Section):
     """Question set that the selector learns from."""
     test: str
     """Question set that it is tested on."""
-    embedder: str
-    """Name under `embedders`."""
+    embedder: Annotated[tuple[str, ...], Field(min_length=1), _LIST]
+    """Name under `embedders`; one, or several to choose from."""
     layers: Layers
     """Layers whose heads are in the pool."""
     heads: Layers = "all"

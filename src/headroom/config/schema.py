@@ -124,6 +124,10 @@ class Config(Section):
         assert study.solver is not None and study.data is not None
         return self.solvers[study.solver].on(self.problems[study.data].dataset)
 
+    def grading_of(self, sweep: str) -> Preset:
+        """Return the rules that grade a sweep's answers."""
+        return self.sweeps[sweep].grading or self.grading
+
     def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
         self._check_greedy(f"{where}.decoding", pool.decoding)
         model = self.models[pool.model]

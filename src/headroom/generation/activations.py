@@ -1,8 +1,9 @@
-"""What each head contributes: its share of what enters the output projection.
+"""What each head contributes: its share of what enters the output projection, and what leaves it.
 
 The base model reads its own answers once more, and for each head of each layer the length of its
 slice is held against that of all heads together. A head whose removal ruins the model may be one
-that carries most of its layer, or one that carries little.
+that carries most of its layer, or one that carries little. A noise placebo is as long as its head
+before the projection; how long both are behind it depends on the projection's weights.
 """
 
 import logging
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pyarrow as pa
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headroom import paths
@@ -23,9 +26,10 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.generation.work import Work
 from headroom.models.geometry import AttentionLayer
 from headroom.models.load import LoadedModel, load_model
+from headroom.models.masks import noise_direction
 from headroom.record import Stopwatch, read_json, write_record
-from headroom.tables import ACTIVATIONS, write_table
-from headroom.variants import BASE
+from headroom.tables import ACTIVATIONS, OUTPUT_NORMS, write_table
+from headroom.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
 
@@ -73,43 +77,69 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
         ) from None
     output = Path(paths.ACTIVATIONS.format(**work.keys))
     facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
-    write_table(output, table, ACTIVATIONS, facts)
+    schema = pa.schema([*ACTIVATIONS, *(pa.field(name, pa.float64()) for name in OUTPUT_NORMS)])
+    write_table(output, table, schema, facts)
     write_record(output, stopwatch, facts | {"device": str(loaded.device)})
     _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
 
 
 @torch.inference_mode()
 def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFrame:
-    """Return columns of `tables.ACTIVATIONS`: a row for each layer and head.
+    """Return columns of `tables.ACTIVATIONS` and `OUTPUT_NORMS`: a row for each layer and head.
 
     Args:
         loaded: the model.
         texts: token ids; each is read by itself.
     """
     sums: dict[int, Tensor] = {}
+    noise: dict[int, Tensor] = {}  # what a unit of each head's noise is behind the projection
     with ExitStack() as hooks:
         for layer in loaded.geometry.layers:
             projection = loaded.geometry.output_projection(loaded.model, layer.index)
-            handle = projection.register_forward_pre_hook(partial(_add, sums, layer))
+            places = [(layer.index, head) for head in range(layer.query_heads)]
+            read = [loaded.geometry.weights_that_read(loaded.model, *place) for place in places]
+            slices = torch.stack(read).double()
+            own = [noise_direction(Variant(*place, noise=True), layer.width) for place in places]
+            directions = torch.stack(own, dim=1).to(slices)
+            noise[layer.index] = (torch.cat(list(slices), dim=1) @ directions).norm(dim=0).cpu()
+            handle = projection.register_forward_pre_hook(
+                partial(_add, sums, layer, slices.mT @ slices)
+            )
             hooks.callback(handle.remove)
         for text in texts:
             ids = torch.tensor([text], device=loaded.device)
             loaded.model.base_model(input_ids=ids, use_cache=False)
     tokens = sum(map(len, texts))
     return pd.DataFrame(
-        {"layer": layer, "head": head, "share": share, "norm": norm}
+        {
+            "layer": layer,
+            "head": head,
+            "share": share,
+            "norm": norm,
+            "output_norm": output,
+            "noise_norm": norm * noise[layer][head].item(),
+        }
         for layer, found in sorted(sums.items())
-        for head, (share, norm) in enumerate((found / tokens).tolist())
+        for head, (share, norm, output) in enumerate((found / tokens).tolist())
     )
 
 
 def _add(
-    sums: dict[int, Tensor], layer: AttentionLayer, _: nn.Module, inputs: tuple[Any, ...]
+    sums: dict[int, Tensor],
+    layer: AttentionLayer,
+    grams: Float[Tensor, "query_heads head_dim head_dim"],
+    _: nn.Module,
+    inputs: tuple[Any, ...],
 ) -> None:
-    """Add each head's share of the squared length, and its length, over all tokens."""
+    """Add each head's share of the squared length, its length, and its output's, over all tokens.
+
+    The output's squared length is a quadratic form of the head's slice; `grams` are its matrices.
+    """
     heads = inputs[0].double().unflatten(-1, (layer.query_heads, layer.head_dim))
     norms = heads.norm(dim=-1).flatten(0, -2)
     squares = norms**2
     shares = squares / squares.sum(dim=-1, keepdim=True).clamp_min(1e-300)
-    found = torch.stack([shares.sum(dim=0), norms.sum(dim=0)], dim=-1).cpu()
+    outputs = torch.einsum("...hi,hij,...hj->...h", heads, grams, heads).clamp_min(0).sqrt()
+    parts = (shares, norms, outputs.flatten(0, -2))
+    found = torch.stack([each.sum(dim=0) for each in parts], dim=-1).cpu()
     sums[layer.index] = sums.get(layer.index, 0) + found

@@ -15,7 +15,7 @@ from headroom.config import Config
 from headroom.models.source import BUILTIN
 from headroom.planning.keys import settings, split_key
 from headroom.planning.store import Store
-from headroom.record import Stopwatch, read_json, write_record
+from headroom.record import Stopwatch, peak_resident, read_json, write_record
 from headroom.tables import EMBEDDINGS, QUESTIONS, read_table, write_json, write_table
 
 _LOG = logging.getLogger(__name__)
@@ -105,12 +105,14 @@ def embed_questions(config: Config, embedder: str, questions: str) -> None:
     stopwatch = Stopwatch()
     store = Store(config)
     rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
+    before, working = peak_resident(), Stopwatch()
     vectors = _embed(config, embedder, rows)
+    cost = {"embedding_seconds": working.seconds, "embedding_bytes": peak_resident() - before}
     output = store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
     table = pd.DataFrame({"question_id": rows["question_id"], "vector": list(vectors)})
     write_table(output, table, EMBEDDINGS)
     facts = {"embedder": settings(config, "embedders", embedder), "shape": list(vectors.shape)}
-    write_record(output, stopwatch, facts)
+    write_record(output, stopwatch, facts | cost)
 
 
 def _embed(config: Config, embedder: str, rows: pd.DataFrame) -> Any:

@@ -28,8 +28,13 @@ from headroom.variants import BASE
 _LOG = logging.getLogger(__name__)
 
 
-def grade(config: Config, model: str, decoding: str, questions: str) -> None:
-    """Judge all answers of a batch; write them graded, and the accuracy matrix Z."""
+def grade(
+    config: Config, model: str, decoding: str, questions: str, grading: Preset | None = None
+) -> None:
+    """Judge all answers of a batch; write them graded, and the accuracy matrix Z.
+
+    Grading rules that are not the run's own have tables in a folder of their name.
+    """
     stopwatch = Stopwatch()
     batch, store = find_batch(config, model, decoding, questions), Store(config)
     rows = read_table(store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
@@ -38,23 +43,25 @@ def grade(config: Config, model: str, decoding: str, questions: str) -> None:
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
     }
     family = config.questions[questions].family
-    graded = grade_answers(rows, answers, family=family, preset=config.grading, workers=_cores())
-    facts = {**store.keys(**batch.names), "grading": config.grading}
-    graded_file = store.path(paths.GRADED, **batch.names)
+    rules = grading or config.grading
+    graded = grade_answers(rows, answers, family=family, preset=rules, workers=_cores())
+    facts = {**store.keys(**batch.names), "grading": rules}
+    names = {**batch.names, "grading": rules}
+    graded_file = store.path(paths.REGRADED if grading else paths.GRADED, **names)
     write_table(graded_file, graded, GRADED, facts)
     matrix = accuracy_matrix(graded, rows)
     variants = [name for name in matrix.columns if name not in ACCURACY.names]
     schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in variants)])
-    output = store.path(paths.ACCURACY, **batch.names)
+    output = store.path(paths.REGRADED_ACCURACY if grading else paths.ACCURACY, **names)
     write_table(output, matrix, schema, facts)
     verdicts = graded["verdict"].value_counts().sort_index().to_dict()
     for file in (graded_file, output):
         write_record(file, stopwatch, {**facts, "verdicts": verdicts})
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
-    _LOG.log(shown, "%s", _right(config, batch, graded))
+    _LOG.log(shown, "%s", _right(config, batch, graded, rules))
 
 
-def _right(config: Config, batch: Batch, graded: pd.DataFrame) -> str:
+def _right(config: Config, batch: Batch, graded: pd.DataFrame, rules: Preset) -> str:
     """Say whose answers are right how often: the base model's and its pruned heads'."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
@@ -63,6 +70,7 @@ def _right(config: Config, batch: Batch, graded: pd.DataFrame) -> str:
         f"sweep {name}, "
         for name, sweep in config.sweeps.items()
         if (sweep.model, sweep.decoding, sweep.questions) == names
+        and config.grading_of(name) == rules
     ]
     heads = f", without one of {len(pruned)} heads {min(pruned):.1f} to " if pruned else ""
     return (

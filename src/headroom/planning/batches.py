@@ -45,6 +45,16 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))
 
 
+def without_numeric(config: Config) -> list[str]:
+    """Return the sweeps in half precision that have no numeric placebos."""
+    return [
+        name
+        for name, sweep in config.sweeps.items()
+        if sweep.placebos not in ("numeric", "both")
+        and config.models[sweep.model].dtype != "float32"
+    ]
+
+
 def batches(config: Config) -> list[Batch]:
     """Return what has to be generated, in the order of the config, without repetition."""
     wanted: dict[_Names, set[Variant]] = {}

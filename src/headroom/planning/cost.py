@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from headroom.config import Config, Model, Study
 from headroom.config.compression import Compression, Training
-from headroom.planning.batches import Batch, batches
+from headroom.planning.batches import Batch, batches, without_numeric
 
 ANSWER_TOKENS = {
     "math500": 550,
@@ -202,6 +202,14 @@ def describe(config: Config) -> str:
         "25 ms a step for launching it, 30 s to start each job. A CPU takes far longer, except for "
         "the embedded reasoner.",
     ]
+    lacking = without_numeric(config)
+    if lacking:
+        lines += [
+            "",
+            f"No numeric placebos in half precision: {', '.join(lacking)}. What decoding again in "
+            "other batches",
+            "changes will not be known; `placebos: numeric` or `both` finds it out.",
+        ]
     if config.compressions:
         trained: dict[tuple[str, ...], Cost] = {
             (name,): training_cost(config, name) for name in config.compressions

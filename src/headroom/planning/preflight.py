@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 
 from headroom import paths
@@ -211,10 +212,10 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
     ]
     embedders = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
-        for questions in (selector.train, selector.test):
-            names = {"embedder": selector.embedder, "questions": questions}
+        for embedder, questions in product(selector.embedder, (selector.train, selector.test)):
+            names = {"embedder": embedder, "questions": questions}
             if not store.path(paths.EMBEDDINGS, **names).exists():
-                embedders.add(selector.embedder)
+                embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
     models |= {

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headroom import paths
-from headroom.config import Config, Selector, Sweep
+from headroom.config import Config, Selector
 from headroom.planning.batches import find_batch, pool
 from headroom.planning.exhibits import (
     COMPRESSION_TABLES,
@@ -97,9 +97,7 @@ class Shown:
 
     def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
         """Return the accuracy matrix of a sweep, or another file of its batch."""
-        sweep: Sweep = self.config.sweeps[name]
-        names = {"model": sweep.model, "decoding": sweep.decoding, "questions": sweep.questions}
-        return self.store.fill(template, **names)
+        return str(self.store.of_sweep(name, template))
 
     def sweep_tables(self) -> list[str]:
         """Return the accuracy matrices of all sweeps."""

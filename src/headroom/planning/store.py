@@ -16,6 +16,8 @@ _SECTIONS: Mapping[str, Kind] = {
     "embedder": "embedders",
 }
 
+_REGRADED = {paths.GRADED: paths.REGRADED, paths.ACCURACY: paths.REGRADED_ACCURACY}
+
 
 class Store:
     """The files of one config, in the store and in its run.
@@ -72,6 +74,14 @@ class Store:
     def fill(self, template: str, **names: object) -> str:
         """Return a template with the run and some names filled in; other wildcards stay open."""
         return template.format_map(_Open(self._values(names)))
+
+    def of_sweep(self, sweep: str, template: str = paths.ACCURACY, **names: object) -> Path:
+        """Return a file of a sweep's batch; graded answers and Z are those by the sweep's rules."""
+        section, grading = self.config.sweeps[sweep], self.config.grading_of(sweep)
+        if grading != self.config.grading:
+            template = _REGRADED.get(template, template)
+        names |= {"model": section.model, "decoding": section.decoding, "grading": grading}
+        return self.path(template, **names, questions=section.questions)
 
     def answers(self, batch: Batch) -> list[str]:
         """Return the files of a batch's answers, one a variant."""

@@ -5,10 +5,10 @@ Snakemake's own objects (wildcards, jobs) have no types.
 
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, get_args
 
 from headroom import paths
-from headroom.config import Config, Study
+from headroom.config import Config, Preset, Study
 from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers, solvers
 from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
@@ -53,7 +53,7 @@ _SELECTOR_INPUTS = {
     },
 }
 """Named inputs of the rules of a selector, each of its training or its test questions; `sampled`
-is of its sampling decodings, all others of its own."""
+is of its sampling decodings, embeddings of its embedders, all others of its own decoding."""
 
 
 class Rules(Shown):
@@ -97,6 +97,7 @@ class Rules(Shown):
             "sweep": config.sweeps,
             "selector": config.selectors,
             "comparison": config.comparisons,
+            "grading": get_args(Preset),
             "data": sorted({arm.data for arm in every}.union(self._data)),
             "subject": sorted({arm.subject for arm in every}),
             "arm": sorted({arm.key for arm in every}),
@@ -225,12 +226,19 @@ class Rules(Shown):
 
         def inputs(wildcards: Any) -> Inputs:
             selector, found = self._selector(wildcards), Inputs()
-            names = {"model": selector.model, "embedder": selector.embedder}
             for name, (template, part) in _SELECTOR_INPUTS[job].items():
-                names["questions"] = getattr(selector, part)
-                fill = partial(self.store.fill, template, **names)
-                sampled = [fill(decoding=decoding) for decoding in selector.sampling]
-                found[name] = sampled if name == "sampled" else fill(decoding=selector.decoding)
+                fill = partial(
+                    self.store.fill,
+                    template,
+                    model=selector.model,
+                    questions=getattr(selector, part),
+                )
+                if template == paths.EMBEDDINGS:
+                    found[name] = [fill(embedder=embedder) for embedder in selector.embedder]
+                elif name == "sampled":
+                    found[name] = [fill(decoding=decoding) for decoding in selector.sampling]
+                else:
+                    found[name] = fill(decoding=selector.decoding)
             return found
 
         return inputs

@@ -8,6 +8,7 @@ hostile text from questions and answers stays text and nothing is fetched.
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from headroom.analysis.gains import OVERALL, accuracy_paths, read_cells
 from headroom.analysis.headlines import headlines
 from headroom.analysis.placebos import placebo_sheet
 from headroom.analysis.prompts import comparison_sheet, read_comparison
-from headroom.analysis.selectors import SELECTOR_TABLES
+from headroom.analysis.selectors import SELECTOR_TABLES, overhead_sentence
 from headroom.analysis.sheet import Sheet, read_csv, record, rows_of
 from headroom.analysis.text import points, short
 from headroom.analysis.verdict import (
@@ -37,7 +38,7 @@ from headroom.analysis.verdict import (
 from headroom.config import Config
 from headroom.figures.drawing import pictures
 from headroom.planning.shown import Shown
-from headroom.record import Stopwatch
+from headroom.record import Stopwatch, read_record
 from headroom.report.browser import browse
 from headroom.report.compression import compression_parts
 from headroom.report.provenance import costs, provenance
@@ -180,6 +181,7 @@ def _selector(config: Config, selector: str) -> dict[str, Any]:
         for template, columns, sheet in SELECTOR_TABLES
     )
     section = config.selectors[selector]
+    measured = Path(paths.DIVERSITY.format(**names, suffix="csv"))
     return {
         "name": selector,
         "model": section.model,
@@ -189,7 +191,7 @@ def _selector(config: Config, selector: str) -> dict[str, Any]:
         "pictures": {of: pictures("selector", of, **names) for of in ("figures", "embedding")},
         "pass_at_n": pass_at_n_sheet(table),
         "embedding": embedding,
-        "diversity": diversity,
+        "diversity": replace(diversity, lead=overhead_sentence(read_record(measured))),
         "choosing": choosing,
         "trials": {
             title: _trials(read_csv(Path(template.format(**names)), []))

@@ -13,7 +13,7 @@ from headroom import paths
 from headroom.analysis.sheet import Sheet, joined, name, number
 from headroom.config import Config
 from headroom.planning.arms import arms
-from headroom.planning.batches import Batch, batches
+from headroom.planning.batches import Batch, batches, find_batch
 from headroom.planning.store import Store
 from headroom.record import record_path
 
@@ -96,8 +96,7 @@ def _files(config: Config) -> Iterator[tuple[str, Path]]:
         yield "models", store.path(paths.MODEL, model=each)
     for batch in batches(config):
         yield from (("answers", Path(file)) for file in store.answers(batch))
-    for batch in batches(config):
-        yield "grading", store.path(paths.GRADED, **batch.names)
+    yield from (("grading", path) for path, *_ in _graded(config))
     for each in config.selectors:
         for template in (paths.SELECTOR, paths.RANKING, paths.CURVES):
             yield "SPRINT", store.path(template, selector=each)
@@ -120,24 +119,41 @@ def _compressed(config: Config) -> Iterator[tuple[str, Path]]:
         yield "measurement", store.path(paths.MEASUREMENTS, compression=each)
 
 
+def _graded(config: Config) -> Iterator[tuple[Path, Batch, str]]:
+    """Yield each file of graded answers, once, with its batch and the rules that graded it."""
+    store = Store(config)
+    found = {
+        store.path(paths.GRADED, **batch.names): (batch, config.grading)
+        for batch in batches(config)
+    }
+    for each, sweep in config.sweeps.items():
+        batch = find_batch(config, sweep.model, sweep.decoding, sweep.questions)
+        found[store.of_sweep(each, paths.GRADED)] = batch, config.grading_of(each)
+    for path, (batch, grading) in found.items():
+        yield path, batch, grading
+
+
 def _verdicts(config: Config) -> Sheet:
     rows = []
-    for batch in batches(config):
-        path = Store(config).path(paths.GRADED, **batch.names)
+    for path, batch, grading in _graded(config):
         if path.exists():
             graded = pq.read_table(path, columns=["verdict", "stop_reason"]).to_pandas()
             counts = graded["verdict"].value_counts()
             truncated = (graded["stop_reason"] == "length").sum()
             verdicts = [counts.get(verdict, 0) for verdict in _VERDICTS]
-            rows.append((*_named(batch), len(graded), truncated, *verdicts))
+            rows.append((*_named(batch), grading, len(graded), truncated, *verdicts))
     counted = ["answers", "truncated", *_VERDICTS]
-    columns = (*_BATCH, *((column.replace("_", " "), number(column)) for column in counted))
+    columns = (
+        *_BATCH,
+        ("grading", name("grading")),
+        *((column.replace("_", " "), number(column)) for column in counted),
+    )
     caption = (
         "Truncated answers met the token limit. Timeout, memory and error are answers whose "
         "grading had to be stopped; they count as wrong."
     )
-    table = pd.DataFrame(rows, columns=["model", "decoding", "questions", *counted])
-    return Sheet.of(table, columns, caption, texts=3)
+    table = pd.DataFrame(rows, columns=["model", "decoding", "questions", "grading", *counted])
+    return Sheet.of(table, columns, caption, texts=4)
 
 
 def _revisions(config: Config) -> Iterator[tuple[str, str, str, str]]:

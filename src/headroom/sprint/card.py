@@ -42,7 +42,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
     rows = {
         "model": _model(options.model, model),
         "heads": f"{len(facts['heads'])}: {facts['heads'][0]} to {facts['heads'][-1]}",
-        "question embeddings": _embedder(config, options.embedder),
+        "question embeddings": _embedder(config, chosen["embedder"]),
         "learnt from": _questions(options.train, config.questions[options.train]),
         "tested on": _questions(options.test, config.questions[options.test]),
         "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "

@@ -15,11 +15,11 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import ndtri
 
 from headroom.sprint import methods
-from headroom.sprint.chance import components
+from headroom.sprint.validation import REDRAWN
 from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.paired import paired_interval
+from headroom.statistics.paired import Component, paired_interval
 from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.tables import CURVES
 
@@ -27,10 +27,10 @@ PAIRED_N = (1, 2, 4, 8, 16)
 """Where SPRINT is compared with each other method, question by question."""
 
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
-DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest"]
+DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
 """Columns of the table of diversity and cost at equal N, means over questions: distinct final
 answers by value and the share of pairs that agree, with 95% bootstrap intervals; generated tokens
-of all N answers and of the longest."""
+of all N answers and of the longest; how often the question passes the model."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,9 @@ class Answers:
     group: Int[np.ndarray, "questions answers"]
     """Equal answers to a question share a label; -1 for none."""
     tokens: Int[np.ndarray, "questions answers"]
+    shared: Float[np.ndarray, "questions answers"]
+    """Part of the question's passage through the model that is as in the base model: all layers
+    for a sample or the base model itself, those below its own for a pruned head."""
 
     def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
         """Return the answers of some columns, in their order: one order for all questions or each.
@@ -69,6 +72,8 @@ class Scores:
     tokens: Float[np.ndarray, "questions max_n"]
     longest: Float[np.ndarray, "questions max_n"]
     """Tokens of the longest answer: the steps that N answers take side by side."""
+    prompts: Float[np.ndarray, "questions max_n"]
+    """How often the question passes the model: what answers share is computed once."""
 
 
 def ordered(answers: Answers, max_n: int) -> Scores:
@@ -80,6 +85,10 @@ def ordered(answers: Answers, max_n: int) -> Scores:
         agreement=together.agreement_ordered(answers.group, max_n),
         tokens=extend(answers.tokens.cumsum(axis=1).astype(float), max_n),
         longest=together.largest_ordered(answers.tokens, max_n),
+        prompts=extend(
+            np.maximum.accumulate(answers.shared, axis=1) + (1 - answers.shared).cumsum(axis=1),
+            max_n,
+        ),
     )
 
 
@@ -93,6 +102,8 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         agreement=together.agreement_drawn(answers.group, max_n),
         tokens=extend(answers.tokens.mean(axis=1, keepdims=True) * count, max_n),
         longest=together.largest_drawn(answers.tokens, max_n),
+        prompts=together.largest_drawn(answers.shared, max_n)
+        + extend((1 - answers.shared).mean(axis=1, keepdims=True) * count, max_n),
     )
     for field in fields(scores):
         getattr(scores, field.name)[:, len(count) :] = np.nan
@@ -132,8 +143,7 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
 def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
     """Return how different a method's N answers are and what they cost: columns `DIVERSITY`.
 
-    The oracle, which has no answers of its own, is left out. Tokens of SPRINT do not count the
-    question, which is embedded once.
+    The oracle, which has no answers of its own, is left out. Embedding a question is not counted.
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
@@ -146,11 +156,15 @@ def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFram
             part[[name, f"{short}_low", f"{short}_high"]] = np.array(
                 [values.mean(axis=0), low, high]
             ).T
-        for name in ("pass_at_n", "tokens", "longest"):
+        for name in ("pass_at_n", "tokens", "longest", "prompts"):
             part[name] = getattr(score, name)[:, points - 1].mean(axis=0)
         parts.append(part.dropna(subset="pass_at_n"))
     return pd.concat(parts, ignore_index=True)[DIVERSITY]
 
+
+OVERHEAD = ("embedding_seconds", "embedding_bytes", "selection_seconds", "selection_bytes")
+"""What the record of that table holds, where it was measured: wall time and memory that embedding
+the test questions and ranking the heads for them took."""
 
 Passes = Float[np.ndarray, "questions max_n"]
 
@@ -180,12 +194,13 @@ APART = ["difference_apart", "low_apart", "high_apart"]
 """Columns: the same on test questions that resemble no training question."""
 
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
-PAIRED += ["band_low", "band_high", "resembling", *APART]
+PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
 """Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
 standard errors that the choice of test questions, the draw of training questions and the seeds give
 to the difference; empty where they were not varied. The interval covers those that are there; the
-band holds at all N of a method at once. Then how many test questions resemble a training question,
-and the difference on the others (`APART`)."""
+band holds at all N of a method at once. The peak is the N of a method's largest difference, with a
+95% interval over questions. Then how many test questions resemble a training question, and the
+difference on the others (`APART`)."""
 
 
 @dataclass(frozen=True)
@@ -219,14 +234,17 @@ def paired(
         whole: learnt from all training questions.
         redrawn: learnt from redraws of them.
         apart: which questions resemble no training question.
-        bootstrap: resamples of the questions, for the band.
+        bootstrap: resamples of the questions, for the band and the peak.
     """
     table = _paired(scores, whole, redrawn, np.ones_like(apart))
-    ratio = {
-        method: simultaneous(scores[methods.SPRINT].pass_at_n - score.pass_at_n, bootstrap)
+    leads = {
+        method: scores[methods.SPRINT].pass_at_n - score.pass_at_n
         for method, score in scores.items()
         if method != methods.SPRINT
     }
+    ratio = {method: simultaneous(lead, bootstrap) for method, lead in leads.items()}
+    peaks = {method: peak(lead, bootstrap) for method, lead in leads.items()}
+    table[["peak", "peak_low", "peak_high"]] = [peaks[method] for method in table["method"]]
     half = (table["high"] - table["low"]) / 2 * table["method"].map(ratio)
     middle = (table["high"] + table["low"]) / 2
     table["band_low"], table["band_high"] = middle - half, middle + half
@@ -269,6 +287,21 @@ def _paired(
     return pd.concat(parts, ignore_index=True)
 
 
+def peak(
+    differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap
+) -> tuple[int, int, int]:
+    """Return the N of the largest mean difference, and the ends of its 95% interval.
+
+    The first of equals. The interval is the percentile interval of the same N in the resamples; N
+    at which the other method is not defined are left out.
+    """
+    known = differences[:, ~np.isnan(differences).any(axis=0)]
+    found = bootstrap.means(known).argmax(axis=1) + 1
+    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
+    low, high = np.quantile(found, ends, method="inverted_cdf")
+    return int(known.mean(axis=0).argmax()) + 1, int(low), int(high)
+
+
 def simultaneous(differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap) -> float:
     """Return how much wider intervals have to be to hold at all N at once.
 
@@ -282,3 +315,34 @@ def simultaneous(differences: Float[np.ndarray, "questions max_n"], bootstrap: B
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
     return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri((1 + LEVEL) / 2)))
+
+
+_OF_DRAWS = REDRAWN / (1 - REDRAWN)
+"""Shao and Wu 1989 (A general theory for jackknife variance estimation): results on subsamples of
+m of n questions vary (n − m) / m times as much as results on fresh draws of n questions."""
+
+
+def components(
+    whole: Float[np.ndarray, "seeds columns"], redrawn: Sequence[Float[np.ndarray, "seeds columns"]]
+) -> tuple[Component | None, Component | None]:
+    """Return the variance that the draw and the seeds add to a mean over seeds.
+
+    Args:
+        whole: what selectors trained on all training questions reach, one a seed.
+        redrawn: the same on each redraw.
+
+    Returns:
+        Of the draw, without what the seeds explain, and of the seeds; None where there are fewer
+        than two redraws, or than two seeds.
+    """
+    seeds, columns = whole.shape
+    of_seeds, of_draws = None, None
+    noise = np.zeros(columns)
+    if seeds > 1:
+        within = np.mean([part.var(axis=0, ddof=1) for part in (whole, *redrawn)], axis=0)
+        noise = within / seeds
+        of_seeds = Component(noise, (1 + len(redrawn)) * (seeds - 1))
+    if len(redrawn) > 1:
+        between = np.var([part.mean(axis=0) for part in redrawn], axis=0, ddof=1)
+        of_draws = Component(_OF_DRAWS * np.maximum(between - noise, 0.0), len(redrawn) - 1)
+    return of_draws, of_seeds

@@ -13,14 +13,29 @@ from jaxtyping import Bool, Float, Int
 
 from headroom import paths
 from headroom.config import Config, Selector
+from headroom.errors import TableError
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
-from headroom.sprint import data, methods, validation
+from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.validation import Split
-from headroom.tables import QUESTIONS, read_table, write_text
-from headroom.variants import BASE
+from headroom.tables import (
+    ACCURACY,
+    EMBEDDINGS,
+    GRADED,
+    QUESTIONS,
+    TRAININGS,
+    read_table,
+    write_text,
+)
+from headroom.variants import BASE, Variant
+
+Embeddings = dict[str, Float[np.ndarray, "questions embedding_dim"]]
+"""By embedder, all of the same questions."""
+
+Order = Int[np.ndarray, "questions pool"]
+"""Numbers in the pool for each question, best first."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +75,27 @@ class Experiment:
         names = {"model": self.options.model, "decoding": decoding, "questions": questions}
         return self.store.path(template, **names)
 
-    def embeddings(self, questions: str) -> Path:
+    def embedded(self, questions: str, embedder: str) -> Path:
         """Return where the embeddings of a question set lie."""
-        names = {"embedder": self.options.embedder, "questions": questions}
-        return self.store.path(paths.EMBEDDINGS, **names)
+        return self.store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
+
+    def embeddings(
+        self, questions: str, ids: Sequence[str] | None = None
+    ) -> tuple[list[str], Embeddings]:
+        """Return questions of a set, all or by id, and their embeddings by each embedder.
+
+        Raises:
+            TableError: a table is missing, damaged, empty, or lacks a question.
+        """
+        found: Embeddings = {}
+        for name in self.options.embedder:
+            path = self.embedded(questions, name)
+            table = read_table(path, EMBEDDINGS).set_index("question_id")
+            ids = list(table.index if ids is None else ids)
+            if not ids:
+                raise TableError(f"{path} holds no question; remove it and rerun")
+            found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
+        return list(ids or ()), found
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
@@ -74,66 +106,93 @@ class Experiment:
         found = self.texts(questions).set_index("question_id")["subject"]
         return [None if pd.isna(found[each]) else str(found[each]) for each in ids]
 
-    def training_z(
-        self, variants: Sequence[str]
+    def z(
+        self, questions: str, variants: Sequence[str]
     ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
-        """Return the training questions' ids and their Z."""
-        path = self.table(paths.ACCURACY, self.options.decoding, self.options.train)
-        return data.read_correct(path, variants)
+        """Return the ids of a question set and some columns of its accuracy matrix.
 
-    def training_embeddings(
-        self, questions: Sequence[str]
-    ) -> Float[np.ndarray, "questions embedding_dim"]:
-        """Return the embeddings of the training questions, in the order of their ids."""
-        return data.read_embeddings(self.embeddings(self.options.train), questions)[1]
+        Raises:
+            TableError: the table is missing, damaged, or lacks a variant.
+        """
+        path = self.table(paths.ACCURACY, self.options.decoding, questions)
+        table = read_table(path, ACCURACY, exact=False).set_index("question_id")
+        rows = list(table.index)
+        return rows, _found(path, table, rows, list(variants)).to_numpy(dtype=bool)
 
-    def answers(self, questions: str, ids: Sequence[str]) -> Answers:
-        """Return the pool's graded answers to a question set, a column a member of the pool."""
-        path = self.table(paths.GRADED, self.options.decoding, questions)
-        return data.read_answers(path, ids, self.heads)
+    def answers(
+        self,
+        questions: str,
+        ids: Sequence[str],
+        variants: Sequence[str] | None = None,
+        decoding: str | None = None,
+    ) -> Answers:
+        """Return graded answers: a row a question, a column for each sample of each variant.
+
+        Args:
+            questions: name of the set.
+            ids: of the questions.
+            variants: names; by default the pool's.
+            decoding: by default the selector's.
+
+        Raises:
+            TableError: the table is missing, damaged, or lacks an answer.
+        """
+        decoding, variants = decoding or self.options.decoding, variants or self.heads
+        samples = self.config.decodings[decoding].samples
+        path = self.table(paths.GRADED, decoding, questions)
+        table = read_table(path, GRADED).set_index(["question_id", "variant", "sample"])
+        cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
+        found = _found(path, table, cells, ["correct", "group", "tokens"])
+        layers = self.config.models[self.options.model].layers
+        places = [Variant.parse(name).layer for name in variants]
+        shared = [1.0 if layer is None else layer / layers for layer in places]
+        columns = [found[name].to_numpy().reshape(len(ids), -1) for name in found]
+        columns.append(np.tile(np.repeat(shared, samples), (len(ids), 1)))
+        return Answers(*columns)
 
     def samples(self, ids: Sequence[str]) -> dict[str, Answers]:
         """Return the base model's sampled answers to the test questions, by display name."""
-        decodings = self.config.decodings
-        temperatures = {name: decodings[name].temperature for name in self.options.sampling}
+        decodings, options = self.config.decodings, self.options
+        temperatures = {name: decodings[name].temperature for name in options.sampling}
         return {
-            method: data.read_answers(
-                self.table(paths.GRADED, decoding, self.options.test),
-                ids,
-                [str(BASE)],
-                decodings[decoding].samples,
-            )
+            method: self.answers(options.test, ids, [str(BASE)], decoding)
             for decoding, method in methods.sampling(temperatures).items()
         }
 
-    def nearest(self) -> tuple[list[str], Int[np.ndarray, "questions pool"]]:
-        """Return the test questions' ids and, for each, numbers in the pool, nearest first."""
-        questions, ranked = data.read_ranking(self.output(paths.RANKING))
-        number = {head: index for index, head in enumerate(self.heads)}
-        return questions, np.array([[number[head] for head in row] for row in ranked])
-
     @cached_property
-    def _rankings(self) -> data.Rankings:
-        return data.read_trainings(self.output(paths.TRAININGS))
+    def _rankings(self) -> dict[tuple[str, str, int], tuple[list[str], Order]]:
+        """Question ids and their rankings, by method, training and seed."""
+        table = read_table(self.output(paths.TRAININGS), TRAININGS)
+        return {
+            (str(method), str(training), int(str(seed))): (
+                list(part["question_id"]),
+                np.stack(part["heads"].tolist()),
+            )
+            for (method, training, seed), part in table.groupby(
+                ["method", "training", "seed"], sort=False
+            )
+        }
 
-    def trainings(
-        self,
-    ) -> tuple[list[str], dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]]]:
-        """Return the test questions' ids and their rankings, one a seed, by method and training."""
+    def trainings(self) -> tuple[list[str], dict[tuple[str, str], list[Order]]]:
+        """Return the test questions' ids and their rankings, one a seed, by method and training.
+
+        Raises:
+            TableError: the table is missing or damaged.
+        """
         found = self._rankings
         questions = found[methods.SPRINT, validation.ALL, self.options.seeds[0]][0]
-        orders: dict[tuple[str, str], list[Int[np.ndarray, "questions pool"]]] = defaultdict(list)
+        orders: dict[tuple[str, str], list[Order]] = defaultdict(list)
         for (method, training, _), (_, order) in found.items():
             orders[method, training].append(order)
         return questions, orders
 
     def held_out(
         self, questions: Sequence[str], method: str = methods.SPRINT
-    ) -> Iterator[tuple[Split, Int[np.ndarray, "held_out pool"]]]:
+    ) -> Iterator[tuple[Split, Order]]:
         """Yield folds of the training questions, each ranked by what was trained without it.
 
         Args:
-            questions: ids of the training questions, in the order of `training_z`.
+            questions: ids of the training questions, in the order of `z`.
             method: SPRINT or a rival.
         """
         found = self._rankings
@@ -148,3 +207,11 @@ def write_csv(path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict
     """Write a table with six significant digits, and its record."""
     write_text(path, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
     write_record(path, stopwatch, facts)
+
+
+def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:
+    try:
+        return table.loc[rows, columns]
+    except KeyError as error:
+        lacking = " ".join(str(error.args[0]).split())
+        raise TableError(f"{path} lacks rows or columns: {lacking}; remove it and rerun") from None

@@ -14,9 +14,9 @@ from headroom import paths
 from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.record import Stopwatch, read_record, write_record
+from headroom.record import Stopwatch, peak_resident, read_record, write_record
 from headroom.saying import RESULT
-from headroom.sprint import baselines, choosing, data, evaluation, matching, methods, validation
+from headroom.sprint import baselines, choosing, evaluation, matching, methods, validation
 from headroom.sprint.card import card
 from headroom.sprint.evaluation import Retrained, drawn, ordered
 from headroom.sprint.experiment import Experiment, write_csv
@@ -50,19 +50,19 @@ def train(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads = experiment.options, experiment.heads
-    questions, z = experiment.training_z(heads)
-    embeddings = torch.tensor(experiment.training_embeddings(questions))
+    questions, z = experiment.z(options.train, heads)
+    embeddings = training.tensors(experiment.embeddings(options.train, questions)[1])
     correct = torch.tensor(z)
 
     setting, choice = training.choose(embeddings, correct, options)
     seed = options.seeds[0]
-    fit = training.fit(embeddings, correct, setting, seed)
+    fit = training.fit(embeddings[setting.embedder], correct, setting, seed)
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": experiment.store.key("model", options.model),
         "decoding": experiment.store.key("decoding", options.decoding),
         "train": experiment.store.key("questions", options.train),
-        "embedder": experiment.store.key("embedder", options.embedder),
+        "embedder": experiment.store.key("embedder", setting.embedder),
         "heads": heads,
         "seed": seed,
         "training_questions": len(questions),
@@ -89,7 +89,7 @@ def rank(config: Config, name: str) -> None:
     """
     import torch
 
-    from headroom.sprint import model, rivals, selection, training
+    from headroom.sprint import model, rivals, training
 
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -98,12 +98,12 @@ def rank(config: Config, name: str) -> None:
     selector, facts = model.load(trained)
     if facts["heads"] != experiment.heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    questions, found = data.read_embeddings(experiment.embeddings(options.test))
-    vectors = torch.from_numpy(found)
+    questions, found = experiment.embeddings(options.test)
+    vectors = torch.from_numpy(found[selector.setting.embedder])
 
-    selecting = Stopwatch()
-    order, distances = selection.rank(selector, vectors)
-    seconds = selecting.seconds
+    before, selecting = peak_resident(), Stopwatch()
+    order, distances = model.rank(selector, vectors)
+    cost = {"selection_seconds": selecting.seconds, "selection_bytes": peak_resident() - before}
     ranked = np.array(facts["heads"])[order]
     table = pd.DataFrame(
         {"question_id": questions, "heads": list(ranked), "distances": list(distances)}
@@ -111,17 +111,16 @@ def rank(config: Config, name: str) -> None:
     path = experiment.output(paths.RANKING)
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     write_table(path, table, RANKING, facts)
-    write_record(path, stopwatch, {**facts, "selection_seconds": round(seconds, 6)})
+    write_record(path, stopwatch, facts | cost)
     path = experiment.output(paths.POINTS)
-    placed = selection.points(selector, facts["heads"], questions, vectors)
+    placed = model.points(selector, facts["heads"], questions, vectors)
     write_table(path, placed, POINTS)
     write_record(path, stopwatch, facts)
 
-    learnt, z = experiment.training_z(experiment.heads)
-    embeddings = experiment.training_embeddings(learnt)
-    again = training.rank_again(
-        torch.tensor(embeddings), torch.tensor(z), vectors, selector.setting, options
-    )
+    learnt, z = experiment.z(options.train, experiment.heads)
+    embeddings = experiment.embeddings(options.train, learnt)[1]
+    tensors = training.tensors(embeddings), torch.tensor(z), training.tensors(found)
+    again = training.rank_again(*tensors, selector.setting, options)
     rankings = [(methods.SPRINT, *ranking) for ranking in again]
     known = rivals.Questions(embeddings, experiment.subjects(options.train, learnt))
     asked = rivals.Questions(found, experiment.subjects(options.test, questions))
@@ -169,10 +168,9 @@ def evaluate(config: Config, name: str) -> None:
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
     questions, trainings = experiment.trainings()
 
-    _, train_z = experiment.training_z(heads)
+    _, train_z = experiment.z(options.train, heads)
     answers = experiment.answers(options.test, questions)
-    graded = experiment.table(paths.GRADED, options.decoding, options.test)
-    base = data.read_answers(graded, questions, [str(BASE)])
+    base = experiment.answers(options.test, questions, [str(BASE)])
 
     learnt = baselines.learn(train_z, answers, options, max_n)
     by_seed = [
@@ -240,12 +238,11 @@ def evaluate(config: Config, name: str) -> None:
     path = experiment.output(paths.SELECTOR_CARD)
     write_text(path, card(config, name, facts, curves))
     write_record(path, stopwatch, facts)
-    seconds = {
-        "selection_seconds": read_record(ranking).get("selection_seconds"),
-        "embedding_seconds": read_record(experiment.embeddings(options.test)).get("seconds"),
-    }
+    embedded = experiment.embedded(options.test, facts["setting"]["embedder"])
+    known = read_record(ranking) | read_record(embedded)
+    facts = facts | {name: known[name] for name in evaluation.OVERHEAD if name in known}
     diversity = evaluation.diversity(scores, bootstrap)
-    write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts | seconds)
+    write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
@@ -268,10 +265,9 @@ def weigh_embedding(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
-    questions, z = experiment.training_z(heads)
-    base = experiment.training_z([str(BASE)])[1][:, 0]
-    greedy = experiment.table(paths.ACCURACY, options.decoding, options.test)
-    found, test = data.read_correct(greedy, heads)
+    questions, z = experiment.z(options.train, heads)
+    base = experiment.z(options.train, [str(BASE)])[1][:, 0]
+    found, test = experiment.z(options.test, heads)
     place = {question: row for row, question in enumerate(found)}
     asked, trainings = experiment.trainings()
     test = test[[place[question] for question in asked]]
@@ -305,12 +301,13 @@ def choose(config: Config, name: str) -> None:
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
     options = experiment.options
-    questions, _ = experiment.training_z(experiment.heads)
+    questions, _ = experiment.z(options.train, experiment.heads)
     learnt = experiment.answers(options.train, questions)
     held_out = [
         learnt.of(fold.held_out).select(order) for fold, order in experiment.held_out(questions)
     ]
-    asked, nearest = experiment.nearest()
+    asked, trainings = experiment.trainings()
+    nearest = trainings[methods.SPRINT, validation.ALL][0]
     ranked = experiment.answers(options.test, asked).select(nearest)
     agreement = choosing.agreement_with_others(learnt)[nearest]
     rules = {

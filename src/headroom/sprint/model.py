@@ -1,5 +1,7 @@
 """The head selector: a linear map of question embeddings and one vector for each head.
 
+At inference heads are ranked for each question by their distance to it.
+
 Its geometry is the reading of the loss (see `headroom.sprint.loss`):
 
 - ``literal``: points lie anywhere, as printed.
@@ -9,13 +11,16 @@ Its geometry is the reading of the loss (see `headroom.sprint.loss`):
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import safetensors.torch
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
@@ -44,6 +49,8 @@ class Setting:
     """Passes over the training questions."""
     learning_rate: float = 1e-2
     """AdamW's."""
+    embedder: str = ""
+    """Config name of φ; selectors of earlier versions do not say theirs."""
 
     def per_pair(self, pool: int) -> float:
         """Return λ as the weight of a mean over the pairs of a pool, whatever it weighs."""
@@ -109,6 +116,32 @@ class HeadSelector(nn.Module):
                 return points * torch.rsqrt(1 + points.square().sum(dim=-1, keepdim=True))
             case "literal":
                 return points
+
+
+@torch.inference_mode()
+def rank(
+    selector: HeadSelector, embeddings: Float[Tensor, "questions embedding_dim"]
+) -> tuple[Int[np.ndarray, "questions pool"], Float[np.ndarray, "questions pool"]]:
+    """Return head numbers, nearest first, and their squared distances, ascending.
+
+    Heads at equal distance keep their order in the pool.
+    """
+    distances = selector.distances(embeddings).clamp_min(0).numpy()  # rounding may fall below 0
+    order = np.argsort(distances, axis=1, kind="stable")
+    return order, np.take_along_axis(distances, order, axis=1)
+
+
+@torch.inference_mode()
+def points(
+    selector: HeadSelector,
+    heads: Sequence[str],
+    questions: Sequence[str],
+    embeddings: Float[Tensor, "questions embedding_dim"],
+) -> pd.DataFrame:
+    """Return where the selector puts heads and questions (`headroom.tables.POINTS`)."""
+    vectors = [*selector.placed_heads().numpy(), *selector.placed_questions(embeddings).numpy()]
+    kinds = ["head"] * len(heads) + ["question"] * len(questions)
+    return pd.DataFrame({"kind": kinds, "name": [*heads, *questions], "vector": vectors})
 
 
 def save(path: Path, selector: HeadSelector, facts: dict[str, Any]) -> None:

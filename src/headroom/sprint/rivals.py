@@ -8,11 +8,13 @@ Each learns from the same training questions and ranks the heads for each questi
 - ``cover by subject``: the greedy cover of the training questions of the question's subject; there
   is no embedding in it.
 
-k and the regressions' penalty are chosen on held-out training questions, as SPRINT's setting is.
+Embedder, k and the regressions' penalty are chosen on held-out training questions, as SPRINT's
+setting is.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -34,12 +36,14 @@ Order = Int[np.ndarray, "asked pool"]
 class Questions:
     """Questions as the rivals know them."""
 
-    embeddings: Float[np.ndarray, "questions embedding_dim"]
+    embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
+    """By embedder."""
     subjects: Sequence[str | None]
 
     def of(self, rows: Int[np.ndarray, " chosen"]) -> "Questions":
         """Return some of the questions, by row number."""
-        return Questions(self.embeddings[rows], [self.subjects[row] for row in rows])
+        embeddings = {name: vectors[rows] for name, vectors in self.embeddings.items()}
+        return Questions(embeddings, [self.subjects[row] for row in rows])
 
 
 Ranker = Callable[[Questions, Bool[np.ndarray, "questions pool"], Questions], Order]
@@ -74,21 +78,21 @@ def rankers(
         return max(candidates, key=score)  # of equals the first
 
     found = {
-        NEAREST: best([by_neighbours(k) for k in _NEIGHBOURS]),
-        REGRESSION: best([by_regression(penalty) for penalty in _PENALTIES]),
+        NEAREST: best([by_neighbours(*each) for each in product(known.embeddings, _NEIGHBOURS)]),
+        REGRESSION: best([by_regression(*each) for each in product(known.embeddings, _PENALTIES)]),
     }
     if None not in known.subjects:
         found[BY_SUBJECT] = by_subject
     return found
 
 
-def by_neighbours(k: int) -> Ranker:
+def by_neighbours(embedder: str, k: int) -> Ranker:
     """Return the ranker by the k training questions of the largest cosine."""
 
     def ranker(
         known: Questions, correct: Bool[np.ndarray, "questions pool"], asked: Questions
     ) -> Order:
-        fitted, others = _standardised(known.embeddings, asked.embeddings)
+        fitted, others = _standardised(known, asked, embedder)
         fitted, others = (
             part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
             for part in (fitted, others)
@@ -99,13 +103,13 @@ def by_neighbours(k: int) -> Ranker:
     return ranker
 
 
-def by_regression(penalty: float) -> Ranker:
+def by_regression(embedder: str, penalty: float) -> Ranker:
     """Return the ranker by logistic regressions, one a head, with an L2 penalty on the weights."""
 
     def ranker(
         known: Questions, correct: Bool[np.ndarray, "questions pool"], asked: Questions
     ) -> Order:
-        fitted, others = _standardised(known.embeddings, asked.embeddings)
+        fitted, others = _standardised(known, asked, embedder)
         shape = fitted.shape[1], correct.shape[1]
 
         def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
@@ -137,12 +141,13 @@ def by_subject(
 
 
 def _standardised(
-    known: Float[np.ndarray, "known embedding_dim"], asked: Float[np.ndarray, "asked embedding_dim"]
+    known: Questions, asked: Questions, embedder: str
 ) -> Iterator[Float[np.ndarray, "questions embedding_dim"]]:
-    """Give every feature mean 0 and deviation 1 over the known questions."""
-    centre, scale = known.mean(axis=0), known.std(axis=0)
-    scale = np.where(scale <= 1e-6 * np.abs(known).max(axis=0), 1.0, scale)
-    return ((part - centre) / scale for part in (known, asked))
+    """Give every feature of an embedder mean 0 and deviation 1 over the known questions."""
+    fitted = known.embeddings[embedder]
+    centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    scale = np.where(scale <= 1e-6 * np.abs(fitted).max(axis=0), 1.0, scale)
+    return ((part - centre) / scale for part in (fitted, asked.embeddings[embedder]))
 
 
 def _ranked(

@@ -1,6 +1,6 @@
 """Training a head selector, and choosing its setting on held-out training questions."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -17,8 +17,7 @@ from torch.optim.adamw import adamw
 from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.sprint import loss
-from headroom.sprint.model import HeadSelector, Setting
-from headroom.sprint.selection import rank
+from headroom.sprint.model import HeadSelector, Setting, rank
 from headroom.sprint.validation import (
     ALL,
     folds,
@@ -167,12 +166,21 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
     return step
 
 
+Embedded = Mapping[str, Float[Tensor, "questions embedding_dim"]]
+"""Embeddings of some questions by embedder."""
+
+
+def tensors(embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]) -> Embedded:
+    """Return embeddings for torch."""
+    return {name: torch.tensor(each) for name, each in embeddings.items()}
+
+
 def choose(
-    embeddings: Float[Tensor, "questions embedding_dim"],
+    embeddings: Embedded,
     correct: Bool[Tensor, "questions pool"],
     options: Selector,
 ) -> tuple[Setting, pd.DataFrame]:
-    """Choose geometry, dimension, λ and all else of a setting on held-out training questions.
+    """Choose embedder, geometry, dimension, λ and all else on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
     `headroom.sprint.validation`) wins; of equals, the first in the config's order. A setting that
@@ -188,11 +196,12 @@ def choose(
     parts = splits(len(z), options.validation, options.seeds)
     rows: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in grid(options)}
     for part in parts:
-        fitted = embeddings[part.fit], correct[part.fit]
         for together in _alike(rows):
-            fits = fit_together(*fitted, together, [part.seed] * len(together))
+            own = embeddings[together[0].embedder]
+            seeds = [part.seed] * len(together)
+            fits = fit_together(own[part.fit], correct[part.fit], together, seeds)
             for setting, trained in zip(together, fits, strict=True):
-                order, _ = rank(trained.selector, embeddings[part.held_out])
+                order, _ = rank(trained.selector, own[part.held_out])
                 curve = ranked_pass(z[part.held_out], order, max_n)
                 rows[setting].append(
                     {
@@ -225,11 +234,15 @@ def choose(
 
 def grid(options: Selector) -> Iterator[Setting]:
     """Yield every setting that a config asks for, in its order; those alike in turn."""
-    for geometry, dimension, epochs, rate in product(
-        options.geometry, options.dimension, options.epochs, options.learning_rate
+    for embedder, geometry, dimension, epochs, rate in product(
+        options.embedder,
+        options.geometry,
+        options.dimension,
+        options.epochs,
+        options.learning_rate,
     ):
         for diversity, decay in product(options.diversity, options.weight_decay):
-            yield Setting(geometry, dimension, diversity, decay, epochs, rate)
+            yield Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
 
 
 def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
@@ -239,9 +252,9 @@ def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
 
 
 def rank_again(
-    embeddings: Float[Tensor, "questions embedding_dim"],
+    embeddings: Embedded,
     correct: Bool[Tensor, "questions pool"],
-    test: Float[Tensor, "test embedding_dim"],
+    test: Embedded,
     setting: Setting,
     options: Selector,
 ) -> Iterator[tuple[str, int, Int[np.ndarray, "ranked pool"]]]:
@@ -262,21 +275,23 @@ def rank_again(
         question, or for each question of the fold.
     """
     for name, rows in trainings(len(correct), options.redraws).items():
-        part = embeddings[rows], correct[rows]
+        part = {each: vectors[rows] for each, vectors in embeddings.items()}
         anew = name != ALL and options.redrawn_setting == "anew"
-        found = choose(*part, options)[0] if anew else setting
-        fits = fit_together(*part, [found] * len(options.seeds), options.seeds)
+        found = choose(part, correct[rows], options)[0] if anew else setting
+        again = [found] * len(options.seeds)
+        fits = fit_together(part[found.embedder], correct[rows], again, options.seeds)
         for seed, trained in zip(options.seeds, fits, strict=True):
-            yield name, seed, rank(trained.selector, test)[0]
+            yield name, seed, rank(trained.selector, test[found.embedder])[0]
+    own, asked = embeddings[setting.embedder], test[setting.embedder]
     for number, split in enumerate(folds(len(correct), options.validation, options.seeds[0])):
-        trained = fit(embeddings[split.fit], correct[split.fit], setting, split.seed)
-        yield without(number), split.seed, rank(trained.selector, embeddings[split.held_out])[0]
+        trained = fit(own[split.fit], correct[split.fit], setting, split.seed)
+        yield without(number), split.seed, rank(trained.selector, own[split.held_out])[0]
     others = (
         replace(setting, geometry=geometry, diversity=diversity)
         for geometry, diversity in readings(options).values()
     )
     for together in _alike(others):
         seed = options.seeds[0]
-        fits = fit_together(embeddings, correct, together, [seed] * len(together))
+        fits = fit_together(own, correct, together, [seed] * len(together))
         for other, trained in zip(together, fits, strict=True):
-            yield reading(other.geometry, other.diversity), seed, rank(trained.selector, test)[0]
+            yield reading(other.geometry, other.diversity), seed, rank(trained.selector, asked)[0]

@@ -103,7 +103,7 @@ REDRAWN = 2 / 3
 def redraws(questions: int, count: int) -> list[Int[np.ndarray, " drawn"]]:
     """Return subsamples of the training questions, by row number, drawn without replacement.
 
-    Results on them tell how much hangs on the draw (see `headroom.sprint.chance`).
+    Results on them tell how much hangs on the draw (see `headroom.sprint.evaluation.components`).
     """
     size = max(1, round(questions * REDRAWN))
     return [

@@ -24,6 +24,38 @@ def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> 
     return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)
 
 
+def unpaired_ratio(
+    top: Float[np.ndarray, "*shape"],
+    top_ends: Interval,
+    bottom: Float[np.ndarray, "*shape"],
+    bottom_ends: Interval,
+) -> Interval:
+    """Return the interval of `top` / `bottom` from the interval of each, as if independent.
+
+    Variance estimates recovered from the ends of each interval (Donner and Zou 2012, Closed-form
+    confidence intervals for functions of the normal mean and standard deviation, section 2): the
+    ratio R at which the interval of top − R · bottom ends at 0. An end is infinite where the
+    interval of `bottom` is too wide to bound it.
+
+    Args:
+        top: a value of any sign, and
+        top_ends: its interval.
+        bottom: a value of at least 0, and
+        bottom_ends: its interval, of the same level.
+    """
+
+    def end(own: Float[np.ndarray, "*shape"], side: int) -> Float[np.ndarray, "*shape"]:
+        upper = (own >= 0) == (side < 0)  # which end of `bottom` makes the ratio more extreme
+        other = np.where(upper, bottom_ends[1], bottom_ends[0])
+        square = bottom**2 - (other - bottom) ** 2
+        rest = top**2 - (own - top) ** 2
+        root = np.sqrt(np.maximum((top * bottom) ** 2 - square * rest, 0))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(square > 0, (top * bottom + side * root) / square, side * np.inf)
+
+    return end(top_ends[0], -1), end(top_ends[1], 1)
+
+
 def unpaired_difference(
     first: Float[np.ndarray, "*shape"],
     first_ends: Interval,

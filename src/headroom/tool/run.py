@@ -12,7 +12,7 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import load as load_config
 from headroom.errors import ConfigError
-from headroom.planning.batches import Batch, find_batch
+from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, CURVES, GRADED, QUESTIONS, RANKING, read_table
 
@@ -93,18 +93,15 @@ class Run:
         Question id, subject and level stand in front. Beside the base model and the pruned heads
         there may be placebos (see `headroom.variants`).
         """
-        return read_table(
-            self.path(paths.ACCURACY, **self._batch(sweep).names), ACCURACY, exact=False
-        )
+        return read_table(self._of_sweep(paths.ACCURACY, sweep), ACCURACY, exact=False)
 
     def graded(self, sweep: str | None = None) -> pd.DataFrame:
         """Return every answer of a sweep with its verdict."""
-        return read_table(self.path(paths.GRADED, **self._batch(sweep).names), GRADED)
+        return read_table(self._of_sweep(paths.GRADED, sweep), GRADED)
 
     def answers(self, variant: str = "base", sweep: str | None = None) -> pd.DataFrame:
         """Return what one variant, such as ``L05H03``, answered in a sweep: tokens and text."""
-        path = self.path(paths.ANSWERS, variant=variant, **self._batch(sweep).names)
-        return read_table(path, ANSWERS)
+        return read_table(self._of_sweep(paths.ANSWERS, sweep, variant=variant), ANSWERS)
 
     def questions(self, name: str) -> pd.DataFrame:
         """Return a question set with its gold answers."""
@@ -163,9 +160,10 @@ class Run:
         )
         return "\n".join(lines)
 
-    def _batch(self, sweep: str | None) -> Batch:
-        section = self.config.sweeps[self.one("sweeps", sweep)]
-        return find_batch(self.config, section.model, section.decoding, section.questions)
+    def _of_sweep(self, template: str, sweep: str | None, **names: object) -> Path:
+        name = self.one("sweeps", sweep)
+        file = Store(self.config).of_sweep(name, template, run=self.folder.name, **names)
+        return self.root / file
 
     def one(self, kind: str, name: str | None) -> str:
         """Return a name of a section of the config, or the only one there is."""

@@ -26,7 +26,7 @@ from headroom.grading.graders import find_grader
 from headroom.grading.judge import canonical
 from headroom.grading.pool import judge_pairs
 from headroom.models.load import load_model
-from headroom.sprint.selection import rank
+from headroom.sprint.model import rank
 from headroom.tool.run import Run
 from headroom.variants import BASE, Variant
 
@@ -181,7 +181,8 @@ class Solver:
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         self._batch_size = model.batch_size
-        self._embedder = load_embedder(_folder(found, paths.EMBEDDER, embedder=section.embedder))
+        embedder = self._selector.setting.embedder or section.embedder[0]
+        self._embedder = load_embedder(_folder(found, paths.EMBEDDER, embedder=embedder))
         loaded = load_model(
             str(_folder(found, paths.MODEL, model=section.model)),
             dtype=model.dtype,
