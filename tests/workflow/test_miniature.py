@@ -93,7 +93,11 @@ def test_the_base_model_decoded_in_other_batches_answers_alike(
     assert table.loc[2, "changed"] * 15 <= ties
 
 
-def test_run_names_its_report_at_the_end(finished: tuple[Path, str]) -> None:
+def test_run_tells_its_findings_and_names_its_report_at_the_end(
+    finished: tuple[Path, str],
+) -> None:
+    found = (finished[0] / "results/mini/findings.txt").read_text(encoding="utf-8").splitlines()
+    assert "\n".join(["Findings", *(f"  {sentence}" for sentence in found)]) in finished[1]
     assert "Done. Open results/mini/report.html" in finished[1].splitlines()
 
 
