@@ -1,4 +1,4 @@
-"""Models in GGUF: read whole, refused in one line, exact against `transformers` itself."""
+"""Models in GGUF: read whole, refused in one line, exact against `transformers.generate`."""
 
 import hashlib
 import itertools
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from gguf import GGUFWriter
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from gguf import GGUFReader, GGUFWriter, dequantize
+from transformers import PreTrainedModel
 
 from headroom.config import Decoding, parse
 from headroom.errors import ConfigError, ModelError
@@ -144,13 +144,21 @@ def generated(
     return [tuple(itertools.takewhile(lambda token: token not in ends, row)) for row in answers]
 
 
-def test_answers_are_those_of_transformers_with_the_head_zeroed(
-    smol: Path, loaded: LoadedModel
-) -> None:
-    """The reference reads the GGUF file itself; long answers, so that heads make a difference."""
-    own = AutoModelForCausalLM.from_pretrained(
-        smol.parent, gguf_file=smol.name, dtype=torch.float32
-    )
+def test_weights_are_those_of_the_file(smol: Path, loaded: LoadedModel) -> None:
+    tensors = {tensor.name: tensor for tensor in GGUFReader(smol).tensors}
+    layer = loaded.model.model.layers[17]
+    for name, weight in {
+        "token_embd.weight": loaded.model.get_input_embeddings().weight,
+        "blk.17.attn_v.weight": layer.self_attn.v_proj.weight,
+        "blk.17.attn_output.weight": layer.self_attn.o_proj.weight,
+        "blk.17.ffn_down.weight": layer.mlp.down_proj.weight,
+        "blk.17.attn_norm.weight": layer.input_layernorm.weight,
+    }.items():
+        own = dequantize(tensors[name].data, tensors[name].tensor_type)
+        np.testing.assert_array_equal(weight.detach().numpy(), own, name)
+
+
+def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedModel) -> None:
     asked = [
         Request(f"q{number}", prompt, variant)
         for variant in (BASE, *HEADS)
@@ -160,7 +168,7 @@ def test_answers_are_those_of_transformers_with_the_head_zeroed(
     found = {(a.request.variant, a.request.question_id): a for a in engine.run(asked)}
     sound = changed = 0
     for variant in (BASE, *HEADS):
-        with zero_head_weights(own, loaded.geometry, variant) as model:
+        with zero_head_weights(loaded.model, loaded.geometry, variant) as model:
             expected = generated(model, prompts(loaded), loaded.eos_token_ids)
         assert max(map(len, expected)) >= 64
         for number, tokens in enumerate(expected):
