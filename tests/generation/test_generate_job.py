@@ -9,11 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from comparing import Comparison
 from headroom import paths
 from headroom.config import Config, Sweep
 from headroom.generation import job
+from headroom.generation.prompts import prompt_text
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.keys import key, split_key
@@ -60,11 +62,17 @@ def forbid_loading(*_: object, **__: object) -> None:
     raise AssertionError("the model was loaded")
 
 
-def test_answers_stand_in_the_order_of_questions_then_samples(run_config: Config) -> None:
+def test_answers_stand_in_the_order_of_questions_then_samples(
+    run_config: Config, tokenizer: PreTrainedTokenizerFast
+) -> None:
     answers, record = run(run_config, "small", "T0.6", BASE)
     assert answers["question_id"].tolist() == [f"q{n}" for n in (3, 2, 1, 0) for _ in range(3)]
     assert answers["sample"].tolist() == [0, 1, 2] * 4
     assert record["new_tokens"] == answers["token_ids"].map(len).sum()
+    decoding, family = run_config.decodings["T0.6"], run_config.questions["small"].family
+    prompts = [prompt_text(tokenizer, f"w{n} w{2 * n} w7", decoding, family) for n in range(4)]
+    lengths = [len(tokenizer(prompt).input_ids) for prompt in prompts]
+    assert record["prompt_tokens"] == sum(lengths) / 4
     assert record["prompt"]["example"].startswith("Please reason")
 
 

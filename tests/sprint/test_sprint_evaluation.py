@@ -201,7 +201,7 @@ def test_diversity_and_cost_are_means_with_their_intervals(answers: Answers) -> 
         methods.SPRINT: ordered(answers, MAX_N),
         methods.RANDOM: drawn(answers, MAX_N),
     }
-    table = diversity(scores, Bootstrap(QUESTIONS, 300, seed=0))
+    table = diversity(scores, Bootstrap(QUESTIONS, 300, seed=0), prompt_tokens=37.5)
     assert list(table.columns) == DIVERSITY
     assert list(table["method"]) == [methods.SPRINT] * 2 + [methods.RANDOM] * 2  # no oracle
     assert table["distinct_answers"].between(table["distinct_low"], table["distinct_high"]).all()
@@ -213,6 +213,9 @@ def test_diversity_and_cost_are_means_with_their_intervals(answers: Answers) -> 
     assert row["agreement"] == pytest.approx(agree.mean())
     assert row["longest"] == pytest.approx(answers.tokens[:, :2].max(axis=1).mean())
     assert row["tokens"] == pytest.approx(answers.tokens[:, :2].sum(axis=1).mean())
+    assert row["computed"] == pytest.approx(row["tokens"] + 37.5 * row["prompts"])
+    unknown = diversity(scores, Bootstrap(QUESTIONS, 300, seed=0))
+    assert unknown["computed"].isna().all()
 
 
 def test_sampling_methods_are_named_by_temperature_and_told_apart() -> None:

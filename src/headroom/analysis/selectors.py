@@ -30,7 +30,7 @@ DIVERSITY_CAPTION = (
     "of the longest: the steps that N answers take side by side. Prompts: how often the question's "
     "tokens pass the whole model; samples share all of it, pruned heads what lies below the layer "
     "of the highest among them, where they part from the base model. Tokens computed are prompts "
-    "times the prompt's length, and the generated ones. A method "
+    "times the mean length of a prompt, and the generated ones. A method "
     "that orders fewer answers than N stays at its last value."
 )
 """What the table of diversity shows."""
@@ -136,6 +136,7 @@ def diversity_sheet(table: pd.DataFrame, selector: str) -> Sheet:
         ("tokens", number("tokens", ".0f")),
         ("longest", number("longest", ".0f")),
         ("prompts", number("prompts", ".2f")),
+        ("tokens computed", number("computed", ".0f")),
     )
     return Sheet.of(table, columns, f"{selector}: {DIVERSITY_CAPTION}")
 

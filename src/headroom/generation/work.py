@@ -178,6 +178,9 @@ class Work:
             "new_tokens": sum(len(row["token_ids"]) for row in rows),
             "truncated": sum(row["stop_reason"] == "length" for row in rows),
         }
+        prompts = [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]
+        if prompts:  # not of answers that were taken over
+            facts["prompt_tokens"] = sum(prompts) / len(prompts)
         write_record(output, stopwatch, facts)
         _link(output, self.finished(variant))
         self.journal(variant).unlink(missing_ok=True)

@@ -64,6 +64,7 @@ class Worker:
                 "text": tokenizer.decode(found.token_ids, skip_special_tokens=True),
                 "stop_reason": found.stop_reason,
                 "margin": found.margin,
+                "prompt_tokens": len(found.request.prompt),
             }
             yield variant, answer | (facts if variant in untold else {})
             untold.discard(variant)

@@ -28,6 +28,7 @@ PAIRED_N = (1, 2, 4, 8, 16)
 
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
 DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
+DIVERSITY += ["computed"]
 """Columns of the table of diversity and cost at equal N, means over questions: distinct final
 answers by value and the share of pairs that agree, with 95% bootstrap intervals; generated tokens
 of all N answers and of the longest; how often the question passes the model."""
@@ -140,10 +141,17 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
+def diversity(
+    scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float = math.nan
+) -> pd.DataFrame:
     """Return how different a method's N answers are and what they cost: columns `DIVERSITY`.
 
     The oracle, which has no answers of its own, is left out. Embedding a question is not counted.
+
+    Args:
+        scores: by method, all on the same questions.
+        bootstrap: resamples of these questions.
+        prompt_tokens: mean length of a prompt; where it is not known, tokens computed are not.
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
@@ -158,6 +166,7 @@ def diversity(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFram
             ).T
         for name in ("pass_at_n", "tokens", "longest", "prompts"):
             part[name] = getattr(score, name)[:, points - 1].mean(axis=0)
+        part["computed"] = part["tokens"] + part["prompts"] * prompt_tokens
         parts.append(part.dropna(subset="pass_at_n"))
     return pd.concat(parts, ignore_index=True)[DIVERSITY]
 

@@ -1,5 +1,6 @@
 """What a head selector of a config reads and writes: its pool, its tables, where they lie."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from headroom.config import Config, Selector
 from headroom.errors import TableError
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
-from headroom.record import Stopwatch, write_record
+from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.validation import Split
@@ -74,6 +75,13 @@ class Experiment:
         """Return where graded answers or Z of some decoding and question set lie."""
         names = {"model": self.options.model, "decoding": decoding, "questions": questions}
         return self.store.path(template, **names)
+
+    def prompt_tokens(self, questions: str) -> float:
+        """Return the mean length of a prompt, in tokens; NaN of answers from before it was kept."""
+        answers = self.table(
+            paths.ANSWERS.replace("{variant}", "base"), self.options.decoding, questions
+        )
+        return float(read_record(answers).get("prompt_tokens", math.nan))
 
     def embedded(self, questions: str, embedder: str) -> Path:
         """Return where the embeddings of a question set lie."""

@@ -241,7 +241,8 @@ def evaluate(config: Config, name: str) -> None:
     embedded = experiment.embedded(options.test, facts["setting"]["embedder"])
     known = read_record(ranking) | read_record(embedded)
     facts = facts | {name: known[name] for name in evaluation.OVERHEAD if name in known}
-    diversity = evaluation.diversity(scores, bootstrap)
+    prompt_tokens = experiment.prompt_tokens(options.test)
+    diversity = evaluation.diversity(scores, bootstrap, prompt_tokens)
     write_csv(experiment.output(paths.DIVERSITY), diversity, stopwatch, facts)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
