@@ -104,7 +104,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     try:
         loaded = AutoModelForCausalLM.from_pretrained(**where, dtype=getattr(torch, dtype))
         tokenizer = AutoTokenizer.from_pretrained(**where)
-    except (ValueError, KeyError, TypeError, NotImplementedError, RuntimeError) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
         cause = " ".join(str(error).split())
         raise ModelError(f"transformers cannot read {file}: {cause}") from error
     # The model takes itself for quantised, and such models are not saved as they are.
