@@ -49,6 +49,7 @@ def flat(settings: Compression) -> dict[str, object]:
         ("full", {}),
         ("joint_single_teacher", {"distillation.teacher": "original"}),
         ("small_from_scratch", {"distillation.teacher": "none", "scratch": True}),
+        ("trained_on", {"distillation.teacher": "none", "ratio": 0.0, "start": 0.0}),
     ],
 )
 def test_an_arm_changes_what_its_name_says(name: str, differing: dict[str, object]) -> None:
@@ -56,13 +57,13 @@ def test_an_arm_changes_what_its_name_says(name: str, differing: dict[str, objec
     assert {key: value for key, value in found.items() if value != whole[key]} == differing
 
 
-def test_there_are_thirteen_arms_and_all_go_with_the_literal_reading() -> None:
+def test_there_are_fourteen_arms_and_all_go_with_the_literal_reading() -> None:
     reading = {"importance": {"entropy": "raw", "scale": "raw"}, "schedule": "literal"}
     literal = changed(METHOD.model_copy(update={"smallest": 1000}), reading)
     assert literal.importance.scale == "raw" and literal.importance.entropy_sign == -1
     assert literal.schedule == "literal" and literal.training == METHOD.training
     settings = [arm(name, literal) for name in ARMS]
-    assert len(settings) == 13
+    assert len(settings) == 14
     assert [one.schedule for one in settings].count("one_shot") == 3
 
 

@@ -88,6 +88,7 @@ PARTS = {
     "response_distillation": {"task", "response"},
     "feature_distillation": {"task", "feature"},
     "small_from_scratch": {"task"},
+    "trained_on": {"task"},
 }
 EVERY = {"task", "response", "feature"}
 
@@ -97,7 +98,7 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name: str) -> None:
     before = weights(solver)
     smaller, history = run(arm(name, METHOD))
     assert same(before, weights(solver)) and not shape_of(solver.athena.encoder)
-    gone = 0 if name in ("baseline", "distillation_only") else GONE
+    gone = 0 if name in ("baseline", "distillation_only", "trained_on") else GONE
     geometry = find_heads(smaller.athena.encoder)
     assert sum(layer.query_heads for layer in geometry.layers) == LAYERS * HEADS - gone
     head_dim = WIDTH // HEADS
@@ -151,6 +152,20 @@ def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
     recursive = name != "joint_single_teacher"
     for number, one in enumerate(taught):
         assert same(dict(one.learner.athena.state_dict()), trained[number if recursive else 0])
+
+
+def test_trained_on_takes_the_steps_of_a_pruned_arm(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, train = [], rounds.train
+
+    def noted(solver, examples, dev, recipe, seed, **more):
+        asked.append((len(examples), recipe, seed))
+        return train(solver, examples, dev, recipe, seed, **more)
+
+    monkeypatch.setattr(rounds, "train", noted)
+    for name in ("pruning_only", "trained_on"):
+        run(arm(name, METHOD))
+    assert len(asked) == 2 * METHOD.rounds
+    assert asked[: METHOD.rounds] == asked[METHOD.rounds :]
 
 
 def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> None:

@@ -317,8 +317,8 @@ class Compression(Section):
 
     @property
     def causal(self) -> bool:
-        """Whether heads are ranked by what their removal costs; without rounds none is ranked."""
-        return self.rounds > 0 and self.importance.criterion == "causal"
+        """Whether heads are ranked by what their removal costs; where none goes, none is ranked."""
+        return self.ratio > 0 and self.importance.criterion == "causal"
 
     def decisive(self) -> dict[str, Any]:
         """Return the settings that decide what comes out: none that others make idle."""

@@ -30,9 +30,12 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "full": {},
     "joint_single_teacher": {"distillation": {"teacher": "original"}},
     "small_from_scratch": {**_NO_TEACHER, "scratch": True},
+    "trained_on": {**_NO_TEACHER, "ratio": 0.0, "start": 0.0},
 }
-"""In the order of the paper's table; the last two are ours. `joint_single_teacher` has the losses
-of `full` without its recursion; `small_from_scratch` asks whether the large solver was needed."""
+"""In the order of the paper's table; the last three are ours. `joint_single_teacher` has the losses
+of `full` without its recursion; `small_from_scratch` asks whether the large solver was needed;
+`trained_on` takes the steps of a pruned arm with all heads and no teacher, so that what further
+training brings is not taken for what pruning brings."""
 
 
 def arm(name: str, method: Compression) -> Compression:
@@ -79,7 +82,7 @@ class Study(Section):
     arms: tuple[str, ...] = ("baseline", "pruning_only", "full")
     """Arms of the ablation: baseline, pruning_only, without_entropy, without_norm,
     response_distillation, feature_distillation, random, global, attention_visualisation,
-    distillation_only, full, joint_single_teacher, small_from_scratch."""
+    distillation_only, full, joint_single_teacher, small_from_scratch, trained_on."""
     variations: dict[Name, dict[str, Any]] = Field({})
     """Further arms: settings that differ from those of `full`, or of the arm that `of` names."""
     int8: tuple[str, ...] = ()

@@ -28,6 +28,7 @@ EFFECTS = {
     "full": -0.008,
     "joint_single_teacher": -0.01,
     "small_from_scratch": -0.04,
+    "trained_on": 0.012,
     "ratio_10": 0.0,
     "ratio_20": -0.005,
     "ratio_30": -0.012,

@@ -85,6 +85,7 @@ def test_the_ablation_lists_every_arm_once(tables):
     assert list(own.index[own["published_accuracy"].isna()]) == [
         "joint_single_teacher",
         "small_from_scratch",
+        "trained_on",
     ]
     assert own["gap"].isna().to_dict() == {name: name == "full" for name in ARMS}
 
