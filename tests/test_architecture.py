@@ -62,7 +62,7 @@ def test_imports_point_down(file: Path) -> None:
             "torch transformers pandas multiprocessing",
         ),
         (
-            "from headroom.planning import preflight, cost, arms",
+            "from headroom.planning import inputs, cost, batches",
             "torch transformers datasets sklearn huggingface_hub",
         ),
     ],

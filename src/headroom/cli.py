@@ -123,8 +123,7 @@ def _set_up_logging(log: Path | None) -> None:
 
 def _check(config: Path) -> None:
     from headroom.config import load
-    from headroom.planning.preflight import check_devices, preflight
-    from headroom.planning.resolve import resolve
+    from headroom.planning.inputs import check_devices, preflight, resolve
 
     resolved = resolve(load(config))
     preflight(resolved)
@@ -135,7 +134,7 @@ def _check(config: Path) -> None:
 def _plan(config: Path) -> None:
     from headroom.config import load
     from headroom.planning.cost import describe
-    from headroom.planning.resolve import resolve
+    from headroom.planning.inputs import resolve
 
     print(describe(resolve(load(config))))
 

@@ -1,7 +1,7 @@
 """Every path of a run, once; those of figures follow from `headroom.planning.exhibits`.
 
 Templates are written out in full, so that a search for a file name finds its rule. Wildcards in
-braces are keys (see `headroom.planning.keys`), names from the config, or a variant.
+braces are keys (see `headroom.planning.store`), names from the config, or a variant.
 """
 
 RESULTS = "results"

@@ -6,7 +6,7 @@ import pytest
 from headroom.benchmarks.sources import read_source
 from headroom.config import Questions, parse
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 
 CSV = (
     'q,a,topic,grade\r\n"What is 1, doubled?",2,Numbers,1\r\n'

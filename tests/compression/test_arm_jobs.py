@@ -14,8 +14,8 @@ from headroom.compression.decoder import Decoder
 from headroom.config import Config, parse
 from headroom.generation import prepare
 from headroom.grading.matrix import grade_answers
-from headroom.planning.arms import Arm, all_arms, arms, own_answers
-from headroom.planning.keys import data_key, key
+from headroom.planning.batches import Arm, all_arms, arms, own_answers
+from headroom.planning.store import data_key, key
 from headroom.record import read_record
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
 

@@ -22,7 +22,7 @@ from faults import FAULTS, HungError, Run, rounds
 from headroom import paths
 from headroom.config import parse
 from headroom.planning.batches import batches
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 
 ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)

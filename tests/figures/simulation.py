@@ -11,8 +11,7 @@ import pyarrow as pa
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.planning.batches import Batch, batches, pool
-from headroom.planning.keys import key
-from headroom.planning.store import Store
+from headroom.planning.store import Store, key
 from headroom.record import Stopwatch, record_path, write_record
 from headroom.sprint import choosing, evaluation, matching
 from headroom.tables import (

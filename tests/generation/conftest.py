@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from headroom import config, paths
 from headroom.config import Config
-from headroom.planning.keys import key
+from headroom.planning.store import key
 from headroom.tables import QUESTIONS, write_json, write_table
 
 

@@ -18,7 +18,7 @@ from headroom.generation import job
 from headroom.generation.prompts import prompt_text
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
-from headroom.planning.keys import key, split_key
+from headroom.planning.store import key, split_key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_metadata, read_table
 from headroom.variants import BASE, Variant

@@ -25,7 +25,7 @@ from headroom.config import Config
 from headroom.errors import EngineError
 from headroom.generation import client, job, journal, server
 from headroom.generation.work import Work
-from headroom.planning.keys import key
+from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant

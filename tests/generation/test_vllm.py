@@ -22,8 +22,8 @@ from headroom.generation import job
 from headroom.generation.engine import Engine, Request
 from headroom.generation.work import Work
 from headroom.models.load import load_model
-from headroom.planning.keys import key
-from headroom.planning.preflight import check_devices
+from headroom.planning.inputs import check_devices
+from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant, heads
@@ -204,7 +204,7 @@ def test_what_vllm_cannot_do_is_refused_before_the_first_job(
 ) -> None:
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"]["backend"] = "vllm"
-    monkeypatch.setattr("headroom.planning.preflight.find_spec", lambda name: None)
+    monkeypatch.setattr("headroom.planning.inputs.find_spec", lambda name: None)
     monkeypatch.setattr("shutil.which", lambda name: None)
     with pytest.raises(ModelError, match=r"models\.tiny\.backend: vllm is not installed here"):
         check_devices(parse(values))

@@ -10,11 +10,9 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.config import load
-from headroom.planning.arms import all_arms, teachers
-from headroom.planning.batches import batches
-from headroom.planning.keys import data_key, encoder_key, key, source_key, split_key
-from headroom.planning.resolve import resolve
-from headroom.planning.store import Store
+from headroom.planning.batches import all_arms, batches, teachers
+from headroom.planning.inputs import resolve
+from headroom.planning.store import Store, data_key, encoder_key, key, source_key, split_key
 
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("store_keys.json")

@@ -18,8 +18,8 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.models import gguf, source
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import zero_head_weights
-from headroom.planning.keys import key
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
+from headroom.planning.store import key
 from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 66

@@ -10,9 +10,9 @@ import pytest
 from example_config import VALUES
 from headroom import cli, paths
 from headroom.config import Config, parse
-from headroom.planning.arms import arms
+from headroom.planning.batches import arms
 from headroom.planning.contents import contents, files_of
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 
 STUDY: dict[str, Any] = {

@@ -7,8 +7,8 @@ from example_config import VALUES
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
-from headroom.planning.keys import digest, key, source_key
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
+from headroom.planning.store import digest, key, source_key
 
 KINDS = ("models", "questions", "decodings", "embedders")
 

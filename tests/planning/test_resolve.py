@@ -14,10 +14,8 @@ from headroom.config import Config, load, parse
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
 from headroom.models.source import fingerprint
 from headroom.planning.batches import batches
-from headroom.planning.keys import key, source_key
-from headroom.planning.preflight import check_devices, preflight
-from headroom.planning.resolve import resolve
-from headroom.planning.store import Store
+from headroom.planning.inputs import check_devices, preflight, resolve
+from headroom.planning.store import Store, key, source_key
 
 SHIPPED = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
 GEOMETRY = {"layers": 28, "heads": 12, "kv_heads": 2}

@@ -9,8 +9,7 @@ from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
 from headroom.planning.batches import batches
-from headroom.planning.keys import key, source_key
-from headroom.planning.store import Store
+from headroom.planning.store import Store, key, source_key
 
 KINDS = {
     "model": "models",
@@ -77,8 +76,8 @@ def test_a_key_leads_back_to_its_name(config: Config) -> None:
     ("wildcard", "message"),
     [
         ("model", r"models: 'big-00000000' is not of this config, which has tiny-\w{8}, big-\w{8}"),
-        ("source", r"no question set of this config is drawn from 'big-00000000'"),
-        ("data", r"no dataset of this config has key 'big-00000000'"),
+        ("source", r"questions: 'big-00000000' is not of this config, which has math500-test-"),
+        ("data", r"problems: 'big-00000000' is not of this config, which has made-\w{8}$"),
     ],
 )
 def test_a_key_of_another_config_is_refused(config: Config, wildcard: str, message: str) -> None:

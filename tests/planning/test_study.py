@@ -9,13 +9,10 @@ import pytest
 from example_config import VALUES
 from headroom.config import Config, parse
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.planning.arms import all_arms, arms, find_arm, find_solver
-from headroom.planning.batches import batches
+from headroom.planning.batches import all_arms, arms, batches, find_arm, find_solver
 from headroom.planning.cost import describe, training_cost, training_request
-from headroom.planning.keys import data_key, solver_key
-from headroom.planning.preflight import preflight
-from headroom.planning.resolve import resolve
-from headroom.planning.store import Store
+from headroom.planning.inputs import preflight, resolve
+from headroom.planning.store import Store, data_key, solver_key
 
 STUDIES: dict[str, Any] = {
     **VALUES,

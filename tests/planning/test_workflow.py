@@ -13,11 +13,10 @@ from example_config import VALUES
 from headroom import paths
 from headroom.config import Config, load, parse
 from headroom.jobs import JOBS, command
-from headroom.planning.arms import arms, teachers
-from headroom.planning.batches import find_batch
+from headroom.planning.batches import arms, find_batch, teachers
 from headroom.planning.cost import generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import COMPRESSION_TABLES
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 from headroom.planning.session import begin
 from headroom.planning.workflow import Rules
 

@@ -13,7 +13,7 @@ from simulated_heads import Simulation, simulate
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import TableError
-from headroom.planning.keys import key
+from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.sprint import choosing, job, matching, methods, model
 from headroom.sprint.card import card

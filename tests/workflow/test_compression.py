@@ -14,7 +14,7 @@ from mini import Snakemake, facts, planned
 
 from comparing import contents
 from headroom.config import parse
-from headroom.planning.arms import arms
+from headroom.planning.batches import arms
 
 SEED = 3
 COMPRESSION: dict[str, Any] = {

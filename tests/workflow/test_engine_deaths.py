@@ -17,7 +17,7 @@ from headroom.config import Config, parse
 from headroom.generation import job, journal, prepare
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""

@@ -14,7 +14,7 @@ from headroom import cli
 from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.planning.batches import batches
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 from headroom.tool.run import load
 from headroom.tool.solve import Solver

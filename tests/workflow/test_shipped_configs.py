@@ -10,11 +10,10 @@ from mini import ROOT, Snakemake, planned
 
 from example_config import put_data
 from headroom.config import load
-from headroom.planning.arms import all_arms, arms
-from headroom.planning.batches import batches, without_numeric
+from headroom.planning.batches import all_arms, arms, batches, without_numeric
 from headroom.planning.contents import contents
 from headroom.planning.cost import describe
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 

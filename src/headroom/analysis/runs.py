@@ -14,8 +14,7 @@ from headroom import paths
 from headroom.config import Config, load
 from headroom.errors import ConfigError
 from headroom.planning.batches import Batch, batches
-from headroom.planning.keys import split_key
-from headroom.planning.store import Store
+from headroom.planning.store import Store, split_key
 from headroom.record import record_path
 
 _CONFIG = Path(paths.CONFIG).name

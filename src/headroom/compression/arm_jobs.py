@@ -26,7 +26,7 @@ from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.models.learner import Learner, Verdict
 from headroom.models.load import load_model
 from headroom.models.source import fetch_model
-from headroom.planning.arms import Arm, find_arm, find_encoder, find_solver, own_answers
+from headroom.planning.batches import Arm, find_arm, find_encoder, find_solver, own_answers
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, read_json, write_record
 from headroom.saying import RESULT

@@ -25,7 +25,7 @@ from headroom.compression.footprint import (
 from headroom.config import Config
 from headroom.models.geometry import find_heads
 from headroom.models.learner import Learner
-from headroom.planning.arms import arms
+from headroom.planning.batches import arms
 from headroom.record import Stopwatch, write_record
 from headroom.tables import atomic
 

@@ -7,7 +7,7 @@ import pandas as pd
 
 from headroom import paths
 from headroom.config import Config
-from headroom.planning.arms import arms
+from headroom.planning.batches import arms
 from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import OUTCOMES, STUDY_OUTCOMES, read_table, write_json, write_table
 

@@ -13,8 +13,7 @@ import pandas as pd
 from headroom import paths
 from headroom.config import Config
 from headroom.models.source import BUILTIN
-from headroom.planning.keys import settings, split_key
-from headroom.planning.store import Store
+from headroom.planning.store import Store, settings, split_key
 from headroom.record import Stopwatch, peak_resident, read_json, write_record
 from headroom.tables import EMBEDDINGS, QUESTIONS, read_table, write_json, write_table
 

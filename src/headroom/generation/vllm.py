@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.requests import Answer, Request, StopReason
-from headroom.planning.keys import digest
+from headroom.planning.store import digest
 from headroom.variants import BASE, Variant
 
 if TYPE_CHECKING:

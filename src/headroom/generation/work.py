@@ -22,8 +22,7 @@ from headroom.config import Config, Decoding, Family
 from headroom.errors import EngineError, TableError
 from headroom.generation import journal
 from headroom.planning.batches import Batch, batches
-from headroom.planning.keys import settings, split_key
-from headroom.planning.store import Store
+from headroom.planning.store import Store, settings, split_key
 from headroom.record import Stopwatch, write_record
 from headroom.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
 from headroom.variants import BASE, Variant

@@ -1,13 +1,18 @@
-"""What is to be generated: which variants answer which questions under which decoding.
+"""What is to be generated and compressed: batches of answers, and arms of compressions.
 
-Only the config is read. The workflow turns batches into jobs, ``headroom plan`` into an estimate.
+Only the config is read. The workflow turns both into jobs, ``headroom plan`` into an estimate.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
-from headroom.config import Config, Layers, Model, Selector, Sweep
+from headroom import paths
+from headroom.config import Config, Layers, Model, Selector, Study, Sweep
+from headroom.config.compression import Compression, Encoder, Solver
+from headroom.errors import ConfigError
+from headroom.planning.store import Store, arm_key, encoder_key, study_keys
 from headroom.variants import BASE, Variant, heads, matched_noise, numeric
 
 _Names = tuple[str, str, str]  # of a model, a decoding and a question set
@@ -33,7 +38,7 @@ class Batch:
 
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
     """Return the pruned variants of a sweep or selector, sorted; no base, no placebo."""
-    model: Model = config.models[of.model]
+    model = config.models[of.model]
     return heads(_expand(of.layers, model.layers), _expand(of.heads, model.heads))
 
 
@@ -66,9 +71,7 @@ def batches(config: Config) -> list[Batch]:
 def find_batch(config: Config, model: str, decoding: str, questions: str) -> Batch:
     """Return the batch of the given config names, which something in the config asks for."""
     names = (model, decoding, questions)
-    asked = [variants() for other, variants in _requests(config) if other == names]
-    assert asked, names
-    return _batch(names, {BASE}.union(*asked))
+    return _batch(names, {BASE}.union(*(v() for other, v in _requests(config) if other == names)))
 
 
 def _batch(names: _Names, variants: Iterable[Variant]) -> Batch:
@@ -93,14 +96,138 @@ def _requests(config: Config) -> Iterator[tuple[_Names, Callable[[], list[Varian
     for study in config.compressions.values():
         if study.model is not None and study.train is not None:
             names = (study.model, study.decoding, study.train)
-            model = config.models[study.model]
-            yield names, partial(every_head, model) if study.causal else list
+            yield names, partial(_every_head, config.models[study.model]) if study.causal else list
 
 
-def every_head(model: Model) -> list[Variant]:
-    """Return the variants that lack one head of a model, sorted: one for each of its heads."""
+def _every_head(model: Model) -> list[Variant]:
     return heads(range(model.layers), range(model.heads))
 
 
 def _expand(chosen: Layers, count: int) -> tuple[int, ...]:
     return tuple(range(count)) if chosen == "all" else chosen
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One arm of a compression, and where its files lie."""
+
+    study: Study
+    name: str
+    settings: Compression
+    subject: str
+    data: str
+    """Keys of what is compressed and of its data."""
+
+    @property
+    def key(self) -> str:
+        """The arm's own key."""
+        return arm_key(self.study, self.name, self.settings)
+
+    @property
+    def wildcards(self) -> dict[str, str]:
+        """What fills the templates of the arm's files, the seed excepted."""
+        return {"subject": self.subject, "data": self.data, "arm": self.key}
+
+    def file(self, template: str, seed: int) -> str:
+        """Return a file of the arm, or of the solver that it starts from."""
+        return template.format(seed=seed, solver=self.subject, **self.wildcards)
+
+    def layout(self) -> "Arm | None":
+        """Return the arm whose heads an arm from scratch takes over; None for all others."""
+        if not self.settings.scratch:
+            return None
+        wanted = self.study.pruned(self.settings)
+        every = self.study.settings.items()
+        alike = (name for name, own in every if own.decisive() == wanted.decisive())
+        return replace(self, name=next(alike, "full"), settings=wanted)
+
+    def every_head(self, config: Config) -> list[Variant]:
+        """Return the variants whose answers rank the heads, where the criterion asks for them."""
+        model = self.study.model
+        return _every_head(config.models[model]) if model and self.settings.causal else []
+
+
+def arms(config: Config, compression: str) -> list[Arm]:
+    """Return the arms of a compression, in the order of the config."""
+    study = config.compressions[compression]
+    keys = study_keys(config, study)
+    return [Arm(study, name, settings, **keys) for name, settings in study.settings.items()]
+
+
+def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
+    """Return every arm to be run, by its keys: those of all compressions, each once.
+
+    Among them are those whose heads another takes over.
+    """
+    found = [arm for name in config.compressions for arm in arms(config, name)]
+    found += [layout for arm in found if (layout := arm.layout()) is not None]
+    return {(arm.subject, arm.data, arm.key): arm for arm in reversed(found)}
+
+
+def histories(config: Config, compression: str) -> list[str]:
+    """Return the files that say that the arms of a compression are done: one an arm and seed."""
+    seeds = config.compressions[compression].seeds
+    return [arm.file(paths.HISTORY, seed) for arm in arms(config, compression) for seed in seeds]
+
+
+def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
+    """Return the keys of the solvers that a study starts from, one a seed; none of a model."""
+    keys = study_keys(config, study)
+    seeds = study.seeds if study.solver else ()
+    return [{"solver": keys["subject"], "data": keys["data"], "seed": seed} for seed in seeds]
+
+
+def solvers(config: Config) -> dict[tuple[str, str], Study]:
+    """Return the studies that start from a solver, by the keys of solver and data."""
+    studies = [study for study in config.compressions.values() if study.solver is not None]
+    keys = (study_keys(config, study) for study in studies)
+    return {(of["subject"], of["data"]): study for of, study in zip(keys, studies, strict=True)}
+
+
+def encoders(config: Config) -> dict[str, Encoder]:
+    """Return the pretrained encoders of solvers, by key."""
+    found = [solver.encoder for solver in config.solvers.values()]
+    return {encoder_key(encoder): encoder for encoder in found if encoder.source is not None}
+
+
+def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
+    """Return the settings of the solver with a key on the data with a key, and the data's name.
+
+    Raises:
+        ConfigError: the config has no such solver.
+    """
+    study = solvers(config).get((solver, data))
+    if study is None:
+        raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
+    return config.solver_of(study), str(study.data)
+
+
+def find_encoder(config: Config, encoder: str) -> Encoder:
+    """Return the pretrained encoder with a key.
+
+    Raises:
+        ConfigError: the config has no such encoder.
+    """
+    found = encoders(config).get(encoder)
+    if found is None:
+        raise ConfigError(f"no encoder of this config has key {encoder!r}")
+    return found
+
+
+def find_arm(config: Config, subject: str, data: str, arm: str) -> Arm:
+    """Return the arm with the given keys.
+
+    Raises:
+        ConfigError: the config has no such arm.
+    """
+    found = all_arms(config).get((subject, data, arm))
+    if found is None:
+        raise ConfigError(f"no compression of this config has arm {arm!r} of {subject} on {data}")
+    return found
+
+
+def own_answers(config: Config, study: Study, variants: list[Variant]) -> dict[str, str]:
+    """Return the files with a model's answers to what it is to learn: its own, and variants'."""
+    names = {"model": study.model, "decoding": study.decoding, "questions": study.train}
+    template = Store(config).fill(paths.ANSWERS, **names)
+    return {str(each): template.format(variant=each) for each in [BASE, *variants]}

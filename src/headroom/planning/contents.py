@@ -10,10 +10,8 @@ from pathlib import Path
 
 from headroom import paths
 from headroom.config import Config
-from headroom.planning.arms import all_arms, teachers
-from headroom.planning.batches import batches
-from headroom.planning.keys import encoder_key
-from headroom.planning.store import Store
+from headroom.planning.batches import all_arms, batches, teachers
+from headroom.planning.store import Store, encoder_key
 
 STORE = Path(paths.RESULTS, "store")
 

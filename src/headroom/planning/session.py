@@ -18,8 +18,7 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.planning.preflight import check_devices, preflight
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.workflow import Rules
 from headroom.tables import write_json
 

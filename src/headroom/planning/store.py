@@ -1,22 +1,206 @@
-"""Where the files of a config lie: paths of its store and of its run, from config names."""
+"""Where the files of a config lie: keys that name content, and paths made of them.
 
-from collections.abc import Mapping
+The key of a model, question set, decoding or embedder is its config name, a hyphen, and 8 hex
+digits of the settings that decide its content, so that nothing is overwritten and nothing stale is
+taken for fresh. Two configs whose settings agree share a key, and with it the store; settings that
+only change speed (batch size, device) are left out. The attention implementation stays in: in half
+precision it changes tokens.
+
+What a compression makes is kept by what is compressed (a solver, which depends on its dataset, or a
+model), by the data, and by the arm, whose digest is of the settings that have an effect.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-from headroom import paths
-from headroom.config import Config
+from headroom import __version__, paths
+from headroom.config import Config, Study
+from headroom.config.compression import Compression, Encoder
 from headroom.errors import ConfigError
-from headroom.planning.batches import Batch
-from headroom.planning.keys import Kind, data_key, key, source_key
+from headroom.models.source import local_folder
 
-_SECTIONS: Mapping[str, Kind] = {
+if TYPE_CHECKING:
+    from headroom.planning.batches import Batch
+
+Kind = Literal["models", "questions", "decodings", "embedders"]
+
+_DIGITS = 8
+_SPEED_ONLY = {"device", "batch_size", "billions"}
+_LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
+_LATER: dict[str, Any] = {"unit": "group"}
+"""Settings of solvers and compressions that were added after results had been kept, with the value
+that does what was done before. With that value they are no part of a key."""
+_AUTHORS_PROMPTS = 2
+"""Version of the prompts `authors` (headroom.generation.prompts)."""
+_CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
+
+_SECTIONS = {
     "model": "models",
     "questions": "questions",
     "decoding": "decodings",
     "embedder": "embedders",
+    "source": "questions",
+    "data": "problems",
 }
+"""Wildcards of paths that are filled with keys, and the section of the config that each names."""
 
 _REGRADED = {paths.GRADED: paths.REGRADED, paths.ACCURACY: paths.REGRADED_ACCURACY}
+
+
+def digest(value: Any) -> str:
+    """Return 8 hex digits of a JSON value's content, independent of key order."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
+    """Return the settings that decide the content of one model, question set, ...
+
+    References to other sections are replaced by what they refer to.
+    """
+    section = getattr(config, kind)[name]
+    kept: dict[str, Any] = section.model_dump(mode="json", exclude=_SPEED_ONLY | _LOCATION_ONLY)
+    if kind in ("models", "embedders"):
+        _drop_folder(kept)
+    match kind:
+        case "models":
+            if section.train:
+                kept["version"] = __version__  # the code that makes it is part of what it is
+            if section.gguf_file is None:  # keys are older than GGUF files
+                del kept["gguf_file"]
+        case "embedders" if section.model:
+            kept["model"] = settings(config, "models", section.model)
+        case "questions":
+            if section.embedder:
+                kept["embedder"] = settings(config, "embedders", section.embedder)
+            if section.generated:
+                kept["version"] = __version__
+            elif section.n is None or section.sampling == "first":
+                kept["seed"] = None
+            if section.benchmark != "custom":
+                kept = {key: value for key, value in kept.items() if key not in _CUSTOM_ONLY}
+            if section.n is None:  # the whole split, however it would have been drawn
+                kept["sampling"] = kept["embedder"] = None
+        case "decodings":
+            if section.greedy:
+                kept["seed"] = None
+            if section.prompt == "authors":
+                kept["prompts"] = _AUTHORS_PROMPTS
+    return kept
+
+
+def key(config: Config, kind: Kind, name: str) -> str:
+    """Return the key of a named model, question set, decoding or embedder."""
+    return f"{name}-{digest(settings(config, kind, name))}"
+
+
+def split_key(config: Config, name: str, **size: int | None) -> str:
+    """Return the key of the split that a question set is drawn from.
+
+    Sets of the same split, whatever their size and draw, share it, and so may share answers.
+    """
+    section = config.questions[name]
+    split = f"{section.benchmark}-{section.split}"
+    facts = {
+        "split": split,
+        "revision": section.revision,
+        "seed": section.seed if section.generated else None,
+        "version": __version__ if section.generated else None,
+        **size,
+    }
+    if section.benchmark == "custom":
+        facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
+    return f"{split}-{digest(facts)}"
+
+
+def source_key(config: Config, name: str) -> str:
+    """Return the key of the file that holds a split; one that is generated has its set's size."""
+    section = config.questions[name]
+    return split_key(config, name, n=section.n if section.generated else None)
+
+
+def data_key(config: Config, name: str) -> str:
+    """Return the key of a dataset that solvers are trained on, with its division into parts."""
+    section = config.problems[name]
+    kept = section.model_dump(
+        mode="json", exclude=_LOCATION_ONLY | {"partition"}, exclude_none=True
+    )
+    if section.generated:
+        kept["version"] = __version__
+    else:
+        del kept["seed"]
+    protocol = section.partition.protocol
+    asked = {"random": {"ratios", "seed"}, "folds": {"fold", "seed"}, "official": set[str]()}
+    kept["partition"] = section.partition.model_dump(
+        mode="json", include={"protocol"} | asked[protocol]
+    )
+    return f"{name}-{digest(kept)}"
+
+
+def solver_key(config: Config, solver: str, data: str) -> str:
+    """Return the key of a solver trained on a dataset: a profile's settings depend on that."""
+    settings = config.solvers[solver].on(config.problems[data].dataset)
+    values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
+    del values["training"]["checkpoint_steps"]
+    values["encoder"] = _encoder_settings(settings.encoder)
+    return f"{solver}-{digest(_without_later(values))}"
+
+
+def encoder_key(encoder: Encoder) -> str:
+    """Return the key of a pretrained encoder."""
+    name = str(encoder.source).rstrip("/").rpartition("/")[2]
+    return f"{name}-{digest(_encoder_settings(encoder))}"
+
+
+def study_keys(config: Config, study: Study) -> dict[str, str]:
+    """Return the keys of what is compressed and of its data: `subject` and `data`."""
+    if study.solver is not None:
+        data = str(study.data)
+        return {"subject": solver_key(config, study.solver, data), "data": data_key(config, data)}
+    facts = {
+        "train": settings(config, "questions", str(study.train)),
+        "test": settings(config, "questions", str(study.test)),
+        "decoding": settings(config, "decodings", study.decoding),
+        "grading": config.grading,
+    }
+    data = f"{study.train}.{study.test}.{study.decoding}-{digest(facts)}"
+    return {"subject": key(config, "models", str(study.model)), "data": data}
+
+
+def arm_key(study: Study, name: str, settings: Compression) -> str:
+    """Return the key of an arm: its name, and a digest of the settings that have an effect.
+
+    An arm from scratch takes the heads that the same settings without `scratch` leave.
+    """
+    values = settings.decisive()
+    if settings.scratch:
+        layout = study.pruned(settings).decisive()
+        values = {"scratch": True, "epochs": settings.training.epochs, "layout": layout}
+    return f"{name}-{digest(_without_later(values))}"
+
+
+def _without_later(values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_later(value) if isinstance(value, dict) else value
+        for name, value in values.items()
+        if name not in _LATER or value != _LATER[name]
+    }
+
+
+def _encoder_settings(encoder: Encoder) -> dict[str, Any]:
+    values = encoder.model_dump(mode="json")
+    _drop_folder(values)
+    return values
+
+
+def _drop_folder(values: dict[str, Any]) -> None:
+    """Forget where a local folder lies: its fingerprint, `revision`, names the content."""
+    if values["source"] and local_folder(values["source"]):
+        del values["source"]
 
 
 class Store:
@@ -30,19 +214,8 @@ class Store:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._keys: dict[tuple[str, str], str] = {}
-
-    def key(self, wildcard: str, name: str) -> str:
-        """Return the key that stands in paths for a config name."""
-        if (wildcard, name) not in self._keys:
-            if wildcard == "source":
-                found = source_key(self.config, name)
-            elif wildcard == "data":
-                found = data_key(self.config, name)
-            else:
-                found = key(self.config, _SECTIONS[wildcard], name)
-            self._keys[wildcard, name] = found
-        return self._keys[wildcard, name]
+        self.key: Callable[[str, str], str] = cache(partial(_key, config))
+        """Returns the key that stands in paths for a config name: `key(wildcard, name)`."""
 
     def keys(self, **names: str) -> dict[str, str]:
         """Return the keys of config names, by wildcard."""
@@ -55,17 +228,12 @@ class Store:
             ConfigError: the key is not one of this config: its settings have changed, or the config
                 is another one.
         """
-        for name in self._defined(wildcard):
-            if self.key(wildcard, name) == given:
-                return name
-        if wildcard == "source":
-            raise ConfigError(f"no question set of this config is drawn from {given!r}")
-        if wildcard == "data":
-            raise ConfigError(f"no dataset of this config has key {given!r}")
-        known = ", ".join(self.key(wildcard, name) for name in self._defined(wildcard))
-        raise ConfigError(
-            f"{_SECTIONS[wildcard]}: {given!r} is not of this config, which has {known or 'none'}"
-        )
+        section = _SECTIONS[wildcard]
+        known = {self.key(wildcard, name): name for name in reversed(getattr(self.config, section))}
+        if given not in known:
+            there = ", ".join(reversed(known)) or "none"
+            raise ConfigError(f"{section}: {given!r} is not of this config, which has {there}")
+        return known[given]
 
     def path(self, template: str, **names: object) -> Path:
         """Return one file, from its template in `headroom.paths` and config names."""
@@ -83,24 +251,27 @@ class Store:
         names |= {"model": section.model, "decoding": section.decoding, "grading": grading}
         return self.path(template, **names, questions=section.questions)
 
-    def answers(self, batch: Batch) -> list[str]:
+    def answers(self, batch: "Batch") -> list[str]:
         """Return the files of a batch's answers, one a variant."""
         keys = self.keys(**batch.names)
         return [paths.ANSWERS.format(variant=variant, **keys) for variant in batch.variants]
 
-    def _defined(self, wildcard: str) -> list[str]:
-        """Return the config names that a wildcard's key may be of."""
-        if wildcard == "data":
-            return list(self.config.problems)
-        return list(getattr(self.config, _SECTIONS.get(wildcard, "questions")))
-
     def _values(self, names: Mapping[str, object]) -> dict[str, object]:
         """Return what stands in paths for names."""
         values = {
-            name: self.key(name, str(value)) if name in (*_SECTIONS, "source", "data") else value
+            name: self.key(name, str(value)) if name in _SECTIONS else value
             for name, value in names.items()
         }
         return {"run": self.config.run, **values}
+
+
+def _key(config: Config, wildcard: str, name: str) -> str:
+    match wildcard:
+        case "source":
+            return source_key(config, name)
+        case "data":
+            return data_key(config, name)
+    return key(config, _SECTIONS[wildcard], name)  # type: ignore[arg-type]  # a Kind
 
 
 class _Open(dict[str, object]):

@@ -9,8 +9,16 @@ from typing import Any, get_args
 
 from headroom import paths
 from headroom.config import Config, Preset, Study
-from headroom.planning.arms import Arm, all_arms, arms, histories, own_answers, solvers
-from headroom.planning.batches import Batch, batches
+from headroom.planning.batches import (
+    Arm,
+    Batch,
+    all_arms,
+    arms,
+    batches,
+    histories,
+    own_answers,
+    solvers,
+)
 from headroom.planning.cost import (
     Request,
     generation_cost,
@@ -19,8 +27,8 @@ from headroom.planning.cost import (
     training_request,
     training_seconds,
 )
-from headroom.planning.keys import digest, encoder_key
 from headroom.planning.shown import Inputs, Shown
+from headroom.planning.store import digest, encoder_key
 from headroom.variants import PATTERN, Variant
 
 Resources = dict[str, Callable[..., int]]

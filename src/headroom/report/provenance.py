@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 from headroom import paths
 from headroom.analysis.sheet import Sheet, joined, name, number
 from headroom.config import Config
-from headroom.planning.arms import arms
-from headroom.planning.batches import Batch, batches, find_batch
+from headroom.planning.batches import Batch, arms, batches, find_batch
 from headroom.planning.store import Store
 from headroom.record import record_path
 

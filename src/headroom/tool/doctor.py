@@ -17,8 +17,7 @@ from headroom.generation.client import status
 from headroom.models.source import local_folder
 from headroom.planning.batches import batches
 from headroom.planning.cost import generation_cost
-from headroom.planning.preflight import check_devices, preflight
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store
 from headroom.record import git_commit, versions
 

@@ -8,7 +8,7 @@ from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.generation.client import status
 from headroom.planning.contents import Entry, contents, remove
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import resolve
 
 _LOCKS = Path(".snakemake", "locks")
 _UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -24,8 +24,7 @@ from headroom.models.source import (
     stated_geometry,
 )
 from headroom.planning.batches import find_batch
-from headroom.planning.preflight import check_devices, preflight
-from headroom.planning.resolve import resolve
+from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store
 from headroom.tables import write_json
 

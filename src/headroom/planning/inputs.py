@@ -1,0 +1,350 @@
+"""Before the first job: name every input by its content, and refuse what cannot run.
+
+A revision that is stated needs no source, and what the store already holds needs none either: a run
+is remade from an archived store with no model and no benchmark file at hand.
+"""
+
+import hashlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import product
+from pathlib import Path
+
+from headroom import paths
+from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset, read_source
+from headroom.config import Config, Embedder, Model, Questions
+from headroom.config.compression import MATH23K, Encoder, WordProblems
+from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
+from headroom.models import gguf
+from headroom.models.source import (
+    check_folder,
+    check_geometry,
+    fewer_heads,
+    fingerprint,
+    local_folder,
+)
+from headroom.planning.batches import batches, histories, teachers
+from headroom.planning.cost import SPLIT_SIZES, generation_cost, training_cost
+from headroom.planning.store import Store
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SPARE_GIGABYTES = 1.0
+"""Free space asked for beside the answers: tables, figures, small models."""
+
+_Source = Model | Embedder | Encoder | Questions | WordProblems
+
+
+def resolve(config: Config) -> Config:
+    """Return the config with every `revision` filled in.
+
+    Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
+    its fingerprint. A revision that is there already stays; `preflight` holds it against the files.
+    So resolving twice changes nothing, and a file that is gone is not missed if its revision is
+    stated.
+
+    Raises:
+        ConfigError: something on the hub is not pinned to a commit hash.
+        BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
+    """
+    found: dict[str, dict[str, object]] = {
+        kind: {
+            name: section.model_copy(update={"revision": _revision(f"{kind}.{name}", section)})
+            for name, section in getattr(config, kind).items()
+        }
+        for kind in ("models", "embedders", "questions", "problems")
+    }
+    found["solvers"] = {**config.solvers}
+    for name, solver in config.solvers.items():
+        if solver.encoder.source is not None:
+            revision = _revision(f"solvers.{name}.encoder", solver.encoder)
+            encoder = solver.encoder.model_copy(update={"revision": revision})
+            found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
+    return config.model_copy(update=found)
+
+
+def preflight(config: Config) -> None:
+    """Refuse a resolved config that cannot run, as far as can be told quickly and without torch.
+
+    Looked at are the results folder with its free space, benchmark files, and folders of models
+    and embedders; files and models only if the store lacks something made from them.
+
+    Raises:
+        HeadroomError: one line that names key, value, and what to do.
+    """
+    _check_results(config)
+    draws, embedders, models = _needed(config)
+    _check_draws(config, draws)
+    for name in embedders:
+        _check_revision(f"embedders.{name}", config.embedders[name])
+    for name in models:
+        _check_model(config, name)
+    for name, problems in config.problems.items():
+        if not Store(config).path(paths.PROBLEMS, data=name).exists():
+            _check_revision(f"problems.{name}", problems)
+    for study in config.compressions.values():
+        files = [paths.TEACHER.format(**keys) for keys in teachers(config, study)]
+        if study.solver is not None and _missing(files):
+            where, encoder = f"solvers.{study.solver}.encoder", config.solvers[study.solver].encoder
+            folder = _check_revision(where, encoder)
+            if folder is not None:
+                with _at(where):
+                    check_folder(folder)
+
+
+def check_devices(config: Config) -> None:
+    """Refuse models that need a GPU, or vLLM, where there is none, and weights without room.
+
+    For a start, not for planning elsewhere. Where SLURM is, the jobs' machines may have what this
+    one lacks: nothing is refused.
+
+    Raises:
+        ModelError: one line that names key, value, and what to do.
+    """
+    needed = sum(
+        training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
+        for name in config.compressions
+    )
+    _check_room(
+        needed,
+        "the weights of this run's compressions need",
+        "make room, name fewer arms or seeds, or run on another disk",
+    )
+    if shutil.which("sbatch"):
+        return
+    gpu = any(Path("/dev").glob("nvidia[0-9]*"))
+    for name in _needed(config)[2]:
+        model = config.models[name]
+        if model.backend == "vllm" and find_spec("vllm") is None:
+            raise ModelError(
+                f"models.{name}.backend: vllm is not installed here; pip install headroom[vllm], "
+                f"or write backend: headroom"
+            )
+        if not gpu:
+            _check_without_gpu(f"models.{name}", model)
+
+
+def embedder_fingerprint(folder: Path) -> str:
+    """Return 16 hex digits that change when an embedder's weights or settings do.
+
+    Settings of pooling lie in folders of their own, which a model's fingerprint leaves out.
+    """
+    digest = hashlib.sha256(fingerprint(folder).encode())
+    for file in sorted(folder.rglob("*.json")):
+        digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _revision(where: str, section: _Source) -> str | None:
+    """Return what names an entry's content; None for what is made here."""
+    revision = section.revision
+    if isinstance(section, Questions | WordProblems):
+        if section.generated:
+            return None
+        if section.file is not None:
+            return revision or _content(where, section)
+        return _pinned_data(where, section)
+    source = section.source
+    if source is None:
+        return revision
+    if local_folder(source):
+        return revision or _content(where, section)
+    if Path(source).is_dir():
+        raise ConfigError(
+            f"{where}.source: {source!r} is a folder here but reads as a hub id; "
+            f"write './{source}', or leave that folder's parent"
+        )
+    by_file = getattr(section, "gguf_file", None) is not None and _SHA256.fullmatch(revision or "")
+    if not by_file and not _COMMIT.fullmatch(revision or ""):
+        raise ConfigError(
+            f"{where}.revision: {revision!r} does not pin {source}; give a commit hash of 40 hex "
+            f"digits: `git ls-remote https://huggingface.co/{source} HEAD` prints the newest"
+        )
+    return revision
+
+
+def _pinned_data(where: str, section: Questions | WordProblems) -> str:
+    """Return the commit of a dataset on the hub."""
+    revision, dataset, advice = section.revision, MATH23K, ""
+    if isinstance(section, Questions):
+        hub = hub_dataset(section)
+        dataset, revision = hub.path, hub.revision
+        if section.benchmark in PINNED:
+            advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
+    if revision is None or not _COMMIT.fullmatch(revision):
+        asked = f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
+        raise ConfigError(
+            f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; "
+            f"{advice or asked}"
+        )
+    return revision
+
+
+def _content(where: str, section: _Source) -> str:
+    """Return what names the content of the file or folder that a section has as its source."""
+    if isinstance(section, Questions | WordProblems):
+        with _at(where):
+            return file_revision(Path(str(section.file)).expanduser())
+    folder = local_folder(str(section.source))
+    if folder is None or (not folder.is_dir() and folder.suffix != gguf.SUFFIX):
+        raise ModelError(
+            f"{where}.source: folder {section.source} is missing; put it there, or write its "
+            f"`revision` if the store holds all that is made from it"
+        )
+    with _at(where):
+        return (embedder_fingerprint if isinstance(section, Embedder) else fingerprint)(folder)
+
+
+def _check_revision(where: str, section: Model | Embedder | Encoder | WordProblems) -> Path | None:
+    """Hold a stated revision against the file or folder on the disk; return that, if there is."""
+    error: type[HeadroomError] = ModelError
+    if isinstance(section, WordProblems):
+        named, kind, error = section.file, "sha256", BenchmarkError
+        path = Path(named).expanduser() if named else None
+    else:
+        named, kind = section.source, "fingerprint"
+        path = local_folder(named) if named else None
+    if path is not None and (found := _content(where, section)) != section.revision:
+        raise error(
+            f"{where}.revision: {named} has {kind} {found}, not {section.revision}; restore it, or "
+            f"remove `revision`"
+        )
+    return path
+
+
+def _check_results(config: Config) -> None:
+    """Make sure that the results folder can be written and has room for the answers to come."""
+    existing = _existing()
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{existing} cannot be written ({error.strerror}); results go to "
+            f"{Path(paths.RESULTS).absolute()}: "
+            f"change its permissions, or run in another folder"
+        ) from None
+    store = Store(config)
+    needed = _SPARE_GIGABYTES + sum(
+        generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
+        for batch in batches(config)
+    )
+    _check_room(needed, "this run needs", "make room, or run on another disk")
+
+
+def _check_room(needed: float, what: str, advice: str) -> None:
+    """Refuse what needs more gigabytes than the disk of the results has free."""
+    existing = _existing()
+    free = shutil.disk_usage(existing).free / 1e9
+    if free < needed:
+        raise ConfigError(
+            f"{existing} has {free:.1f} GB free, but {what} about {needed:.1f} GB; {advice}"
+        )
+
+
+def _existing() -> Path:
+    """Return the results folder, or the folder that it will lie in."""
+    folder = Path(paths.RESULTS).absolute()
+    return next(parent for parent in (folder, *folder.parents) if parent.exists())
+
+
+def _missing(files: Sequence[str]) -> float:
+    """Return the share of files that are still to be made."""
+    return sum(not Path(file).exists() for file in files) / max(len(files), 1)
+
+
+def _check_draws(config: Config, names: list[str]) -> None:
+    """Check the splits that question sets are still to be drawn from, each file once."""
+    sizes: dict[Path, int | None] = {}
+    for name in names:
+        questions = config.questions[name]
+        source = Store(config).path(paths.SOURCE, source=name)
+        if questions.generated or source.exists():
+            continue
+        if source not in sizes:
+            sizes[source] = SPLIT_SIZES.get((questions.benchmark, questions.split))
+            if questions.file:
+                with _at(f"questions.{name}"):
+                    sizes[source] = len(read_source(questions))
+        size = sizes[source]
+        if size is not None and (questions.n or 0) > size:
+            raise BenchmarkError(
+                f"questions.{name}.n: {questions.n} questions are asked for, but "
+                f"{questions.file or questions.benchmark} has {size}; lower n"
+            )
+
+
+def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
+    """Return what the store lacks something from: question sets, embedders, models.
+
+    Question sets are to be drawn; embedders embed for a draw or a selector; models have answers to
+    give, questions to embed or heads to lose.
+    """
+    store = Store(config)
+    draws = [
+        name
+        for name in config.questions
+        if not store.path(paths.QUESTIONS, questions=name).exists()
+    ]
+    embedders = {config.questions[name].embedder for name in draws}
+    for selector in config.selectors.values():
+        for embedder, questions in product(selector.embedder, (selector.train, selector.test)):
+            names = {"embedder": embedder, "questions": questions}
+            if not store.path(paths.EMBEDDINGS, **names).exists():
+                embedders.add(embedder)
+    models = {config.embedders[name].model for name in embedders if name}
+    models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
+    models |= {
+        study.model
+        for name, study in config.compressions.items()
+        if _missing(histories(config, name))
+    }
+    return draws, sorted(filter(None, embedders)), sorted(filter(None, models))
+
+
+def _check_model(config: Config, name: str) -> None:
+    """Refuse a model whose folder does not fit, or that has lost heads which are to be pruned."""
+    where, model = f"models.{name}", config.models[name]
+    if model.device == "cpu":
+        _check_without_gpu(where, model)
+    folder = _check_revision(where, model)
+    if folder is None:
+        return
+    whole_model = folder.suffix == gguf.SUFFIX
+    with _at(where):
+        if not whole_model:
+            check_folder(folder)
+        check_geometry(folder, model.layers, model.heads, model.kv_heads)
+    left = {} if whole_model else fewer_heads(folder)
+    whole = [str(layer) for layer in range(model.layers) if layer not in left]
+    for batch in batches(config) if left else []:
+        for variant in batch.variants if batch.model == name else ():
+            if variant.layer in left and (variant.head or 0) >= left[variant.layer]:
+                raise ConfigError(
+                    f"models.{name}: {model.source} has {left[variant.layer]} heads left in layer "
+                    f"{variant.layer}, numbered from 0, but {variant} is asked for; name heads "
+                    f"that are there, or layers that have lost none: "
+                    f"{', '.join(whole) or 'no layer has'}"
+                )
+
+
+def _check_without_gpu(where: str, model: Model) -> None:
+    if model.device not in ("auto", "cpu"):
+        raise ModelError(f"{where}.device: {model.device!r}, but there is no GPU; use auto or cpu")
+    if model.dtype == "float16":
+        raise ModelError(f"{where}.dtype: float16 needs a GPU; use float32 or bfloat16 on a CPU")
+    if model.attention == "flash_attention_2":
+        raise ModelError(f"{where}.attention: flash_attention_2 needs a GPU; use sdpa on a CPU")
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    """Name the section of the config that an error comes from."""
+    try:
+        yield
+    except HeadroomError as error:
+        raise type(error)(f"{where}: {error}") from error
