@@ -22,14 +22,14 @@ def made(questions: int = QUESTIONS, heads: int = HEADS, seed: int = 0) -> Answe
     return Answers(group == 0, group, draw.integers(3, 50, size=group.shape), np.ones(group.shape))
 
 
-def voted(group: list[int], weight: list[float]) -> int:
-    """Return the label that a vote chooses, by a plain loop; -1 if nobody answered."""
+def voted(group: list[int], weight: list[float]) -> float:
+    """Return the chance that a vote chooses label 0, by a plain loop; ties at random."""
     votes: Counter[int] = Counter()
     for label, each in zip(group, weight, strict=True):
         if label != -1:
             votes[label] += each
     heaviest = [label for label in votes if votes[label] > max(votes.values()) - 1e-9]
-    return next((label for label in group if label in heaviest), -1)
+    return (0 in heaviest) / max(1, len(heaviest))
 
 
 @pytest.mark.parametrize("rule", [MAJORITY, AGREEMENT])
@@ -40,10 +40,10 @@ def test_votes_are_those_of_a_plain_loop(rule: str) -> None:
     counted = np.ones_like(weight) if rule == MAJORITY else weight
     for n in range(1, 6):
         expected = [
-            voted(row[:n].tolist(), each[:n].tolist()) == 0
+            voted(row[:n].tolist(), each[:n].tolist())
             for row, each in zip(answers.group, counted, strict=True)
         ]
-        assert found[:, n - 1].tolist() == expected, n
+        assert found[:, n - 1] == pytest.approx(expected), n
 
 
 def test_agreement_is_the_share_of_equal_pairs() -> None:
@@ -106,7 +106,9 @@ def test_with_nothing_to_learn_the_verifier_counts_votes() -> None:
     wrong = made(20, seed=3)
     nothing = replace(wrong, correct=np.zeros_like(wrong.correct))
     rules = choosing.among_ranked(made(), np.ones((QUESTIONS, HEADS)), [nothing], 4)
-    np.testing.assert_array_equal(rules[VERIFIER], rules[MAJORITY])
+    clear = np.isin(rules[MAJORITY], (0, 1))  # of equals the verifier takes the nearest
+    assert clear.mean() > 0.5
+    np.testing.assert_array_equal(rules[VERIFIER][clear], rules[MAJORITY][clear])
 
 
 def test_the_table_holds_rules_against_oracle_and_majority() -> None:

@@ -36,6 +36,10 @@ def answers() -> Answers:
     return Answers(group == 1, group, draw.integers(10, 90, size=(QUESTIONS, POOL)), shared)
 
 
+def passes(scores: dict[str, Scores]) -> dict[str, np.ndarray]:
+    return {method: score.pass_at_n for method, score in scores.items()}
+
+
 def test_selected_answers_stay_together(answers: Answers) -> None:
     order = np.random.default_rng(1).permuted(np.tile(np.arange(POOL), (QUESTIONS, 1)), axis=1)
     chosen = answers.select(order[:, :2])
@@ -114,7 +118,7 @@ def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None
         methods.RANDOM: drawn(answers, MAX_N),
     }
     learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
-    table = paired(scores, learnt, [], EVERY, RESAMPLES)
+    table = paired(passes(scores), learnt, [], EVERY, RESAMPLES)
     assert table[["by_draw", "by_seed"]].isna().all(axis=None)
     assert list(table["method"]) == [methods.RANDOM] * 3 + [methods.BASE] * 3
     assert list(table["n"]) == [1, 2, 3] * 2
@@ -129,24 +133,23 @@ def test_paired_differences_are_sprint_minus_the_other(answers: Answers) -> None
 def test_seeds_and_redraws_widen_the_interval_by_what_they_vary(answers: Answers) -> None:
     """Two seeds that differ by d have variance d²/2, their mean half of that."""
     first, second = answers, answers.select(np.array([2, 3, 0, 1, 4]))
-    passes = [ordered(one, MAX_N).pass_at_n for one in (first, second)]
+    reached = [ordered(one, MAX_N).pass_at_n for one in (first, second)]
     scores = {
         methods.SPRINT: mean_over([ordered(first, MAX_N), ordered(second, MAX_N)]),
         methods.COVER: ordered(answers.select(np.array([4, 1])), MAX_N),
     }
     learnt = {methods.COVER: scores[methods.COVER].pass_at_n}
-    whole = Retrained(passes, learnt)
-    alone = paired(
-        scores, Retrained([scores[methods.SPRINT].pass_at_n], learnt), [], EVERY, RESAMPLES
-    )
-    table = paired(scores, whole, [], EVERY, RESAMPLES)
-    apart = (passes[0] - passes[1]).mean(axis=0)
+    whole = Retrained(reached, learnt)
+    one = Retrained([scores[methods.SPRINT].pass_at_n], learnt)
+    alone = paired(passes(scores), one, [], EVERY, RESAMPLES)
+    table = paired(passes(scores), whole, [], EVERY, RESAMPLES)
+    apart = (reached[0] - reached[1]).mean(axis=0)
     assert (apart != 0).any()
     np.testing.assert_allclose(table["by_seed"], np.abs(apart) / 2)
     assert (table["high"] - table["low"] > alone["high"] - alone["low"])[apart != 0].all()
 
-    worse = Retrained([one * 0.5 for one in passes], {methods.COVER: passes[0]})
-    table = paired(scores, whole, [whole, worse], EVERY, RESAMPLES)
+    worse = Retrained([one * 0.5 for one in reached], {methods.COVER: reached[0]})
+    table = paired(passes(scores), whole, [whole, worse], EVERY, RESAMPLES)
     of_whole, of_worse = (
         np.mean([one - part.others[methods.COVER] for one in part.sprint], axis=(0, 1))
         for part in (whole, worse)
@@ -165,11 +168,11 @@ def test_questions_that_resemble_training_questions_are_left_out_beside(answers:
     learnt = Retrained([scores[methods.SPRINT].pass_at_n], {})
     apart = EVERY.copy()
     apart[[0, 3, 4]] = False
-    table = paired(scores, learnt, [], apart, RESAMPLES)
+    table = paired(passes(scores), learnt, [], apart, RESAMPLES)
     wanted = answers.correct[apart, :2].any(axis=1).mean() - answers.correct[apart, 4].mean()
     assert table["difference_apart"].iloc[1] == pytest.approx(wanted)
     assert (table["resembling"] == 3).all()
-    assert paired(scores, learnt, [], ~EVERY, RESAMPLES)["difference_apart"].isna().all()
+    assert paired(passes(scores), learnt, [], ~EVERY, RESAMPLES)["difference_apart"].isna().all()
 
 
 def test_the_band_holds_at_all_n_at_once_where_intervals_do_not() -> None:

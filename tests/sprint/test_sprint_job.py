@@ -1,6 +1,8 @@
 import json
 import subprocess
 import sys
+from collections import Counter
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,8 @@ from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.sprint import choosing, job, matching, methods, model
 from headroom.sprint.card import card
+from headroom.sprint.evaluation import PAIRED, components
+from headroom.statistics.paired import paired_interval
 from headroom.tables import (
     ACCURACY,
     CURVES,
@@ -34,7 +38,7 @@ LAYERS, HEADS, TRAIN, TEST, SAMPLES = 2, 6, 90, 70, 9
 VARIANTS = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in range(HEADS)]
 OUTPUTS = (
     *(paths.SELECTOR, paths.CHOICE, paths.RANKING, paths.TRAININGS),
-    *(paths.CURVES, paths.PAIRED, paths.SENSITIVITY, paths.OVERLAP),
+    *(paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.OVERLAP),
     paths.ABLATION,
     *(paths.DIVERSITY, paths.EMBEDDING_VALUE, paths.CHOOSING, paths.SELECTOR_CARD),
 )
@@ -220,6 +224,69 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(config: Config) 
     assert tried["pass_at_n"].between(tried["low"], tried["high"]).all()
 
 
+def right_by_vote(group: list[int], correct: list[bool]) -> float:
+    """Return the chance that the most frequent answer is right, ties broken at random."""
+    votes = Counter(label for label in group if label != -1)
+    leading = [label for label in votes if votes[label] == max(votes.values())]
+    right = dict(zip(group, correct, strict=True))
+    return sum(right[label] for label in leading) / max(1, len(leading))
+
+
+def test_votes_are_those_of_plain_loops_over_answers(config: Config) -> None:
+    run(config)
+    table = pd.read_csv(output(paths.VOTES))
+    assert list(table.columns) == PAIRED
+    assert list(table["method"].unique()) == ["sampling T=0.6", methods.BASE]
+    assert list(table["n"]) == [*range(1, 9)] * 2
+    found = table.set_index(["method", "n"])
+    names = {"run": "simulated", "model": key(config, "models", "tiny")}
+    names |= {"questions": key(config, "questions", "test")}
+    greedy, sampled = (
+        read_table(
+            Path(paths.GRADED.format(decoding=key(config, "decodings", each), **names)), GRADED
+        )
+        for each in ("greedy", "T0.6")
+    )
+    greedy = greedy.set_index(["question_id", "variant"])[["group", "correct"]]
+    trainings = read_table(output(paths.TRAININGS), TRAININGS)
+    trainings = trainings[trainings["method"] == methods.SPRINT]
+
+    def sprint(training: str, n: int) -> np.ndarray:
+        """Return what the votes of each seed's N nearest heads reach: a row a seed."""
+        of_seed = []
+        for _, part in trainings[trainings["training"] == training].groupby("seed"):
+            of_seed.append([])
+            for row in part.sort_values("question_id").itertuples():
+                given = greedy.loc[[(row.question_id, VARIANTS[head]) for head in row.heads[:n]]]
+                of_seed[-1].append(right_by_vote(*given.to_numpy().T.tolist()))
+        return np.array(of_seed)
+
+    def samples(n: int) -> np.ndarray:
+        """Return the mean over all subsets of N samples."""
+        means = []
+        for _, part in sampled.groupby("question_id"):
+            subsets = combinations(part[["group", "correct"]].to_numpy().tolist(), n)
+            means.append(np.mean([right_by_vote(*zip(*each, strict=True)) for each in subsets]))
+        return np.array(means)
+
+    base = greedy.xs("base", level="variant")["correct"].sort_index().to_numpy()
+    for n in (1, 2, 5, 8):
+        own = sprint("all", n)
+        for method, other in ((methods.BASE, base), ("sampling T=0.6", samples(n))):
+            row = found.loc[(method, n)]
+            assert row["difference"] == pytest.approx((own.mean(axis=0) - other).mean(), abs=1e-5)
+            draw, seed = components(
+                own.mean(axis=1, keepdims=True),
+                [sprint(f"redraw {i}", n).mean(axis=1, keepdims=True) for i in range(3)],
+            )
+            assert draw is not None and seed is not None
+            assert row["by_draw"] == pytest.approx(draw.variance[0] ** 0.5, abs=1e-5)
+            assert row["by_seed"] == pytest.approx(seed.variance[0] ** 0.5, abs=1e-5)
+            differences = (own.mean(axis=0) - other)[:, np.newaxis]
+            ends = np.ravel(paired_interval(differences, (draw, seed)))
+            assert row[["low", "high"]].to_list() == pytest.approx(ends, abs=1e-5)
+
+
 def test_the_embedding_matters_where_it_reveals_the_cluster(config: Config) -> None:
     run(make_config(seeds=[4]))  # the selector that is kept
     table = pd.read_csv(output(paths.EMBEDDING_VALUE))
@@ -245,18 +312,16 @@ def test_the_embedding_matters_where_it_reveals_the_cluster(config: Config) -> N
 
 
 def test_choosing_starts_from_the_same_answers_as_pass_at_n(config: Config) -> None:
-    run(make_config(seeds=[4]))  # the selector that is kept
+    run(config)
     table = pd.read_csv(output(paths.CHOOSING))
     assert list(table.columns) == choosing.COLUMNS
     at = table.set_index(["method", "rule", "n"])["accuracy"]
     curves = read_table(output(paths.CURVES), CURVES).set_index(["method", "n"])
     for method in (methods.SPRINT, "sampling T=0.6"):
         for n in (1, 2, 8):
-            wanted = curves.loc[(method, n), "pass_at_n"]
-            assert at[method, choosing.ORACLE, n] == pytest.approx(wanted, abs=1e-5)
-    assert at["sampling T=0.6", choosing.MAJORITY, 8] == pytest.approx(
-        curves.loc[("sampling T=0.6", 8), "majority"], abs=1e-5
-    )
+            for rule, column in ((choosing.ORACLE, "pass_at_n"), (choosing.MAJORITY, "majority")):
+                wanted = curves.loc[(method, n), column]
+                assert at[method, rule, n] == pytest.approx(wanted, abs=1e-5)
     assert at[methods.SPRINT, choosing.VERIFIER, 1] == at[methods.SPRINT, choosing.ORACLE, 1]
 
 

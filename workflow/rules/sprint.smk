@@ -42,6 +42,7 @@ rule evaluate:
     output:
         curves=of_run(paths.CURVES),
         paired=of_run(paths.PAIRED),
+        votes=of_run(paths.VOTES),
         sensitivity=of_run(paths.SENSITIVITY),
         overlap=of_run(paths.OVERLAP),
         ablation=of_run(paths.ABLATION),

@@ -4,8 +4,7 @@ Pass@N counts a question as solved if any of N answers is right; somebody who wa
 to choose. Rules that need no oracle are held against it:
 
 - ``first``: the nearest head's answer; a single sample.
-- ``majority``: the answer with most votes; of equals the one given first. Of samples, which have
-  no order, one of them at random.
+- ``majority``: the answer with most votes; of equals one at random, in expectation.
 - ``agreement``: the same, where a vote counts as much as its head agrees with the others: the share
   of other heads that answered training questions alike, which needs no right answers.
 - ``verifier``: the answer that a logistic regression on votes, rank and length takes to be right
@@ -68,8 +67,8 @@ def among_ranked(
     return {
         ORACLE: pass_at_n_ordered(correct, max_n),
         FIRST: extend(correct[:, :1].astype(float), max_n),
-        MAJORITY: together.vote_ordered(group, correct, np.ones(group.shape), max_n),
-        AGREEMENT: together.vote_ordered(group, correct, weight, max_n),
+        MAJORITY: together.majority_ordered(group, correct, max_n),
+        AGREEMENT: together.majority_ordered(group, correct, max_n, weight),
         VERIFIER: np.stack([_verified(held_out, answers, n + 1) for n in range(max_n)], axis=1),
     }
 

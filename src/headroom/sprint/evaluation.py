@@ -209,12 +209,14 @@ standard errors that the choice of test questions, the draw of training question
 to the difference; empty where they were not varied. The interval covers those that are there; the
 band holds at all N of a method at once. The peak is the N of a method's largest difference, with a
 95% interval over questions. Then how many test questions resemble a training question, and the
-difference on the others (`APART`)."""
+difference on the others (`APART`). The table of votes has the same columns: the accuracy of the
+majority of SPRINT's N answers minus one greedy answer of the base model, and minus the majority of
+N samples."""
 
 
 @dataclass(frozen=True)
 class Retrained:
-    """Pass@N of what was learnt from some training questions."""
+    """What methods that learnt from some training questions reach with N = 1..max_n answers."""
 
     sprint: Sequence[Passes]
     """Of selectors from each seed."""
@@ -230,25 +232,26 @@ def mean_over(scores: Sequence[Scores]) -> Scores:
 
 
 def paired(
-    scores: Mapping[str, Scores],
+    reached: Mapping[str, Passes],
     whole: Retrained,
     redrawn: Sequence[Retrained],
     apart: Bool[np.ndarray, " questions"],
     bootstrap: Bootstrap,
 ) -> pd.DataFrame:
-    """Return Pass@N of SPRINT minus that of every other method, columns `PAIRED`.
+    """Return what SPRINT reaches minus what every other method does, columns `PAIRED`.
 
     Args:
-        scores: by method, all on the same questions.
+        reached: Pass@N or the majority's accuracy, by method, all on the same questions; NaN at an
+            N that a method does not have.
         whole: learnt from all training questions.
         redrawn: learnt from redraws of them.
         apart: which questions resemble no training question.
         bootstrap: resamples of the questions, for the band and the peak.
     """
-    table = _paired(scores, whole, redrawn, np.ones_like(apart))
+    table = _paired(reached, whole, redrawn, np.ones_like(apart))
     leads = {
-        method: scores[methods.SPRINT].pass_at_n - score.pass_at_n
-        for method, score in scores.items()
+        method: reached[methods.SPRINT] - values
+        for method, values in reached.items()
         if method != methods.SPRINT
     }
     ratio = {method: simultaneous(lead, bootstrap) for method, lead in leads.items()}
@@ -260,25 +263,23 @@ def paired(
     table["resembling"] = int((~apart).sum())
     table[APART] = np.nan
     if apart.sum() > 1:
-        table[APART] = _paired(scores, whole, redrawn, apart)[["difference", "low", "high"]]
+        table[APART] = _paired(reached, whole, redrawn, apart)[["difference", "low", "high"]]
     return table[PAIRED].dropna(subset="difference")
 
 
 def _paired(
-    scores: Mapping[str, Scores],
+    reached: Mapping[str, Passes],
     whole: Retrained,
     redrawn: Sequence[Retrained],
     rows: Bool[np.ndarray, " questions"],
 ) -> pd.DataFrame:
-    sprint = scores[methods.SPRINT].pass_at_n
-
     def by_seed(learnt: Retrained, method: str) -> Float[np.ndarray, "seeds max_n"]:
-        other = learnt.others.get(method, scores[method].pass_at_n)
+        other = learnt.others.get(method, reached[method])
         return np.stack([(one - other)[rows].mean(axis=0) for one in learnt.sprint])
 
     parts = []
-    for method in methods.in_display_order([name for name in scores if name != methods.SPRINT]):
-        differences = (sprint - scores[method].pass_at_n)[rows]
+    for method in methods.in_display_order([name for name in reached if name != methods.SPRINT]):
+        differences = (reached[methods.SPRINT] - reached[method])[rows]
         draw, seed = components(
             by_seed(whole, method), [by_seed(learnt, method) for learnt in redrawn]
         )

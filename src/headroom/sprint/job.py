@@ -21,6 +21,7 @@ from headroom.sprint.card import card
 from headroom.sprint.evaluation import Retrained, drawn, ordered
 from headroom.sprint.experiment import Experiment, write_csv
 from headroom.sprint.matching import Ranked
+from headroom.statistics.answers import majority_ordered
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import pass_at_n_ordered
 from headroom.tables import (
@@ -157,11 +158,10 @@ def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
-    the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`,
-    `paths.PAIRED`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the
-    loss), `paths.OVERLAP` (test questions that resemble training questions) and the selector's
-    model card, `paths.SELECTOR_CARD`. The seconds that embedding and selection took are in the
-    record of diversity.
+    the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`, `paths.PAIRED`,
+    `paths.VOTES`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
+    `paths.OVERLAP` (test questions that resemble training questions) and the selector's model card,
+    `paths.SELECTOR_CARD`. The record of diversity holds the seconds of embedding and selection.
     """
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -173,6 +173,9 @@ def evaluate(config: Config, name: str) -> None:
     base = experiment.answers(options.test, questions, [str(BASE)])
 
     learnt = baselines.learn(train_z, answers, options, max_n)
+    sampled = {
+        method: drawn(samples, max_n) for method, samples in experiment.samples(questions).items()
+    }
     by_seed = [
         ordered(answers.select(order), max_n) for order in trainings[methods.SPRINT, validation.ALL]
     ]
@@ -187,11 +190,12 @@ def evaluate(config: Config, name: str) -> None:
         methods.POOL: drawn(answers, max_n),
         methods.BASE: ordered(base, max_n),
         methods.ORACLE: evaluation.oracle(answers, max_n),
-        **{
-            method: drawn(sampled, max_n)
-            for method, sampled in experiment.samples(questions).items()
-        },
+        **sampled,
     }
+
+    def voted(name: str) -> Retrained:
+        ranked = [answers.select(order) for order in trainings[methods.SPRINT, name]]
+        return Retrained([majority_ordered(of.group, of.correct, max_n) for of in ranked], {})
 
     def retrained(name: str, rows: Int[np.ndarray, " questions"]) -> Retrained:
         def passes(order: Int[np.ndarray, "questions pool"]) -> evaluation.Passes:
@@ -232,8 +236,14 @@ def evaluate(config: Config, name: str) -> None:
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
     write_csv(experiment.output(paths.OVERLAP), alike, stopwatch, facts)
     apart = ~np.isin(questions, alike["question_id"])
-    differences = evaluation.paired(scores, whole, redrawn, apart, bootstrap)
+    passes = {method: score.pass_at_n for method, score in scores.items()}
+    differences = evaluation.paired(passes, whole, redrawn, apart, bootstrap)
     write_csv(experiment.output(paths.PAIRED), differences, stopwatch, facts)
+    voters = (methods.SPRINT, methods.BASE, *sampled)
+    votes = {method: scores[method].majority for method in voters}
+    by_votes = [voted(name) for name in validation.trainings(len(train_z), options.redraws)]
+    differences = evaluation.paired(votes, by_votes[0], by_votes[1:], apart, bootstrap)
+    write_csv(experiment.output(paths.VOTES), differences, stopwatch, facts)
     write_csv(experiment.output(paths.SENSITIVITY), learnt.sensitivity, stopwatch, facts)
     path = experiment.output(paths.SELECTOR_CARD)
     write_text(path, card(config, name, facts, curves))
@@ -297,7 +307,8 @@ def choose(config: Config, name: str) -> None:
 
     What learns from answers learns from training questions: how far a head agrees with the others
     from all of them, the verifier from folds, each ranked by a selector trained without it.
-    Writes `paths.CHOOSING`.
+    SPRINT's values are means over selectors trained from each of the config's seeds, as in the
+    curves. Writes `paths.CHOOSING`.
     """
     stopwatch = Stopwatch()
     experiment = Experiment(config, name)
@@ -308,11 +319,16 @@ def choose(config: Config, name: str) -> None:
         learnt.of(fold.held_out).select(order) for fold, order in experiment.held_out(questions)
     ]
     asked, trainings = experiment.trainings()
-    nearest = trainings[methods.SPRINT, validation.ALL][0]
-    ranked = experiment.answers(options.test, asked).select(nearest)
-    agreement = choosing.agreement_with_others(learnt)[nearest]
+    answers = experiment.answers(options.test, asked)
+    agreement = choosing.agreement_with_others(learnt)
+    by_seed = [
+        choosing.among_ranked(answers.select(order), agreement[order], held_out, experiment.max_n)
+        for order in trainings[methods.SPRINT, validation.ALL]
+    ]
     rules = {
-        methods.SPRINT: choosing.among_ranked(ranked, agreement, held_out, experiment.max_n),
+        methods.SPRINT: {
+            rule: np.mean([of_seed[rule] for of_seed in by_seed], axis=0) for rule in by_seed[0]
+        },
         **{
             method: choosing.among_drawn(sampled, experiment.max_n)
             for method, sampled in experiment.samples(asked).items()

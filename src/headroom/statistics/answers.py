@@ -25,48 +25,32 @@ def majority_ordered(
     group: Int[np.ndarray, "questions answers"],
     correct: Bool[np.ndarray, "questions answers"],
     max_n: int,
+    weight: Float[np.ndarray, "questions answers"] | None = None,
 ) -> Float[np.ndarray, "questions max_n"]:
-    """Return the accuracy of the most frequent of the first N answers.
+    """Return the accuracy of the answer with most votes among the first N.
 
-    Ties are broken uniformly at random among the most frequent answers, in expectation. Without
-    any vote the majority is wrong.
-    """
-    same = same_answers(group)
-    columns = []
-    for n in range(1, min(max_n, group.shape[1]) + 1):
-        votes = same[:, :n, :n].sum(axis=2)
-        # Tied groups are equally large, so drawing a winning vote is drawing a winning group.
-        winning = (votes == votes.max(axis=1, keepdims=True)) & (votes > 0)
-        right = (winning & correct[:, :n]).sum(axis=1)
-        columns.append(right / np.maximum(winning.sum(axis=1), 1))
-    return extend(np.stack(columns, axis=1), max_n)
-
-
-def vote_ordered(
-    group: Int[np.ndarray, "questions answers"],
-    correct: Bool[np.ndarray, "questions answers"],
-    weight: Float[np.ndarray, "questions answers"],
-    max_n: int,
-) -> Float[np.ndarray, "questions max_n"]:
-    """Return 1 where the answer with most weight among the first N is right, else 0.
-
-    Of equally heavy answers the one that was given first is taken. With equal weights it is the
-    majority vote, but for ties.
+    Ties are broken uniformly at random among the answers that lead, in expectation. Without any
+    vote the majority is wrong.
 
     Args:
         group: labels of the answers.
         correct: which are right.
-        weight: what each answer's vote counts; not negative.
         max_n: largest N.
+        weight: what each answer's vote counts, not negative; 1 by default.
     """
     same = same_answers(group[:, :max_n])
+    weight = np.ones(group.shape) if weight is None else weight
     columns = []
     for n in range(1, same.shape[1] + 1):
-        votes = (same[:, :n, :n] * weight[:, np.newaxis, :n]).sum(axis=2)
+        equal = same[:, :n, :n]
+        votes = (equal * weight[:, np.newaxis, :n]).sum(axis=2)
         # Summed in different orders, equal groups of votes differ by rounding.
-        heaviest = votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)
-        chosen = (heaviest & same[:, range(n), range(n)]).argmax(axis=1)
-        columns.append(correct[np.arange(len(group)), chosen].astype(float))
+        leads = (votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)) & equal.any(axis=2)
+        size = equal.sum(axis=2) * leads
+        # An answer of a small group stands for more: 1 each where all that lead are equally large.
+        share = leads * size.max(axis=1, keepdims=True) / np.maximum(size, 1)
+        right = (share * correct[:, :n]).sum(axis=1)
+        columns.append(right / np.maximum(share.sum(axis=1), 1))
     return extend(np.stack(columns, axis=1), max_n)
 
 
