@@ -1,5 +1,6 @@
 """A config with every section, small, for tests to change."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,12 @@ VALUES: dict[str, Any] = {
 
 
 def put_data(config: Config, folder: Path) -> None:
-    """Put something where a config looks for its users' own files of word problems."""
-    for problems in config.problems.values():
-        if problems.file is not None:
-            (folder / problems.file).parent.mkdir(exist_ok=True)
-            (folder / problems.file).write_text("{}\n", encoding="utf-8")
+    """Put something where a config looks for its users' own files."""
+    for section in (*config.problems.values(), *config.questions.values()):
+        if section.file is not None:
+            rows: list[dict[str, str]] = [{}]
+            if columns := getattr(section, "columns", None):
+                names = [name for name in columns.model_dump().values() if name]
+                rows = [dict.fromkeys(names, f"{n % 2}") | {columns.id: f"{n}"} for n in range(400)]
+            (folder / section.file).parent.mkdir(exist_ok=True)
+            (folder / section.file).write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -41,6 +41,22 @@ def test_a_table_of_ones_own_becomes_a_question_table(tmp_path):
         assert other.equals(first)
 
 
+def test_a_column_may_name_the_split_of_each_row(tmp_path):
+    file = tmp_path / "folds.jsonl"
+    rows = [{"q": f"{n} + 1?", "a": n + 1, "fold": n % 3} for n in range(7)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    columns = {"question": "q", "answer": "a", "split": "fold"}
+    parts = [
+        read_source(custom(file=str(file), columns=columns, split=str(fold))) for fold in range(3)
+    ]
+    assert [part["answer"].tolist() for part in parts] == [["1", "4", "7"], ["2", "5"], ["3", "6"]]
+    assert parts[1]["source_row"].tolist() == [1, 4]
+    with pytest.raises(BenchmarkError, match=r"has no questions whose fold is '3'"):
+        read_source(custom(file=str(file), columns=columns, split="3"))
+    with pytest.raises(BenchmarkError, match="has no 'part'"):
+        read_source(custom(file=str(file), columns={**columns, "split": "part"}))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -148,6 +148,13 @@ def test_groups_too_small_to_split_have_no_held_out_gain(z):
     assert "–" in gains_sheet(found.gains, "few").markdown()
 
 
+def test_heads_are_never_held_against_the_best_of_fewer_placebos(z):
+    fewer = [placebo for placebo in PLACEBOS if placebo.head != 2]
+    gains = controls(z, graded(z), VARIANTS, fewer, noise=1e-3, seed=0).gains
+    assert gains.loc[:, "placebo":"placebo_q"].isna().all(axis=None)
+    assert gains["numeric"].notna().all()
+
+
 def test_placebos_are_not_taken_for_heads(found):
     assert found.heads["variant"].tolist() == NAMES[:16]
     assert set(found.gains["heads"]) == {5}

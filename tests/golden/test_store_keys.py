@@ -21,12 +21,14 @@ TABLE = Path(__file__).with_name("store_keys.json")
 def keys(file: Path) -> dict[str, list[str]]:
     """Return what a shipped config's store is named by: keys by kind, and its answers' files."""
     config = load(file)
-    updates = {
-        name: problems.model_copy(update={"revision": "0" * 64})
-        for name, problems in config.problems.items()
-        if problems.file is not None  # a file of the user's
+    pinned = {
+        kind: {
+            name: section.model_copy(update={"revision": "0" * 64}) if section.file else section
+            for name, section in getattr(config, kind).items()
+        }
+        for kind in ("problems", "questions")  # files of the user's
     }
-    config = resolve(config.model_copy(update={"problems": {**config.problems, **updates}}))
+    config = resolve(config.model_copy(update=pinned))
     kinds = ("models", "questions", "decodings", "embedders")
     found = {kind: {key(config, kind, name) for name in getattr(config, kind)} for kind in kinds}
     found["sources"] = {source_key(config, name) for name in config.questions}

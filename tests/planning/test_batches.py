@@ -39,3 +39,14 @@ def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():
     assert len(names) == 1 + 28 * 12 + 6
     other = next(batch for batch in batches(planned) if batch.questions == "train")
     assert {variant.kind for variant in other.variants} == {"base", "head"}
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(2, ["L00N00", "L00N04", "L27N00", "L27N04"]), (9, None), (None, None)],
+)
+def test_fewer_noise_placebos_are_spread_over_the_heads_of_each_layer(count, expected):
+    planned = config(heads=[11, 9, 4, 2, 0], placebos="noise", noise_placebos=count)
+    sweep = planned.sweeps["table"]
+    every = [str(head).replace("H", "N") for head in pool(planned, sweep)]
+    assert list(map(str, placebos(planned, sweep))) == (expected or every)

@@ -146,7 +146,7 @@ def _gains(
                 "p": best.p,
             }
             for kind, of_layer in others.items():
-                if layer in of_layer:
+                if len(of_layer.get(layer, ())) == len(names):  # as many chances
                     placebo = against_placebos(
                         differences, _differences(part, of_layer[layer]), RESAMPLES, seed
                     )

@@ -195,7 +195,10 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     places: dict[str, str] = {}
     left_out: list[str] = []
     convert = converter(questions)
+    column = questions.columns.split if questions.columns else None
     for index, (place, row) in enumerate(rows):
+        if column is not None and str(row.get(column, questions.split)) != questions.split:
+            continue
         question = convert(Reader(f"{origin} {place}", row), questions, index)
         if question is None:
             left_out.append(f"{row['unique_id']} (no gold answer)")
@@ -213,7 +216,8 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
         kept[question_id] = {**dict.fromkeys(tables.QUESTIONS.names), **question, **place_in_source}
         places[question_id] = place
     if not kept:
-        raise BenchmarkError(f"{origin} has no questions; write one a line")
+        of = f" whose {column} is {questions.split!r}" if column else ""
+        raise BenchmarkError(f"{origin} has no questions{of}; write one a line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
     return pd.DataFrame(list(kept.values()), columns=tables.QUESTIONS.names)

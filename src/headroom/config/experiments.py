@@ -36,6 +36,9 @@ class Sweep(Section):
     gains is held against the best placebo. numeric: the base model decoded again in other batches,
     without verification. noise: for each head a random direction of the norm that pruning the head
     takes away, added at the same place; as many answers as the heads give. both: both."""
+    noise_placebos: Count | None = None
+    """Noise placebos a layer; null: as many as heads. Fewer are spread over the layer's heads, and
+    the best head is not held against the best of them, which had fewer chances."""
 
 
 class Selector(Section):

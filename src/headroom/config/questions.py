@@ -27,6 +27,8 @@ class Columns(Section):
     """What tables and figures are split by."""
     level: str | None = None
     """Difficulty, 1 to 5."""
+    split: str | None = None
+    """Of a file that holds several splits: what names a row's own. Rows of others are left out."""
 
 
 class Questions(Section):

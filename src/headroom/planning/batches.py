@@ -6,6 +6,7 @@ Only the config is read. The workflow turns both into jobs, ``headroom plan`` in
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from headroom import paths
@@ -44,7 +45,12 @@ def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
 
 def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     """Return the placebos of a sweep, sorted: noise for each head, numeric ones as a layer has."""
-    noise = matched_noise(pool(config, sweep)) if sweep.placebos in ("noise", "both") else []
+    noise: list[Variant] = []
+    if sweep.placebos in ("noise", "both"):
+        for _, layer in groupby(pool(config, sweep), key=lambda each: each.layer):
+            members = list(layer)
+            count = min(sweep.noise_placebos or len(members), len(members))
+            noise += matched_noise(members[i * len(members) // count] for i in range(count))
     if sweep.placebos not in ("numeric", "both"):
         return noise
     return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))

@@ -31,8 +31,8 @@ Kind = Literal["models", "questions", "decodings", "embedders"]
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
 _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
-_LATER: dict[str, Any] = {"unit": "group"}
-"""Settings of solvers and compressions that were added after results had been kept, with the value
+_LATER: dict[str, Any] = {"unit": "group", "gguf_file": None, "split": None}
+"""Settings that were added after results had been kept, with the value
 that does what was done before. With that value they are no part of a key."""
 _AUTHORS_PROMPTS = 2
 """Version of the prompts `authors` (headroom.generation.prompts)."""
@@ -70,8 +70,6 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
         case "models":
             if section.train:
                 kept["version"] = __version__  # the code that makes it is part of what it is
-            if section.gguf_file is None:  # keys are older than GGUF files
-                del kept["gguf_file"]
         case "embedders" if section.model:
             kept["model"] = settings(config, "models", section.model)
         case "questions":
@@ -90,7 +88,7 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
                 kept["seed"] = None
             if section.prompt == "authors":
                 kept["prompts"] = _AUTHORS_PROMPTS
-    return kept
+    return _without_later(kept)
 
 
 def key(config: Config, kind: Kind, name: str) -> str:
@@ -105,7 +103,7 @@ def split_key(config: Config, name: str, **size: int | None) -> str:
     """
     section = config.questions[name]
     split = f"{section.benchmark}-{section.split}"
-    facts = {
+    facts: dict[str, Any] = {
         "split": split,
         "revision": section.revision,
         "seed": section.seed if section.generated else None,
@@ -114,7 +112,7 @@ def split_key(config: Config, name: str, **size: int | None) -> str:
     }
     if section.benchmark == "custom":
         facts |= section.model_dump(mode="json", include={"dataset", "subset", "columns"})
-    return f"{split}-{digest(facts)}"
+    return f"{split}-{digest(_without_later(facts))}"
 
 
 def source_key(config: Config, name: str) -> str:
