@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from headroom.planning.contents import contents
 from mini import ROOT, Snakemake, planned
 
 from example_config import put_data
 from headroom.config import load
 from headroom.planning.batches import all_arms, arms, batches, without_numeric
-from headroom.planning.contents import contents
 from headroom.planning.cost import describe
 from headroom.planning.inputs import resolve
 

@@ -209,7 +209,7 @@ rule claims:
     log:
         RULES.log("claims"),
     params:
-        settings=RULES.all_settings,
+        settings=RULES.settings(),
         folder=PUBLISHED,
     shell:
         command("claims")
@@ -241,6 +241,6 @@ rule report_page:
     log:
         RULES.log("report"),
     params:
-        settings=RULES.all_settings,
+        settings=RULES.settings(),
     shell:
         command("report")

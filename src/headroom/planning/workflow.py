@@ -4,7 +4,8 @@ Snakemake's own objects (wildcards, jobs) have no types.
 """
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
+from operator import getitem
 from typing import Any, get_args
 
 from headroom import paths
@@ -15,6 +16,7 @@ from headroom.planning.batches import (
     all_arms,
     arms,
     batches,
+    encoders,
     histories,
     own_answers,
     solvers,
@@ -86,18 +88,12 @@ class Rules(Shown):
         self._batch_of = {tuple(self.store.keys(**b.names).values()): b for b in self.batches}
         self._arms = all_arms(config)
         self._solvers = solvers(config)
-        self._encoders = {
-            solver: config.solvers[str(study.solver)].encoder
-            for (solver, _), study in self._solvers.items()
-        }
-
-    # All rules
 
     @cached_property
     def constraints(self) -> dict[str, str]:
         """What each wildcard may be, as a regular expression."""
         config, every = self.config, self._arms.values()
-        kinds = {
+        allowed: dict[str, Iterable[str]] = {
             "model": self._keys("model", config.models),
             "questions": self._keys("questions", config.questions),
             "decoding": self._keys("decoding", config.decodings),
@@ -109,35 +105,28 @@ class Rules(Shown):
             "data": sorted({arm.data for arm in every}.union(self._data)),
             "subject": sorted({arm.subject for arm in every}),
             "arm": sorted({arm.key for arm in every}),
-            "solver": self._encoders,
-            "encoder": [key for solver in self._encoders if (key := self._encoder(solver))],
+            "solver": [solver for solver, _ in self._solvers],
+            "encoder": encoders(config),
             "compression": config.compressions,
         }
-        return {
-            "variant": PATTERN,
-            "layer": r"\d\d+",
-            "seed": r"\d+",
-            **{wildcard: _one_of(allowed) for wildcard, allowed in kinds.items()},
-        }
+        either = {wildcard: _one_of(values) for wildcard, values in allowed.items()}
+        return {"variant": PATTERN, "layer": r"\d\d+", "seed": r"\d+", **either}
 
     def models(self, *, trained: bool) -> str:
         """Return the keys of models that are trained here, or fetched, as a regular expression."""
         models = self.config.models.items()
-        return _one_of(
-            self._keys("model", [name for name, model in models if bool(model.train) == trained])
-        )
+        return _one_of(self._keys("model", [n for n, m in models if bool(m.train) == trained]))
 
     @property
     def fetched(self) -> list[str]:
         """The files of everything that is fetched from elsewhere."""
         config, fill = self.config, self.store.fill
-        encoders = [self._encoder(solver) for solver in self._encoders]
         return [
             *(fill(paths.MODEL, model=n) for n, model in config.models.items() if not model.train),
             *(fill(paths.SOURCE, source=n) for n, q in config.questions.items() if not q.generated),
             *(fill(paths.EMBEDDER, embedder=n) for n, e in config.embedders.items() if e.source),
             *(paths.PROBLEMS.format(data=key) for key in self._data),
-            *(paths.ENCODER.format(encoder=key) for key in encoders if key),
+            *(paths.ENCODER.format(encoder=key) for key in encoders(config)),
         ]
 
     def answers_of_all(self) -> list[str]:
@@ -152,15 +141,13 @@ class Rules(Shown):
         """Return the log file of a rule: the wildcards of its output, under the run's logs."""
         return f"{self.store.fill(paths.LOG)}/{template}.log"
 
-    def settings(self, section: str, name: str | None = None) -> str:
-        """Return a digest of an entry of a section of the config, or of all its entries."""
-        entries = self.config.model_dump(mode="json")[section]
-        return digest(entries if name is None else entries[name])
+    def settings(self, *keys: str) -> str:
+        """Return a digest of the config: of all of it, of a section, or of one of its entries."""
+        return digest(reduce(getitem, keys, self._values))
 
-    @property
-    def all_settings(self) -> str:
-        """A digest of the whole config."""
-        return digest(self.config.model_dump(mode="json"))
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        return self.config.model_dump(mode="json")
 
     def planned(self, job: Any, after: Iterable[Any]) -> tuple[str, str, float, list[int]]:
         """Return what the time left is told from, see `snakemake_logger_plugin_headroom.pace`.
@@ -179,8 +166,6 @@ class Rules(Shown):
             seconds = training_seconds(self.config, *self._trained(wildcards))
         return name, unit, seconds, [other.jobid for other in after]
 
-    # Questions and embeddings
-
     def split(self, wildcards: Any) -> Inputs:
         """Return what a question set is drawn from."""
         name = self.store.name("questions", wildcards.questions)
@@ -194,8 +179,6 @@ class Rules(Shown):
         """Return the model that an embedder is part of; none for one that is fetched."""
         model = self.config.embedders[self.store.name("embedder", wildcards.embedder)].model
         return [self.store.fill(paths.MODEL, model=model)] if model else []
-
-    # The sweep
 
     def answers(self, wildcards: Any) -> list[str]:
         """Return the answers of a batch."""
@@ -227,20 +210,14 @@ class Rules(Shown):
             *(self.store.fill(paths.ANSWERS, decoding=d, **names) for d in section.decodings),
         ]
 
-    # SPRINT
-
     def of_selector(self, job: str) -> Callable[[Any], Inputs]:
         """Return what gives the inputs of a selector's job, its own earlier results excepted."""
 
         def inputs(wildcards: Any) -> Inputs:
-            selector, found = self._selector(wildcards), Inputs()
+            selector, found = self.config.selectors[wildcards.selector], Inputs()
             for name, (template, part) in _SELECTOR_INPUTS[job].items():
-                fill = partial(
-                    self.store.fill,
-                    template,
-                    model=selector.model,
-                    questions=getattr(selector, part),
-                )
+                names = {"model": selector.model, "questions": getattr(selector, part)}
+                fill = partial(self.store.fill, template, **names)
                 if template == paths.EMBEDDINGS:
                     found[name] = [fill(embedder=embedder) for embedder in selector.embedder]
                 elif name == "sampled":
@@ -251,13 +228,16 @@ class Rules(Shown):
 
         return inputs
 
-    # Compression
-
     def taught(self, wildcards: Any) -> Inputs:
         """Return what a solver is trained from."""
-        encoder = self._encoder(wildcards.solver)
-        inputs: Inputs = {"data": paths.PROBLEMS}
-        return {**inputs, "encoder": paths.ENCODER.format(encoder=encoder)} if encoder else inputs
+        study = next(of for (key, _), of in self._solvers.items() if key == wildcards.solver)
+        encoder, inputs = (
+            self.config.solvers[str(study.solver)].encoder,
+            Inputs(data=paths.PROBLEMS),
+        )
+        if encoder.source:
+            inputs["encoder"] = paths.ENCODER.format(encoder=encoder_key(encoder))
+        return inputs
 
     def tested(self, wildcards: Any) -> Inputs:
         """Return what an arm learns from and is tested on."""
@@ -314,8 +294,6 @@ class Rules(Shown):
             if study.measured is None or arm.name in study.measured
         ]
 
-    # Of several stages
-
     @cached_property
     def _data(self) -> list[str]:
         """Keys of the datasets, in order."""
@@ -323,11 +301,6 @@ class Rules(Shown):
 
     def _keys(self, wildcard: str, names: Iterable[str]) -> list[str]:
         return [self.store.key(wildcard, name) for name in names]
-
-    def _encoder(self, solver: str) -> str | None:
-        """Return the key of the pretrained encoder of a solver with a key."""
-        encoder = self._encoders[solver]
-        return encoder_key(encoder) if encoder.source else None
 
     def _batch(self, wildcards: Any) -> Batch:
         return self._batch_of[wildcards.model, wildcards.decoding, wildcards.questions]

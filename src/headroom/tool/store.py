@@ -1,17 +1,67 @@
 """`headroom store`: what the store holds and for which config; what none asks for is removed."""
 
-from collections.abc import Iterable, Sequence
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from headroom import paths
 from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.generation.client import status
-from headroom.planning.contents import Entry, contents, remove
+from headroom.planning.batches import all_arms, batches, encoders, teachers
 from headroom.planning.inputs import resolve
+from headroom.planning.store import Store
+
+STORE = Path(paths.RESULTS, "store")
 
 _LOCKS = Path(".snakemake", "locks")
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_KEY = r"[^/]+-[0-9a-f]{8}"
+_KINDS = {
+    "model": rf"models/({_KEY})/",
+    "source": rf"sources/({_KEY})\.parquet",
+    "questions": rf"questions/({_KEY})\.parquet",
+    "embedder": rf"embedders/({_KEY})\.json",
+    "embeddings": rf"embeddings/({_KEY}/{_KEY})\.parquet",
+    "activations": rf"activations/({_KEY}/{_KEY}/{_KEY})\.parquet",
+    "dataset": rf"problems/({_KEY})\.(?:parquet|dropped\.csv)",
+    "encoder": rf"encoders/({_KEY})\.json",
+    "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
+    "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
+    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.safetensors",
+    "arm, unfinished": rf"\.journal/compressed/({_KEY}/{_KEY}/{_KEY}/\d+)(?:/|$)",
+    "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:jsonl|parquet)",
+    "answers": rf"({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.parquet",
+}
+"""How the paths of each kind begin, below the store; records stand beside what they are about."""
+
+_Unit = tuple[str, str, str]  # kind, key, and the variant where there is one
+
+
+class Entry(NamedTuple):
+    """Files of one kind and key that the same configs ask for."""
+
+    kind: str
+    """``other`` for files of no known form: nothing is known of who needs them."""
+    key: str
+    """Keys as they stand in the path; of other files the path itself."""
+    asked_by: tuple[str, ...]
+    """Names of configs, sorted."""
+    files: list[Path]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(file.lstat().st_size for file in self.files)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no config asks for it."""
+        return self.kind != "other" and not self.asked_by
 
 
 def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
@@ -30,8 +80,7 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     if prune:
         _check(known, unread)
     entries = contents(known)
-    for line in _table(entries):
-        print(line)
+    print(*_table(entries), sep="\n")
     for error in unread:
         print(f"not read, so that what it needs may stand as nobody's: {error}")
     idle = [entry for entry in entries if entry.idle]
@@ -44,8 +93,90 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
         print("nothing is removed")
         return
     _check(known, unread)  # a run may have begun while the question stood
-    remove(idle)
+    _remove(idle)
     print(f"removed: {told}")
+
+
+def contents(configs: Mapping[str, Config]) -> list[Entry]:
+    """Return what the store in this folder holds, by kind and key.
+
+    Args:
+        configs: resolved, by the names to call them by.
+    """
+    asking: dict[_Unit, set[str]] = defaultdict(set)
+    for name, config in configs.items():
+        for file in files_of(config):
+            asking[_unit(file)].add(name)
+    found: dict[tuple[str, str, tuple[str, ...]], list[Path]] = defaultdict(list)
+    for folder, _, names in os.walk(STORE):
+        for file in (Path(folder, name) for name in names):
+            unit = _unit(file)
+            found[unit[0], unit[1], tuple(sorted(asking.get(unit, ())))].append(file)
+    order = [*_KINDS, "other"]
+    return sorted(
+        (Entry(*which, files) for which, files in found.items()),
+        key=lambda entry: (order.index(entry.kind), entry.key, entry.asked_by),
+    )
+
+
+def files_of(config: Config) -> Iterator[Path]:
+    """Yield the files that a config may read or make in the store, records excepted."""
+    store = Store(config)
+    for name in config.models:
+        yield store.path(paths.MODEL, model=name)
+    for name in config.questions:
+        yield store.path(paths.SOURCE, source=name)
+        yield store.path(paths.QUESTIONS, questions=name)
+    for name in config.embedders:
+        yield store.path(paths.EMBEDDER, embedder=name)
+        for questions in config.questions:
+            yield store.path(paths.EMBEDDINGS, embedder=name, questions=questions)
+    for batch in batches(config):
+        yield store.path(paths.ACTIVATIONS, **batch.names)
+        keys = store.keys(**batch.names)
+        for variant in batch.variants:
+            for template in (paths.ANSWERS, paths.JOURNAL):
+                yield Path(template.format(variant=variant, **keys))
+    for name in config.problems:
+        yield store.path(paths.PROBLEMS, data=name)
+    for key in encoders(config):
+        yield Path(paths.ENCODER.format(encoder=key))
+    for study in config.compressions.values():
+        for keys in teachers(config, study):
+            for template in (paths.TEACHER, paths.TEACHER_JOURNAL):
+                yield Path(template.format(**keys))
+    for arm in all_arms(config).values():
+        for seed in arm.study.seeds:
+            for template in (paths.HISTORY, paths.COMPRESSION_JOURNAL):
+                yield Path(arm.file(template, seed))
+
+
+def _unit(file: Path) -> _Unit:
+    """Return what a file of the store belongs to."""
+    path = file.relative_to(STORE).as_posix()
+    for kind, form in _KINDS.items():
+        match = re.match(form, path)
+        if match:
+            return kind, match[1], match[2] if match.lastindex == 2 else ""
+    return "other", path, ""
+
+
+def _remove(entries: Iterable[Entry]) -> None:
+    """Remove the files of entries, and the folders that are empty then.
+
+    The file that says that all others are there goes first (model.json before its checkpoint, a
+    table before its record): what is left of a removal that was cut off is taken for missing.
+    """
+    for entry in entries:
+        for file in sorted(
+            entry.files,
+            key=lambda f: (len(f.parts), f.name.endswith(".run.json"), f.suffix != ".json"),
+        ):
+            file.unlink(missing_ok=True)
+            for folder in file.parents:
+                if folder == STORE or any(folder.iterdir()):
+                    break
+                folder.rmdir()
 
 
 def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
@@ -56,9 +187,7 @@ def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
             known[file.parent.name] = resolve(load(file))
         except HeadroomError as error:
             unread.append(f"{file}: {error}")
-    for file in named:
-        known[str(file)] = resolve(load(file))
-    return known, unread
+    return known | {str(file): resolve(load(file)) for file in named}, unread
 
 
 def _check(known: dict[str, Config], unread: list[str]) -> None:
@@ -90,36 +219,27 @@ def _check(known: dict[str, Config], unread: list[str]) -> None:
         )
 
 
-def _table(entries: Sequence[Entry]) -> list[str]:
-    """Return lines of a table, one an entry."""
+def _table(entries: Sequence[Entry]) -> Iterator[str]:
+    """Yield the lines of a table, one an entry."""
     rows = [("kind", "key", "files", "size", "date", "asked for by")]
-    rows += [
-        (
-            entry.kind,
-            entry.key,
-            f"{len(entry.files):,}",
-            _size([entry]),
-            f"{entry.modified:%Y-%m-%d}",
-            ", ".join(entry.asked_by) or ("unknown" if entry.kind == "other" else "none"),
-        )
-        for entry in entries
-    ]
+    for entry in entries:
+        newest = datetime.fromtimestamp(max(file.lstat().st_mtime for file in entry.files))
+        by = ", ".join(entry.asked_by) or ("unknown" if entry.kind == "other" else "none")
+        count, date = f"{len(entry.files):,}", f"{newest:%Y-%m-%d}"
+        rows.append((entry.kind, entry.key, count, _size([entry]), date, by))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        f"{kind:<{widths[0]}}  {key:<{widths[1]}}  {files:>{widths[2]}}  {size:>{widths[3]}}  "
-        f"{date:<{widths[4]}}  {by}"
-        for kind, key, files, size, date, by in rows
-    ]
+    for row in rows:
+        cells = zip(row[:-1], "<<>><", widths, strict=False)
+        yield "  ".join([*(f"{cell:{side}{width}}" for cell, side, width in cells), row[-1]])
 
 
 def _size(entries: Iterable[Entry]) -> str:
     """Say how large entries are, as in ``1.3 GB``."""
     size = float(sum(entry.size for entry in entries))
-    for unit in _UNITS:
-        if size < 1000 or unit == _UNITS[-1]:
-            break
-        size /= 1000
-    return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+    power = 0
+    while size >= 1000 and power < len(_UNITS) - 1:
+        size, power = size / 1000, power + 1
+    return f"{size:.{min(power, 1)}f} {_UNITS[power]}"
 
 
 def _agreed(question: str) -> bool:

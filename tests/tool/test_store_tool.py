@@ -11,9 +11,9 @@ from example_config import VALUES
 from headroom import cli, paths
 from headroom.config import Config, parse
 from headroom.planning.batches import arms
-from headroom.planning.contents import contents, files_of
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
+from headroom.tool.store import contents, files_of
 
 STUDY: dict[str, Any] = {
     "problems": {"made": {"dataset": "generated", "n": 90}},
