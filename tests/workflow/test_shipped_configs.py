@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from headroom.planning.contents import contents
 from mini import ROOT, Snakemake, planned
 
 from example_config import put_data
@@ -14,6 +13,7 @@ from headroom.config import load
 from headroom.planning.batches import all_arms, arms, batches, without_numeric
 from headroom.planning.cost import describe
 from headroom.planning.inputs import resolve
+from headroom.tool.store import contents
 
 SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 
