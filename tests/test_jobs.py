@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from headroom import cli
-from headroom.jobs import JOBS
+from headroom.jobs import JOBS, SHORTCUTS
 
 HEAVY = (
     *("pandas", "matplotlib", "scipy", "sympy", "torch", "transformers"),
@@ -36,7 +36,7 @@ MAY_IMPORT = [
 
 
 def test_every_command_is_looked_at() -> None:
-    named = {job.function for job in JOBS} | {job.shortcut for job in JOBS if job.shortcut}
+    named = {job.function for job in JOBS} | {*SHORTCUTS.values()}
     modules = {function.partition(":")[0] for function in named}
     assert modules == {module for chain in MAY_IMPORT for module in chain}
 

@@ -1,7 +1,11 @@
-"""Types of command-line arguments."""
+"""Arguments of commands: their types, and whole commands from the signatures of functions."""
 
 import argparse
-from typing import Literal
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 
 def count(text: str) -> int:
@@ -19,3 +23,72 @@ def numbers_or_all(text: str) -> list[int] | Literal["all"]:
     if not all(part.isdecimal() for part in parts):
         raise argparse.ArgumentTypeError(f"{text!r} is neither numbers, as in 5,15, nor all")
     return [int(part) for part in parts]
+
+
+def add_command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]",
+    name: str,
+    function: Callable[..., Any],
+    *,
+    handler: Callable[..., Any] | None = None,
+    epilog: str | None = None,
+    options: Sequence[str] = (),
+    without: Sequence[str] = (),
+    only_one_of: Sequence[str] = (),
+) -> argparse.ArgumentParser:
+    """Add a command that takes what a function takes.
+
+    What stands before the ``*`` of the signature is positional, what stands behind it an option.
+    Types decide how arguments are read (whole numbers are positive), the docstring's ``Args:`` say
+    what they are, its first line says what the command does.
+
+    Args:
+        commands: of the command line.
+        name: the command's.
+        function: what the command calls, and takes its arguments from.
+        handler: called in its place.
+        epilog: shown below the help.
+        options: what stands before the ``*`` and is an option nevertheless.
+        without: parameters that the command does not take.
+        only_one_of: options that exclude each other.
+    """
+    told = inspect.getdoc(function) or ""
+    about, _, rest = told.partition("\n")
+    said = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
+    form = argparse.RawDescriptionHelpFormatter
+    command = commands.add_parser(
+        name, help=about, description=about, epilog=epilog, formatter_class=form
+    )
+    exclusive = command.add_mutually_exclusive_group() if only_one_of else command
+    for each in inspect.signature(function).parameters.values():
+        if each.name in without:
+            continue
+        asked = each.default is each.empty
+        keys = _reading(each.annotation)
+        keys["help"] = " ".join(said[each.name].split()).replace("``", "").replace("%", "%%")
+        if each.kind is each.KEYWORD_ONLY or each.name in options:
+            flag = f"-{each.name}" if len(each.name) == 1 else f"--{each.name.replace('_', '-')}"
+            keys |= {"required": asked} if asked else {"default": each.default}
+            if not asked and each.default not in (None, False):
+                keys["help"] += " (default: %(default)s)"
+            (exclusive if each.name in only_one_of else command).add_argument(flag, **keys)
+        else:
+            if not asked and "nargs" not in keys:
+                keys |= {"nargs": "?", "default": each.default}
+            command.add_argument(each.name, metavar=each.name.upper(), **keys)
+    command.set_defaults(handler=handler or function)
+    return command
+
+
+def _reading(hint: Any) -> dict[str, Any]:
+    """Return how argparse reads a value of a type."""
+    if get_origin(hint) is list:
+        return {"nargs": "*", "type": get_args(hint)[0]}
+    parts = [part for part in get_args(hint) or (hint,) if part is not type(None)]
+    if any(get_origin(part) is Sequence for part in parts):
+        return {"type": numbers_or_all}
+    if get_origin(hint) is Literal or get_origin(parts[0]) is Literal:
+        return {"choices": get_args(hint if get_origin(hint) is Literal else parts[0])}
+    if hint is bool:
+        return {"action": "store_true"}
+    return {"type": count if int in parts else Path if parts == [Path] else str}

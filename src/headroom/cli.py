@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from headroom import __version__, jobs
 from headroom.errors import HeadroomError
@@ -69,36 +70,100 @@ def parser(alone: Sequence[jobs.Job] = ()) -> argparse.ArgumentParser:
     if alone:
         jobs.add_to(commands, alone)
         return top
+    from headroom.arguments import add_command
     from headroom.bench import command as bench
     from headroom.compression import command as compression
     from headroom.tool import command as tool
 
-    for name, help_text, handler in (
-        ("check", "Check a config, its data and its models, before anything starts.", _check),
-        ("plan", "Say what a config will cost: jobs, tokens, GPU hours, disk.", _plan),
-    ):
-        command = commands.add_parser(name, help=help_text, description=help_text)
-        command.add_argument("config", type=Path, help="for example config/sprint.yaml")
-        command.set_defaults(handler=handler)
-    command = commands.add_parser(
-        "doctor", help="Say what a bug report needs, and what is missing."
-    )
-    command.add_argument("config", type=Path, nargs="?", help="what a config lacks, too")
-    command.set_defaults(handler=_doctor)
+    for function in (check, plan, doctor):
+        add_command(commands, function.__name__, function)
     tool.add_to(commands)
     bench.add_to(commands)
     compression.add_to(commands)
     jobs.add_to(commands, jobs.JOBS)
-    help_text = "Say what changed between two runs: settings, right answers, gains, Pass@N."
-    command = commands.add_parser("compare", help=help_text, description=help_text)
-    command.add_argument("first", metavar="RUN_A", help="a run's folder, or its name in results/")
-    command.add_argument("second", metavar="RUN_B", help="the run to compare with it, likewise")
-    command.add_argument("--out", type=Path, help="write the tables there, as CSV and Markdown")
-    command.set_defaults(handler=_compare)
-    command = commands.add_parser("engine", help="Show or stop the engines of this folder.")
-    command.add_argument("action", choices=["status", "stop"])
-    command.set_defaults(handler=_engine)
+    for later in (compare, engine):
+        add_command(commands, later.__name__, later)
     return top
+
+
+def check(config: Path) -> None:
+    """Check a config, its data and its models, before anything starts.
+
+    Args:
+        config: for example config/sprint.yaml
+    """
+    from headroom.config import load
+    from headroom.planning.inputs import check_devices, preflight, resolve
+
+    resolved = resolve(load(config))
+    preflight(resolved)
+    check_devices(resolved)
+    print(f"{config} is sound: run {resolved.run!r} can start")
+
+
+def plan(config: Path) -> None:
+    """Say what a config will cost: jobs, tokens, hours by card, disk.
+
+    Args:
+        config: for example config/sprint.yaml
+    """
+    from headroom.config import load
+    from headroom.planning.cost import describe
+    from headroom.planning.inputs import resolve
+
+    print(describe(resolve(load(config))))
+
+
+def doctor(config: Path | None = None) -> None:
+    """Say what a bug report needs, and what is missing.
+
+    Args:
+        config: what a config lacks, too
+    """
+    from headroom.tool.doctor import report
+
+    print(report(config))
+
+
+def compare(first: str, second: str, *, out: Path | None = None) -> None:
+    """Say what changed between two runs: settings, right answers, gains, Pass@N.
+
+    Args:
+        first: a run's folder, or its name in results/
+        second: the run to compare with it, likewise
+        out: write the tables there, as CSV and Markdown
+    """
+    from headroom.analysis.compare import compare
+    from headroom.analysis.compare_text import summary, write
+    from headroom.analysis.runs import Pair, Run
+
+    pair = Pair(Run.find(first), Run.find(second))
+    found = compare(pair)
+    print(summary(found, pair))
+    for file in write(found, pair, out) if out else ():
+        print(f"written: {file}")
+
+
+def engine(action: Literal["status", "stop"]) -> None:
+    """Show or stop the engines of this folder.
+
+    Args:
+        action: what to do
+    """
+    from headroom.generation.client import status, stop
+
+    none = "no engine runs in this folder"
+    if action == "stop":
+        stopped = stop()
+        print(f"{stopped} engine{'s' * (stopped > 1)} stopped" if stopped else none)
+        return
+    engines = status()
+    for each in engines:
+        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**each))
+        for batch, (done, total) in each["batches"].items():
+            print(f"  {batch}: {done} of {total} answers")
+    if not engines:
+        print(none)
 
 
 def _set_up_logging(log: Path | None) -> None:
@@ -119,60 +184,6 @@ def _set_up_logging(log: Path | None) -> None:
         file = logging.FileHandler(log, mode="w", encoding="utf-8")
         file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
         _LOG.addHandler(file)
-
-
-def _check(config: Path) -> None:
-    from headroom.config import load
-    from headroom.planning.inputs import check_devices, preflight, resolve
-
-    resolved = resolve(load(config))
-    preflight(resolved)
-    check_devices(resolved)
-    print(f"{config} is sound: run {resolved.run!r} can start")
-
-
-def _plan(config: Path) -> None:
-    from headroom.config import load
-    from headroom.planning.cost import describe
-    from headroom.planning.inputs import resolve
-
-    print(describe(resolve(load(config))))
-
-
-def _compare(first: str, second: str, out: Path | None) -> None:
-    from headroom.analysis.compare import compare
-    from headroom.analysis.compare_text import summary, write
-    from headroom.analysis.runs import Pair, Run
-
-    pair = Pair(Run.find(first), Run.find(second))
-    found = compare(pair)
-    print(summary(found, pair))
-    if out is not None:
-        for file in write(found, pair, out):
-            print(f"written: {file}")
-
-
-def _doctor(config: Path | None) -> None:
-    from headroom.tool.doctor import report
-
-    print(report(config))
-
-
-def _engine(action: str) -> None:
-    from headroom.generation.client import status, stop
-
-    none = "no engine runs in this folder"
-    if action == "stop":
-        stopped = stop()
-        print(f"{stopped} engine{'s' * (stopped > 1)} stopped" if stopped else none)
-        return
-    engines = status()
-    for engine in engines:
-        print("process {process}: {model}, {workers} workers, {jobs} jobs wait".format(**engine))
-        for batch, (done, total) in engine["batches"].items():
-            print(f"  {batch}: {done} of {total} answers")
-    if not engines:
-        print(none)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import argparse
 import gc
 import os
+import re
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
@@ -18,163 +19,63 @@ class Job(NamedTuple):
     """A command of the workflow: `function(config, *wildcards)`."""
 
     name: str
-    help: str
     function: str
+    """Module below headroom, and function there."""
     wildcards: tuple[str, ...]
-    online: bool
-    """Whether it may reach for the network; all others find what those fetched."""
-    shortcut: str | None
-    """What may do it before the config is checked: `shortcut(config_file, *wildcards)`, these as
-    they are given; tells whether it has."""
+    help: str
 
 
-_BY_MODULE = {
-    "generation.prepare": {
-        "source": ("read_source", "source", "Read one split, whole."),
-        "questions": ("draw_questions", "questions", "Draw a question set."),
-        "model": ("prepare_model", "model", "Fetch or train a model."),
-        "embedder": ("prepare_embedder", "embedder", "Fetch an embedder."),
-        "embed": ("embed_questions", "embedder questions", "Embed the questions of a set."),
-    },
-    "generation.job": {
-        "generate": (
-            "run",
-            "model decoding questions variant cores",
-            "Answer a question set with one model variant.",
-        ),
-    },
-    "generation.activations": {
-        "activations": (
-            "run",
-            "model decoding questions",
-            "Measure the heads of a model on its own answers.",
-        ),
-    },
-    "grading.tables": {
-        "grade": (
-            "grade",
-            "model decoding questions",
-            "Judge all answers to a question set; gather Z.",
-        ),
-        "regrade": (
-            "grade",
-            "model decoding questions grading",
-            "Judge all answers to a question set by rules that are not the run's; gather Z.",
-        ),
-        "compare-prompts": ("compare_prompts", "comparison", "Compare prompts and rules."),
-    },
-    "sprint.job": {
-        "train-selector": ("train", "selector", "Train a head selector."),
-        "rank-heads": ("rank", "selector", "Rank the heads for each question."),
-        "evaluate": ("evaluate", "selector", "Pass@N of a selector and baselines."),
-        "weigh-embedding": (
-            "weigh_embedding",
-            "selector",
-            "Ask whether the question embedding matters.",
-        ),
-        "choose": ("choose", "selector", "Say how much of Pass@N is left without an oracle."),
-    },
-    "athena.storage": {
-        "problems": ("read_data", "data", "Read a dataset and divide it."),
-    },
-    "compression.arm_jobs": {
-        "encoder": ("prepare_encoder", "encoder", "Fetch a pretrained encoder."),
-        "teacher": ("train_teacher", "solver data seed", "Train a solver with all its heads."),
-        "compress": (
-            "compress_arm",
-            "subject data arm seed",
-            "Compress a solver or a model, and test it.",
-        ),
-        "quantise": (
-            "quantise",
-            "subject data arm seed",
-            "Test what an arm left with weights of eight bits.",
-        ),
-    },
-    "compression.arm_tables": {
-        "gather-compression": (
-            "gather",
-            "compression",
-            "Bring the arms of a compression together.",
-        ),
-    },
-    "compression.arm_measurements": {
-        "measure-compression": (
-            "measure",
-            "compression",
-            "Measure size, speed and memory of the arms of a compression.",
-        ),
-    },
-    "analysis.jobs": {
-        "comparison-table": ("write_comparison", "comparison", "Write the table of a comparison."),
-        "selector-tables": ("write_selector_tables", "selector", "Write the tables of a selector."),
-        "table": ("write_tables", "sweep published", "Write the tables of a sweep."),
-        "controls": ("write_controls", "sweep", "Hold the gains of a sweep against chance."),
-        "compression-tables": (
-            "write_compression_tables",
-            "published",
-            "Write the tables of all compressions.",
-        ),
-        "claims": ("write_claims", "published", "Judge the papers' claims."),
-    },
-    "figures.draw": {
-        "violins": ("draw_violins", "", "Draw the gains of all sweeps."),
-        "levels": ("draw_levels", "", "Draw the gains by MATH level."),
-        "draw-sweep": ("draw_sweep", "sweep", "Draw the figures of a sweep."),
-        "draw-selector": ("draw_selector", "selector", "Draw the figures of a selector."),
-        "draw-compression": (
-            "draw_compression",
-            "compression published",
-            "Draw the figures of a compression.",
-        ),
-        "audit": ("draw_audit", "published", "Audit the published tables."),
-    },
-    "report.page": {
-        "report": ("write_report", "", "Write the report of a run."),
-    },
-}
-"""By module: each command's function there, what it takes, and its help."""
-
-_ONLINE = {"source", "model", "embedder", "problems", "encoder"}
+_TABLE = """\
+source generation.prepare:read_source(source) Read one split, whole.
+questions generation.prepare:draw_questions(questions) Draw a question set.
+model generation.prepare:prepare_model(model) Fetch or train a model.
+embedder generation.prepare:prepare_embedder(embedder) Fetch an embedder.
+embed generation.prepare:embed_questions(embedder questions) Embed the questions of a set.
+generate generation.job:run(model decoding questions variant cores) Answer with one model variant.
+activations generation.activations:run(model decoding questions) Measure heads on own answers.
+grade grading.tables:grade(model decoding questions) Judge answers; gather Z.
+regrade grading.tables:grade(model decoding questions grading) Judge answers by other rules.
+compare-prompts grading.tables:compare_prompts(comparison) Compare prompts and rules.
+train-selector sprint.job:train(selector) Train a head selector.
+rank-heads sprint.job:rank(selector) Rank the heads for each question.
+evaluate sprint.job:evaluate(selector) Pass@N of a selector and baselines.
+weigh-embedding sprint.job:weigh_embedding(selector) Ask whether the question embedding matters.
+choose sprint.job:choose(selector) Say what of Pass@N is left without an oracle.
+problems athena.storage:read_data(data) Read a dataset and divide it.
+encoder compression.arm_jobs:prepare_encoder(encoder) Fetch a pretrained encoder.
+teacher compression.arm_jobs:train_teacher(solver data seed) Train a solver with all its heads.
+compress compression.arm_jobs:compress_arm(subject data arm seed) Compress a solver or a model.
+quantise compression.arm_jobs:quantise(subject data arm seed) Test it with weights of eight bits.
+gather-compression compression.arm_tables:gather(compression) Bring the arms together.
+measure-compression compression.arm_measurements:measure(compression) Measure sizes and speeds.
+comparison-table analysis.jobs:write_comparison(comparison) Write the table of a comparison.
+selector-tables analysis.jobs:write_selector_tables(selector) Write the tables of a selector.
+table analysis.jobs:write_tables(sweep published) Write the tables of a sweep.
+controls analysis.jobs:write_controls(sweep) Hold the gains of a sweep against chance.
+compression-tables analysis.jobs:write_compression_tables(published) Write compressions' tables.
+claims analysis.jobs:write_claims(published) Judge the papers' claims.
+violins figures.draw:draw_violins() Draw the gains of all sweeps.
+levels figures.draw:draw_levels() Draw the gains by MATH level.
+draw-sweep figures.draw:draw_sweep(sweep) Draw the figures of a sweep.
+draw-selector figures.draw:draw_selector(selector) Draw the figures of a selector.
+draw-compression figures.draw:draw_compression(compression published) Draw figures of a compression.
+audit figures.draw:draw_audit(published) Audit the published tables.
+report report.page:write_report() Write the report of a run.
+"""
 
 JOBS = tuple(
-    Job(
-        name,
-        help_text,
-        f"{module}:{function}",
-        tuple(takes.split()),
-        online=name in _ONLINE,
-        shortcut="generation.client:collect" if name == "generate" else None,
-    )
-    for module, jobs in _BY_MODULE.items()
-    for name, (function, takes, help_text) in jobs.items()
+    Job(name, function, tuple(takes.split()), told)
+    for name, function, takes, told in re.findall(r"^(\S+) (\S+)\((.*)\) (.*)$", _TABLE, re.M)
 )
-"""All commands of the workflow; the name is the command's."""
+"""All commands of the workflow."""
 
-_HELP = {
-    "source": "key of a benchmark's split",
-    "questions": "key of a question set",
-    "model": "key of a model",
-    "decoding": "key of a decoding",
-    "variant": "base, or layer and head as in L05H03",
-    "embedder": "key of an embedder",
-    "grading": "grading rules: default or authors",
-    "comparison": "name of a comparison",
-    "selector": "name of a selector",
-    "sweep": "name of a sweep",
-    "cores": "how many CPU cores an engine may use (default: all that this process may)",
-    "published": "folder of the published tables",
-    "data": "key of a dataset",
-    "encoder": "key of a pretrained encoder",
-    "solver": "key of a solver",
-    "subject": "key of a solver or model",
-    "arm": "key of an arm",
-    "seed": "a seed",
-    "compression": "name of a compression",
-}
-
-
-_NO_WILDCARDS = {"cores": "{resources.engine_cores}", "published": "{params.folder:q}"}
+_ONLINE = {"source", "model", "embedder", "problems", "encoder"}
+"""Jobs that may reach for the network; all others find what those fetched."""
+SHORTCUTS = {"generate": "generation.client:collect"}
+"""What may do a job before the config is checked: `shortcut(config_file, *wildcards)`, these as
+they are given; tells whether it has."""
+_HELP = "as it stands in the paths of the rule: a key, a name, a variant, a number"
+_MORE = {"cores": "{resources.engine_cores}", "published": "{params.folder:q}"}
 """What commands take that is not in the names of their rules' files."""
 
 
@@ -184,8 +85,8 @@ def command(name: str) -> str:
     Finished jobs whose command has changed look outdated to Snakemake: not even a space may differ.
     """
     (job,) = (job for job in JOBS if job.name == name)
-    own = [f"--{each} {{wildcards.{each}}}" for each in job.wildcards if each not in _NO_WILDCARDS]
-    more = [f"--{each} {_NO_WILDCARDS[each]}" for each in job.wildcards if each in _NO_WILDCARDS]
+    own = [f"--{each} {{wildcards.{each}}}" for each in job.wildcards if each not in _MORE]
+    more = [f"--{each} {_MORE[each]}" for each in job.wildcards if each in _MORE]
     return " ".join(["headroom", name, "--log {log}", " ".join(own), *more])
 
 
@@ -204,23 +105,22 @@ def add_to(
         )
         command.add_argument("--log", type=Path, help="write everything, tracebacks too, here")
         for wildcard in job.wildcards:
-            optional = wildcard == "cores"
-            command.add_argument(f"--{wildcard}", required=not optional, help=_HELP[wildcard])
+            command.add_argument(f"--{wildcard}", required=wildcard != "cores", help=_HELP)
         command.set_defaults(handler=_call, job=job)
 
 
 def _call(config: Path, job: Job, **wildcards: Any) -> None:
     """Call a job's function with the config names that the keys in its wildcards stand for."""
-    if not job.online:
+    if job.name not in _ONLINE:
         os.environ["HF_HUB_OFFLINE"] = "1"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick; jobs say the rest
-    os.environ.setdefault(
-        "TRANSFORMERS_VERBOSITY", "error"
-    )  # what is missing is checked after loading
+    # Weights that are missing are noticed after loading.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if "cores" in wildcards:
         wildcards["cores"] = _usable(wildcards["cores"])
     given = [wildcards[wildcard] for wildcard in job.wildcards]
-    if job.shortcut and _function(job.shortcut)(config, *given):
+    shortcut = SHORTCUTS.get(job.name)
+    if shortcut and _function(shortcut)(config, *given):
         return
     from headroom.config import load
     from headroom.planning.store import Store

@@ -1,13 +1,13 @@
-"""Arguments of the tool's commands; light, so that the command line starts fast."""
+"""The tool's commands; light, so that the command line starts fast."""
 
 import argparse
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from headroom.arguments import count, numbers_or_all
-from headroom.config.questions import Grader
+from headroom.arguments import add_command
 from headroom.errors import ConfigError
+from headroom.tool.sweep import sweep
 
 _EXAMPLES = """\
 examples:
@@ -41,114 +41,23 @@ _COLUMNS = ("question", "answer", "id", "subject", "level")
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `sweep`, `solve` and `store` to a command line."""
-    about = "Prune heads one at a time and answer a benchmark with each; no Snakemake needed."
-    sweep = commands.add_parser(
+    command = add_command(
+        commands,
         "sweep",
-        help=about,
-        description=about,
+        sweep,
+        handler=_sweep,
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        options=("model", "benchmark"),
+        without=("columns",),
     )
-    sweep.add_argument(
-        "--model", required=True, help="hub id, folder in the hub's format, or GGUF file"
-    )
-    sweep.add_argument(
-        "--benchmark",
-        required=True,
-        help="math500, gsm8k, generated_math, ..., a .csv or .jsonl file, or a dataset on the hub",
-    )
-    sweep.add_argument(
-        "--layers",
-        required=True,
-        type=numbers_or_all,
-        help="whose heads are pruned, as in 5,15; or all",
-    )
-    sweep.add_argument(
-        "--heads", type=numbers_or_all, default="all", help="heads of each (default: all)"
-    )
-    sweep.add_argument(
-        "--out",
-        type=Path,
-        default=Path("headroom-sweep"),
-        help="folder of the results (default: %(default)s)",
-    )
-    sweep.add_argument("--revision", help="commit hash of a model on the hub (default: the newest)")
-    sweep.add_argument("--split", default="test", help="of the benchmark (default: %(default)s)")
-    sweep.add_argument("-n", type=count, help="how many questions (default: all)")
     for column in _COLUMNS:
-        sweep.add_argument(
-            f"--{column}-column", metavar="NAME", help=f"your own benchmark: column of the {column}"
-        )
-    sweep.add_argument(
-        "--grader",
-        choices=get_args(Grader),
-        help="your own benchmark: how answers are compared (default: math)",
-    )
-    sweep.add_argument("--benchmark-revision", help="commit hash of a dataset on the hub")
-    sweep.add_argument("--max-new-tokens", type=count, default=2048, help="(default: %(default)s)")
-    sweep.add_argument(
-        "--dtype",
-        choices=("float32", "bfloat16", "float16"),
-        help="(default: bfloat16 on a GPU, else float32)",
-    )
-    sweep.add_argument(
-        "--device", default="auto", help="cpu, cuda, cuda:1, balanced (default: auto)"
-    )
-    sweep.add_argument("--batch-size", type=count, help="sequences decoded together")
-    sweep.add_argument(
-        "--placebos",
-        choices=("none", "numeric", "noise", "both"),
-        default="none",
-        help="controls that prune nothing (default: none)",
-    )
-    sweep.set_defaults(handler=_sweep)
-
-    about = "Answer a question with the heads that a run's selector picks, and count the votes."
-    solve = commands.add_parser("solve", help=about, description=about)
-    solve.add_argument(
-        "question", nargs="?", help="the question; without it, one a line from stdin"
-    )
-    solve.add_argument("--file", type=Path, help="a file with one question a line")
-    solve.add_argument("--run", required=True, type=Path, help="folder of a run: results/demo")
-    solve.add_argument("--selector", help="which of the run's selectors (default: the only one)")
-    solve.add_argument("-n", type=count, help="how many heads answer (default: 8, or all)")
-    chooser = solve.add_mutually_exclusive_group()
-    chooser.add_argument(
-        "--verifier",
-        metavar="MODULE:FUNCTION",
-        help="scores each answer: takes the question and a list of texts, returns numbers; the "
-        "answer with the highest is chosen in place of the majority's",
-    )
-    chooser.add_argument(
-        "--reward-model",
-        metavar="MODEL",
-        help="a sequence classifier that scores each answer in place of the majority: folder or "
-        "hub id, safetensors only",
-    )
-    solve.add_argument("--json", action="store_true", help="print one JSON object a question")
-    solve.set_defaults(handler=_solve)
-    store = commands.add_parser(
-        "store",
-        help="Say what the store holds and which config asks for it; remove what none does.",
-        description="Say what the store holds, how large it is, and which config asks for it.",
-        epilog=_STORE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    store.add_argument(
-        "configs",
-        metavar="CONFIG",
-        type=Path,
-        nargs="*",
-        help="configs whose files are needed, too",
-    )
-    store.add_argument("--prune", action="store_true", help="remove what no config asks for")
-    store.add_argument("--yes", action="store_true", help="with --prune: remove without a question")
-    store.set_defaults(handler=_store)
+        text = f"your own benchmark: column of the {column}"
+        command.add_argument(f"--{column}-column", metavar="NAME", help=text)
+    add_command(commands, "solve", solve, only_one_of=("verifier", "reward_model"))
+    add_command(commands, "store", store, epilog=_STORE)
 
 
 def _sweep(**options: Any) -> None:
-    from headroom.tool.sweep import sweep
-
     named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
     table = sweep(**options, columns={name: value for name, value in named.items() if value})
     (base,) = table[table["variant"] == "base"].itertuples()
@@ -179,21 +88,48 @@ def _line(head: Any) -> str:
     )
 
 
-def _solve(
-    question: str | None, file: Path | None, json: bool, reward_model: str | None, **options: Any
+def solve(
+    question: str | None = None,
+    *,
+    file: Path | None = None,
+    run: Path,
+    selector: str | None = None,
+    n: int | None = None,
+    verifier: str | None = None,
+    reward_model: str | None = None,
+    json: bool = False,
 ) -> None:
+    """Answer a question with the heads that a run's selector picks, and count the votes.
+
+    Args:
+        question: the question; without it, one a line from stdin
+        file: a file with one question a line
+        run: folder of a run: results/demo
+        selector: which of the run's selectors (default: the only one)
+        n: how many heads answer (default: 8, or all)
+        verifier: module:function that scores each answer: takes the question and a list of texts,
+            returns numbers; the answer with the highest is chosen in place of the majority's
+        reward_model: a sequence classifier that scores each answer in place of the majority:
+            folder or hub id, safetensors only
+        json: print one JSON object a question
+    """
     from headroom.tool.reward import RewardModel
     from headroom.tool.solve import Solver, to_json, to_text
 
     questions = _questions(question, file)
-    if reward_model is not None:
-        options["verifier"] = RewardModel(reward_model)
-    show = to_json if json else to_text
-    for solved in Solver(**options).solve(questions):
-        print(show(solved))
+    chooser = verifier if reward_model is None else RewardModel(reward_model)
+    for solved in Solver(run, selector=selector, n=n, verifier=chooser).solve(questions):
+        print((to_json if json else to_text)(solved))
 
 
-def _store(configs: list[Path], prune: bool, yes: bool) -> None:
+def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> None:
+    """Say what the store holds, how large it is, and which config asks for it.
+
+    Args:
+        configs: configs whose files are needed, too
+        prune: remove what no config asks for
+        yes: with --prune: remove without a question
+    """
     from headroom.tool.store import show
 
     show(configs, prune=prune, yes=yes)
