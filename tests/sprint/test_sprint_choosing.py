@@ -1,7 +1,6 @@
 """Rules that choose one of N answers, against plain loops and planted structure."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -96,7 +95,7 @@ def test_the_verifier_learns_what_right_answers_look_like() -> None:
     rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), [liars(25, 2), liars(15, 3)], 5)
     assert rules[MAJORITY][:, 4].mean() == 0
     assert rules[VERIFIER][:, 4].mean() == 1
-    upside_down = [replace(part, correct=~part.correct) for part in [liars(25, 2)]]
+    upside_down = [part._replace(correct=~part.correct) for part in [liars(25, 2)]]
     rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), upside_down, 5)
     assert rules[VERIFIER][:, 4].mean() == 0
 
@@ -104,7 +103,7 @@ def test_the_verifier_learns_what_right_answers_look_like() -> None:
 def test_with_nothing_to_learn_the_verifier_counts_votes() -> None:
     """All held-out answers are wrong."""
     wrong = made(20, seed=3)
-    nothing = replace(wrong, correct=np.zeros_like(wrong.correct))
+    nothing = wrong._replace(correct=np.zeros_like(wrong.correct))
     rules = choosing.among_ranked(made(), np.ones((QUESTIONS, HEADS)), [nothing], 4)
     clear = np.isin(rules[MAJORITY], (0, 1))  # of equals the verifier takes the nearest
     assert clear.mean() > 0.5
@@ -133,7 +132,7 @@ def test_the_table_holds_rules_against_oracle_and_majority() -> None:
 
 def test_where_nothing_is_right_everything_is_recovered() -> None:
     answers = made()
-    wrong = replace(answers, correct=np.zeros_like(answers.correct))
+    wrong = answers._replace(correct=np.zeros_like(answers.correct))
     rules = choosing.among_drawn(wrong, 4)
     table = choosing.compare({"SPRINT": rules}, Bootstrap(QUESTIONS, 50, 0))
     assert (table["accuracy"] == 0).all()

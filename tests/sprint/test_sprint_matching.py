@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from headroom.sprint import matching
-from headroom.sprint.baselines import greedy_cover
 from headroom.sprint.matching import ALL, COVER, DRAWN, EQUAL, MEAN, SHUFFLED, Ranked, compare
+from headroom.sprint.rankers import greedy_cover
 
 
 def ranked(correct, order, train=None, base=None, questions=None) -> Ranked:
@@ -65,7 +65,8 @@ def test_the_null_is_calibrated_at_five_percent(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(matching, "_PERMUTATIONS", 199)
     parts = [random_part(40, 6, seed) for seed in range(1000)]
     firsts = [[matching.first_right(part.correct, part.order)] for part in parts]
-    p = np.array([matching._permutation_p(f, ["1", MEAN], 4, s)[1] for s, f in enumerate(firsts)])
+    worth = np.maximum(4 - np.arange(7), 0)[:, np.newaxis] / 4  # the mean of Pass@1..4
+    p = np.array([matching.permutation_p(f, worth, s)[0] for s, f in enumerate(firsts)])
     # Monte Carlo error: √(0.05 · 0.95 / 1000) is 0.007.
     assert 0.03 < np.mean(p <= 0.05) < 0.07
     assert np.mean(p <= 0.5) == pytest.approx(0.5, abs=0.06)

@@ -7,11 +7,11 @@ from simulated_heads import Simulation, simulate
 
 from headroom.config import Selector
 from headroom.errors import ConfigError
-from headroom.sprint import loss
-from headroom.sprint.baselines import greedy_cover
+from headroom.sprint import training
 from headroom.sprint.model import HeadSelector, Setting, rank
-from headroom.sprint.training import Fit, choose, fit, fit_together, rank_again
-from headroom.sprint.validation import ALL, drawn, folds, reading, redraws, splits, without
+from headroom.sprint.rankers import greedy_cover
+from headroom.sprint.training import Fit, choose, fit, rank_again
+from headroom.sprint.validation import ALL, drawn, folds, readings, redraws, splits, without
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import pass_at_n_ordered
 
@@ -22,12 +22,12 @@ def selector(**keys: object) -> Selector:
 
 
 def train(simulation: Simulation, setting: Setting, seed: int = 0) -> Fit:
-    return fit(
-        torch.from_numpy(simulation.embeddings),
-        torch.from_numpy(simulation.correct),
-        replace(setting, weight_decay=1.0, epochs=60),
-        seed,
-    )
+    settings = [replace(setting, weight_decay=1.0, epochs=60)]
+    return fit(*tensors(simulation), settings, [seed])[0]
+
+
+def tensors(simulation: Simulation) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.from_numpy(simulation.embeddings), torch.from_numpy(simulation.correct)
 
 
 def gain_over_cover(revealed: bool, setting: Setting) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +79,7 @@ def test_a_constant_feature_is_harmless() -> None:
     data.embeddings[:, [3, 8]] = 0.1, 0.0
     data.embeddings[::2, 3] = np.nextafter(np.float32(0.1), np.float32(1))
     trained = train(data, Setting("sphere", 6, 0.1))
-    assert np.isfinite(trained.loss)
+    assert np.isfinite(trained.training_loss)
     assert trained.selector.theta_weight[:, [3, 8]].abs().max() < 10
 
 
@@ -102,12 +102,12 @@ def test_the_literal_reading_diverges_and_the_bounded_ones_do_not() -> None:
     for diversity in (0.01, 1.0):
         literal = train(data, Setting("literal", 6, diversity))
         assert literal.diverged
-        assert literal.loss < -1  # the alignment term is never below 0
+        assert literal.training_loss < -1  # the alignment term is never below 0
         for geometry in ("sphere", "ball"):
             bounded = train(data, Setting(geometry, 6, diversity))
             assert not bounded.diverged
             assert bounded.spread <= 4
-            assert bounded.loss >= -4 * diversity
+            assert bounded.training_loss >= -4 * diversity
     assert not train(data, Setting("literal", 6, 0.0)).diverged
 
 
@@ -134,9 +134,7 @@ def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean() -> None:
         weight_decay=(0.1, 2.0),
         epochs=20,
     )
-    chosen, table = choose(
-        {"e": torch.from_numpy(data.embeddings)}, torch.from_numpy(data.correct), options
-    )
+    chosen, table = choose({"e": tensors(data)[0]}, tensors(data)[1], options)
     keys = [field.name for field in fields(Setting)]
     assert len(table) == 2 * 2 * 3 * 2 * 3
     assert set(table["seed"]) == {0, 1, 2}
@@ -181,7 +179,7 @@ def alone(
     inputs = (embeddings - embeddings.mean(0)) / embeddings.std(0, correction=0)
     kept = correct.any(1)
     pool = correct.shape[1]
-    weights = loss.agreement(correct)
+    weights = training.agreement(correct)
     if setting.geometry != "literal":
         weights /= pool * (pool - 1) / 2
     selector = HeadSelector(embeddings.shape[1], pool, setting, seed)
@@ -193,8 +191,8 @@ def alone(
 
     def total() -> torch.Tensor:
         distances = selector.distances(inputs[kept]) / selector.log_temperature.exp()
-        apart = loss.separation(selector.placed_heads(), weights)
-        return loss.alignment(distances, correct[kept]) - setting.diversity * apart
+        apart = training.separation(selector.placed_heads(), weights)
+        return training.alignment(distances, correct[kept]) - setting.diversity * apart
 
     for _ in range(setting.epochs):
         optimiser.zero_grad()
@@ -206,7 +204,7 @@ def alone(
 @pytest.mark.parametrize("geometry", ["sphere", "ball", "literal"])
 def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry: str) -> None:
     data = simulate(41, pool=11, embedding_dim=17)
-    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    embeddings, correct = tensors(data)
     assert 0 < (~correct.any(dim=1)).sum() < 41
     settings = [
         Setting(geometry, 5, 0.0, 0.01),
@@ -216,11 +214,11 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry: str)
     ]
     settings = [replace(each, epochs=25, learning_rate=0.02) for each in settings]
     seeds = [3, 3, 8, 1]
-    found = fit_together(embeddings, correct, settings, seeds)
+    found = fit(embeddings, correct, settings, seeds)
     for setting, seed, one in zip(settings, seeds, found, strict=True):
         distances, final = alone(embeddings, correct, setting, seed)
         assert one.selector.setting == setting
-        assert one.loss == pytest.approx(final, rel=1e-3, abs=1e-4)
+        assert one.training_loss == pytest.approx(final, rel=1e-3, abs=1e-4)
         torch.testing.assert_close(
             one.selector.distances(embeddings).detach(), distances, atol=2e-3, rtol=2e-3
         )
@@ -228,7 +226,7 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry: str)
 
 def test_choice_has_the_numbers_of_settings_trained_one_at_a_time() -> None:
     data = simulate(47, pool=13, embedding_dim=19)
-    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    embeddings, correct = tensors(data)
     options = selector(
         geometry=("literal", "sphere"),
         dimension=(3, 8),
@@ -243,8 +241,8 @@ def test_choice_has_the_numbers_of_settings_trained_one_at_a_time() -> None:
     for split in splits(47, options.validation, options.seeds):
         part = embeddings[split.fit], correct[split.fit]
         for key in {row[:4] for row in found.index}:
-            one = fit(*part, Setting(*key, epochs=15), split.seed)
-            wanted = [one.loss, one.spread_half, one.spread, one.left_out]
+            (one,) = fit(*part, [Setting(*key, epochs=15)], [split.seed])
+            wanted = [one.training_loss, one.spread_half, one.spread, one.left_out]
             np.testing.assert_allclose(found.loc[(*key, split.seed)], wanted, rtol=1e-3, atol=1e-4)
 
 
@@ -257,9 +255,7 @@ def test_a_setting_that_diverged_is_not_chosen() -> None:
         weight_decay=(0.1,),
         epochs=100,
     )
-    chosen, table = choose(
-        {"e": torch.from_numpy(data.embeddings)}, torch.from_numpy(data.correct), options
-    )
+    chosen, table = choose({"e": tensors(data)[0]}, tensors(data)[1], options)
     assert chosen.diversity == 0.0
     assert list(table["diverged"]) == [True] * 3 + [False] * 3
 
@@ -285,7 +281,7 @@ def test_redraws_are_two_thirds_and_differ() -> None:
 @pytest.mark.parametrize("setting", ["fixed", "anew"])
 def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting: str) -> None:
     data, asked = simulate(31, pool=7), simulate(11, pool=7, seed=5)
-    embeddings, correct = torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+    embeddings, correct = tensors(data)
     test = torch.from_numpy(asked.embeddings)
     options = selector(
         dimension=(4,),
@@ -302,25 +298,25 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting:
         for name, seed, order in rank_again({"e": embeddings}, correct, {"e": test}, kept, options)
     }
     rows = {ALL: np.arange(31)} | {drawn(i): rows for i, rows in enumerate(redraws(31, 2))}
-    readings = {
-        reading(geometry, value): replace(kept, geometry=geometry, diversity=value)
-        for geometry in ("sphere", "ball")
-        for value in (0.0, 0.3)
+    others = {
+        name: replace(kept, geometry=geometry, diversity=value)
+        for name, (geometry, value) in readings(options).items()
     }
+    assert list(others) == ["sphere, λ = 0", "sphere, λ = 0.3", "ball, λ = 0", "ball, λ = 0.3"]
     assert set(found) == {(name, seed) for name in rows for seed in (2, 9)} | {
-        (name, 2) for name in (*readings, *(without(fold) for fold in range(5)))
+        (name, 2) for name in (*others, *(without(fold) for fold in range(5)))
     }
     for (name, seed), order in found.items():
         if name in rows:
             part = embeddings[rows[name]], correct[rows[name]]
             anew = setting == "anew" and name != ALL
             wanted = choose({"e": part[0]}, part[1], options)[0] if anew else kept
-            trained, vectors = fit(*part, wanted, seed), test
-        elif name in readings:
-            trained, vectors = fit(embeddings, correct, readings[name], seed), test
+            (trained,), vectors = fit(*part, [wanted], [seed]), test
+        elif name in others:
+            (trained,), vectors = fit(embeddings, correct, [others[name]], [seed]), test
         else:
             fold = folds(31, options.validation, 2)[int(name.rpartition(" ")[2])]
-            trained = fit(embeddings[fold.fit], correct[fold.fit], kept, seed)
+            (trained,) = fit(embeddings[fold.fit], correct[fold.fit], [kept], [seed])
             vectors = embeddings[fold.held_out]
         distances = trained.selector.distances(vectors).detach().numpy()
         ordered = np.take_along_axis(distances, order.astype(int), axis=1)

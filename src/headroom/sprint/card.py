@@ -8,7 +8,7 @@ from huggingface_hub import ModelCardData
 
 from headroom.config import Config, Embedder, Model, Questions
 from headroom.models.source import local_folder
-from headroom.sprint.evaluation import PAIRED_N
+from headroom.sprint.evaluation import POINTS
 
 _TABLE = """\
 Pass@N on {n} test questions, in percent, with 95% bootstrap intervals over questions: a question \
@@ -39,7 +39,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         tokens=f"{decoding.max_new_tokens:,}",
         grading=config.grading,
     )
-    rows = {
+    facts_shown = {
         "model": _model(options.model, model),
         "heads": f"{len(facts['heads'])}: {facts['heads'][0]} to {facts['heads'][-1]}",
         "question embeddings": _embedder(config, chosen["embedder"]),
@@ -49,36 +49,34 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         f"seed {facts['seed']}; geometry, dimension, λ and weight decay chosen on held-out "
         f"training questions (choice.csv)",
     }
-    return "\n".join(
-        [
-            f"---\n{data.to_yaml()}\n---\n# {name}\n",
-            "Ranks the attention heads of a language model for a question: the nearest are those "
-            "whose removal is expected to help to answer it (SPRINT, "
-            "[arXiv 2506.03978](https://arxiv.org/abs/2506.03978), section 4).\n",
-            *_markdown(["", ""], [[key, value] for key, value in rows.items()]),
-            f"\nThe folder of the run answers questions with it:\n\n```sh\nheadroom solve --run "
-            f'results/{config.run} --selector {name} "What is 3 times 7?"\n```\n',
-            measured,
-            *_markdown(*_curves(curves)),
-            "",
+    shown = curves[curves["n"].isin(POINTS)]
+    passes = {
+        str(method): [
+            f"{v:.1f} ({low:.1f} to {high:.1f})"
+            for v, low, high in 100 * part[["pass_at_n", "low", "high"]].to_numpy()
         ]
+        for method, part in shown.groupby("method", sort=False)
+    }
+    return (
+        f"---\n{data.to_yaml()}\n---\n# {name}\n\n"
+        "Ranks the attention heads of a language model for a question: the nearest are those "
+        "whose removal is expected to help to answer it (SPRINT, "
+        "[arXiv 2506.03978](https://arxiv.org/abs/2506.03978), section 4).\n\n"
+        f"{_markdown([''], {key: [value] for key, value in facts_shown.items()})}\n\n"
+        f"The folder of the run answers questions with it:\n\n```sh\nheadroom solve --run "
+        f'results/{config.run} --selector {name} "What is 3 times 7?"\n```\n\n{measured}\n'
+        f"{_markdown([f'N = {n}' for n in shown['n'].unique()], passes)}\n"
     )
 
 
-def _curves(curves: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
-    shown = curves[curves["n"].isin(PAIRED_N)]
-    rows = []
-    for method, part in shown.groupby("method", sort=False):
-        values = 100 * part[["pass_at_n", "low", "high"]].to_numpy()
-        rows.append(
-            [str(method), *(f"{v:.1f} ({low:.1f} to {high:.1f})" for v, low, high in values)]
-        )
-    return ["", *(f"N = {n}" for n in shown["n"].unique())], rows
-
-
-def _markdown(header: list[str], rows: list[list[str]]) -> list[str]:
-    lines = [header, ["---"] * len(header), *rows]
-    return [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines]
+def _markdown(header: list[str], rows: Mapping[str, list[str]]) -> str:
+    lines = [
+        ["", *header],
+        ["---"] * (len(header) + 1),
+        *([key, *row] for key, row in rows.items()),
+    ]
+    escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
 def _model(name: str, model: Model) -> str:

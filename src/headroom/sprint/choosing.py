@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headroom.sprint.evaluation import PAIRED_N, Answers
+from headroom.sprint.evaluation import POINTS, Answers, Values, estimated
 from headroom.statistics import answers as together
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
@@ -34,7 +34,7 @@ COLUMNS += ["over_majority", "over_low", "over_high"]
 """Columns of the table: share of questions that a rule answers rightly, that share divided by
 Pass@N, and what it has over the majority, each with a 95% bootstrap interval over questions."""
 
-Rules = Mapping[str, Float[np.ndarray, "questions max_n"]]
+Rules = dict[str, Values]
 """By rule, with N = 1..max_n: 1 where the chosen answer is right, else 0, or its chance."""
 
 
@@ -95,22 +95,18 @@ def compare(rules: Mapping[str, Rules], bootstrap: Bootstrap) -> pd.DataFrame:
     """
     parts = []
     for method, scores in rules.items():
-        points = np.array([n for n in PAIRED_N if n <= scores[ORACLE].shape[1]])
-        ceiling, majority = scores[ORACLE][:, points - 1], scores[MAJORITY][:, points - 1]
-        for rule, values in scores.items():
-            values = values[:, points - 1]
+        points = np.array([n for n in POINTS if n <= scores[ORACLE].shape[1]])
+        at = {rule: values[:, points - 1] for rule, values in scores.items()}
+        for rule, values in at.items():
             part = pd.DataFrame({"method": method, "rule": rule, "n": points})
-            part["accuracy"], part["over_majority"] = (
-                values.mean(axis=0),
-                (values - majority).mean(axis=0),
-            )
-            part["low"], part["high"] = bootstrap.interval(values)
-            part["over_low"], part["over_high"] = bootstrap.interval(values - majority)
-            part["recovered"] = _ratio(values.mean(axis=0), ceiling.mean(axis=0))
-            resampled = _ratio(bootstrap.means(values), bootstrap.means(ceiling))
-            part["recovered_low"], part["recovered_high"] = np.quantile(
+            over, names = values - at[MAJORITY], ("over_majority", "over_low", "over_high")
+            part = part.assign(**estimated(values, bootstrap, "accuracy", "low", "high"))
+            part = part.assign(**estimated(over, bootstrap, *names))
+            part["recovered"] = _ratio(values.mean(axis=0), at[ORACLE].mean(axis=0))
+            resampled = _ratio(bootstrap.means(values), bootstrap.means(at[ORACLE]))
+            part[["recovered_low", "recovered_high"]] = np.quantile(
                 resampled, [0.025, 0.975], axis=0
-            )
+            ).T
             parts.append(part)
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 

@@ -7,7 +7,7 @@ answer, stays at its last value; one that draws ends where its answers end.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -23,19 +23,43 @@ from headroom.statistics.paired import Component, paired_interval
 from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.tables import CURVES
 
-PAIRED_N = (1, 2, 4, 8, 16)
-"""Where SPRINT is compared with each other method, question by question."""
+POINTS = (1, 2, 4, 8, 16)
+"""The N that tables show."""
 
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
 DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
 DIVERSITY += ["computed"]
 """Columns of the table of diversity and cost at equal N, means over questions: distinct final
 answers by value and the share of pairs that agree, with 95% bootstrap intervals; generated tokens
-of all N answers and of the longest; how often the question passes the model."""
+of all N answers and of the longest; how often the question passes the model; tokens computed."""
+
+OVERHEAD = ("embedding_seconds", "embedding_bytes", "selection_seconds", "selection_bytes")
+"""What the record of that table holds, where it was measured: wall time and memory that embedding
+the test questions and ranking the heads for them took."""
+
+APART = ["difference_apart", "low_apart", "high_apart"]
+PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
+PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
+"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
+standard errors that the choice of test questions, the draw of training questions and the seeds give
+to the difference; empty where they were not varied. The interval covers those that are there; the
+band holds at all N of a method at once. The peak is the N of a method's largest difference, with a
+95% interval over questions. Then how many test questions resemble a training question, and the
+difference on the others. The table of votes has the same columns: the accuracy of the majority of
+SPRINT's N answers minus one greedy answer of the base model, and minus the majority of N samples.
+"""
+
+Values = Float[np.ndarray, "questions max_n"]
+"""What a method reaches on each question with N = 1..max_n answers; NaN where undefined."""
+
+Scores = dict[str, Values]
+"""By measure: ``pass_at_n``; accuracy of the ``majority``; ``distinct_answers``; ``agreement`` of
+pairs; ``tokens`` of all answers; those of the ``longest``, which are the steps that N answers take
+side by side; ``prompts``, how often the question passes the model: what answers share is computed
+once."""
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """What is known of some answers to each question."""
 
     correct: Bool[np.ndarray, "questions answers"]
@@ -53,61 +77,47 @@ class Answers:
             order: column numbers.
         """
         rows = np.broadcast_to(order, (len(self.correct), np.shape(order)[-1]))
-        return Answers(
-            *(np.take_along_axis(getattr(self, field.name), rows, 1) for field in fields(self))
-        )
+        return Answers(*(np.take_along_axis(part, rows, 1) for part in self))
 
     def of(self, questions: Int[np.ndarray, " chosen"]) -> "Answers":
         """Return the answers to some questions, by row number."""
-        return Answers(*(getattr(self, field.name)[questions] for field in fields(self)))
-
-
-@dataclass(frozen=True)
-class Scores:
-    """What a method reaches on each question with N = 1..max_n answers; NaN where undefined."""
-
-    pass_at_n: Float[np.ndarray, "questions max_n"]
-    majority: Float[np.ndarray, "questions max_n"]
-    distinct_answers: Float[np.ndarray, "questions max_n"]
-    agreement: Float[np.ndarray, "questions max_n"]
-    tokens: Float[np.ndarray, "questions max_n"]
-    longest: Float[np.ndarray, "questions max_n"]
-    """Tokens of the longest answer: the steps that N answers take side by side."""
-    prompts: Float[np.ndarray, "questions max_n"]
-    """How often the question passes the model: what answers share is computed once."""
+        return Answers(*(part[questions] for part in self))
 
 
 def ordered(answers: Answers, max_n: int) -> Scores:
     """Score a method that takes answers in the order of their columns."""
-    return Scores(
-        pass_at_n=pass_at_n_ordered(answers.correct, max_n),
-        majority=together.majority_ordered(answers.group, answers.correct, max_n),
-        distinct_answers=together.distinct_ordered(answers.group, max_n),
-        agreement=together.agreement_ordered(answers.group, max_n),
-        tokens=extend(answers.tokens.cumsum(axis=1).astype(float), max_n),
-        longest=together.largest_ordered(answers.tokens, max_n),
-        prompts=extend(
-            np.maximum.accumulate(answers.shared, axis=1) + (1 - answers.shared).cumsum(axis=1),
-            max_n,
-        ),
-    )
+    correct, group, tokens, shared = answers
+    own = (1 - shared).cumsum(axis=1)
+    return {
+        "pass_at_n": pass_at_n_ordered(correct, max_n),
+        "majority": together.majority_ordered(group, correct, max_n),
+        "distinct_answers": together.distinct_ordered(group, max_n),
+        "agreement": together.agreement_ordered(group, max_n),
+        "tokens": extend(tokens.cumsum(axis=1).astype(float), max_n),
+        "longest": together.largest_ordered(tokens, max_n),
+        "prompts": extend(np.maximum.accumulate(shared, axis=1) + own, max_n),
+    }
 
 
 def drawn(answers: Answers, max_n: int) -> Scores:
     """Score a method that draws answers at random, without replacement: NaN beyond their number."""
-    count = np.arange(1, answers.tokens.shape[1] + 1)
-    scores = Scores(
-        pass_at_n=pass_at_n_drawn(answers.correct, max_n),
-        majority=together.majority_drawn(answers.group, answers.correct, max_n),
-        distinct_answers=together.distinct_drawn(answers.group, max_n),
-        agreement=together.agreement_drawn(answers.group, max_n),
-        tokens=extend(answers.tokens.mean(axis=1, keepdims=True) * count, max_n),
-        longest=together.largest_drawn(answers.tokens, max_n),
-        prompts=together.largest_drawn(answers.shared, max_n)
-        + extend((1 - answers.shared).mean(axis=1, keepdims=True) * count, max_n),
-    )
-    for field in fields(scores):
-        getattr(scores, field.name)[:, len(count) :] = np.nan
+    correct, group, tokens, shared = answers
+    count = np.arange(1, tokens.shape[1] + 1)
+
+    def each(values: np.ndarray) -> Values:
+        return extend(values.mean(axis=1, keepdims=True) * count, max_n)
+
+    scores = {
+        "pass_at_n": pass_at_n_drawn(correct, max_n),
+        "majority": together.majority_drawn(group, correct, max_n),
+        "distinct_answers": together.distinct_drawn(group, max_n),
+        "agreement": together.agreement_drawn(group, max_n),
+        "tokens": each(tokens),
+        "longest": together.largest_drawn(tokens, max_n),
+        "prompts": together.largest_drawn(shared, max_n) + each(1 - shared),
+    }
+    for values in scores.values():
+        values[:, len(count) :] = np.nan
     return scores
 
 
@@ -116,9 +126,20 @@ def oracle(answers: Answers, max_n: int) -> Scores:
 
     An oracle that knows the answers needs one head a question, so the ceiling does not depend on N.
     """
-    undefined = np.full((len(answers.correct), max_n), np.nan)
     solved = answers.correct.any(axis=1, keepdims=True).astype(float)
-    return Scores(extend(solved, max_n), *[undefined] * (len(fields(Scores)) - 1))
+    return {"pass_at_n": extend(solved, max_n)}
+
+
+def mean_over(scores: Sequence[Scores]) -> Scores:
+    """Return a selector's scores in expectation over its seed: question by question, the mean."""
+    return {name: np.mean([one[name] for one in scores], axis=0) for name in scores[0]}
+
+
+def estimated(
+    values: Float[np.ndarray, "questions columns"], bootstrap: Bootstrap, *names: str
+) -> dict[str, Float[np.ndarray, " columns"]]:
+    """Return means over questions and the ends of their 95% intervals, under three names."""
+    return dict(zip(names, (values.mean(axis=0), *bootstrap.interval(values)), strict=True))
 
 
 def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
@@ -132,13 +153,11 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
     parts = []
     for method in methods.in_display_order(list(scores)):
         score = scores[method]
-        low, high = bootstrap.interval(score.pass_at_n)
-        names = [field.name for field in fields(score) if field.name in CURVES.names]
-        means = {name: getattr(score, name).mean(axis=0) for name in names}
-        n = np.arange(1, len(low) + 1)
-        part = pd.DataFrame({"method": method, "n": n, "low": low, "high": high, **means})
-        parts.append(part.dropna(subset="pass_at_n"))
-    return pd.concat(parts, ignore_index=True)
+        known = {name: values.mean(axis=0) for name, values in score.items()}
+        known |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
+        part = pd.DataFrame(known).reindex(columns=CURVES.names)
+        parts.append(part.assign(method=method, n=np.arange(1, len(part) + 1)))
+    return pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
 
 
 def diversity(
@@ -155,151 +174,104 @@ def diversity(
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
-        score = scores[method]
-        points = np.array([n for n in PAIRED_N if n <= score.tokens.shape[1]])
-        part = pd.DataFrame({"method": method, "n": points})
+        points = np.array([n for n in POINTS if n <= scores[method]["tokens"].shape[1]])
+        at = {name: values[:, points - 1] for name, values in scores[method].items()}
+        known = {name: values.mean(axis=0) for name, values in at.items()}
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
-            values = getattr(score, name)[:, points - 1]
-            low, high = bootstrap.interval(values)
-            part[[name, f"{short}_low", f"{short}_high"]] = np.array(
-                [values.mean(axis=0), low, high]
-            ).T
-        for name in ("pass_at_n", "tokens", "longest", "prompts"):
-            part[name] = getattr(score, name)[:, points - 1].mean(axis=0)
+            known |= estimated(at[name], bootstrap, name, f"{short}_low", f"{short}_high")
+        part = pd.DataFrame(known).assign(method=method, n=points)
         part["computed"] = part["tokens"] + part["prompts"] * prompt_tokens
-        parts.append(part.dropna(subset="pass_at_n"))
-    return pd.concat(parts, ignore_index=True)[DIVERSITY]
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)[DIVERSITY].dropna(subset="pass_at_n")
 
 
-OVERHEAD = ("embedding_seconds", "embedding_bytes", "selection_seconds", "selection_bytes")
-"""What the record of that table holds, where it was measured: wall time and memory that embedding
-the test questions and ranking the heads for them took."""
+def ablation(passes: Mapping[str, Values], bootstrap: Bootstrap) -> pd.DataFrame:
+    """Return Pass@N of every reading of the loss and every λ, all else as chosen.
 
-Passes = Float[np.ndarray, "questions max_n"]
-
-ABLATION = ["reading", "n", "pass_at_n", "low", "high"]
-"""Columns of the ablation: Pass@N on the test questions of every reading of the loss and every λ,
-all else as chosen, with 95% intervals over questions. No setting is chosen from it."""
-
-
-def ablation(passes: Mapping[str, Passes], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Return columns `ABLATION`; `n` is 1, 2, 4, ... or the mean over all N.
+    No setting is chosen from it.
 
     Args:
-        passes: Pass@1..max_n of each reading.
-        bootstrap: resamples of the test questions.
+        passes: Pass@1..max_n on the test questions of each reading.
+        bootstrap: resamples of these questions.
+
+    Returns:
+        Columns reading, n, pass_at_n, and low and high, a 95% interval over questions; `n` is 1,
+        2, 4, ... or the mean over all N.
     """
     parts = []
     for reading, passed in passes.items():
-        points = [n for n in PAIRED_N if n <= passed.shape[1]]
+        points = [n for n in POINTS if n <= passed.shape[1]]
         values = np.column_stack([passed[:, np.array(points) - 1], passed.mean(axis=1)])
-        low, high = bootstrap.interval(values)
-        part = pd.DataFrame({"n": [*map(str, points), "mean"], "pass_at_n": values.mean(axis=0)})
-        parts.append(part.assign(reading=reading, low=low, high=high))
-    return pd.concat(parts, ignore_index=True)[ABLATION]
-
-
-APART = ["difference_apart", "low_apart", "high_apart"]
-"""Columns: the same on test questions that resemble no training question."""
-
-PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
-PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
-"""Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
-standard errors that the choice of test questions, the draw of training questions and the seeds give
-to the difference; empty where they were not varied. The interval covers those that are there; the
-band holds at all N of a method at once. The peak is the N of a method's largest difference, with a
-95% interval over questions. Then how many test questions resemble a training question, and the
-difference on the others (`APART`). The table of votes has the same columns: the accuracy of the
-majority of SPRINT's N answers minus one greedy answer of the base model, and minus the majority of
-N samples."""
-
-
-@dataclass(frozen=True)
-class Retrained:
-    """What methods that learnt from some training questions reach with N = 1..max_n answers."""
-
-    sprint: Sequence[Passes]
-    """Of selectors from each seed."""
-    others: Mapping[str, Passes]
-    """Of the methods beside SPRINT that learn from training questions."""
-
-
-def mean_over(scores: Sequence[Scores]) -> Scores:
-    """Return a selector's scores in expectation over its seed: question by question, the mean."""
-    return Scores(
-        *(np.mean([getattr(one, field.name) for one in scores], axis=0) for field in fields(Scores))
-    )
+        part = pd.DataFrame({"reading": reading, "n": [*map(str, points), "mean"]})
+        parts.append(part.assign(**estimated(values, bootstrap, "pass_at_n", "low", "high")))
+    return pd.concat(parts, ignore_index=True)
 
 
 def paired(
-    reached: Mapping[str, Passes],
-    whole: Retrained,
-    redrawn: Sequence[Retrained],
+    scores: Mapping[str, Scores],
+    learnt: Sequence[Mapping[str, Sequence[Scores]]],
     apart: Bool[np.ndarray, " questions"],
     bootstrap: Bootstrap,
+    measure: str = "pass_at_n",
 ) -> pd.DataFrame:
     """Return what SPRINT reaches minus what every other method does, columns `PAIRED`.
 
     Args:
-        reached: Pass@N or the majority's accuracy, by method, all on the same questions; NaN at an
-            N that a method does not have.
-        whole: learnt from all training questions.
-        redrawn: learnt from redraws of them.
+        scores: by method, all on the same questions.
+        learnt: scores of SPRINT and of the others that learn from training questions, one a seed:
+            learnt from all of them, then from each redraw.
         apart: which questions resemble no training question.
         bootstrap: resamples of the questions, for the band and the peak.
+        measure: what is compared, Pass@N or the majority's accuracy.
     """
-    table = _paired(reached, whole, redrawn, np.ones_like(apart))
-    leads = {
-        method: reached[methods.SPRINT] - values
-        for method, values in reached.items()
-        if method != methods.SPRINT
-    }
-    ratio = {method: simultaneous(lead, bootstrap) for method, lead in leads.items()}
-    peaks = {method: peak(lead, bootstrap) for method, lead in leads.items()}
-    table[["peak", "peak_low", "peak_high"]] = [peaks[method] for method in table["method"]]
-    half = (table["high"] - table["low"]) / 2 * table["method"].map(ratio)
-    middle = (table["high"] + table["low"]) / 2
-    table["band_low"], table["band_high"] = middle - half, middle + half
-    table["resembling"] = int((~apart).sum())
-    table[APART] = np.nan
-    if apart.sum() > 1:
-        table[APART] = _paired(reached, whole, redrawn, apart)[["difference", "low", "high"]]
-    return table[PAIRED].dropna(subset="difference")
+    of = {method: score[measure] for method, score in scores.items()}
 
-
-def _paired(
-    reached: Mapping[str, Passes],
-    whole: Retrained,
-    redrawn: Sequence[Retrained],
-    rows: Bool[np.ndarray, " questions"],
-) -> pd.DataFrame:
-    def by_seed(learnt: Retrained, method: str) -> Float[np.ndarray, "seeds max_n"]:
-        other = learnt.others.get(method, reached[method])
-        return np.stack([(one - other)[rows].mean(axis=0) for one in learnt.sprint])
+    def by_seed(training: Mapping[str, Sequence[Scores]], method: str) -> list[Values]:
+        other = training[method][0][measure] if method in training else of[method]
+        return [one[measure] - other for one in training[methods.SPRINT]]
 
     parts = []
-    for method in methods.in_display_order([name for name in reached if name != methods.SPRINT]):
-        differences = (reached[methods.SPRINT] - reached[method])[rows]
-        draw, seed = components(
-            by_seed(whole, method), [by_seed(learnt, method) for learnt in redrawn]
-        )
-        known = [part for part in (draw, seed) if part]
-        low, high = paired_interval(differences, components=known)
-        errors = {
-            "by_questions": differences.std(axis=0) / math.sqrt(len(differences)),
+    for method in methods.in_display_order([name for name in of if name != methods.SPRINT]):
+        lead = of[methods.SPRINT] - of[method]
+        whole, *redrawn = [by_seed(training, method) for training in learnt]
+        part = _differences(lead, whole, redrawn)
+        half = (part["high"] - part["low"]) / 2 * simultaneous(lead, bootstrap)
+        middle = (part["high"] + part["low"]) / 2
+        part["band_low"], part["band_high"] = middle - half, middle + half
+        part[["peak", "peak_low", "peak_high"]] = peak(lead, bootstrap)
+        part["resembling"] = int((~apart).sum())
+        part[APART] = np.nan
+        if apart.sum() > 1:
+            cut = [[one[apart] for one in seeds] for seeds in (whole, *redrawn)]
+            beside = _differences(lead[apart], cut[0], cut[1:])
+            part[APART] = beside[["difference", "low", "high"]]
+        parts.append(part.assign(method=method, n=np.arange(1, len(part) + 1)))
+    return pd.concat(parts, ignore_index=True)[PAIRED].dropna(subset="difference")
+
+
+def _differences(
+    lead: Values, whole: Sequence[Values], redrawn: Sequence[Sequence[Values]]
+) -> pd.DataFrame:
+    """Return mean differences with intervals, and the standard errors of their sources."""
+
+    def means(seeds: Sequence[Values]) -> Float[np.ndarray, "seeds max_n"]:
+        return np.stack([one.mean(axis=0) for one in seeds])
+
+    draw, seed = components(means(whole), [means(part) for part in redrawn])
+    low, high = paired_interval(lead, components=[part for part in (draw, seed) if part])
+    return pd.DataFrame(
+        {
+            "difference": lead.mean(axis=0),
+            "low": low,
+            "high": high,
+            "by_questions": lead.std(axis=0) / math.sqrt(len(lead)),
             "by_draw": np.sqrt(draw.variance) if draw else np.nan,
             "by_seed": np.sqrt(seed.variance) if seed else np.nan,
         }
-        mean = differences.mean(axis=0)
-        n = np.arange(1, len(mean) + 1)
-        columns = {"method": method, "n": n, "difference": mean, "low": low, "high": high}
-        parts.append(pd.DataFrame({**columns, **errors}))
-    return pd.concat(parts, ignore_index=True)
+    )
 
 
-def peak(
-    differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap
-) -> tuple[int, int, int]:
+def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
     """Return the N of the largest mean difference, and the ends of its 95% interval.
 
     The first of equals. The interval is the percentile interval of the same N in the resamples; N
@@ -312,7 +284,7 @@ def peak(
     return int(known.mean(axis=0).argmax()) + 1, int(low), int(high)
 
 
-def simultaneous(differences: Float[np.ndarray, "questions max_n"], bootstrap: Bootstrap) -> float:
+def simultaneous(differences: Values, bootstrap: Bootstrap) -> float:
     """Return how much wider intervals have to be to hold at all N at once.
 
     The 95% quantile of the largest studentised deviation over N in the resamples (the sup-t band of

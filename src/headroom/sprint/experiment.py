@@ -2,15 +2,16 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+import pyarrow as pa
+from jaxtyping import Bool, Int
 
 from headroom import paths
 from headroom.config import Config, Selector
@@ -20,6 +21,7 @@ from headroom.planning.store import Store
 from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
+from headroom.sprint.rankers import Questions
 from headroom.sprint.validation import Split
 from headroom.tables import (
     ACCURACY,
@@ -28,12 +30,10 @@ from headroom.tables import (
     QUESTIONS,
     TRAININGS,
     read_table,
+    write_table,
     write_text,
 )
 from headroom.variants import BASE, Variant
-
-Embeddings = dict[str, Float[np.ndarray, "questions embedding_dim"]]
-"""By embedder, all of the same questions."""
 
 Order = Int[np.ndarray, "questions pool"]
 """Numbers in the pool for each question, best first."""
@@ -41,10 +41,14 @@ Order = Int[np.ndarray, "questions pool"]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A selector of a config: trained on one question set, tested on another."""
+    """A selector of a config: trained on one question set, tested on another.
+
+    Whatever it reads raises `TableError` where a table is missing, damaged, or lacks what is asked.
+    """
 
     config: Config
     name: str
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     @property
     def options(self) -> Selector:
@@ -71,31 +75,55 @@ class Experiment:
         """Return where a file of the selector lies."""
         return self.store.path(template, selector=self.name, suffix="csv")
 
-    def table(self, template: str, decoding: str, questions: str) -> Path:
-        """Return where graded answers or Z of some decoding and question set lie."""
-        names = {"model": self.options.model, "decoding": decoding, "questions": questions}
-        return self.store.path(template, **names)
+    def save(
+        self,
+        template: str,
+        content: pd.DataFrame | str,
+        facts: Mapping[str, Any],
+        schema: pa.Schema | None = None,
+        **measured: Any,
+    ) -> None:
+        """Write a file of the selector and its record.
 
-    def prompt_tokens(self, questions: str) -> float:
-        """Return the mean length of a prompt, in tokens; NaN of answers from before it was kept."""
-        answers = self.table(
-            paths.ANSWERS.replace("{variant}", "base"), self.options.decoding, questions
-        )
+        Args:
+            template: where.
+            content: a text, or a table.
+            facts: kept in the record, and in a table of a schema itself.
+            schema: of a Parquet table; others are CSV, with six significant digits.
+            measured: further facts, which differ from run to run, for the record alone.
+        """
+        path = self.output(template)
+        if schema is not None and not isinstance(content, str):
+            write_table(path, content, schema, facts)
+        elif isinstance(content, str):
+            write_text(path, content)
+        else:
+            text = content.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+            write_text(path, text)
+        write_record(path, self.stopwatch, {**facts, **measured})
+
+    def table(self, template: str, questions: str, decoding: str | None = None) -> Path:
+        """Return where graded answers or Z lie; by default of the selector's own decoding."""
+        names = {"model": self.options.model, "questions": questions}
+        return self.store.path(template, decoding=decoding or self.options.decoding, **names)
+
+    def prompt_tokens(self) -> float:
+        """Return the mean length of a prompt of the test questions, in tokens.
+
+        NaN of answers from before it was kept.
+        """
+        answers = self.table(paths.ANSWERS.replace("{variant}", "base"), self.options.test)
         return float(read_record(answers).get("prompt_tokens", math.nan))
 
     def embedded(self, questions: str, embedder: str) -> Path:
         """Return where the embeddings of a question set lie."""
         return self.store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
 
-    def embeddings(
+    def questions(
         self, questions: str, ids: Sequence[str] | None = None
-    ) -> tuple[list[str], Embeddings]:
-        """Return questions of a set, all or by id, and their embeddings by each embedder.
-
-        Raises:
-            TableError: a table is missing, damaged, empty, or lacks a question.
-        """
-        found: Embeddings = {}
+    ) -> tuple[list[str], Questions]:
+        """Return questions of a set, all or by id, as they are ranked: embeddings and subjects."""
+        found = {}
         for name in self.options.embedder:
             path = self.embedded(questions, name)
             table = read_table(path, EMBEDDINGS).set_index("question_id")
@@ -103,28 +131,21 @@ class Experiment:
             if not ids:
                 raise TableError(f"{path} holds no question; remove it and rerun")
             found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
-        return list(ids or ()), found
+        ids = list(ids or ())
+        subject = self.texts(questions).set_index("question_id")["subject"][ids]
+        return ids, Questions(found, [None if pd.isna(each) else str(each) for each in subject])
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
         return read_table(self.store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
 
-    def subjects(self, questions: str, ids: Sequence[str]) -> list[str | None]:
-        """Return the subjects of some questions of a set."""
-        found = self.texts(questions).set_index("question_id")["subject"]
-        return [None if pd.isna(found[each]) else str(found[each]) for each in ids]
-
     def z(
-        self, questions: str, variants: Sequence[str]
+        self, questions: str, variants: Sequence[str], ids: Sequence[str] | None = None
     ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
-        """Return the ids of a question set and some columns of its accuracy matrix.
-
-        Raises:
-            TableError: the table is missing, damaged, or lacks a variant.
-        """
-        path = self.table(paths.ACCURACY, self.options.decoding, questions)
+        """Return ids of a question set, all or those given, and columns of its accuracy matrix."""
+        path = self.table(paths.ACCURACY, questions)
         table = read_table(path, ACCURACY, exact=False).set_index("question_id")
-        rows = list(table.index)
+        rows = list(table.index if ids is None else ids)
         return rows, _found(path, table, rows, list(variants)).to_numpy(dtype=bool)
 
     def answers(
@@ -141,13 +162,10 @@ class Experiment:
             ids: of the questions.
             variants: names; by default the pool's.
             decoding: by default the selector's.
-
-        Raises:
-            TableError: the table is missing, damaged, or lacks an answer.
         """
-        decoding, variants = decoding or self.options.decoding, variants or self.heads
-        samples = self.config.decodings[decoding].samples
-        path = self.table(paths.GRADED, decoding, questions)
+        variants = variants or self.heads
+        samples = self.config.decodings[decoding or self.options.decoding].samples
+        path = self.table(paths.GRADED, questions, decoding)
         table = read_table(path, GRADED).set_index(["question_id", "variant", "sample"])
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
         found = _found(path, table, cells, ["correct", "group", "tokens"])
@@ -168,53 +186,35 @@ class Experiment:
         }
 
     @cached_property
-    def _rankings(self) -> dict[tuple[str, str, int], tuple[list[str], Order]]:
-        """Question ids and their rankings, by method, training and seed."""
-        table = read_table(self.output(paths.TRAININGS), TRAININGS)
-        return {
-            (str(method), str(training), int(str(seed))): (
-                list(part["question_id"]),
-                np.stack(part["heads"].tolist()),
-            )
-            for (method, training, seed), part in table.groupby(
-                ["method", "training", "seed"], sort=False
-            )
-        }
+    def rankings(self) -> dict[tuple[str, str], list[Order]]:
+        """Rankings by method and training, one a seed: of `tested`, or of the fold left out."""
+        found = defaultdict(list)
+        columns = ["method", "training", "seed"]
+        for (method, training, _), part in self._trainings.groupby(columns, sort=False):
+            found[str(method), str(training)].append(np.stack(part["heads"].tolist()))
+        return dict(found)
 
-    def trainings(self) -> tuple[list[str], dict[tuple[str, str], list[Order]]]:
-        """Return the test questions' ids and their rankings, one a seed, by method and training.
+    @cached_property
+    def tested(self) -> list[str]:
+        """Ids of the test questions, in the order of their rankings."""
+        table = self._trainings
+        own = (table["method"] == methods.SPRINT) & (table["training"] == validation.ALL)
+        return list(table.loc[own & (table["seed"] == self.options.seeds[0]), "question_id"])
 
-        Raises:
-            TableError: the table is missing or damaged.
-        """
-        found = self._rankings
-        questions = found[methods.SPRINT, validation.ALL, self.options.seeds[0]][0]
-        orders: dict[tuple[str, str], list[Order]] = defaultdict(list)
-        for (method, training, _), (_, order) in found.items():
-            orders[method, training].append(order)
-        return questions, orders
+    @cached_property
+    def _trainings(self) -> pd.DataFrame:
+        return read_table(self.output(paths.TRAININGS), TRAININGS)
 
-    def held_out(
-        self, questions: Sequence[str], method: str = methods.SPRINT
-    ) -> Iterator[tuple[Split, Order]]:
+    def held_out(self, count: int, method: str = methods.SPRINT) -> Iterator[tuple[Split, Order]]:
         """Yield folds of the training questions, each ranked by what was trained without it.
 
         Args:
-            questions: ids of the training questions, in the order of `z`.
+            count: how many training questions there are; folds number them as `z` does.
             method: SPRINT or a rival.
         """
-        found = self._rankings
-        seed = self.options.seeds[0]
-        for number, fold in enumerate(
-            validation.folds(len(questions), self.options.validation, seed)
-        ):
-            yield fold, found[method, validation.without(number), seed][1]
-
-
-def write_csv(path: Path, table: pd.DataFrame, stopwatch: Stopwatch, facts: dict[str, Any]) -> None:
-    """Write a table with six significant digits, and its record."""
-    write_text(path, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
-    write_record(path, stopwatch, facts)
+        folds = validation.folds(count, self.options.validation, self.options.seeds[0])
+        for number, fold in enumerate(folds):
+            yield fold, self.rankings[method, validation.without(number)][0]
 
 
 def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:

@@ -7,15 +7,16 @@ those whose training accuracy is within noise of the base model's, where avoidin
 nothing.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from headroom.sprint.baselines import greedy_cover
+from headroom.sprint.evaluation import POINTS, estimated
 from headroom.sprint.methods import COVER
+from headroom.sprint.rankers import greedy_cover
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import mcnemar
 from headroom.statistics.pass_at_n import pass_at_n_drawn, pass_at_n_ordered
@@ -36,8 +37,7 @@ _LEVEL = 0.05  # of the test that takes a head for less accurate than base, or m
 _BLOCK = 500  # permutations at once: bounds the memory
 
 
-@dataclass(frozen=True)
-class Ranked:
+class Ranked(NamedTuple):
     """Questions that a selector has not seen, ranked by it, and what it was trained on."""
 
     questions: Int[np.ndarray, " questions"]
@@ -50,13 +50,10 @@ class Ranked:
 
     def equal(self) -> "Ranked":
         """Keep the heads that the exact McNemar test on training questions leaves equal to base."""
-        differences = self.train.astype(np.int8) - self.train_base[:, np.newaxis]
-        kept = mcnemar(differences) >= _LEVEL
+        kept = mcnemar(self.train.astype(np.int8) - self.train_base[:, np.newaxis]) >= _LEVEL
         number = np.cumsum(kept) - 1
         order = number[self.order[kept[self.order]]].reshape(len(self.order), -1)
-        return Ranked(
-            self.questions, self.correct[:, kept], order, self.train[:, kept], self.train_base
-        )
+        return self._replace(correct=self.correct[:, kept], order=order, train=self.train[:, kept])
 
 
 def first_right(
@@ -92,9 +89,8 @@ def compare(
         Columns `COLUMNS`.
     """
     tables = []
-    for pool, chosen in ((ALL, list(parts)), (EQUAL, [part.equal() for part in parts])):
-        chosen = [part for part in chosen if part.correct.shape[1]]
-        if chosen:
+    for pool, chosen in ((ALL, parts), (EQUAL, [part.equal() for part in parts])):
+        if chosen := [part for part in chosen if part.correct.shape[1]]:
             tables.append(_compare(chosen, max_n, resamples, seed).assign(pool=pool))
     return pd.concat(tables, ignore_index=True).assign(method=method, questions=questions)[COLUMNS]
 
@@ -103,18 +99,31 @@ def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> 
     numbers, row_of = np.unique(
         np.concatenate([part.questions for part in parts]), return_inverse=True
     )
-    points = [str(n) for n in (1, 2, 4, 8, 16) if n <= max_n] + [MEAN]
+    shown = [n for n in POINTS if n <= max_n]
+    # What a ranking is worth by the place of its first right head: at each N, and their mean.
+    worth = np.array([np.arange(1, max_n + 1) > place for place in range(max_n + 1)], float)
 
-    def by_question(values: list[np.ndarray]) -> np.ndarray:
-        total = np.zeros((len(numbers), len(points)))
-        np.add.at(total, row_of, np.concatenate([_at_points(each, points) for each in values]))
+    def at_points(
+        passes: Float[np.ndarray, "*rankings max_n"],
+    ) -> Float[np.ndarray, "*rankings points"]:
+        columns = [passes[..., n - 1] for n in shown]
+        return np.stack([*columns, passes.mean(axis=-1)], axis=-1)
+
+    def by_question(passes: list[np.ndarray]) -> Float[np.ndarray, "questions points"]:
+        total = np.zeros((len(numbers), len(shown) + 1))
+        np.add.at(total, row_of, at_points(np.concatenate(passes)))
         return total / np.bincount(row_of)[:, np.newaxis]
 
-    first = [first_right(part.correct, part.order) for part in parts]
-    own = by_question([_passes(np.diagonal(each)[:, np.newaxis], max_n) for each in first])
-    p = _permutation_p(first, points, max_n, seed)
+    # Beyond max_n all places are alike.
+    first = [np.minimum(first_right(part.correct, part.order), max_n) for part in parts]
+    own = by_question([worth[np.diagonal(each)] for each in first])
+    p = permutation_p(first, at_points(worth), seed)
     others = {
-        SHUFFLED: [_passes(each, max_n) for each in first],
+        # Over all rankings of the same questions: the exact expectation over permutations.
+        SHUFFLED: [
+            np.stack([(each < n).mean(axis=1) for n in range(1, max_n + 1)], axis=1)
+            for each in first
+        ],
         COVER: [
             pass_at_n_ordered(part.correct[:, greedy_cover(part.train)], max_n) for part in parts
         ],
@@ -122,72 +131,36 @@ def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> 
     }
     bootstrap = Bootstrap(len(numbers), resamples, seed)
     tables = []
-    for against, values in others.items():
-        other = by_question(values)
-        low, high = bootstrap.interval(own - other)
-        table = pd.DataFrame({"n": points, "low": low, "high": high}).assign(
-            heads=round(np.mean([part.correct.shape[1] for part in parts])),
-            against=against,
-            sprint=own.mean(axis=0),
-            other=other.mean(axis=0),
-            difference=(own - other).mean(axis=0),
-            p=p if against == SHUFFLED else np.nan,
-        )
-        tables.append(table)
+    for against, passes in others.items():
+        other = by_question(passes)
+        table = pd.DataFrame({"n": [*map(str, shown), MEAN], "against": against})
+        table = table.assign(**estimated(own - other, bootstrap, "difference", "low", "high"))
+        table["sprint"], table["other"] = own.mean(axis=0), other.mean(axis=0)
+        table["heads"] = round(np.mean([part.correct.shape[1] for part in parts]))
+        tables.append(table.assign(p=p if against == SHUFFLED else np.nan))
     return pd.concat(tables, ignore_index=True)
 
 
-def _passes(
-    first: Int[np.ndarray, "questions rankings"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
-    """Return each question's Pass@1..max_n, a mean over rankings.
-
-    Over all rankings of the same questions it is the exact expectation over permutations.
-    """
-    return np.stack([(first < n).mean(axis=1) for n in range(1, max_n + 1)], axis=1)
-
-
-def _at_points(
-    values: Float[np.ndarray, "questions max_n"], points: Sequence[str]
-) -> Float[np.ndarray, "questions points"]:
-    """Return the values at some N, and their mean over all N last."""
-    chosen = [int(n) - 1 for n in points[:-1]]
-    return np.column_stack([values[:, chosen], values.mean(axis=1)])
-
-
-def _permutation_p(
+def permutation_p(
     first: Sequence[Int[np.ndarray, "questions questions"]],
-    points: Sequence[str],
-    max_n: int,
+    worth: Float[np.ndarray, "places points"],
     seed: int,
 ) -> Float[np.ndarray, " points"]:
-    """Return the share of permutations of the questions that do at least as well, one-sided."""
-    rows = [np.arange(len(each)) for each in first]
-    observed = sum(
-        _score(each[row, row][np.newaxis], points, max_n)
-        for each, row in zip(first, rows, strict=True)
-    )
+    """Return the share of permutations of the questions that do at least as well, one-sided.
+
+    Args:
+        first: place of the first right head, of each question under each question's ranking.
+        worth: what a place counts.
+        seed: decides the permutations.
+    """
+    observed = sum(worth[np.diagonal(each)].sum(axis=0) for each in first)
     draw = np.random.default_rng(seed)
-    beyond = np.zeros(len(points))
-    for size in _blocks():
-        score = np.zeros((size, len(points)))
-        for each, row in zip(first, rows, strict=True):
-            shuffled = draw.permuted(np.broadcast_to(row, (size, len(row))), axis=1)
-            score += _score(each[row, shuffled], points, max_n)
+    beyond = np.zeros(worth.shape[1])
+    for start in range(0, _PERMUTATIONS, _BLOCK):
+        score = np.zeros((min(_BLOCK, _PERMUTATIONS - start), worth.shape[1]))
+        for each in first:
+            rows = np.arange(len(each))
+            shuffled = draw.permuted(np.broadcast_to(rows, (len(score), len(rows))), axis=1)
+            score += worth[each[rows, shuffled]].sum(axis=1)
         beyond += (score >= observed - 1e-9).sum(axis=0)
     return (1 + beyond) / (1 + _PERMUTATIONS)
-
-
-def _score(
-    places: Int[np.ndarray, "permutations questions"], points: Sequence[str], max_n: int
-) -> Float[np.ndarray, "permutations points"]:
-    """Return the number of questions passed at some N, and its mean over all N last."""
-    columns = [(places < int(n)).sum(axis=1) for n in points[:-1]]
-    # Σ over N = 1..max_n of 1[place < N] is max_n − place, at least 0.
-    columns.append(np.maximum(max_n - places, 0).sum(axis=1) / max_n)
-    return np.stack(columns, axis=1)
-
-
-def _blocks() -> Iterator[int]:
-    for start in range(0, _PERMUTATIONS, _BLOCK):
-        yield min(_BLOCK, _PERMUTATIONS - start)

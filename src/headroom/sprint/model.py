@@ -2,7 +2,7 @@
 
 At inference heads are ranked for each question by their distance to it.
 
-Its geometry is the reading of the loss (see `headroom.sprint.loss`):
+Its geometry is the reading of the loss (see `headroom.sprint.training`):
 
 - ``literal``: points lie anywhere, as printed.
 - ``ball``: a point u stands for u / √(1 + ‖u‖²), in the open unit ball.
@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from headroom.config.experiments import Geometry
 from headroom.errors import TableError
 from headroom.record import intact
-from headroom.sprint.loss import squared_distances
 from headroom.tables import atomic
 
 _FACTS = "headroom"  # one metadata entry: safetensors writes several in no fixed order
@@ -56,6 +55,15 @@ class Setting:
         """Return λ as the weight of a mean over the pairs of a pool, whatever it weighs."""
         pairs = max(pool * (pool - 1) / 2, 1.0)
         return self.diversity * pairs if self.geometry == "literal" else self.diversity
+
+
+def squared_distances(
+    left: Float[Tensor, "*selectors left dimension"],
+    right: Float[Tensor, "*selectors right dimension"],
+) -> Float[Tensor, "*selectors left right"]:
+    """Return ‖a − b‖² of every pair, by one matrix product."""
+    squares = left.square().sum(dim=-1)[..., :, None] + right.square().sum(dim=-1)[..., None, :]
+    return squares - 2 * left @ right.mT
 
 
 class HeadSelector(nn.Module):

@@ -1,11 +1,36 @@
-"""Training a head selector, and choosing its setting on held-out training questions."""
+r"""Training a head selector, and choosing its setting on held-out training questions.
+
+The SPRINT loss (arXiv 2506.03978, section 4). With q_i = θ(φ(x_i)) for question i, one vector v_j
+for each head j, M⁺_i = {j : z_ij = 1} and s_jk = mean_i 1[z_ij = z_ik]:
+
+.. math::
+
+    L = \mathrm{mean}_i -\log \frac{\sum_{j \in M^+_i} e^{-\lVert q_i - v_j \rVert^2}}
+                                   {\sum_j e^{-\lVert q_i - v_j \rVert^2}}
+        - \lambda \sum_{j<k} s_{jk} \lVert v_j - v_k \rVert^2
+
+The first term draws a question to the heads that solve it. The second, subtracted with the sign
+that the paper prints, rewards distance between heads that agree: the N nearest heads then tend to
+differ in what they solve.
+
+What the formula leaves open is settled here and in `headroom.sprint.model`:
+
+- A question that no head solves has an empty M⁺_i and an infinite loss. It is left out of the
+  first term, and of its mean; s_jk counts it. A question that all heads solve stays: its loss is 0.
+- The second term has no lower bound while points may lie anywhere: for every λ > 0 the minimum is
+  at infinity. The geometry `literal` keeps it so. `sphere` and `ball` keep all points within
+  distance 2 of each other.
+- A sum over pairs grows with the square of the pool, the first term does not. In the bounded
+  geometries the sum is a mean over pairs, so that one λ means the same for pools of any size.
+
+Several selectors learn side by side: what is theirs has a leading axis.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import groupby, product
-from typing import Any
+from itertools import chain, groupby, product
 
 import numpy as np
 import pandas as pd
@@ -16,13 +41,11 @@ from torch.optim.adamw import adamw
 
 from headroom.config import Selector
 from headroom.errors import ConfigError
-from headroom.sprint import loss
-from headroom.sprint.model import HeadSelector, Setting, rank
+from headroom.sprint.model import HeadSelector, Setting, rank, squared_distances
 from headroom.sprint.validation import (
     ALL,
     folds,
     ranked_pass,
-    reading,
     readings,
     splits,
     trainings,
@@ -31,13 +54,46 @@ from headroom.sprint.validation import (
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
+Embedded = Mapping[str, Float[Tensor, "questions embedding_dim"]]
+"""Embeddings of some questions by embedder."""
+
+
+def alignment(
+    distances: Float[Tensor, "*selectors questions pool"], correct: Bool[Tensor, "questions pool"]
+) -> Float[Tensor, "*selectors"]:
+    """Return the first term of the loss.
+
+    Args:
+        distances: ‖q_i − v_j‖², divided by the temperature if there is one.
+        correct: Z; every row has a head that solves it.
+    """
+    solving = torch.logsumexp(-distances.masked_fill(~correct, torch.inf), dim=-1)
+    return (torch.logsumexp(-distances, dim=-1) - solving).mean(dim=-1)
+
+
+def agreement(correct: Bool[Tensor, "questions pool"]) -> Float[Tensor, "pool pool"]:
+    """Return s_jk, the share of questions on which two heads are both right or both wrong."""
+    right, wrong = correct.float(), (~correct).float()
+    return (right.T @ right + wrong.T @ wrong) / len(correct)
+
+
+def separation(
+    heads: Float[Tensor, "*selectors pool dimension"], weights: Float[Tensor, "pool pool"]
+) -> Float[Tensor, "*selectors"]:
+    """Return Σ_{j<k} w_jk ‖v_j − v_k‖² for symmetric weights.
+
+    With w = s it is the sum of the second term; with w = 2 s / (P (P − 1)) its mean over the pairs
+    of a pool of P heads.
+    """
+    return (weights * squared_distances(heads, heads)).sum(dim=(-2, -1)) / 2
+
 
 @dataclass(frozen=True)
 class Fit:
     """A trained selector and how its training went."""
 
     selector: HeadSelector
-    loss: float
+    training_loss: float
     """At the end; it falls without bound if the diversity term does."""
     spread_half: float
     """Mean ‖v_j − v_k‖² over pairs of heads, after half of the epochs."""
@@ -49,20 +105,11 @@ class Fit:
     @property
     def diverged(self) -> bool:
         """Whether heads fly apart: wider than any bounded geometry, and still doubling."""
-        return not np.isfinite(self.loss) or self.spread > max(_WIDEST, 2 * self.spread_half)
+        far = self.spread > max(_WIDEST, 2 * self.spread_half)
+        return far or not np.isfinite(self.training_loss)
 
 
 def fit(
-    embeddings: Float[Tensor, "questions embedding_dim"],
-    correct: Bool[Tensor, "questions pool"],
-    setting: Setting,
-    seed: int,
-) -> Fit:
-    """Train one selector; otherwise as `fit_together`."""
-    return fit_together(embeddings, correct, [setting], [seed])[0]
-
-
-def fit_together(
     embeddings: Float[Tensor, "questions embedding_dim"],
     correct: Bool[Tensor, "questions pool"],
     settings: Sequence[Setting],
@@ -83,16 +130,15 @@ def fit_together(
     Raises:
         ConfigError: no question is solved by any head.
     """
-    aligned = loss.solvable(correct)
+    aligned = correct.any(dim=1)
     if not aligned.any():
         raise ConfigError(
             f"no head solves any of the {len(correct)} training questions, so there is nothing to "
             "learn; choose easier training questions or a longer max_new_tokens"
         )
-    pool = correct.shape[1]
-    pairs = pool * (pool - 1) / 2
-    agreement = loss.agreement(correct)
-    weights = agreement if settings[0].geometry == "literal" else agreement / max(pairs, 1)
+    pool, epochs = correct.shape[1], settings[0].epochs
+    pairs = max(pool * (pool - 1) / 2, 1)
+    weights = agreement(correct) / (1 if settings[0].geometry == "literal" else pairs)
     centre, scale = embeddings.mean(dim=0), embeddings.std(dim=0, correction=0)
     constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # but for rounding
     scale = torch.where(constant, 1.0, scale)
@@ -110,16 +156,13 @@ def fit_together(
 
     def total() -> Float[Tensor, " selectors"]:
         temperature = stack.log_temperature.exp()[:, None, None]
-        apart = loss.separation(stack.placed_heads(), weights)
-        near = loss.alignment(stack.distances(inputs) / temperature, targets)
-        return near - diversity * apart
+        apart = separation(stack.placed_heads(), weights)
+        return alignment(stack.distances(inputs) / temperature, targets) - diversity * apart
 
     def spread() -> list[float]:
-        everywhere = torch.ones(pool, pool) / max(pairs, 1)
-        return loss.separation(stack.placed_heads(), everywhere).tolist()
+        return separation(stack.placed_heads(), torch.ones(pool, pool) / pairs).tolist()
 
     spread_half = spread()
-    epochs = settings[0].epochs
     for epoch in range(epochs):
         if epoch == epochs // 2:
             spread_half = spread()
@@ -131,9 +174,8 @@ def fit_together(
         stack.theta_bias.sub_(stack.theta_weight @ centre)
         for number, each in enumerate(selectors):
             each.load_state_dict({name: part[number] for name, part in stack.state_dict().items()})
-        left_out = int((~aligned).sum())
         facts = zip(selectors, final, spread_half, spread(), strict=True)
-        return [Fit(*each, left_out) for each in facts]
+        return [Fit(*each, left_out=int((~aligned).sum())) for each in facts]
 
 
 def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[Tensor, ""]], None]:
@@ -141,44 +183,24 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
 
     `torch.optim.AdamW` has one for all, and loads torch's compiler when it is made.
     """
-    learning_rate = settings[0].learning_rate
+    rate = settings[0].learning_rate
     learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
     means, squares = ([torch.zeros_like(each) for each in learnt] for _ in range(2))
     steps = [torch.tensor(0.0) for _ in learnt]
-    kept = torch.tensor([1 - learning_rate * each.weight_decay for each in settings])
-    adam = partial(
-        adamw,
-        lr=learning_rate,
-        beta1=0.9,
-        beta2=0.999,
-        eps=1e-8,
-        weight_decay=0.0,
-        amsgrad=False,
-        maximize=False,
-    )
+    kept = torch.tensor([1 - rate * each.weight_decay for each in settings])[:, None, None]
+    adam = partial(adamw, lr=rate, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.0)
 
     def step(total: Float[Tensor, ""]) -> None:
         gradients = list(torch.autograd.grad(total, learnt))
         with torch.no_grad():
-            stack.theta_weight.mul_(kept[:, None, None])
-            adam(learnt, gradients, means, squares, [], steps)
+            stack.theta_weight.mul_(kept)
+            adam(learnt, gradients, means, squares, [], steps, amsgrad=False, maximize=False)
 
     return step
 
 
-Embedded = Mapping[str, Float[Tensor, "questions embedding_dim"]]
-"""Embeddings of some questions by embedder."""
-
-
-def tensors(embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]) -> Embedded:
-    """Return embeddings for torch."""
-    return {name: torch.tensor(each) for name, each in embeddings.items()}
-
-
 def choose(
-    embeddings: Embedded,
-    correct: Bool[Tensor, "questions pool"],
-    options: Selector,
+    embeddings: Embedded, correct: Bool[Tensor, "questions pool"], options: Selector
 ) -> tuple[Setting, pd.DataFrame]:
     """Choose embedder, geometry, dimension, λ and all else on held-out training questions.
 
@@ -193,17 +215,17 @@ def choose(
     """
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
+    settings = list(grid(options))
     parts = splits(len(z), options.validation, options.seeds)
-    rows: dict[Setting, list[dict[str, Any]]] = {setting: [] for setting in grid(options)}
-    for part in parts:
-        for together in _alike(rows):
-            own = embeddings[together[0].embedder]
-            seeds = [part.seed] * len(together)
-            fits = fit_together(own[part.fit], correct[part.fit], together, seeds)
-            for setting, trained in zip(together, fits, strict=True):
+    rows = []
+    for alike in _alike(settings):
+        own = embeddings[alike[0].embedder]
+        fits = [fit(own[p.fit], correct[p.fit], alike, [p.seed] * len(alike)) for p in parts]
+        for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
+            for part, trained in zip(parts, of_split, strict=True):
                 order, _ = rank(trained.selector, own[part.held_out])
                 curve = ranked_pass(z[part.held_out], order, max_n)
-                rows[setting].append(
+                rows.append(
                     {
                         **asdict(setting),
                         "per_pair": setting.per_pair(z.shape[1]),
@@ -211,38 +233,28 @@ def choose(
                         "pass_at_1": curve[0],
                         "pass_at_4": curve[min(4, max_n) - 1],
                         "mean_pass": curve.mean(),
-                        "training_loss": trained.loss,
+                        "training_loss": trained.training_loss,
                         "spread_half": trained.spread_half,
                         "spread": trained.spread,
                         "diverged": trained.diverged,
                         "left_out": trained.left_out,
                     }
                 )
-    results = {setting: pd.DataFrame(of_setting) for setting, of_setting in rows.items()}
-
-    def worse(setting: Setting) -> tuple[bool, float]:
-        result = results[setting]
-        return bool(result["diverged"].any()), -float(result["mean_pass"].mean())
-
-    chosen = min(results, key=worse)
-    table = pd.concat(
-        [result.assign(chosen=setting == chosen) for setting, result in results.items()],
-        ignore_index=True,
+    table = pd.DataFrame(rows)
+    score, diverged = (
+        table[name].to_numpy().reshape(-1, len(parts)) for name in ("mean_pass", "diverged")
     )
-    return chosen, table
+    best = int(np.lexsort((-score.mean(axis=1), diverged.any(axis=1)))[0])  # the first of equals
+    return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
 
 
 def grid(options: Selector) -> Iterator[Setting]:
     """Yield every setting that a config asks for, in its order; those alike in turn."""
-    for embedder, geometry, dimension, epochs, rate in product(
-        options.embedder,
-        options.geometry,
-        options.dimension,
-        options.epochs,
-        options.learning_rate,
+    for embedder, geometry, dimension, epochs, rate, diversity, decay in product(
+        *(options.embedder, options.geometry, options.dimension, options.epochs),
+        *(options.learning_rate, options.diversity, options.weight_decay),
     ):
-        for diversity, decay in product(options.diversity, options.weight_decay):
-            yield Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
+        yield Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
 
 
 def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
@@ -270,28 +282,25 @@ def rank_again(
         options: of the selector.
 
     Yields:
-        What a selector was trained on (`ALL`, `drawn(i)`, `without(i)`; `reading(...)` on all
-        with another geometry and λ), its seed, and head numbers, nearest first, for each test
-        question, or for each question of the fold.
+        What a selector was trained on, by the names of `headroom.sprint.validation`, its seed, and
+        head numbers, nearest first, for each test question, or for each question of the fold.
     """
     for name, rows in trainings(len(correct), options.redraws).items():
         part = {each: vectors[rows] for each, vectors in embeddings.items()}
         anew = name != ALL and options.redrawn_setting == "anew"
         found = choose(part, correct[rows], options)[0] if anew else setting
         again = [found] * len(options.seeds)
-        fits = fit_together(part[found.embedder], correct[rows], again, options.seeds)
+        fits = fit(part[found.embedder], correct[rows], again, options.seeds)
         for seed, trained in zip(options.seeds, fits, strict=True):
             yield name, seed, rank(trained.selector, test[found.embedder])[0]
-    own, asked = embeddings[setting.embedder], test[setting.embedder]
-    for number, split in enumerate(folds(len(correct), options.validation, options.seeds[0])):
-        trained = fit(own[split.fit], correct[split.fit], setting, split.seed)
-        yield without(number), split.seed, rank(trained.selector, own[split.held_out])[0]
-    others = (
-        replace(setting, geometry=geometry, diversity=diversity)
-        for geometry, diversity in readings(options).values()
-    )
-    for together in _alike(others):
-        seed = options.seeds[0]
-        fits = fit_together(own, correct, together, [seed] * len(together))
-        for other, trained in zip(together, fits, strict=True):
-            yield reading(other.geometry, other.diversity), seed, rank(trained.selector, asked)[0]
+    own, seed = embeddings[setting.embedder], options.seeds[0]
+    for number, fold in enumerate(folds(len(correct), options.validation, seed)):
+        (trained,) = fit(own[fold.fit], correct[fold.fit], [setting], [seed])
+        yield without(number), seed, rank(trained.selector, own[fold.held_out])[0]
+    others = {
+        name: replace(setting, geometry=geometry, diversity=diversity)
+        for name, (geometry, diversity) in readings(options).items()
+    }
+    together = [fit(own, correct, each, [seed] * len(each)) for each in _alike(others.values())]
+    for name, trained in zip(others, chain(*together), strict=True):
+        yield name, seed, rank(trained.selector, test[setting.embedder])[0]

@@ -5,8 +5,8 @@ splits. That average is the area under the curve; where large N saturates, every
 same there, and small N decide.
 """
 
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,9 @@ from headroom.statistics.pass_at_n import pass_at_n_ordered
 ALL = "all"
 """Names a training on all training questions."""
 
+REDRAWN = 2 / 3
+"""Share of the training questions in each redraw."""
+
 
 def drawn(number: int) -> str:
     """Return the name of a training on a redraw of the training questions."""
@@ -30,21 +33,16 @@ def without(number: int) -> str:
     return f"without fold {number}"
 
 
-def reading(geometry: str, diversity: float) -> str:
-    """Return the name of a training on all questions with another reading of the loss."""
-    return f"{geometry}, λ = {diversity:g}"
-
-
 def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
-    """Return geometry and λ of every reading that a config asks for, by name."""
-    return {
-        reading(geometry, diversity): (geometry, diversity)
-        for geometry, diversity in product(options.geometry, options.diversity)
-    }
+    """Return geometry and λ of every reading of the loss that a config asks for.
+
+    By the name of a training on all questions with that reading.
+    """
+    pairs = product(options.geometry, options.diversity)
+    return {f"{geometry}, λ = {value:g}": (geometry, value) for geometry, value in pairs}
 
 
-@dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """Training questions, by row number, in two parts."""
 
     seed: int
@@ -63,12 +61,11 @@ def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Sp
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    _check(questions)
     held_out = min(max(1, round(questions * validation)), questions - 1)
-    drawn = [np.random.default_rng(seed).permutation(questions) for seed in seeds]
     return [
-        Split(seed, fit=np.sort(order[held_out:]), held_out=np.sort(order[:held_out]))
-        for seed, order in zip(seeds, drawn, strict=True)
+        Split(seed, np.sort(order[held_out:]), np.sort(order[:held_out]))
+        for seed in seeds
+        for order in [_shuffled(questions, seed)]
     ]
 
 
@@ -83,21 +80,10 @@ def folds(questions: int, validation: float, seed: int) -> list[Split]:
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    _check(questions)
     count = min(max(2, round(1 / validation)), questions)
-    order = np.random.default_rng(seed).permutation(questions)
-    return [
-        Split(
-            seed,
-            fit=np.sort(np.concatenate([order[part::count] for part in range(count) if part != f])),
-            held_out=np.sort(order[f::count]),
-        )
-        for f in range(count)
-    ]
-
-
-REDRAWN = 2 / 3
-"""Share of the training questions in each redraw."""
+    order = _shuffled(questions, seed)
+    parts = [np.sort(order[number::count]) for number in range(count)]
+    return [Split(seed, np.setdiff1d(order, part), part) for part in parts]
 
 
 def redraws(questions: int, count: int) -> list[Int[np.ndarray, " drawn"]]:
@@ -128,6 +114,7 @@ def ranked_pass(
     return pass_at_n_ordered(ranked, max_n).mean(axis=0)
 
 
-def _check(questions: int) -> None:
+def _shuffled(questions: int, seed: int) -> Int[np.ndarray, " questions"]:
     if questions < 2:
         raise ConfigError(f"{questions} training questions cannot be split; use at least 2")
+    return np.random.default_rng(seed).permutation(questions)

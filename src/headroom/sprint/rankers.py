@@ -1,0 +1,230 @@
+"""Head selection without contrastive learning, learned from the training questions' Z.
+
+The same heads for every question: the greedy cover, the most accurate, a shortlist to draw from.
+And simpler ways to match questions with heads, which rank the heads for each question asked:
+
+- ``nearest questions``: by how many of the k training questions with the nearest embeddings a head
+  solves.
+- ``logistic regression``: by the chance that it solves the question, one regression a head.
+- ``cover by subject``: the greedy cover of the training questions of the question's subject; there
+  is no embedding in it.
+
+Criterion and K of the shortlist, embedder, k and the regressions' penalty are chosen on held-out
+training questions, as SPRINT's setting is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from headroom.config import Selector
+from headroom.sprint.methods import BY_SUBJECT, NEAREST, REGRESSION
+from headroom.sprint.validation import ranked_pass, splits
+from headroom.statistics.pass_at_n import pass_at_n_drawn
+
+_NEIGHBOURS = (4, 8, 16, 32, 64)
+_PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
+
+Z = Bool[np.ndarray, "questions pool"]
+Order = Int[np.ndarray, "asked pool"]
+
+
+def greedy_cover(correct: Z) -> Int[np.ndarray, " pool"]:
+    """Order heads so that each next one solves the most questions that no earlier one solves.
+
+    Ties, and everything once nothing is left to gain, go by the number of questions solved, then
+    by the order of the pool. This is the greedy solution of maximum coverage, within 1 − 1/e of
+    the best N heads (Nemhauser, Wolsey and Fisher 1978).
+    """
+    solved = correct.sum(axis=0)
+    unsolved = np.ones(len(correct), dtype=bool)
+    left = np.ones(correct.shape[1], dtype=bool)
+    order = []
+    while left.any():
+        gain = np.where(left, correct[unsolved].sum(axis=0), -1)
+        best = np.lexsort((-solved, -gain))[0]  # stable: the first of equals
+        order.append(best)
+        left[best] = False
+        unsolved &= ~correct[:, best]
+    return np.array(order)
+
+
+def accuracy_order(correct: Z) -> Int[np.ndarray, " pool"]:
+    """Order heads by the number of questions solved, then by the order of the pool."""
+    return np.argsort(-correct.sum(axis=0), kind="stable")
+
+
+CRITERIA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "joint cover": greedy_cover,
+    "individual accuracy": accuracy_order,
+}
+"""Readings of the paper's "greedy approach" to find "the heads that solve the most samples"."""
+
+
+class Shortlist(NamedTuple):
+    """The heads from which the random-heads baseline draws."""
+
+    criterion: str
+    k: int
+    heads: list[int]
+    """Numbers in the pool."""
+
+    def passes(self, correct: Z, max_n: int) -> Float[np.ndarray, " max_n"]:
+        """Return Pass@1..max_n of its heads, a mean over questions.
+
+        Exact: N heads are drawn without replacement for each question, all K where N is larger.
+        """
+        return pass_at_n_drawn(correct[:, self.heads], max_n).mean(axis=0)
+
+
+def shortlists(correct: Z, sizes: tuple[int, ...]) -> list[Shortlist]:
+    """Return the first K heads of each criterion; K is cut to the pool's size."""
+    cut = sorted({min(k, correct.shape[1]) for k in sizes})
+    orders = {name: order(correct).tolist() for name, order in CRITERIA.items()}
+    return [Shortlist(name, k, orders[name][:k]) for name, k in product(orders, cut)]
+
+
+def choose_shortlist(train: Z, test: Z, options: Selector) -> tuple[Shortlist, pd.DataFrame]:
+    """Choose criterion and K on held-out training questions, as SPRINT's setting is chosen.
+
+    Returns:
+        The shortlist, made again from all training questions, and the sensitivity to the choice:
+        Pass@N of every criterion and K, held out and on the test questions. The latter is shown
+        and takes no part in the choice.
+    """
+    max_n = min(options.max_n, train.shape[1])
+    held_out = np.mean(
+        [
+            [
+                candidate.passes(train[split.held_out], max_n)
+                for candidate in shortlists(train[split.fit], options.shortlist)
+            ]
+            for split in splits(len(train), options.validation, options.seeds)
+        ],
+        axis=0,
+    )
+    candidates = shortlists(train, options.shortlist)
+    chosen = candidates[int(held_out.mean(axis=1).argmax())]
+    tables = [
+        pd.DataFrame(
+            {
+                "criterion": candidate.criterion,
+                "k": candidate.k,
+                "n": np.arange(1, max_n + 1),
+                "held_out": curve,
+                "test": candidate.passes(test, max_n),
+                "chosen": candidate == chosen,
+            }
+        )
+        for candidate, curve in zip(candidates, held_out, strict=True)
+    ]
+    return chosen, pd.concat(tables, ignore_index=True)
+
+
+class Questions(NamedTuple):
+    """Questions as rankers know them."""
+
+    embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
+    """By embedder."""
+    subjects: Sequence[str | None]
+
+    def of(self, rows: Int[np.ndarray, " chosen"]) -> "Questions":
+        """Return some of the questions, by row number."""
+        embeddings = {name: vectors[rows] for name, vectors in self.embeddings.items()}
+        return Questions(embeddings, [self.subjects[row] for row in rows])
+
+
+Ranker = Callable[[Questions, Z, Questions], Order]
+"""Learns from questions and their Z; ranks the heads for others, best first."""
+
+
+def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
+    """Return rankers by method, their settings chosen on held-out parts of training questions.
+
+    Args:
+        known: the training questions. Without subjects there is no ``cover by subject``.
+        correct: their Z over the pool.
+        options: of the selector: held-out share, seeds, largest N.
+    """
+    max_n = min(options.max_n, correct.shape[1])
+    parts = splits(len(correct), options.validation, options.seeds)
+
+    def score(ranker: Ranker) -> float:
+        curves = []
+        for _, fit, held_out in parts:
+            order = ranker(known.of(fit), correct[fit], known.of(held_out))
+            curves.append(ranked_pass(correct[held_out], order, max_n))
+        return float(np.mean(curves))
+
+    kinds: dict[str, list[Ranker]] = {
+        NEAREST: [by_neighbours(*each) for each in product(known.embeddings, _NEIGHBOURS)],
+        REGRESSION: [by_regression(*each) for each in product(known.embeddings, _PENALTIES)],
+    }
+    found = {method: max(tried, key=score) for method, tried in kinds.items()}  # first of equals
+    return found if None in known.subjects else found | {BY_SUBJECT: by_subject}
+
+
+def by_neighbours(embedder: str, k: int) -> Ranker:
+    """Return the ranker by the k training questions of the largest cosine."""
+
+    def ranker(known: Questions, correct: Z, asked: Questions) -> Order:
+        fitted, others = (
+            part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
+            for part in _standardised(known, asked, embedder)
+        )
+        nearest = np.argsort(-others @ fitted.T, axis=1, kind="stable")[:, :k]
+        return _ranked(correct[nearest].mean(axis=1), correct)
+
+    return ranker
+
+
+def by_regression(embedder: str, penalty: float) -> Ranker:
+    """Return the ranker by logistic regressions, one a head, with an L2 penalty on the weights."""
+
+    def ranker(known: Questions, correct: Z, asked: Questions) -> Order:
+        fitted, others = _standardised(known, asked, embedder)
+        width, pool = fitted.shape[1], correct.shape[1]
+
+        def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+            """Return the mean cross-entropy with the penalty, and its gradient."""
+            weights, bias = flat[:-pool].reshape(width, pool), flat[-pool:]
+            logits = fitted @ weights + bias
+            wrong = (np.logaddexp(0, logits) - correct * logits).mean()
+            slope = (expit(logits) - correct) / logits.size
+            gradient = fitted.T @ slope + 2 * penalty / pool * weights
+            total = wrong + penalty / pool * np.square(weights).sum()
+            return float(total), np.append(gradient.ravel(), slope.sum(axis=0))
+
+        start = np.zeros(width * pool + pool)
+        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+        return _ranked(others @ found[:-pool].reshape(width, pool) + found[-pool:], correct)
+
+    return ranker
+
+
+def by_subject(known: Questions, correct: Z, asked: Questions) -> Order:
+    """Rank by the greedy cover of a subject's questions; of all where a subject is new."""
+    names = np.array(known.subjects)
+    covers = {name: greedy_cover(correct[names == name]) for name in set(known.subjects)}
+    whole = greedy_cover(correct)
+    return np.stack([covers.get(subject, whole) for subject in asked.subjects])
+
+
+def _standardised(known: Questions, asked: Questions, embedder: str) -> list[np.ndarray]:
+    """Give every feature of an embedder mean 0 and deviation 1 over the known questions."""
+    fitted = known.embeddings[embedder]
+    centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
+    scale = np.where(scale <= 1e-6 * np.abs(fitted).max(axis=0), 1.0, scale)
+    return [(part - centre) / scale for part in (fitted, asked.embeddings[embedder])]
+
+
+def _ranked(scores: Float[np.ndarray, "asked pool"], correct: Z) -> Order:
+    """Sort heads by score; of equals the more accurate on training questions comes first."""
+    accuracy = np.broadcast_to(correct.mean(axis=0), scores.shape)
+    return np.lexsort((-accuracy, -scores), axis=1)
