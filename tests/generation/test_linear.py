@@ -3,35 +3,51 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn.functional import gelu, silu
 
 from headroom.generation import linear as linear_module
-from headroom.generation.linear import fast_linear, linear, linear_add, linear_mul, linear_silu
+from headroom.generation.linear import Linear, fast_linear
+
+ONEDNN = linear_module._prefers_onednn(torch.float32, "cpu")
 
 
-@pytest.fixture(params=["MKL", "oneDNN"])
+@pytest.fixture(params=["MKL", "oneDNN", "oneDNN, but for small products"])
 def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear_module, "_prefers_onednn", lambda: request.param == "oneDNN")
+    if request.param == "MKL":
+        monkeypatch.setattr(linear_module, "_prefers_onednn", lambda *_: False)
+    elif not ONEDNN:
+        pytest.skip("this processor takes MKL")
+    elif request.param == "oneDNN":
+        monkeypatch.setattr(linear_module, "_SMALL", 0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 3, 4, 19])
 @pytest.mark.usefixtures("library")
-def test_products_are_those_of_double_precision(rows: int) -> None:
+def test_products_are_those_of_double_precision(rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)
-    states, weight, bias = torch.randn(rows, 1, 24), torch.randn(40, 24), torch.randn(40)
-    other = torch.randn(rows, 1, 40)
+    states, weight, bias = (
+        torch.randn(*size).to(dtype) for size in ((rows, 1, 24), (40, 24), (40,))
+    )
+    other = torch.randn(rows, 1, 40).to(dtype)
     kept = other.clone()
     plain = states.double() @ weight.double().T
     with torch.inference_mode():
+        layer, biased = Linear(weight), Linear(weight, bias)
         pairs = [
-            (linear(states, weight, None), plain),
-            (linear(states, weight, bias), plain + bias),
-            (linear_silu(states, weight), plain / (1 + torch.exp(-plain))),
-            (linear_mul(states, weight, other), plain * other),
-            (linear_add(states, weight, None, other), plain + other),
-            (linear_add(states, weight, bias, other), plain + bias + other),
+            (layer(states), plain),
+            (biased(states), plain + bias),
+            (layer(states, "silu"), silu(plain)),
+            (layer(states, "gelu"), gelu(plain)),
+            (layer(states, "gelu_pytorch_tanh"), gelu(plain, approximate="tanh")),
+            (layer.times(states, other), plain * other),
+            (layer.plus(states, other), plain + other),
+            (biased.plus(states, other), plain + bias + other),
         ]
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
     for found, expected in pairs:
-        assert torch.allclose(found.double(), expected, atol=1e-4)
+        assert found.dtype == dtype
+        assert torch.allclose(found.double(), expected, atol=tolerance, rtol=tolerance / 10)
     assert torch.equal(other, kept)
 
 
@@ -53,4 +69,5 @@ def test_onednn_is_for_the_widest_vectors_only(
 ) -> None:
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     available = torch.backends.mkldnn.is_available()
-    assert linear_module._prefers_onednn.__wrapped__() == (wide and available)
+    found = linear_module._prefers_onednn.__wrapped__(torch.float32, "cpu")
+    assert found == (wide and available)

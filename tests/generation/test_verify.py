@@ -214,7 +214,11 @@ def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() ->
 
 
 def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:
-    logits = torch.tensor([[[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]]).expand(2, -1, -1)
+    logits = (
+        torch.tensor([[[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]])
+        .expand(2, -1, -1)
+        .clone()
+    )
     agreed, gaps = verify._agreement(logits, [[1, 1, 1]] * 2, [0, 0])
     assert agreed == [2, 2]  # of equal logits the first wins
     assert gaps[0] == [0.0, 1.0, 0.0]

@@ -23,7 +23,7 @@ from torch.nn.functional import embedding, rms_norm, scaled_dot_product_attentio
 from transformers import DynamicCache, LlamaForCausalLM, Qwen2ForCausalLM
 from transformers.cache_utils import Cache
 
-from headroom.generation.linear import linear, linear_add, linear_mul, linear_silu
+from headroom.generation.linear import Linear
 from headroom.models.load import LoadedModel
 from headroom.models.masks import RowMasks, variant_masks
 from headroom.variants import BASE, Variant
@@ -43,11 +43,12 @@ class Layer:
     heads: tuple[int, int, int]
     """How many of queries, keys and values."""
     norm: Any
-    qkv: Float[Tensor, "output hidden"]
-    qkv_bias: Float[Tensor, " output"] | None
-    output: nn.Linear
+    qkv: Linear
+    output: Linear
     mlp_norm: Any
-    mlp: Any
+    gate: Linear
+    up: Linear
+    down: Linear
 
 
 class Direct:
@@ -70,6 +71,7 @@ class Direct:
 
     @torch.no_grad()
     def __init__(self, loaded: LoadedModel) -> None:
+        """Copy the weights: a model that is changed afterwards needs other passes."""
         self.loaded = loaded
         self.fed = 0
         """Tokens fed so far, those of all rows."""
@@ -80,6 +82,7 @@ class Direct:
             self._layer(layer, (heads.query_heads, heads.kv_heads, heads.kv_heads))
             for layer, heads in zip(self._decoder.layers, attentions, strict=True)
         ]
+        self._output = Linear(loaded.model.get_output_embeddings().weight)
         self._variants: list[Variant] = []
         self._masks: dict[int, RowMasks] = {}
 
@@ -125,7 +128,7 @@ class Direct:
         self, layer: Layer, hidden: Hidden, angles: Complex[Tensor, "batch tokens 1 pairs"]
     ) -> Sequence[Heads]:
         """Return a layer's queries, keys and values."""
-        qkv = linear(_normed(layer.norm, hidden), layer.qkv, layer.qkv_bias)
+        qkv = layer.qkv(_normed(layer.norm, hidden))
         heads = qkv.unflatten(-1, (-1, self._head_dim))
         turned = heads[:, :, : sum(layer.heads[:2])].unflatten(-1, (-1, 2))
         torch.view_as_complex(turned).mul_(angles)
@@ -155,31 +158,31 @@ class Direct:
         self, layer: Layer, hidden: Hidden, joined: Float[Tensor, "batch tokens width"]
     ) -> Hidden:
         """Return a layer's output from its input and the joined outputs of its heads."""
-        mlp = layer.mlp
-        hidden = linear_add(joined, layer.output.weight, layer.output.bias, hidden)
+        hidden = layer.output.plus(joined, hidden)
         normed = _normed(layer.mlp_norm, hidden)
-        inner = linear_mul(normed, mlp.up_proj.weight, linear_silu(normed, mlp.gate_proj.weight))
-        return linear_add(inner, mlp.down_proj.weight, None, hidden)
+        inner = layer.up.times(normed, layer.gate(normed, "silu"))
+        return layer.down.plus(inner, hidden)
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "batch tokens vocabulary"]:
         """Return the logits from the output of the last layer."""
-        embeddings = self.loaded.model.get_output_embeddings()
-        return linear(_normed(self._decoder.norm, hidden), embeddings.weight, None)
+        return self._output(_normed(self._decoder.norm, hidden))
 
     def _layer(self, layer: Any, heads: tuple[int, int, int]) -> Layer:
         attention = layer.self_attn
         turned, values = (attention.q_proj, attention.k_proj), attention.v_proj
         biased = values.bias is not None
+        weight = torch.cat([*(self._paired(part.weight) for part in turned), values.weight])
+        bias = None
+        if biased:
+            bias = torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
+        output, mlp = attention.o_proj, layer.mlp
         return Layer(
             heads,
             layer.input_layernorm,
-            torch.cat([*(self._paired(part.weight) for part in turned), values.weight]),
-            torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
-            if biased
-            else None,
-            attention.o_proj,
+            Linear(weight, bias),
+            Linear(output.weight, output.bias),
             layer.post_attention_layernorm,
-            layer.mlp,
+            *(Linear(part.weight) for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj)),
         )
 
     def _paired(self, weight: Tensor) -> Tensor:

@@ -93,13 +93,20 @@ class Engine:
             model's positions end. Other settings of the model's `generation_config`, such as a
             repetition penalty, do not apply.
         batch_size: most rows decoded, or verified, together. Halved when GPU memory runs out.
+        direct: passes of the model, if they are made: what is forked then shares their memory.
 
     Raises:
         ModelError: the model keeps a recurrent state, or its rotary frequencies depend on the
             longest row of a batch.
     """
 
-    def __init__(self, loaded: LoadedModel, decoding: Decoding, batch_size: int) -> None:
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        decoding: Decoding,
+        batch_size: int,
+        direct: Direct | None = None,
+    ) -> None:
         config = loaded.model.config.get_text_config()
         _check_cache(config)
         _check_rotary(config)
@@ -108,7 +115,7 @@ class Engine:
         self._batch_size = batch_size
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self.statistics = Statistics()
-        self._direct = Direct.of(loaded)
+        self._direct = direct or Direct.of(loaded)
 
     def run(
         self,

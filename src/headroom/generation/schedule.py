@@ -15,7 +15,7 @@ from headroom.variants import BASE, Variant
 _GROUP = 24
 """Pruned variants that answer together; some tables are complete when one group is."""
 
-_BATCHES = 2
+_BATCHES = 8
 """A unit fills the engine's batch this many times at least: while it runs dry, rows stand idle."""
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headroom.config import Config, Model, parse
 from headroom.errors import EngineError, HeadroomError
@@ -35,10 +35,6 @@ from headroom.planning.batches import batches
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
 from headroom.variants import Variant
-
-if TYPE_CHECKING:
-    from headroom.generation.vllm import VllmModel
-    from headroom.models.load import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -353,15 +349,15 @@ def _start_workers(server: Server, section: Model, model: str, cores: int) -> No
 
     vLLM is loaded by its worker, and uses all cores itself.
     """
-    from headroom.generation.worker import devices, load, serve
+    from headroom.generation.worker import Worker, devices, serve
 
     found = devices(section.device)
-    makers: list[Callable[[], LoadedModel | VllmModel]]
+    makers: list[Callable[[], Worker]] = [
+        partial(Worker.of, section, model, device) for device in found
+    ]
     if found == ["cpu"] and section.backend == "headroom":
-        loaded = load(section, model, "cpu")
-        makers = [lambda: loaded] * cores
-    else:
-        makers = [partial(load, section, model, device) for device in found]
+        worker = makers[0]()
+        makers = [lambda: worker] * cores
     context = multiprocessing.get_context("fork")
     for make in makers:
         ours, theirs = context.Pipe()

@@ -27,7 +27,13 @@ from headroom.generation.requests import Answer, Drafted, Row
 from headroom.generation.sampling import greedy, margins
 
 FIRST_CHUNK = 64
-"""Draft tokens in the first chunk; each later chunk takes as many as all before it."""
+"""Draft tokens in the first chunk; a later one takes as many, or half of all before it."""
+
+HEAVY_CHUNK = 16
+"""The same where a token's arithmetic costs more than a pass's overhead."""
+
+HEAVY = 1 << 22
+"""Weights of a layer from which it does."""
 
 LARGEST_CHUNK = 256
 """Most tokens in a later chunk: bounds the memory that logits take."""
@@ -71,6 +77,10 @@ class Verifier:
     def __init__(self, forward: Forward | Direct, most_rows: int) -> None:
         self._most_rows = most_rows
         self._forward = forward if isinstance(forward, Direct) else HeadsPasses(forward, most_rows)
+        model = forward.loaded.model
+        weights = model.num_parameters(exclude_embeddings=True)
+        heavy = weights > HEAVY * len(forward.loaded.geometry.layers)
+        self._first_chunk = HEAVY_CHUNK if heavy else FIRST_CHUNK
 
     @torch.inference_mode()
     def verify(self, queue: deque[Drafted]) -> Verified:
@@ -78,7 +88,7 @@ class Verifier:
         verified = Verified()
         for run, rows in self._passes(queue):
             verified.whole += run.whole * len(rows)
-            _verify(run, rows, verified)
+            _verify(run, rows, verified, self._first_chunk)
         return verified
 
     def _passes(
@@ -91,11 +101,14 @@ class Verifier:
 
 
 def _verify(
-    run: GrowingPass | HeadsPass, rows: Sequence[tuple[Row, Drafted]], verified: Verified
+    run: GrowingPass | HeadsPass,
+    rows: Sequence[tuple[Row, Drafted]],
+    verified: Verified,
+    first_chunk: int,
 ) -> None:
     """Compare the rows of a pass with their drafts."""
     prompts = [len(row.request.prompt) for row, _ in rows]
-    for begin, end in _chunks(max(prompts), max(len(drafted.text) for _, drafted in rows)):
+    for begin, end in _chunks(max(prompts), max(len(each.text) for _, each in rows), first_chunk):
         prompts = [len(row.request.prompt) for row, _ in rows]
         # The position whose logits choose the first token here; later where a prompt is longer.
         first = max(begin, min(prompts) - 1)
@@ -127,12 +140,12 @@ def _verify(
         run.keep(staying)
 
 
-def _chunks(prompt: int, length: int) -> Iterator[tuple[int, int]]:
+def _chunks(prompt: int, length: int, first: int) -> Iterator[tuple[int, int]]:
     """Cut a text into the prompt with the first tokens of the draft, and growing chunks."""
-    begin, end = 0, prompt + FIRST_CHUNK
+    begin, end = 0, prompt + first
     while begin < length:
         yield begin, min(end, length)
-        begin, end = end, end + min(end - prompt, LARGEST_CHUNK)
+        begin, end = end, end + max(first, min((end - prompt) // 2, LARGEST_CHUNK))
 
 
 def _agreement(
@@ -154,7 +167,10 @@ def _agreement(
     padded = [(*draft, *(_NONE,) * (count - len(draft))) for draft in drafts]
     draft = torch.tensor(padded, device=logits.device)
     index = draft.clamp(min=0)[..., None]
-    gaps = logits.gather(-1, index)[..., 0] - logits.scatter(-1, index, -torch.inf).amax(-1)
+    own = logits.gather(-1, index)
+    # In place and back: logits of a large vocabulary take gigabytes.
+    gaps = own[..., 0] - logits.scatter_(-1, index, -torch.inf).amax(-1)
+    logits.scatter_(-1, index, own)
     agree = gaps > 0
     ties = gaps == 0
     if bool(ties.any()):

@@ -14,6 +14,7 @@ import torch
 from headroom import paths
 from headroom.config import Decoding, Model
 from headroom.errors import HeadroomError
+from headroom.generation.direct import Direct
 from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
 from headroom.generation.vllm import VllmEngine, VllmModel
@@ -30,9 +31,16 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 class Worker:
     """Answers units with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel | VllmModel) -> None:
+    def __init__(self, loaded: LoadedModel | VllmModel, direct: Direct | None = None) -> None:
         self._loaded = loaded
+        self._direct = direct
         self._engines: dict[tuple[Decoding, int], Engine | VllmEngine] = {}
+
+    @classmethod
+    def of(cls, section: Model, model: str, device: str) -> "Worker":
+        """Load a model that the store names, and copy its weights as direct passes need them."""
+        loaded = load(section, model, device)
+        return cls(loaded, None if isinstance(loaded, VllmModel) else Direct.of(loaded))
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -87,7 +95,7 @@ class Worker:
             if isinstance(self._loaded, VllmModel):
                 self._engines[asked] = VllmEngine(self._loaded, unit.decoding)
             else:
-                self._engines[asked] = Engine(self._loaded, *asked)
+                self._engines[asked] = Engine(self._loaded, *asked, self._direct)
         return self._engines[asked]
 
 
@@ -116,7 +124,7 @@ def devices(device: str) -> list[str]:
     return [device]
 
 
-def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], parent: int) -> None:
+def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
     Each unit is answered by pairs of a word and a value: ``answer`` for each answer, at last
@@ -124,7 +132,7 @@ def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], p
 
     Args:
         connection: to the parent.
-        load: returns the model.
+        make: returns the worker, its model loaded.
         parent: process id of the parent, with which this process dies.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -133,7 +141,7 @@ def serve(connection: Connection, load: Callable[[], LoadedModel | VllmModel], p
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
-        worker = Worker(load())
+        worker = make()
         connection.send(("ready", None))
     except Exception as error:
         connection.send(("broken", _cause(error)))
