@@ -58,7 +58,7 @@ violins figures.draw:draw_violins() Draw the gains of all sweeps.
 levels figures.draw:draw_levels() Draw the gains by MATH level.
 draw-sweep figures.draw:draw_sweep(sweep) Draw the figures of a sweep.
 draw-selector figures.draw:draw_selector(selector) Draw the figures of a selector.
-draw-compression figures.draw:draw_compression(compression published) Draw figures of a compression.
+draw-compression figures.draw:draw_compression(compression) Draw figures of a compression.
 audit figures.draw:draw_audit(published) Audit the published tables.
 report report.page:write_report() Write the report of a run.
 """

@@ -13,7 +13,7 @@ from typing import Any
 from headroom.cli import parser
 from headroom.config import Config
 from headroom.jobs import JOBS
-from headroom.planning.exhibits import EXHIBITS, caption_file
+from headroom.planning.exhibits import EXHIBITS
 
 MARK = "<!-- Made by `make reference` from the schema and the commands' arguments. -->"
 
@@ -159,7 +159,7 @@ def _cell(text: str) -> str:
 
 def captions(folder: Path) -> dict[Path, str]:
     """Return the captions of all figures for Snakemake's report, by their files in a folder."""
-    return {folder / f"{each.name}.rst": caption_file(each) for each in EXHIBITS}
+    return {folder / f"{each.name}.rst": each.caption_file for each in EXHIBITS}
 
 
 if __name__ == "__main__":

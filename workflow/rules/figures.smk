@@ -162,14 +162,12 @@ rule compression_tables:
 rule draw_compression:
     input:
         lambda wildcards: RULES.drawn_from(wildcards.compression, "compression"),
-        published=PUBLISHED_CUTS + PUBLISHED_TRIALS,
     output:
         RULES.drawn("compression"),
     log:
         RULES.log("draw_compression/{compression}"),
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
-        folder=PUBLISHED,
         seed=CONFIG.seed,
     shell:
         command("draw-compression")

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
 from headroom.analysis.published import SIZES
 from headroom.analysis.sheet import (
@@ -43,7 +42,6 @@ class Audit:
 
     pairs: pd.DataFrame  # one row an (exhibit, subject, layer) pair
     summary: pd.DataFrame  # one row an exhibit: a table or figure of the paper, of one model
-    chance: dict[str, Float[np.ndarray, "resamples pairs"]]  # best gains by exhibit
 
 
 def audit(table: pd.DataFrame, seed: int) -> Audit:
@@ -53,7 +51,7 @@ def audit(table: pd.DataFrame, seed: int) -> Audit:
         table: as `headroom.analysis.published.head_pruning` returns it.
         seed: decides the simulation.
     """
-    pairs, summary, chance = [], [], {}
+    pairs, summary = [], []
     for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
         read, layers = _pairs(part)
         best, mean = gains_by_chance(
@@ -73,9 +71,8 @@ def audit(table: pd.DataFrame, seed: int) -> Audit:
         )
         read["beyond"] = read["gain"] > read["quantile"] + 1e-9
         pairs.append(read)
-        chance[str(exhibit)] = best
         summary.append({"exhibit": exhibit, "model": model, **_summary(read, best, mean, layers)})
-    return Audit(pd.concat(pairs, ignore_index=True), pd.DataFrame(summary), chance)
+    return Audit(pd.concat(pairs, ignore_index=True), pd.DataFrame(summary))
 
 
 def _pairs(part: pd.DataFrame) -> tuple[pd.DataFrame, list[Contested]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from headroom import paths
 from headroom.config import Config, Selector
-from headroom.planning.batches import find_batch, pool
+from headroom.planning.batches import pool
 from headroom.planning.exhibits import (
     COMPRESSION_TABLES,
     CONTROL_TABLES,
@@ -24,7 +24,7 @@ from headroom.planning.store import Store
 Inputs = dict[str, str | list[str]]
 """Named inputs of a rule."""
 
-_BESIDE = ("pdf", "svg", "dark.svg", "csv", "json")
+_BESIDE = ("pdf", "svg", "csv", "json")
 
 
 class Shown:
@@ -44,21 +44,13 @@ class Shown:
         """
         fill = self.store.fill
         match need:
-            case "gains" | "placebo_gains":
+            case "gains":
                 return list(dict.fromkeys(self.sweep_tables()))
-            case "agreement" | "cells" | "questions" | "variants":
+            case "accuracy":
                 return [self.sweep_table(name)]
-            case "heads" | "spread":
-                return self._controls(name, [need])
-            case "cost":
-                sweep = self.config.sweeps[name]
-                batch = find_batch(self.config, sweep.model, sweep.decoding, sweep.questions)
-                return self.store.answers(batch)
-            case "curves" | "test_questions":
-                return [fill(paths.CURVES, selector=name)]
-            case "paired":
-                return [fill(paths.PAIRED, selector=name)]
-            case "placed" | "kept":
+            case "curves":
+                return [fill(paths.CURVES, selector=name), fill(paths.PAIRED, selector=name)]
+            case "points":
                 selector = self.config.selectors[name]
                 names = {"decoding": selector.decoding, "questions": selector.test}
                 z = fill(paths.ACCURACY, model=selector.model, **names)
@@ -69,7 +61,7 @@ class Shown:
 
     def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
         """Return what the figures of a sweep, selector or compression are drawn from."""
-        needs = [need for kind in kinds for exhibit in exhibits(kind) for need in exhibit.needs]
+        needs = dict.fromkeys(exhibit.needs for kind in kinds for exhibit in exhibits(kind))
         return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
 
     def drawn(self, *of: str, sweep: str = "{sweep}") -> list[Any]:
