@@ -26,6 +26,7 @@ from headroom.tables import (
     write_table,
 )
 
+PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 SUBJECTS = (
     "Algebra",
     "Counting & Probability",

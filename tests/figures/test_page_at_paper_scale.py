@@ -12,13 +12,13 @@ import simulation
 
 from headroom import paths
 from headroom.analysis.controls import GAINS, HEADS, SPREAD
-from headroom.analysis.gains import read_cells
+from headroom.analysis.gains import read_z
 from headroom.analysis.placebos import PLACEBOS
 from headroom.analysis.sheet import write_csv
 from headroom.analysis.verdict import FAILURES
 from headroom.config import Config
-from headroom.figures.drawing import SUFFIXES, save
-from headroom.figures.heatmap import heatmap
+from headroom.figures.draw import draw_exhibit
+from headroom.figures.drawing import SUFFIXES
 from headroom.planning.batches import batches, pool
 from headroom.planning.exhibits import find_exhibit
 from headroom.planning.shown import Shown
@@ -34,16 +34,15 @@ def fill(config: Config, finished: Path) -> None:
     """Write what the report reads, as large as at paper scale; one heatmap stands for all."""
     simulation.fill(config, text=ANSWER, alike=True)
     shutil.copytree(finished / "audit", f"results/{config.run}/audit")
-    path = find_exhibit("heatmap").path
-    cells = read_cells(config, AVERAGE)
-    drawn = save("heatmap.{suffix}", partial(heatmap, cells.assign(q=0.5), AVERAGE, 0), [])
+    exhibit = find_exhibit("heatmap")
+    drawn = draw_exhibit(exhibit, "drawn", AVERAGE, read_z(config, AVERAGE), [], layer=0)
     for sweep in config.sweeps:
         _controls(config, sweep)
         for layer in Shown(config).layers(sweep):
             for file, suffix in zip(drawn, SUFFIXES, strict=True):
                 names = {"sweep": sweep, "layer": f"{layer:02d}", "suffix": suffix}
-                link = Path(path.format(run=config.run, **names))
-                link.parent.mkdir(exist_ok=True)
+                link = Path(exhibit.path.format(run=config.run, **names))
+                link.parent.mkdir(parents=True, exist_ok=True)
                 os.link(file, link)
 
 

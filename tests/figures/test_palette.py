@@ -7,7 +7,9 @@ import pytest
 import simulation
 from matplotlib.colors import to_rgb
 
-from headroom.figures.style import THEMES, diverging, method_line, sequential
+from headroom.figures import style
+
+LINES = [style.method_line(method) for method in simulation.METHODS]
 
 # Machado, Oliveira and Fernandes 2009, table 1: severity 1, for linear RGB.
 VISION = {
@@ -59,47 +61,43 @@ def test_lab_is_that_of_the_standard():
 
 
 @pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize("name", THEMES)
-def test_colours_that_mean_different_things_stay_apart(name, vision):
-    colors = THEMES[name]
-    meanings = (colors.blue, colors.vermillion, colors.muted)  # helps, hurts, neither
+def test_colours_that_mean_different_things_stay_apart(vision):
+    meanings = (style.BLUE, style.VERMILLION, style.MUTED)  # helps, hurts, neither
     for first, second in itertools.combinations(meanings, 2):
         assert distance(first, second, vision) > 15
-
-
-@pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize("name", THEMES)
-def test_methods_differ_in_colour_or_in_dashes_and_marks(name, vision):
-    lines = [method_line(method, THEMES[name]) for method in simulation.METHODS]
-    for first, second in itertools.combinations(lines, 2):
+    for first, second in itertools.combinations(LINES, 2):
         apart = distance(first.color, second.color, vision) > 10
         assert apart or (first.dashes, first.marker) != (second.dashes, second.marker)
+    for reach in (0.25, 0.5):
+        worse, better = (style.DIVERGING(0.5 + sign * reach)[:3] for sign in (-1, 1))
+        assert distance(worse, better, vision) > 15
+        assert distance(worse, style.DIVERGING(0.5)[:3], vision) > 8
+        assert distance(better, style.DIVERGING(0.5)[:3], vision) > 8
+    amounts = np.linspace(0, 1, 21)
+    lightness = [lab(style.SEQUENTIAL(amount)[:3], vision)[0] for amount in amounts]
+    assert (np.diff(lightness) < -1).all()
 
 
-@pytest.mark.parametrize("name", THEMES)
-def test_methods_can_be_told_apart_in_grey(name):
-    lines = [method_line(method, THEMES[name]) for method in simulation.METHODS]
-    for first, second in itertools.combinations(lines, 2):
+def test_no_two_methods_look_the_same_in_colour_or_in_grey():
+    assert len({(line.color, line.dashes) for line in LINES}) == len(LINES)
+    hues = {style.method_line(f"sampling T={t}").color for t in (0.1, 0.6, 0.9)}
+    assert hues == set(style.ORANGE)
+    assert max(LINES, key=lambda line: line.width) is LINES[0]
+    for first, second in itertools.combinations(LINES, 2):
         grey = abs(lab(first.color, "usual")[0] - lab(second.color, "usual")[0])
         looks = [(line.dashes, line.marker, line.width > 2) for line in (first, second)]
         assert grey > 10 or looks[0] != looks[1]
 
 
-@pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize("name", THEMES)
-def test_worse_and_better_stay_apart_on_the_map_of_differences(name, vision):
-    colormap = diverging(THEMES[name])
-    for reach in (0.25, 0.5):
-        worse, better = (colormap(0.5 + sign * reach)[:3] for sign in (-1, 1))
-        assert distance(worse, better, vision) > 15
-        assert distance(worse, colormap(0.5)[:3], vision) > 8
-        assert distance(better, colormap(0.5)[:3], vision) > 8
-
-
-@pytest.mark.parametrize("vision", VISION)
-@pytest.mark.parametrize("name", THEMES)
-def test_lightness_alone_orders_the_map_of_amounts(name, vision):
-    colormap = sequential(THEMES[name])
-    lightness = [lab(colormap(amount)[:3], vision)[0] for amount in np.linspace(0, 1, 21)]
-    steps = np.diff(lightness) * (-1 if name == "light" else 1)
-    assert (steps > 1).all()
+def test_every_colour_of_text_and_lines_is_legible():
+    assert style.contrast("#ffffff", "#000000") == pytest.approx(21)
+    assert style.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert style.contrast(style.INK, style.SURFACE) > 7
+    assert style.contrast(style.MUTED, style.SURFACE) > 4.5
+    assert all(style.contrast(line.color, style.SURFACE) > 3 for line in LINES)
+    for position in np.linspace(0, 1, 41):
+        cell = style.DIVERGING(position)[:3]
+        assert style.contrast(style.legible(cell), cell) > 4.5
+    sheet = style.SHEET.read_text(encoding="utf-8")
+    for setting, color in (("text", "INK"), ("axes.edge", "MUTED"), ("grid.", "GRID")):
+        assert f"{setting}color: {getattr(style, color)[1:]}".replace("text", "text.") in sheet

@@ -64,7 +64,7 @@ def test_every_figure_is_shown_with_its_words_and_every_section_has_a_title(html
         if ".run." not in file.name
     ]
     assert {image["alt"] for image in images} == {figure["alt"] for figure in figures}
-    assert len(images) == len(figures) == 12
+    assert len(images) == len(figures) == 9
     assert all(len(attributes["alt"] or "") > 40 for attributes in images)
     ids = {attributes["id"] for _, attributes in found if "id" in attributes}
     links = [attributes["href"] for tag, attributes in found if tag == "a"]

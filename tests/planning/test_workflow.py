@@ -264,10 +264,10 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
 
 def test_what_a_figures_job_makes(rules: Rules) -> None:
     made = [file.partition("audit.")[2] for file in rules.drawn("audit")]
-    assert made == ["pdf", "svg", "dark.svg", "csv", "json", "png"]
+    assert made == ["pdf", "svg", "csv", "json", "png"]
     for name, label in (
-        ("pareto", "{compression}: accuracy against parameters"),
-        ("forest", "table: every head against the base model"),
+        ("pareto", "{compression}: accuracy against time"),
+        ("agreement", "table: agreement between heads"),
     ):
         told = rules.drawn(name, sweep="table")[-1].flags["report"]
         assert told.caption == f"../report/{name}.rst"

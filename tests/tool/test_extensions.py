@@ -114,25 +114,23 @@ def test_a_figure_is_drawn_as_the_page_says(
 ) -> None:
     source = extended("a figure", tmp_path)
     check = (
-        "from functools import partial\n"
-        "from pkgutil import resolve_name\n"
         "import pandas as pd\n"
-        "from headroom.analysis.sheet import filled\n"
-        "from headroom.figures.drawing import pictures, save\n"
+        "from headroom.figures.draw import READERS, draw_exhibit\n"
         "from headroom.planning.exhibits import find_exhibit\n"
-        "heads = pd.DataFrame({'variant': ['base', 'L01H00', 'L01H02'], 'head': [None, 0, 2],\n"
-        "    'gain': [0.0, -0.05, 0.1], 'n': 20})\n"
+        "from headroom.variants import BASE, heads\n"
+        "z = pd.DataFrame({'subject': 'a', 'level': None, 'base': [1, 1, 0] + 17 * [1],\n"
+        "    'L01H00': [0, 1, 0] + 17 * [1], 'L01H02': 1})\n"
+        "needs = z, [BASE, *heads([1], [0, 2])]\n"
         "found = find_exhibit('ranks')\n"
-        "draw = partial(resolve_name(f'headroom.{found.draw}'), heads, 'mine')\n"
-        "for file in save(filled(found.path, run='r', sweep='mine'), draw, []):\n"
+        "assert found.needs in READERS\n"
+        "for file in draw_exhibit(found, 'r', 'mine', needs, []):\n"
         "    print(file, file.stat().st_size > 0)\n"
-        "print([shown.title for shown in pictures('sweep', 'figures', run='r', sweep='mine')])\n"
     )
     monkeypatch.chdir(tmp_path)
-    drawn = run(source, "-c", check).split("\n")
+    drawn = run(source, "-c", check).split("\n")[:-1]
     file = "results/r/figures/ranks_mine"
-    assert drawn[:4] == [f"{file}.{suffix} True" for suffix in ("pdf", "png", "svg", "dark.svg")]
-    assert drawn[-2] == "['mine: heads by rank']"
+    assert drawn == [f"{file}.{suffix} True" for suffix in ("pdf", "png", "svg", "csv", "json")]
     words = json.loads((tmp_path / f"{file}.json").read_text(encoding="utf-8"))
-    assert words["caption"].startswith("mine: accuracy without each of 2 heads")
-    assert words["alt"] == "From +10.0 points down to −5.0."
+    assert words["title"] == "mine: heads by rank"
+    assert words["caption"].startswith("Accuracy without each of 2 heads")
+    assert words["alt"] == "From +5.0 points down to −5.0."

@@ -61,10 +61,15 @@ def pareto(trial: Trial) -> Figure:
     label_right(axes, marks)
     axes.set_xlabel("time of the whole test (% of the unpruned)")
     axes.set_ylabel("change of accuracy (points)")
+    best, worst = (of(marks[1:], key=lambda mark: mark[2]) for of in (max, min))
     told = "; ".join(
-        f"{name} {points(y / 100)} points at {percent(x / 100)}" for name, x, y, _ in marks[1:]
+        f"{name} {points(y / 100)} points at {percent(x / 100)}"
+        for name, x, y, _ in dict.fromkeys([*(m for m in marks if m[0] == METHOD), best, worst])
     )
-    alt = f"Change of accuracy against time of the whole test. {told}."
+    alt = (
+        f"{len(marks) - 1} arms by change of accuracy and time of the whole test. Of the method, "
+        f"the best and the worst: {told}."
+    )
     facts = {"n": int(data["n"].iloc[0]), "seeds": _seeds(int(data["seeds"].max()))}
     return Figure(image, alt, data, facts)
 
@@ -86,16 +91,16 @@ def losses(trial: Trial) -> Figure:
     steps, heads = _removals(trial, arm)
     image = Image(figsize=(TWO_COLUMNS, 3.3))
     upper, lower = image.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
-    of_first = data["seed"] == data["seed"].iloc[0]
+    first = data["seed"].iloc[0]
     parts = [part for part in _LOOKS if part in set(data["part"])]
     told = []
     for part in parts:
         own = data[data["part"] == part]
-        values = own.loc[of_first, "loss"]
+        values = own.loc[own["seed"] == first, "loss"]
         told.append(f"{part} from {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
         for number, (_, run) in enumerate(own.groupby(["seed", "round"], sort=False)):
             look = {**_LOOKS[part], "markersize": 2.6, "label": None if number else part}
-            if run["seed"].iloc[0] != own["seed"].iloc[0]:
+            if run["seed"].iloc[0] != first:
                 look |= {"linewidth": 0.7, "alpha": 0.5, "marker": ""}
             upper.plot(run["step"], run["loss"], **look)
     lower.step(steps, heads, where="post", color=INK, linewidth=1.4)

@@ -125,8 +125,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "figures",
         "Pass@N: {of}",
         "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
-        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, not corrected; "
-        "filled: the interval leaves out zero. No further test. A method ends with its answers.",
+        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected; "
+        "filled: without zero. No further test.",
     ),
     Exhibit(
         "space",

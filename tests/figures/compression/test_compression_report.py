@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import simulated_trials
+from simulation import PUBLISHED
 
-from conftest import PUBLISHED
 from headroom import paths
 from headroom.analysis import jobs
 from headroom.analysis.compression.exhibits import COLUMNS
@@ -55,7 +55,7 @@ def test_the_page_of_a_run_without_sweeps_starts_with_what_compression_cost(html
 def test_the_page_has_every_table_figure_and_warning(html):
     found = elements(html)
     images = [attributes for tag, attributes in found if tag == "img"]
-    assert len(images) == 5  # of the compression and of the audit
+    assert len(images) == 3  # of the compression and of the audit
     assert all(len(attributes["alt"] or "") > 40 for attributes in images)
     for title in ("Table 1", "Table 2", "Table 3a", "Table 3b", "Table 4", "accuracy breaks"):
         assert title in html

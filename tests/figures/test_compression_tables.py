@@ -10,7 +10,7 @@ from headroom.analysis.compression.tables import sheet_of, warned
 from headroom.analysis.sheet import read_csv, write_sheets, written
 from headroom.config.study import ARMS
 
-PUBLISHED = Path(__file__).parents[3] / "config" / "published"
+PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 
 
 @pytest.fixture(scope="module")

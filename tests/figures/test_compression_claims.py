@@ -4,8 +4,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import simulated_trials
+from simulation import PUBLISHED
 
-from conftest import PUBLISHED
 from headroom.analysis.claims import judge
 from headroom.analysis.compression.claims import measured, printed
 from headroom.analysis.compression.published import Published
@@ -15,7 +15,7 @@ LARGER = "larger models contain more redundant heads, making the optimization mo
 CUT = "Math23k, 30% pruning: parameter reduction"
 LOSS = "Math23k, 30% pruning: accuracy"
 PAPERS = {"papers_model": "ATHENA-base", "papers_data": "Math23k"}
-GOLDEN = Path(__file__).parents[2] / "golden" / "verdicts.csv"
+GOLDEN = Path(__file__).parents[1] / "golden" / "verdicts.csv"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,263 @@
+"""What figures count, held against plain loops and libraries, and what they are saved as."""
+
+import inspect
+import io
+import itertools
+import json
+import zlib
+from pkgutil import resolve_name
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import matplotlib.style
+import numpy as np
+import pandas as pd
+import pytest
+import simulated_trials
+import simulation
+from fontTools.ttLib import TTFont
+from scipy.stats import binomtest, false_discovery_control
+from sklearn.decomposition import PCA
+
+from headroom.analysis.compression.numbers import accuracy
+from headroom.analysis.controls import controls
+from headroom.analysis.gains import against_base, beside_placebos, cells, gains
+from headroom.figures.compression import losses, pareto
+from headroom.figures.draw import READERS, draw_exhibit
+from headroom.figures.drawing import SUFFIXES
+from headroom.figures.gains import levels, violins
+from headroom.figures.maps import agreement, agreement_map, heatmap, plane, principal
+from headroom.figures.pass_at_n import curves, spaced
+from headroom.figures.style import ONE_COLUMN, SHEET, TWO_COLUMNS
+from headroom.planning.exhibits import EMPTY, EXHIBITS, find_exhibit
+from headroom.sprint.methods import ORACLE
+from headroom.variants import BASE, heads
+
+SIMULATED = ("violins", "levels", "heatmap_demo_L05", "pass_at_n_math", "agreement_demo")
+SIMULATED += ("space_math", "audit")
+COMPRESSED = ("pareto_asdiv", "losses_asdiv")
+VARIANTS = [BASE, *heads([1, 4], range(3))]
+NAMES = [str(variant) for variant in VARIANTS]
+
+
+@pytest.fixture(scope="module")
+def trial():
+    return simulated_trials.trial()
+
+
+@pytest.fixture
+def z() -> pd.DataFrame:
+    table = simulation.simulated_z(119, NAMES, np.random.default_rng(7))
+    table["L04H02"] = np.int8(0)  # surely hurts
+    return table
+
+
+def gained(z: pd.DataFrame) -> pd.DataFrame:
+    return beside_placebos(gains(cells(z, VARIANTS)), z, [])
+
+
+def drawn(draw, *needs, **names):
+    with matplotlib.style.context(SHEET):
+        return draw(*needs, **names)
+
+
+@pytest.mark.parametrize("name", SIMULATED + COMPRESSED)
+def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
+    root, of = (compressed[0], "compressed") if name in COMPRESSED else (run[0], "simulated")
+    folder = root / "results" / of / "figures"
+    assert {file.name for file in folder.glob(f"{name}.*")} == {
+        f"{name}.{suffix}{beside}"
+        for suffix, beside in [*zip(SUFFIXES, [""] * 5, strict=True), ("json", ".run.json")]
+        if (name, beside) != ("audit", ".run.json")  # with the tables of the audit
+    }
+    words = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    for fact in ("interval", "test", "n = "):
+        assert fact in words["caption"]
+    assert "…" not in words["title"] + words["caption"]
+    assert len(words["caption"].replace("n = ", "").split()) <= 45
+    assert 15 < len(words["alt"].split()) <= 50
+    for source in words["sources"]:
+        assert (root / source).exists() or name == "audit"
+    assert len(pd.read_csv(folder / f"{name}.csv")) >= 10
+    pdf = (folder / f"{name}.pdf").read_bytes()
+    assert b"/Type3" not in pdf
+    assert b"/FontFile2" in pdf
+    assert b"Date" not in pdf
+
+
+def test_fonts_in_a_pdf_have_glyphs_and_nothing_that_places_them(run):
+    content = (run[0] / "results/simulated/figures/levels.pdf").read_bytes()
+    streams = [
+        zlib.decompress(part.partition(b"\nendstream")[0])
+        for part in content.split(b"/FlateDecode")[1:]
+        for part in [part.partition(b"stream\n")[2]]
+    ]
+    fonts = [TTFont(io.BytesIO(each)) for each in streams if each[:4] == b"\0\1\0\0"]
+    assert fonts
+    for font in fonts:
+        assert 1 < len(font["glyf"].keys()) < 200
+        assert not {"GDEF", "GPOS", "GSUB", "kern"} & set(font.keys())
+    maps = b"".join(each for each in streams if b"beginbfchar" in each or b"beginbfrange" in each)
+    assert len(maps) > 100  # glyphs are characters again where text is selected
+
+
+def test_equal_data_give_equal_bytes(tmp_path, monkeypatch):
+    made = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        needs = [*simulation.simulated_curves(), 61]
+        made.append(
+            [
+                file.read_bytes()
+                for file in draw_exhibit(find_exhibit("pass_at_n"), "r", "m", needs, [])
+            ]
+        )
+    assert made[0] == made[1]
+
+
+def test_names_with_dollar_signs_are_no_formulas(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    z = simulation.simulated_z(23, NAMES, np.random.default_rng(2), (r"$\frac{", "$x$ & <b>"))
+    files = draw_exhibit(find_exhibit("violins"), "r", "", [{r"$\bad{": gained(z)}], [])
+    svg = ElementTree.fromstring(files[2].read_text(encoding="utf-8"))
+    assert r"$\bad{" in "".join(svg.itertext())
+
+
+@pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
+def test_a_declared_figure_names_what_draws_it_and_reads_what_it_needs(exhibit):
+    assert inspect.signature(resolve_name(f"headroom.{exhibit.draw}")).parameters
+    assert exhibit.needs in {*READERS, "published"}
+    assert not exhibit.caption_file.startswith("…")
+
+
+def test_labels_are_moved_apart_as_little_as_needed():
+    wanted = np.array([0.1, 0.5, 0.51, 0.52, 0.9])
+    placed = spaced(wanted, 0.06)
+    assert np.all(np.diff(placed) >= 0.06 - 1e-12)
+    assert placed == pytest.approx([0.1, 0.45, 0.51, 0.57, 0.9])
+
+
+def test_pass_at_n_has_five_lines_and_compares_nothing_with_fewer_answers():
+    table, paired = simulation.simulated_curves()
+    short = paired["method"].eq("random heads") & paired["n"].gt(4)
+    figure = drawn(curves, table, paired[~short], 61)
+    left, right = figure.image.axes
+    assert len(left.lines) == 5
+    assert len(left.collections) == 2
+    shown = paired[paired["n"].isin([1, 4, 16]) & ~short & (paired["method"] != ORACLE)]
+    assert len([line for line in right.lines if len(line.get_xdata()) == 2]) - 1 == len(shown)
+    assert "SPRINT 84.0%" in figure.alt
+
+
+def test_gains_that_are_all_equal_are_drawn_without_a_violin(z):
+    equal = z.assign(**dict.fromkeys(NAMES, z["base"]))
+    assert (drawn(violins, {"flat": gained(equal)}).data["best_gain"] == 0).all()
+
+
+def test_questions_without_levels_get_a_figure_that_says_so(z):
+    figure = drawn(levels, {"gsm8k": gained(z.assign(level=None))})
+    assert figure.alt == f"{EMPTY} No question of this run has a level."
+
+
+def test_agreement_is_the_share_of_equal_outcomes(z):
+    found = agreement(z, VARIANTS).set_index(["first", "second"])
+    assert len(found) == 21
+    for first, second in itertools.combinations(NAMES, 2):
+        row = found.loc[(first, second)]
+        assert row["agreement"] == pytest.approx((z[first] == z[second]).mean())
+        p, q = z[first].mean(), z[second].mean()
+        assert row["by_chance"] == pytest.approx(p * q + (1 - p) * (1 - q))
+    figure = drawn(agreement_map, z, VARIANTS)
+    assert f"on {figure.facts['median']} of the questions" in figure.alt
+    alike = pd.DataFrame({name: [1, 0, 1] for name in NAMES})
+    assert (drawn(agreement_map, alike, VARIANTS).data["agreement"] == 1).all()
+
+
+def test_marks_are_those_of_the_exact_test_with_false_discoveries_controlled(z):
+    table = against_base(z, VARIANTS)
+    assert table.loc[table["variant"] == "base", "q"].isna().all()
+    p = []
+    for subject, name in itertools.product(sorted(set(z["subject"])), NAMES[1:]):
+        part = z[z["subject"] == subject]
+        won = int(((part[name] == 1) & (part["base"] == 0)).sum())
+        lost = int(((part[name] == 0) & (part["base"] == 1)).sum())
+        p.append(binomtest(won, won + lost).pvalue if won + lost else 1.0)
+    subjects = table[(table["by"] == "subject") & (table["variant"] != "base")]
+    assert subjects["q"].to_numpy() == pytest.approx(false_discovery_control(p))
+    graded = z.melt(id_vars=["question_id"], value_vars=NAMES, var_name="variant")
+    graded = graded.assign(answer="7", stop_reason="eos", margin=0.5, tokens=9)
+    tested = controls(z, graded, VARIANTS, [], noise=1e-3, seed=0).heads
+    overall = table.query("by == 'overall'")
+    assert overall["q"].tolist()[1:] == pytest.approx(tested["q"].tolist()[1:])
+    assert (overall["q"] < 0.05).sum() == 1
+
+
+def test_heatmap_draws_one_triangle_for_each_marked_cell(z):
+    figure = drawn(heatmap, z, VARIANTS, layer=4)
+    marked = int((figure.data["q"] < 0.05).sum())
+    assert marked > 1
+    assert len(figure.image.axes[0].collections) == marked
+    few = drawn(heatmap, z.assign(subject="Algebra", level=None), VARIANTS, layer=1)
+    widths = [each.image.get_figwidth() for each in (figure, few)]
+    assert widths == [TWO_COLUMNS, ONE_COLUMN]
+
+
+def test_principal_components_are_those_of_scikit_learn_up_to_sign():
+    vectors = np.random.default_rng(3).normal(size=(37, 5)) * [5, 4, 3, 2, 1]
+    placed, kept = principal(vectors)
+    reference = PCA(2).fit(vectors)
+    assert kept == pytest.approx(reference.explained_variance_ratio_)
+    assert np.abs(placed) == pytest.approx(np.abs(reference.transform(vectors)))
+    assert principal(vectors[:, ::-1])[0] == pytest.approx(placed)
+
+
+@pytest.mark.parametrize("shape", [(4, 1), (1, 3)])
+def test_a_space_of_one_dimension_or_one_point_has_a_plane_too(shape):
+    placed, kept = principal(np.arange(np.prod(shape), dtype=float).reshape(shape))
+    assert placed.shape == (shape[0], 2)
+    assert sum(kept) == pytest.approx(1 if shape[0] > 1 else 0)
+
+
+def test_points_keep_their_layer_and_the_share_of_heads_that_solve_them():
+    points = pd.DataFrame(
+        {
+            "kind": ["head", "head", "head", "question"],
+            "name": ["base", "L01H00", "L04H01", "q7"],
+            "vector": [np.ones(3), np.zeros(3), np.arange(3.0), np.array([1.0, 0, 2])],
+        }
+    )
+    placed, _ = plane(points, pd.Series({"q7": 0.25}))
+    assert placed["layer"].tolist()[1:3] == [1, 4]
+    assert placed["layer"].isna().tolist() == [True, False, False, True]
+    assert placed["solved"].iloc[3] == 0.25
+
+
+def test_pareto_shows_paired_changes_over_the_time_of_the_test(trial):
+    data = drawn(pareto, trial).data.set_index(["arm", "quantised"])
+    assert len(data) == len(trial.settings) + 2 - sum("alpha" in arm for arm in trial.settings)
+    own = accuracy(trial, "full", quantised=True)
+    row = data.loc[("full", True)]
+    ends = ["change", "change_low", "change_high"]
+    assert row[ends].tolist() == [own[end] for end in ends]
+    timed = trial.measurements.groupby(["arm", "quantised"])["end_to_end_seconds"].max()
+    assert row["test_time"] == pytest.approx(timed["full", True] / timed["baseline", False])
+    assert drawn(pareto, untimed(trial)).alt.startswith(EMPTY)
+
+
+def untimed(trial) -> SimpleNamespace:
+    own = simulated_trials.study(arms=["baseline"], variations={}, int8=[])
+    return simulated_trials.trial(own, examples=30)
+
+
+def test_losses_count_steps_over_all_rounds(trial):
+    figure = drawn(losses, trial)
+    task = figure.data[(figure.data["part"] == "task") & (figure.data["seed"] == 0)]
+    assert list(task["step"]) == list(range(20, 241, 20))
+    assert set(figure.data["part"]) == {"task", "response", "feature"}
+    assert task["heads"].drop_duplicates().tolist() == [23, 21, 20, 18]
+    assert figure.data["seed"].nunique() == 3
+    left = figure.image.axes[1].lines[0]
+    assert list(left.get_xdata()) == [0, 0, 60, 120, 180, 240]
+    assert list(left.get_ydata()) == [24, 23, 21, 20, 18, 18]
+    assert drawn(losses, untimed(trial)).alt.startswith(EMPTY)
