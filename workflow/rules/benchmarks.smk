@@ -42,8 +42,8 @@ rule embedder:
 
 rule embed:
     input:
-        embedder=paths.EMBEDDER,
-        questions=paths.QUESTIONS,
+        embedder=ancient(paths.EMBEDDER),
+        questions=ancient(paths.QUESTIONS),
     output:
         paths.EMBEDDINGS,
     log:

@@ -3,8 +3,8 @@
 
 rule generate:
     input:
-        model=paths.MODEL,
-        questions=paths.QUESTIONS,
+        model=ancient(paths.MODEL),
+        questions=ancient(paths.QUESTIONS),
     output:
         paths.ANSWERS,
     log:
@@ -23,8 +23,8 @@ rule generate:
 
 rule activations:
     input:
-        model=paths.MODEL,
-        questions=paths.QUESTIONS,
+        model=ancient(paths.MODEL),
+        questions=ancient(paths.QUESTIONS),
         base=paths.ANSWERS.replace("{variant}", "base"),
     output:
         paths.ACTIVATIONS,
@@ -39,7 +39,7 @@ rule activations:
 rule grade:
     input:
         answers=RULES.answers,
-        questions=paths.QUESTIONS,
+        questions=ancient(paths.QUESTIONS),
     output:
         graded=of_run(paths.GRADED),
         accuracy=of_run(paths.ACCURACY),
@@ -57,7 +57,7 @@ rule grade:
 rule regrade:
     input:
         answers=RULES.answers,
-        questions=paths.QUESTIONS,
+        questions=ancient(paths.QUESTIONS),
     output:
         graded=of_run(paths.REGRADED),
         accuracy=of_run(paths.REGRADED_ACCURACY),
