@@ -33,6 +33,15 @@ def test_each_degree_is_told_and_the_strongest_counts() -> None:
     ]
 
 
+def test_of_a_text_that_is_not_at_hand_only_the_id_is_compared() -> None:
+    train, test = questions(a="", b=""), questions(b="", c="")
+    found = overlap(train, test)
+    assert found[["question_id", "degree"]].to_numpy().tolist() == [
+        ["b", "same id"],
+        ["c", "unknown"],
+    ]
+
+
 def test_few_questions_of_math500_resemble_the_training_set(headroom_data) -> None:
     def read(name: str) -> pd.DataFrame:
         path = headroom_data / name

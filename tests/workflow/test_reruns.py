@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+import zlib
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from mini import MINIATURE, REASONER, Snakemake, facts, planned
 
 from comparing import assert_same, contents
+from headroom.errors import ConfigError
 from headroom.models.source import BUILTIN
+from headroom.tool.export import export
 
 PUBLISHED = "Qwen2.5-Math-1.5B-Instruct"
 RECIPE = {
@@ -39,18 +42,42 @@ def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> No
     assert not {"fetch_model", "source", "questions"} & set(counts)
 
 
-def test_a_run_is_remade_from_an_archived_store_without_model_or_benchmark(
-    finished: tuple[Path, str], copied: Path
+def test_an_exported_run_is_remade_without_model_or_benchmark(
+    finished: tuple[Path, str], tmp_path: Path
 ) -> None:
-    shutil.rmtree(copied / "results/mini")
-    gone = [copied / "results/store/models", copied / "results/store/sources"]
-    for folder in gone:
-        shutil.rmtree(folder)
-    Snakemake(copied)(MINIATURE)
-    assert not any(folder.exists() for folder in gone)
+    first, exported = finished[0] / "results/mini", tmp_path / "exported"
+    files = export(first, exported)
+    for place, file in enumerate(sorted(files, key=lambda file: zlib.crc32(file.name.encode()))):
+        os.utime(file, (1e9 + place,) * 2)  # a clone or a download dates files as it likes
+    Snakemake(exported)(exported / "config.json")
+    assert not (exported / "results/store/models").exists()
+    assert not (exported / "results/store/sources").exists()
+    assert contents(exported / "results/mini").keys() == contents(first).keys()
+    assert_same(first, exported / "results/mini", frozenset({"report.html"}))  # it states times
+
+
+def test_an_export_may_leave_question_texts_out(finished: tuple[Path, str], tmp_path: Path) -> None:
     first = finished[0] / "results/mini"
-    assert contents(copied / "results/mini").keys() == contents(first).keys()
-    assert_same(first, copied / "results/mini", frozenset({"report.html"}))  # it states times
+    files = export(first, tmp_path, without_texts=True)
+    tables = [file for file in files if file.parent.name == "questions"]
+    assert len(tables) == 2
+    for file in tables:
+        table = pd.read_parquet(file)
+        known = pd.read_parquet(finished[0] / file.relative_to(tmp_path))
+        assert set(table["question"]) == {""}
+        assert table["solution"].isna().all()
+        kept = ["question_id", "subject", "level", "answer"]
+        pd.testing.assert_frame_equal(table[kept], known[kept])
+
+
+def test_a_run_without_answers_is_not_exported(copied: Path, tmp_path: Path) -> None:
+    (gone,) = (copied / "results/store").glob("tiny-*/greedy-*/test-*/L01H03.parquet")
+    gone.unlink()
+    with pytest.raises(ConfigError, match=r"L01H03\.parquet and 0 more files .* are missing; run"):
+        export(copied / "results/mini", tmp_path / "new")
+    with pytest.raises(ConfigError, match=r"config\.json is missing; name the folder of a run"):
+        export(copied / "results", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def math500() -> list[dict[str, Any]]:

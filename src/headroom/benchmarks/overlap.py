@@ -1,6 +1,6 @@
 """Test questions that resemble a training question: known before they are asked.
 
-Four degrees, the first that holds:
+The first degree that holds:
 
 - ``same id``: the sets share the question.
 - ``same text``: but for case and white space.
@@ -8,6 +8,7 @@ Four degrees, the first that holds:
 - ``8-grams``: at least half of the question's runs of eight words stand in one training question,
   the measure that language models' training data are searched with (Brown et al. 2020, appendix C,
   with 13; shorter questions need a shorter run).
+- ``unknown``: the question's text is not at hand (an export without texts).
 """
 
 import re
@@ -15,7 +16,7 @@ from collections import Counter, defaultdict
 
 import pandas as pd
 
-DEGREES = ("same id", "same text", "other numbers", "8-grams")
+DEGREES = ("same id", "same text", "other numbers", "8-grams", "unknown")
 COLUMNS = ["question_id", "degree", "training_id"]
 
 _GRAM = 8
@@ -48,6 +49,8 @@ def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
             for one, form in zip(known, (question_id, _folded(text), _masked(text)), strict=True)
         ]
         found.append(_container(_grams(text), holders))
+        if not text:
+            found[1:] = [None, None, None, ""]
         degree = next((place for place, other in enumerate(found) if other is not None), None)
         if degree is not None:
             rows.append((question_id, DEGREES[degree], found[degree]))

@@ -183,7 +183,7 @@ def evaluate(config: Config, name: str) -> None:
     }
     curves = evaluation.curves(scores, bootstrap)
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
-    apart = ~np.isin(questions, alike["question_id"])
+    apart = ~np.isin(questions, alike.loc[alike["degree"] != "unknown", "question_id"])
     compared = by_training, apart, bootstrap
     voters = {method: scores[method] for method in (methods.SPRINT, methods.BASE, *sampled)}
     readings = {

@@ -33,6 +33,14 @@ run or a named config needs, and files whose form it does not know. Answers to a
 the same split go too where no config names that draw: grow a question set before you prune. It
 refuses to remove anything while a run or an engine is at work in this folder.
 """
+_EXPORT = """\
+FOLDER gets the run's config, its questions, answers, embeddings and records. From these
+
+  snakemake --cores 2 --directory FOLDER --configfile FOLDER/config.json
+
+grades, computes and draws again, with no model, no benchmark and no network. Compressions are left
+out: measuring them takes their checkpoints.
+"""
 _EACH = 5
 _SHOWN = 2 * _EACH + 1
 """So many heads are printed at most: the best and the worst."""
@@ -40,7 +48,7 @@ _COLUMNS = ("question", "answer", "id", "subject", "level")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add `sweep`, `solve` and `store` to a command line."""
+    """Add `sweep`, `solve`, `store` and `export` to a command line."""
     command = add_command(
         commands,
         "sweep",
@@ -55,6 +63,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         command.add_argument(f"--{column}-column", metavar="NAME", help=text)
     add_command(commands, "solve", solve, only_one_of=("verifier", "reward_model"))
     add_command(commands, "store", store, epilog=_STORE)
+    add_command(commands, "export", export, epilog=_EXPORT)
 
 
 def _sweep(**options: Any) -> None:
@@ -133,6 +142,25 @@ def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> Non
     from headroom.tool.store import show
 
     show(configs, prune=prune, yes=yes)
+
+
+def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
+    """Copy what a run's tables and figures are made from: to archive, hand on and remake.
+
+    Args:
+        run: folder of a run: results/demo
+        folder: where to put it
+        without_texts: leave out the texts of questions, where their licence forbids to hand them on
+    """
+    from headroom.tool import export as exporting
+
+    files = exporting.export(run, folder, without_texts)
+    size = sum(file.stat().st_size for file in files) / 1e6
+    print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
+    print(
+        f"remake the run: snakemake --cores 2{_snakefile()} --directory {folder} "
+        f"--configfile {folder}/config.json"
+    )
 
 
 def _questions(question: str | None, file: Path | None) -> list[str]:

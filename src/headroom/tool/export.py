@@ -7,10 +7,10 @@ from headroom import paths
 from headroom.config import load
 from headroom.errors import ConfigError
 from headroom.planning.batches import batches
-from headroom.planning.contents import files_of
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 from headroom.tables import QUESTIONS, read_table, write_json, write_table
+from headroom.tool.store import files_of
 
 _MODELS_AND_SOURCES = ("models", "sources", ".journal")
 
@@ -57,8 +57,8 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(here / name, folder / name)
     if without_texts:
-        for name in config.questions:
-            _drop_texts(folder / store.path(paths.QUESTIONS, questions=name))
+        for questions in config.questions:
+            _drop_texts(folder / store.path(paths.QUESTIONS, questions=questions))
     write_json(folder / "config.json", config.model_dump(mode="json"))
     return [folder / each for each in (*wanted, Path("config.json"))]
 
