@@ -207,7 +207,7 @@ def test_solving_follows_the_rules_step_by_step(
     """The same search, over one problem at a time with the plain networks."""
     monkeypatch.setattr(inference, "ACCEPTED_FROM", 0.6)
     monkeypatch.setattr(inference, "ANSWERED_FROM", 0.97)
-    found = solver.solve(examples, batch_size=3)
+    found = solver.answers(examples, batch_size=3)
     assert any(len(solution.expression) > 2 for solution in found)
     for solution, example in zip(found, examples, strict=True):
         expression, probability, depth = search(solver, example, accepted=0.6, answered=0.97)
@@ -271,7 +271,7 @@ def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(
     solver.save(tmp_path / "solver")
     loaded = load_solver(tmp_path / "solver")
     assert loaded.settings == SETTINGS and loaded.constants == solver.constants
-    assert loaded.solve(examples) == solver.solve(examples)
+    assert loaded.answers(examples) == solver.solve(examples)
     again = loaded.prepare([example.problem for example in examples])
     for one, other in zip(again, examples, strict=True):
         assert one.input_ids.tolist() == other.input_ids.tolist()

@@ -35,7 +35,7 @@ def test_verdicts_are_its_solutions_by_complexity(solver: MathSolver) -> None:
         )
     ]
     examples = solver.prepare(problems)
-    solutions = solver.solve(examples)
+    solutions = solver.answers(examples)
     verdicts = solver.verdicts(examples)
     assert [one.stratum for one in verdicts] == ["low", "medium", "medium", "high"]
     for verdict, solution in zip(verdicts, solutions, strict=True):

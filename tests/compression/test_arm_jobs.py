@@ -228,6 +228,12 @@ def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
     gone = 2 * (20 * 21 + 2 * 10 * 21 + 20 * 20)
     base, full = rows.drop_duplicates("arm")["parameters"]
     assert base - full == gone
+    times = rows.dropna(subset="test_time").set_index("arm")
+    assert times["batch"].tolist() == [3, 3]
+    assert times.loc["baseline", "test_time":"test_time_high"].tolist() == [1, 1, 1]
+    ratio = times.loc["full", "end_to_end_seconds"] / times.loc["baseline", "end_to_end_seconds"]
+    assert times.loc["full", "test_time"] == pytest.approx(ratio, rel=1e-4)
+    assert times.loc["full", "test_time_low"] < ratio < times.loc["full", "test_time_high"]
     rows = pd.read_csv(paths.MEASUREMENTS.format(run="jobs", compression="words"))
     bits = rows[rows["arm"] == "baseline"].drop_duplicates("quantised").set_index("quantised")
     assert bits.loc[True, "weight_bytes"] < bits.loc[False, "weight_bytes"]

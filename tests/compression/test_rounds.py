@@ -114,7 +114,7 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name: str) -> None:
     assert len(epochs) == (0 if name == "baseline" else METHOD.training.epochs + scratch)
     assert all(set(epoch.losses) == PARTS.get(name, EVERY) for epoch in epochs)
     assert same(before, weights(smaller)) == (name == "baseline")
-    solved = [solution.strict for solution in smaller.solve(smaller.prepare(generate(DEV, 5)))]
+    solved = [solution.strict for solution in smaller.answers(smaller.prepare(generate(DEV, 5)))]
     assert (history.rounds[-1].dev_strict if history.rounds else history.dev_strict) == (
         sum(solved) / DEV
     )
@@ -258,7 +258,7 @@ def test_the_seed_decides_and_the_result_can_be_saved(run, tmp_path, examples) -
     first.save(tmp_path / "smaller")
     loaded = load_solver(tmp_path / "smaller")
     assert same(weights(loaded), weights(first))
-    assert loaded.solve(examples) == first.solve(examples)
+    assert loaded.answers(examples) == first.solve(examples)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_the_fixture_profile_learns_generated_problems_within_seconds() -> None:
     examples, _, test = map(solver.prepare, parts)
     assert sum(parameter.numel() for parameter in solver.athena.parameters()) < 400_000
     train(solver, examples, [], settings.training, seed=0, device="cpu")
-    solved = sum(solution.strict for solution in solver.solve(test))
+    solved = sum(solution.strict for solution in solver.answers(test))
     assert solved >= 0.5 * len(test)
 
 

@@ -82,7 +82,7 @@ def test_encoders_of_the_hub_become_solvers(tmp_path: Path, save) -> None:
         assert masks.sum() == len(problem.numbers)
         assert masks[example.places].all()
         assert solver.tokenizer.convert_ids_to_tokens(example.input_ids[example.goal]) == ["?"]
-    assert len(solver.solve(examples[:5])) == 5
+    assert len(solver.answers(examples[:5])) == 5
 
 
 def test_the_weights_are_those_of_the_folder(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class MathSolver:
         """
         return prepare(problems, self.tokenizer, self.constants, self.settings)
 
-    def solve(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
+    def answers(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
         """Solve problems; see `headroom.athena.inference.solve`."""
         depth, padding = self.settings.depth, self.tokenizer.pad_token_id
         return solve(self.athena, examples, self.constants, depth, padding, batch_size)
@@ -106,7 +106,7 @@ class MathSolver:
                 solution.strict,
                 solution.lenient,
             )
-            for example, solution in zip(examples, self.solve(examples), strict=True)
+            for example, solution in zip(examples, self.answers(examples), strict=True)
         ]
 
     def with_network(self, network: Athena) -> "MathSolver":

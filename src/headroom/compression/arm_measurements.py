@@ -1,22 +1,21 @@
-"""How large and how fast the arms of a compression are: one table, all arms side by side.
+"""How large and how fast the arms of a compression are: one table, all arms side by side."""
 
-Arms take turns at every pass, so that whatever else the machine does falls on all of them alike.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Float
+from scipy.special import stdtrit
 
 from headroom import paths
 from headroom.compression.arm_jobs import folder_of, left, tested_on
 from headroom.compression.footprint import (
-    Timing,
     dummy_texts,
-    latencies,
+    in_turns,
     parameters,
     peak_bytes,
     size,
@@ -29,8 +28,12 @@ from headroom.planning.batches import arms
 from headroom.record import Stopwatch, write_record
 from headroom.tables import atomic
 
+_BASELINE = "baseline"
 _ENCODER = "encoder"
+_WARM_UPS = 3  # of a pass
+_TEST_TURNS = 4  # of the whole test, which takes far longer than a pass
 _SECONDS = ("seconds", "seconds_low", "seconds_high")
+_TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
 
 class _Measured(NamedTuple):
@@ -42,19 +45,16 @@ class _Measured(NamedTuple):
     whole: Learner
     """The same without eight bits."""
 
-    @property
-    def timed(self) -> bool:
-        """Whether it is where the others are: weights of eight bits are for the CPU only."""
-        return not (self.quantised and torch.cuda.is_available())
-
 
 def measure(config: Config, compression: str) -> None:
     """Measure the arms of a compression under its first seed, on the GPU if there is one.
 
-    Writes a row for each arm, quantised or not, text length and batch size. A row of one text
-    length and batch size also has the peak of memory and the seconds that the whole test part
-    takes, answered in one go. Weights of eight bits are made after loading: their peak is that of
-    the whole ones.
+    Writes a row for each arm, quantised or not, text length and batch size, with the seconds of a
+    pass over such a batch: median and quartiles. The row of the first length and the largest batch
+    also has the peak of memory, the seconds that answering the whole test part takes, grading not
+    counted, and these relative to the arm `baseline` (`relative`). Weights of eight bits are made
+    after loading, so their peak is not measured, and run on a CPU only, so beside a GPU they are
+    not timed.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -71,33 +71,32 @@ def measure(config: Config, compression: str) -> None:
         if arm.name in study.int8:
             measured.append(_Measured(arm.name, True, whole.quantised(), whole))
         whole.network.to(device)
+
+    first, most = study.tokens[0], max(study.batches)
+    peaks = dict(zip(folders, peak_bytes(list(folders.values()), most, first, device), strict=True))
     examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
-    most = max(study.batches)
-    peaks = peak_bytes(list(folders.values()), most, study.tokens[0], device)
-    peak_of = dict(zip(folders, peaks, strict=True))
+    _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
+    seconds = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)
+    names = [(one.arm, one.quantised) for one in measured]
+    base = names.index((_BASELINE, False)) if (_BASELINE, False) in names else None
+    test = np.column_stack([np.exp(np.log(seconds).mean(0)), relative(seconds, base)])
+
     rows = []
     for tokens in study.tokens:
-        times = {batch: _passes(measured, batch, tokens, study.repeats) for batch in study.batches}
+        passes = {}
+        for batch in study.batches:
+            texts = dummy_texts(measured[0].learner.encoder, batch, tokens)
+            turns = _timed(measured, partial(_pass, texts), study.repeats, _WARM_UPS)
+            passes[batch] = np.quantile(turns, (0.5, 0.25, 0.75), axis=0).T
         for place, one in enumerate(measured):
             sizes = _sizes(one, tokens)
             for batch in study.batches:
-                once = tokens == study.tokens[0] and batch == most
-                spent = None
-                if once and one.timed:
-                    calls = {"": lambda one=one: one.learner.verdicts(examples)}
-                    spent = latencies(calls, repeats=1, warm_ups=0)[""].median
-                rows.append(
-                    {
-                        "arm": one.arm,
-                        "quantised": one.quantised,
-                        "tokens": tokens,
-                        "batch": batch,
-                        **dict(zip(_SECONDS, times[batch].get(place, (None,) * 3), strict=True)),
-                        **sizes,
-                        "peak_bytes": peak_of[one.arm] if once and not one.quantised else None,
-                        "end_to_end_seconds": spent,
-                    }
-                )
+                row = {"arm": one.arm, "quantised": one.quantised, "tokens": tokens, "batch": batch}
+                row |= dict(zip(_SECONDS, passes[batch][place], strict=True)) | sizes
+                if tokens == first and batch == most:
+                    row["peak_bytes"] = None if one.quantised else peaks[one.arm]
+                    row |= dict(zip(_TEST_TIME, test[place], strict=True))
+                rows.append(row)
     output = Path(paths.MEASUREMENTS.format(run=config.run, compression=compression))
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64"})
     with atomic(output) as temporary:
@@ -107,17 +106,56 @@ def measure(config: Config, compression: str) -> None:
     write_record(output, stopwatch, {"compression": compression, **facts})
 
 
-def _passes(
-    measured: Sequence[_Measured], batch: int, tokens: int, repeats: int
-) -> dict[int, Timing]:
-    """Return the seconds of a pass over texts, by place among what is measured."""
-    texts = dummy_texts(measured[0].learner.encoder, batch, tokens)
-    calls = {
-        place: partial(one.learner.encoder, **texts)
+def _pass(texts: Mapping[str, torch.Tensor], learner: Learner) -> None:
+    learner.encoder(**texts)
+
+
+def _timed(
+    measured: Sequence[_Measured],
+    call: Callable[[Learner], Any],
+    turns: int,
+    warm_ups: int = 0,
+) -> Float[np.ndarray, "turns measured"]:
+    """Return the seconds of a call of each learner; nan where eight bits are beside a GPU."""
+    seconds = np.full((turns, len(measured)), np.nan)
+    timed = [
+        place
         for place, one in enumerate(measured)
-        if one.timed
-    }
-    return latencies(calls, repeats=repeats)
+        if not (one.quantised and torch.cuda.is_available())
+    ]
+    calls = [partial(call, measured[place].learner) for place in timed]
+    seconds[:, timed] = in_turns(calls, turns, warm_ups)
+    return seconds
+
+
+def relative(
+    seconds: Float[np.ndarray, "turns calls"], base: int | None
+) -> Float[np.ndarray, "calls 3"]:
+    """Return how long calls take relative to one of them: the ratio, and its 95% interval.
+
+    A call's time is taken as a product of what is the call's, what is the turn's, and chance, whose
+    logarithm is normal and spreads alike for all calls. So the interval is Student's, with the
+    spread of all calls and (turns - 1) (calls - 1) degrees of freedom. It says nothing of another
+    machine, or of another test.
+
+    Args:
+        seconds: of two turns at least; calls that were not timed are nan.
+        base: the call that is 1; None: all is nan.
+    """
+    found = np.full((seconds.shape[1], 3), np.nan)
+    timed = np.flatnonzero(~np.isnan(seconds).any(axis=0))
+    if base is None:
+        return found
+    logs = np.log(seconds[:, timed])
+    means = logs.mean(axis=0)
+    rest = logs - means - logs.mean(axis=1, keepdims=True) + logs.mean()
+    turns, calls = logs.shape
+    freedom = max((turns - 1) * (calls - 1), 1)
+    width = stdtrit(freedom, 0.975) * np.sqrt((rest**2).sum() / freedom * 2 / turns)
+    ratio = (means - np.log(seconds[:, base]).mean())[:, None]
+    found[timed] = np.exp(ratio + np.array([0, -width, width]))
+    found[base] = 1
+    return found
 
 
 def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:

@@ -8,14 +8,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -25,8 +25,6 @@ from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
 from headroom.models.load import load_checkpoint
 from headroom.record import peak_resident
-
-_Name = TypeVar("_Name")
 
 
 @dataclass(frozen=True)
@@ -116,34 +114,21 @@ def _tensors(values: Any) -> Iterator[Tensor]:
             yield from _tensors(value)
 
 
-class Timing(NamedTuple):
-    """Seconds of repeated calls."""
-
-    median: float
-    low: float
-    """The quartiles; the median itself where there is one call."""
-    high: float
-
-
-def latencies(
-    calls: Mapping[_Name, Callable[[], Any]], *, repeats: int = 50, warm_ups: int = 10
-) -> dict[_Name, Timing]:
-    """Return how long each call takes, in seconds.
+def in_turns(
+    calls: Sequence[Callable[[], Any]], turns: int, warm_ups: int = 0
+) -> Float[np.ndarray, "turns calls"]:
+    """Return how long calls take, in seconds.
 
     The calls take turns, so that whatever else the machine does falls on all of them alike.
 
     Args:
-        calls: what to time, by name.
-        repeats: how often each is timed.
+        calls: what to time.
+        turns: how often each is timed.
         warm_ups: how often each is called before.
     """
     with torch.inference_mode():
-        turns = [
-            {name: _seconds(call) for name, call in calls.items()}
-            for _ in range(warm_ups + repeats)
-        ]
-    times = {name: [turn[name] for turn in turns[warm_ups:]] for name in calls}
-    return {name: Timing(*np.quantile(own, (0.5, 0.25, 0.75))) for name, own in times.items()}
+        seconds = [[_seconds(call) for call in calls] for _ in range(warm_ups + turns)]
+    return np.array(seconds[warm_ups:])
 
 
 def _seconds(call: Callable[[], Any]) -> float:

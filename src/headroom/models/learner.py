@@ -110,6 +110,9 @@ class Learner(Protocol):
         None: the rise of the loss without each head is measured instead.
         """
 
+    def answers(self, examples: Sequence[Any]) -> Sequence[Any]:
+        """Answer examples in evaluation mode, in their order; nothing is judged."""
+
     def verdicts(self, examples: Sequence[Any]) -> list[Verdict]:
         """Answer examples in evaluation mode and judge the answers, in their order."""
 
