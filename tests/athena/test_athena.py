@@ -271,7 +271,7 @@ def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(
     solver.save(tmp_path / "solver")
     loaded = load_solver(tmp_path / "solver")
     assert loaded.settings == SETTINGS and loaded.constants == solver.constants
-    assert loaded.answers(examples) == solver.solve(examples)
+    assert loaded.answers(examples) == solver.answers(examples)
     again = loaded.prepare([example.problem for example in examples])
     for one, other in zip(again, examples, strict=True):
         assert one.input_ids.tolist() == other.input_ids.tolist()
