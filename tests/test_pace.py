@@ -62,10 +62,10 @@ class Demo:
         drawn = [add("questions", add("source")) for _ in range(4)]
         embedded = [add("embed", each) for each in drawn]
         graded = []
-        per_answer = true("engine", 0.3 * machine)
+        per_answer = true("engine", 0.5 * machine)
         for variants, planned, questions in (
-            *((53, 93.0, 0), (25, 44.0, 1), (13, 11.0, 2), (13, 11.0, 3), (1, 14.0, 0)),
-            *((1, 14.0, 0), (1, 14.0, 0), (1, 7.0, 3), (1, 2.0, 0)),
+            *((53, 56.0, 0), (25, 26.0, 1), (13, 6.6, 2), (13, 6.6, 3), (1, 8.4, 0)),
+            *((1, 8.4, 0), (1, 8.4, 0), (1, 4.2, 3), (1, 1.2, 0)),
         ):
             name = f"batch{len(self.engine)}"
             groups = [min(24, variants - begin) for begin in range(0, variants, 24)]
@@ -91,9 +91,9 @@ class Demo:
                 for rule in ("evaluate", "weigh_embedding", "choose")
             ]
             reported += [add("selector_tables", *asked), add("draw_selector", *asked)]
-        teacher = add("teacher", add("problems"), planned=42.0)
-        arms = [add("compress", teacher, planned=seconds) for seconds in (0.0, 42.0, 42.0)]
-        arms += [add("compress", graded[1], planned=p) for p in (0.0, 15.6, 15.6, 15.6, 15.6)]
+        teacher = add("teacher", add("problems"), planned=25.2)
+        arms = [add("compress", teacher, planned=seconds) for seconds in (0.0, 25.2, 25.2)]
+        arms += [add("compress", graded[1], planned=p) for p in (0.0, 9.4, 9.4, 9.4, 9.4)]
         eight = [add("quantise", arms[place]) for place in (2, 3, 4)]
         for of in (arms[:3] + eight[:1], arms[3:] + eight[1:]):
             measured = [add("measure_compression", *of), add("gather_compression", *of)]

@@ -224,5 +224,6 @@ def test_words() -> None:
     )
     assert doing("draw_sweep_math", {}) == "draw sweep math"
     assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
-    assert progress("waiting for the first of 40 answers") == ""
+    assert progress("INFO loading the model\n") == "loading the model"
+    assert progress("writing the first of 40 answers") == "writing the first"
     assert [clock(59.6), clock(3725)] == ["1:00", "1:02:05"]

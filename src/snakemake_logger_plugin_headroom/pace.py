@@ -23,7 +23,6 @@ SECONDS: Mapping[str, float] = {
 
 _USUAL = 2.5  # of every other rule
 _COLLECTING = 0.5  # of a job whose answers another has waited for
-_OF_PLAN = 0.6  # of a core and a small model, for one second of the plan
 _ON_ALL_CORES = {"generate", "train_reasoner", "measure_compression"}
 _FIRM = 5.0  # seconds of what was seen that weigh as much as what was expected
 _SAID = 0.05  # share of a unit's work from which on its own word of its progress is taken
@@ -37,7 +36,7 @@ class Planned(NamedTuple):
     unit: str
     """Names the work that it shares with other jobs, as all that wait for an engine do."""
     seconds: float
-    """Of generation or training, that the plan states for the unit."""
+    """Of a core, that the plan states for generation or training."""
     after: list[int]
     """The jobs that it waits for."""
 
@@ -157,7 +156,7 @@ class Pace:
 
 def expected(rule: str, planned: float = 0.0) -> float:
     """Return the seconds of a core that a rule's job takes, with what is planned for it."""
-    return SECONDS.get(rule, _USUAL) + _OF_PLAN * planned
+    return SECONDS.get(rule, _USUAL) + planned
 
 
 def _scale(seen: Sequence[Unit], before: float) -> float:

@@ -37,7 +37,10 @@ _DOING = {
     "measure_compression": "timing {compression}",
 }
 _DIGEST = re.compile(r"-[0-9a-f]{8}$")
-_PROGRESS = re.compile(r"(?:step|epoch) \d+ of \d+|\d+ of \d+ (?:answers|questions|distinct pairs)")
+_PROGRESS = re.compile(
+    r"(?:step|epoch) \d+ of \d+|\d+ of \d+ (?:answers|questions|distinct pairs)"
+    r"|loading the model|writing the first"
+)
 
 
 def stage_of(rule: str) -> str:

@@ -43,6 +43,7 @@ _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
+_TELLING = 100  # answers from which on their rate is told
 
 
 class Place(NamedTuple):
@@ -321,8 +322,15 @@ def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], varian
 
 
 def progress(done: int, total: int, seconds: float) -> str:
-    """Return words for so many answers in so many seconds."""
+    """Return words for so many answers in so many seconds.
+
+    Answers come batch by batch, the longest last, so that the first few say nothing of the time
+    left.
+    """
     if not done:
-        return f"waiting for the first of {total} answers"
+        return f"writing the first of {total} answers" if seconds else "loading the model"
+    words = f"{done} of {total} answers"
+    if done < min(_TELLING, total / 4):
+        return f"{words} after {seconds:.0f} s"
     rate = done / seconds
-    return f"{done} of {total} answers, {rate:.1f}/s, {(total - done) / rate:.0f} s left"
+    return f"{words}, {rate:.1f}/s, {(total - done) / rate:.0f} s left"

@@ -1,24 +1,65 @@
-"""What a config will cost, before anything starts: jobs, tokens, GPU hours, disk.
+"""What a config will cost, before anything starts: jobs, tokens, hours by card, disk.
 
-Estimates, not measurements.
+Estimates from bytes and floating-point operations, not measurements; `headroom pilot` measures.
 
-Generation: a decoding step reads all weights once for the whole batch and each sequence's keys and
-values, and costs some time to launch whatever the model's size. Assumed are the answer lengths
-below, a GPU of 2 TB/s (an A100 with 80 GB) used at half its peak, and 25 ms a step for launching.
+Generation: a token costs two operations a weight. A decoding step of a batch takes as long as its
+products or as reading all weights, whichever is longer, and besides reads the keys and values of
+every sequence and launches its kernels. Prompts are computed before. Nothing is assumed to be
+verified; what a base model's answer saves comes on top.
 
-Training: a step takes about six floating-point operations for each weight and token, its teacher
-two more. A GPU is assumed to do 20 TFLOP/s of them, and to need 0.2 s a step for launching what a
-solver's expansions are made of. Testing on the development part after each epoch takes half as long
-again.
+Training: a step takes about six operations for each weight and token, its teacher two more.
+Testing on the development part after each epoch takes half as long again.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 from headroom.config import Config, Model, Study
 from headroom.config.compression import Compression, Training
 from headroom.planning.batches import Batch, batches, without_numeric
+
+
+class Card(NamedTuple):
+    """What computes: its memory, and what of its peaks is thought to be reached."""
+
+    gigabytes: float
+    """Memory; 0: not known."""
+    bandwidth: float
+    """Bytes a second."""
+    flops: float
+    """Operations a second, of products in half precision (CPU: in single precision)."""
+    launch: float = 9e-4
+    """Seconds that starting the kernels of a layer takes, in each step."""
+    training: float = 0.13
+    """Part of `flops` that training reaches."""
+    training_launch: float = 0.2
+    """Seconds a step of training, for launching what a solver's expansions are made of."""
+
+
+def _gpu(gigabytes: float, terabytes: float, teraflops: float) -> Card:
+    """Return a GPU from its peaks, of which 60% of the bandwidth and 50% of products are used."""
+    return Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
+
+
+CARDS: Mapping[str, Card] = {
+    "A100 40 GB": _gpu(40, 1.555, 312),
+    "A100 80 GB": _gpu(80, 2.039, 312),
+    "H100": _gpu(80, 3.35, 989),
+    "H200": _gpu(141, 4.8, 989),
+    "L40S": _gpu(48, 0.864, 362),
+}
+"""By NVIDIA's data sheets: SXM modules (A100 2021, H100 2023, H200 2024), L40S (2023); terabytes a
+second, teraflops of dense products in bfloat16."""
+
+ANY_CARD = CARDS["A100 80 GB"]
+"""Assumed where jobs ask a cluster for resources: nobody knows yet which card they get."""
+ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
+"""A CPU's core, likewise."""
 
 ANSWER_TOKENS = {
     "math500": 550,
@@ -26,9 +67,12 @@ ANSWER_TOKENS = {
     "gsm8k": 300,
     "generated_math": 45,
     "generated_gsm8k": 45,
-    "custom": 400,
+    "custom": 250,
 }
 """Mean length of an answer, assumed; the limit of the decoding caps it."""
+
+PROMPT_TOKENS = {"generated_math": 25, "generated_gsm8k": 25}
+_PROMPT_TOKENS = 120  # of all others
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,
@@ -44,19 +88,13 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 _UNKNOWN_SIZE = 1_000
 """Assumed for questions whose number the config does not state."""
 
-_CPU_FACTOR = 50  # a CPU reads its memory at about 20 GB/s
+_CPU_SHARE = 0.7  # of the rate of a product in one thread
 _START_SECONDS = 30.0  # start of a job and loading of a model
-
-_BYTES_A_SECOND = 1e12  # half the peak of 2 TB/s
-_DECODING_LAUNCH = 0.025  # seconds of Python and kernel launches in one step
 _HEAD_DIM = 128
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
-_GPU_GIGABYTES = 80
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
 _TEXT_TOKENS = 35
-_FLOPS = 2e13
-_TRAINING_LAUNCH = 0.2  # seconds
 _PASSES = 8  # six of the student, two of its teacher, a weight and token
 _DEVELOPMENT = 1.5
 _SMALL = 5e6  # parameters below which a GPU is no gain
@@ -70,7 +108,6 @@ class Cost(NamedTuple):
     answers: int
     """None are counted for trainings."""
     tokens: float
-    gpu_hours: float
     disk_gigabytes: float
     """Of answers, or of weights that are kept."""
 
@@ -85,47 +122,63 @@ class Request(NamedTuple):
     """Twice the estimated time, and a start."""
 
 
+@cache
+def this_cpu() -> Card:
+    """Measure the cores that this process may use: a product in single precision, in CPU time."""
+    import numpy as np
+    from threadpoolctl import threadpool_limits
+
+    size, seconds = 512, []
+    matrix = np.ones((size, size), dtype=np.float32)
+    with threadpool_limits(1):
+        for _ in range(8):
+            begin = time.process_time()
+            matrix @ matrix
+            seconds.append(time.process_time() - begin)
+    cores = len(os.sched_getaffinity(0))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    flops = _CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
+    return ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=cores * flops)
+
+
+def here() -> Card:
+    """Return what this machine computes on: its GPU, of a usual kind, or its cores."""
+    return ANY_CARD if any(Path("/dev").glob("nvidia[0-9]*")) else this_cpu()
+
+
 def generation_cost(config: Config, batch: Batch) -> Cost:
     """Estimate what generating one batch costs."""
-    model = config.models[batch.model]
-    decoding = config.decodings[batch.decoding]
-    questions = config.questions[batch.questions]
+    decoding, questions = config.decodings[batch.decoding], config.questions[batch.questions]
     rows = questions.n or SPLIT_SIZES.get((questions.benchmark, questions.split), _UNKNOWN_SIZE)
-    length = answer_length(config, batch)
     answers = rows * decoding.samples * len(batch.variants)
-    tokens = answers * length
-    width = _width(model)
-    cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * width * length
-    step_bytes = model.billions * 1e9 * width + model.batch_size * cached
-    steps = tokens / model.batch_size
-    seconds = steps * (_DECODING_LAUNCH + step_bytes / _BYTES_A_SECOND)
-    jobs = len(batch.variants)
-    return Cost(
-        jobs=jobs,
-        answers=answers,
-        tokens=tokens,
-        gpu_hours=(seconds + jobs * _START_SECONDS) / 3600,
-        disk_gigabytes=tokens * _DISK_BYTES_A_TOKEN / 1e9,
-    )
+    tokens = answers * answer_length(config, batch)
+    return Cost(len(batch.variants), answers, tokens, tokens * _DISK_BYTES_A_TOKEN / 1e9)
 
 
-def generation_seconds(config: Config, batch: Batch) -> float:
-    """Return the seconds that a GPU takes for the answers of a batch, starts not counted."""
-    expected = generation_cost(config, batch)
-    return 3600 * expected.gpu_hours - _START_SECONDS * expected.jobs
+def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
+    """Return the seconds that a card takes for the answers of a batch, starts not counted."""
+    model, length = config.models[batch.model], answer_length(config, batch)
+    benchmark = config.questions[batch.questions].benchmark
+    prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)
+    answers = generation_cost(config, batch).answers
+    rows = min(model.batch_size, answers)
+    token = 2e9 * model.billions / card.flops
+    cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
+    step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
+    step += rows * cached * (prompt + length / 2) / card.bandwidth + model.layers * card.launch
+    return answers * prompt * token + answers * length / rows * step
 
 
 def generation_request(config: Config, batch: Batch) -> Request:
     """Return what a job of a batch asks a cluster for; it follows the model's size."""
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
-    seconds = generation_seconds(config, batch) / len(batch.variants)
+    gpus, card = 1, ANY_CARD
     if model.device == "cpu":
-        gpus, seconds = 0, _CPU_FACTOR * seconds
+        gpus, card = 0, ANY_CORE
     elif model.device == "balanced":
-        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * _GPU_GIGABYTES))
-    else:
-        gpus = 1
+        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * card.gigabytes))
+    seconds = generation_seconds(config, batch, card) / len(batch.variants)
     return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
 
 
@@ -138,23 +191,17 @@ def answer_length(config: Config, batch: Batch) -> int:
 def training_cost(config: Config, compression: str) -> Cost:
     """Estimate what the trainings of a compression cost: of the solvers, and of all arms."""
     study = config.compressions[compression]
-    recipe = _recipe(config, study)
-    recipes = [own.training for own in study.settings.values() if own.rounds]
-    recipes = (recipes + ([recipe] if recipe else [])) * len(study.seeds)
-    seconds = sum(_seconds(config, study, each) + _START_SECONDS for each in recipes)
-    return Cost(
-        jobs=len(recipes),
-        answers=0,
-        tokens=sum(each.epochs for each in recipes) * _tokens(config, study),
-        gpu_hours=seconds / 3600,
-        disk_gigabytes=4e-9 * parameters(config, study) * len(recipes),
-    )
+    recipes = _recipes(config, study)
+    tokens = sum(each.epochs for each in recipes) * math.prod(_training_part(config, study))
+    return Cost(len(recipes), 0, tokens, 4e-9 * parameters(config, study) * len(recipes))
 
 
-def training_seconds(config: Config, study: Study, settings: Compression | None = None) -> float:
-    """Return the seconds that a GPU takes for an arm of a compression, or for its solver."""
+def training_seconds(
+    config: Config, study: Study, settings: Compression | None = None, card: Card = ANY_CARD
+) -> float:
+    """Return the seconds that a card takes for an arm of a compression, or for its solver."""
     recipe = settings.training if settings else _recipe(config, study) or study.method.training
-    return _seconds(config, study, recipe)
+    return _seconds(config, study, recipe, card)
 
 
 def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
@@ -167,7 +214,7 @@ def training_request(config: Config, study: Study, settings: Compression | None 
     """
     size = parameters(config, study)
     on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
-    seconds = training_seconds(config, study, settings) * (1 if on_gpu else _CPU_FACTOR)
+    seconds = training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
     megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
     return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
@@ -185,22 +232,48 @@ def parameters(config: Config, study: Study) -> float:
 
 
 def describe(config: Config) -> str:
-    """Return tables of the generation and the trainings that a config asks for.
+    """Return tables of what a config generates and trains, and of the hours that each card takes.
 
-    Each has its total and says what it assumes.
+    What is finished in the store costs nothing; all else is counted.
     """
     asked = batches(config)
-    answered = {tuple(batch.names.values()): generation_cost(config, batch) for batch in asked}
+    rows: list[tuple[str, ...]] = [
+        ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
+    ]
+    costs = [(tuple(batch.names.values()), generation_cost(config, batch)) for batch in asked]
+    costs += [((name, "training", ""), training_cost(config, name)) for name in config.compressions]
+    total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(cost for _, cost in costs), strict=True)))
+    for names, cost in [*costs, (("total", "", ""), total)]:
+        amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
+        rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
+    cards = {**CARDS, "this CPU": this_cpu()}
+    hours = [("hours on one", "generation", "training", "holds them")]
+    for name, card in cards.items():
+        generated = sum(generation_seconds(config, batch, card) for batch in asked)
+        trained = sum(
+            _seconds(config, study, recipe, card)
+            for study in config.compressions.values()
+            for recipe in _recipes(config, study)
+        )
+        room = ", ".join(_too_large(config, card)) or "yes"
+        hours.append((name, f"{generated / 3600:,.1f}", f"{trained / 3600:,.1f}", room))
     lengths = sorted({answer_length(config, batch) for batch in asked})
+    starts = total.jobs * _START_SECONDS / 3600
+    measured = this_cpu().flops / _CPU_SHARE / 1e9
     lines = [
-        f"run {config.run!r}: what generation costs (finished answers in the store cost nothing)",
+        f"run {config.run!r} (what the store holds costs nothing)",
         "",
-        *_table(("model", "decoding", "questions"), answered),
+        *aligned(rows, left=3),
         "",
-        f"Assumed: answers of {', '.join(map(str, lengths))} tokens on average, one GPU of 2 TB/s "
-        "at half its peak,",
-        "25 ms a step for launching it, 30 s to start each job. A CPU takes far longer, except for "
-        "the embedded reasoner.",
+        *aligned(hours, left=1),
+        "",
+        f"Assumed: answers of {', '.join(map(str, lengths)) or 'no'} tokens on average; half of a "
+        "GPU's peak in products, 60%",
+        "of its bandwidth (NVIDIA's data sheets), 0.9 ms a layer and step for launching; none has "
+        "been measured.",
+        f"The CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it used. On a "
+        "cluster each job starts, too",
+        f"(30 s, together up to {starts:,.1f} h). `headroom pilot` measures the models themselves.",
     ]
     lacking = without_numeric(config)
     if lacking:
@@ -210,46 +283,27 @@ def describe(config: Config) -> str:
             "other batches",
             "changes will not be known; `placebos: numeric` or `both` finds it out.",
         ]
-    if config.compressions:
-        trained: dict[tuple[str, ...], Cost] = {
-            (name,): training_cost(config, name) for name in config.compressions
-        }
-        lines += [
-            "",
-            f"run {config.run!r}: what compression costs, at most (finished arms cost nothing)",
-            "",
-            *_table(("compression",), trained, without="answers"),
-            "",
-            "Assumed: a GPU that does 20 TFLOP/s, 0.2 s a step for launching it, 30 s to start "
-            "each job.",
-            "Small solvers from scratch want none: a core trains tiny on ASDiv-A in minutes.",
-        ]
     return "\n".join(lines)
 
 
-_COLUMNS = {
-    "jobs": (5, lambda cost: f"{cost.jobs:,}"),
-    "answers": (9, lambda cost: f"{cost.answers:,}"),
-    "M tokens": (9, lambda cost: f"{cost.tokens / 1e6:,.1f}"),
-    "GPU h": (7, lambda cost: f"{cost.gpu_hours:,.1f}"),
-    "disk GB": (8, lambda cost: f"{cost.disk_gigabytes:,.2f}"),
-}
-"""Widths of the columns of costs, and what stands there."""
+def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
+    """Yield the lines of a table, its first `left` columns flush left, all others flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        sides = ["<"] * left + [">"] * (len(row) - left)
+        cells = zip(row, sides, widths, strict=True)
+        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip()
 
 
-def _table(
-    titles: tuple[str, ...], costs: Mapping[tuple[str, ...], Cost], without: str = ""
-) -> Iterator[str]:
-    """Yield the lines of a table: titles, a line a cost behind its names, and their total."""
-    widths = [max(map(len, column)) for column in zip(titles, *costs, strict=True)]
-    columns = {title: column for title, column in _COLUMNS.items() if title != without}
-    total = Cost(*map(sum, zip(*costs.values(), strict=True))) if costs else Cost(0, 0, 0, 0, 0)
-    last = ("total", *[""] * (len(titles) - 1))
-    for row, cost in [(titles, None), *costs.items(), (last, total)]:
-        cells = [f"{name:<{width}}" for name, width in zip(row, widths, strict=True)]
-        for title, (width, shown) in columns.items():
-            cells.append(f"{shown(cost) if cost else title:>{width}}")
-        yield " ".join(cells)
+def _too_large(config: Config, card: Card) -> list[str]:
+    """Return the models that a card's memory does not hold with a batch of answers."""
+    found = []
+    for name, model in config.models.items():
+        cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model) * 1000
+        needed = (model.billions * 1e9 * _width(model) + model.batch_size * cached) / 1e9
+        if needed > 0.9 * card.gigabytes:
+            found.append(f"not {name} ({needed:.0f} GB)")
+    return found
 
 
 def _width(model: Model) -> int:
@@ -262,15 +316,18 @@ def _recipe(config: Config, study: Study) -> Training | None:
     return None if study.solver is None else config.solver_of(study).training
 
 
-def _seconds(config: Config, study: Study, training: Training) -> float:
-    rows, _ = _training_part(config, study)
-    flops = _PASSES * parameters(config, study) * _tokens(config, study)
-    launches = math.ceil(rows / training.batch_size) * _TRAINING_LAUNCH
-    return training.epochs * _DEVELOPMENT * (launches + flops / _FLOPS)
+def _recipes(config: Config, study: Study) -> list[Training]:
+    """Return the recipes of all trainings of a study, those of its solver included."""
+    recipe = _recipe(config, study)
+    recipes = [own.training for own in study.settings.values() if own.rounds]
+    return (recipes + ([recipe] if recipe else [])) * len(study.seeds)
 
 
-def _tokens(config: Config, study: Study) -> float:
-    return math.prod(_training_part(config, study))
+def _seconds(config: Config, study: Study, training: Training, card: Card) -> float:
+    rows, length = _training_part(config, study)
+    flops = _PASSES * parameters(config, study) * rows * length
+    launches = math.ceil(rows / training.batch_size) * card.training_launch
+    return training.epochs * _DEVELOPMENT * (launches + flops / (card.training * card.flops))
 
 
 def _training_part(config: Config, study: Study) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from headroom.planning.cost import (
     generation_cost,
     generation_request,
     generation_seconds,
+    here,
     training_request,
     training_seconds,
 )
@@ -161,9 +162,9 @@ class Rules(Shown):
         if name == "generate":
             batch = self._batch(wildcards)
             unit = str(self.store.keys(**batch.names))
-            seconds = generation_seconds(self.config, batch)
+            seconds = self._cores * generation_seconds(self.config, batch, here())
         elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
-            seconds = training_seconds(self.config, *self._trained(wildcards))
+            seconds = training_seconds(self.config, *self._trained(wildcards), card=here())
         return name, unit, seconds, [other.jobid for other in after]
 
     def split(self, wildcards: Any) -> Inputs:

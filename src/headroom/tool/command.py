@@ -1,6 +1,7 @@
 """The tool's commands; light, so that the command line starts fast."""
 
 import argparse
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -61,12 +62,14 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     for column in _COLUMNS:
         text = f"your own benchmark: column of the {column}"
         command.add_argument(f"--{column}-column", metavar="NAME", help=text)
+    add_command(commands, "pilot", pilot)
     add_command(commands, "solve", solve, only_one_of=("verifier", "reward_model"))
     add_command(commands, "store", store, epilog=_STORE)
     add_command(commands, "export", export, epilog=_EXPORT)
 
 
 def _sweep(**options: Any) -> None:
+    _end_orderly()
     named = {column: options.pop(f"{column}_column") for column in _COLUMNS}
     table = sweep(**options, columns={name: value for name, value in named.items() if value})
     (base,) = table[table["variant"] == "base"].itertuples()
@@ -82,6 +85,11 @@ def _sweep(**options: Any) -> None:
         f"figures and report: snakemake --cores 2{_snakefile()} --directory {out} "
         f"--configfile {out}/results/sweep/config.json"
     )
+
+
+def _end_orderly() -> None:
+    """Take SIGTERM for Ctrl-C: the engine is stopped, and what is answered is kept."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _snakefile() -> str:
@@ -129,6 +137,20 @@ def solve(
     chooser = verifier if reward_model is None else RewardModel(reward_model)
     for solved in Solver(run, selector=selector, n=n, verifier=chooser).solve(questions):
         print((to_json if json else to_text)(solved))
+
+
+def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> None:
+    """Measure a little of a config before all of it starts: tokens/s, memory, projected hours.
+
+    Args:
+        config: for example config/sprint.yaml
+        slurm: measure in one allocation of SLURM, by the profile in workflow/profiles/slurm
+        cores: CPU cores to use (default: all)
+    """
+    from headroom.tool.pilot import show
+
+    _end_orderly()
+    show(config, slurm=slurm, cores=cores)
 
 
 def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> None:

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -132,8 +131,14 @@ def sweep(
         return pd.read_csv(heads_table)
 
 
-def answer(config: Config, cores: int | None = None) -> "Store":
-    """Do what the rules of the workflow would do, as far as a resolved config's answers."""
+def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
+    """Do what the rules of the workflow would do, as far as a resolved config's answers.
+
+    Args:
+        config: resolved.
+        cores: CPU cores to use; all by default.
+        stay: whether the engine waits for more when all is answered.
+    """
     from headroom.generation import client, job, prepare
     from headroom.planning.batches import batches
     from headroom.planning.store import Store
@@ -150,14 +155,13 @@ def answer(config: Config, cores: int | None = None) -> "Store":
         for variant, file in zip(batch.variants, store.answers(batch), strict=True)
         if not Path(file).exists()
     ]
-    started = time.monotonic()
     try:
         for number, names in enumerate(asked, start=1):
             job.run(config, *names, cores or len(os.sched_getaffinity(0)))
-            left = (time.monotonic() - started) / number * (len(asked) - number)
-            _LOG.info("%d of %d models have answered, %.0f s left", number, len(asked), left)
+            _LOG.info("%d of %d models have answered", number, len(asked))
     finally:
-        client.stop()
+        if not stay:
+            client.stop()
     return store
 
 

@@ -1,0 +1,233 @@
+"""`headroom pilot`: a little of a config, measured, before hundreds of jobs start.
+
+For each model of the config's batches, its base and two heads answer 20 questions through the
+engine that answers in a run, which checks itself as it starts. What that takes, held against what
+the plan says of the same answers, corrects the plan for the whole config.
+"""
+
+import logging
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from headroom import paths
+from headroom.config import Config, load, parse
+from headroom.errors import ConfigError
+from headroom.generation import client
+from headroom.planning.batches import Batch, batches
+from headroom.planning.cost import (
+    Request,
+    aligned,
+    generation_request,
+    generation_seconds,
+    here,
+)
+from headroom.planning.inputs import check_devices, preflight, resolve
+from headroom.record import read_record
+from headroom.tables import ANSWERS, read_arrow
+from headroom.tool.sweep import answer
+
+QUESTIONS = 20
+HEADS = 2
+
+_PROFILE = Path("workflow/profiles/slurm/config.yaml")
+_SELF = "self_check"
+"""What a record says of the engine's check of itself, where it makes one."""
+
+_LOG = logging.getLogger(__name__)
+
+
+class Measured(NamedTuple):
+    """What a model's answers took."""
+
+    model: str
+    answers: int
+    tokens: int
+    cut: int
+    """Answers that ended at the limit."""
+    seconds: float
+    """From the first question on, with the model loaded."""
+    gigabytes: float
+    """Of memory in use: a GPU's, else the engine's own."""
+    hours: float
+    """Of the whole config's answers of this model, finished ones included."""
+    facts: dict[str, Any]
+    """What the record says of the engine."""
+
+
+def pilot(config: Config, cores: int | None = None) -> list[Measured]:
+    """Answer a little of a config and measure it, one model after the other.
+
+    Args:
+        config: of the whole run.
+        cores: CPU cores to use; all by default.
+
+    Raises:
+        HeadroomError: the config cannot run, or the engine has failed.
+    """
+    config = resolve(config)
+    found: dict[str, Batch] = {}
+    for batch in batches(config):
+        if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
+            found.setdefault(batch.model, batch)
+    if not found:
+        raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
+    return [_measure(config, batch, cores) for batch in found.values()]
+
+
+def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
+    heads = [variant for variant in batch.variants if variant.kind == "head"]
+    chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
+    # One question first: the engine loads the model and checks itself.
+    warm, whole = (_little(config, batch, chosen, n) for n in (1, QUESTIONS))
+    preflight(whole)
+    check_devices(whole)
+    try:
+        answer(warm, cores, stay=True)
+        begin = time.monotonic()
+        store = answer(whole, cores, stay=True)
+        seconds, gigabytes = time.monotonic() - begin, _memory()
+    finally:
+        client.stop()
+    little = batches(whole)[0]
+    files = [Path(file) for file in store.answers(little)]
+    rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
+    new = [row for row in rows if row["question_id"] != rows[0]["question_id"]] or rows
+    card = here()
+    planned = generation_seconds(whole, little, card) * len(new) / len(rows)
+    asked = [each for each in batches(config) if each.model == batch.model]
+    ahead = sum(generation_seconds(config, each, card) for each in asked)
+    return Measured(
+        batch.model,
+        len(new),
+        sum(len(row["token_ids"]) for row in new),
+        sum(row["stop_reason"] == "length" for row in new),
+        seconds,
+        gigabytes,
+        ahead * seconds / planned / 3600,
+        read_record(files[0]),
+    )
+
+
+def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
+    """Return a config of one sweep of a batch's model, of some heads and its first questions."""
+    values = config.model_dump(mode="json")
+    questions = {**values["questions"][batch.questions], "n": n}
+    questions |= {"sampling": "first", "embedder": None}
+    sweep = {"model": batch.model, "questions": batch.questions, "decoding": batch.decoding}
+    sweeps = {
+        str(number): {**sweep, "layers": [head.layer], "heads": [head.head]}
+        for number, head in enumerate(heads)
+    }
+    kept = {
+        "models": {batch.model: values["models"][batch.model]},
+        "questions": {batch.questions: questions},
+        "decodings": {batch.decoding: values["decodings"][batch.decoding]},
+    }
+    return resolve(parse({"run": "pilot", "engine": values["engine"], **kept, "sweeps": sweeps}))
+
+
+def _memory() -> float:
+    """Return the gigabytes that GPUs have in use, else those of this folder's engines."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if shutil.which(query[0]):
+        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+        return sum(map(float, told.split())) / 1e3
+    sessions = {os.getsid(engine["process"]) for engine in client.status()}
+    total = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(process.name)) in sessions:
+                told = (process / "smaps_rollup").read_text(encoding="ascii")
+                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", told, re.M)[0])
+        except (OSError, IndexError):  # it has ended
+            continue
+    return total / 1e9
+
+
+def show(config: Path, *, slurm: bool, cores: int | None) -> None:
+    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
+    whole = resolve(load(config))
+    if slurm:
+        submit(whole, config)
+        return
+    found = pilot(whole, cores)
+    rows = [("model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "hours of all")]
+    rows += [
+        (
+            each.model,
+            f"{each.answers}",
+            f"{each.tokens:,}",
+            f"{each.cut}",
+            f"{each.seconds:,.1f}",
+            f"{each.tokens / each.seconds:,.0f}",
+            f"{each.gigabytes:.1f}",
+            f"{each.hours:,.1f}",
+        )
+        for each in found
+    ]
+    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
+    print(*aligned(rows, left=1), sep="\n")
+    for each in found:
+        print(f"{each.model}: {', '.join(_said(each.facts))}")
+    print(f"the whole config's answers: about {sum(each.hours for each in found):,.1f} h")
+
+
+def _said(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield what is worth saying of a record: where it was answered, and the engine's check."""
+    yield f"on {facts.get('device', 'an unknown device')}"
+    check = facts.get(_SELF)
+    yield f"the engine's check of itself: {check}" if check else "no check of the engine by itself"
+
+
+def submit(config: Config, file: Path) -> None:
+    """Run the pilot in one allocation of SLURM, wait for it, and print what it says.
+
+    Args:
+        config: resolved; its largest model decides what is asked for.
+        file: the config's.
+
+    Raises:
+        ConfigError: there is no SLURM, or the job has failed.
+    """
+    if not shutil.which("sbatch"):
+        raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
+    asked = Request(*map(max, zip(*_requests(config), strict=True)))
+    log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
+    log.parent.mkdir(parents=True, exist_ok=True)
+    options = {"job-name": "headroom-pilot", "output": log, "cpus-per-task": 8}
+    options |= {"mem": f"{asked.megabytes}M", "time": 60}
+    if asked.gpus:
+        options["gres"] = f"gpu:{asked.gpus}"
+    if _PROFILE.exists():
+        defaults = yaml.safe_load(_PROFILE.read_text(encoding="utf-8"))["default-resources"]
+        for option in ("partition", "account"):
+            if (value := defaults.get(f"slurm_{option}")) not in (None, "CHANGE-ME"):
+                options[option] = value
+    command = [sys.executable, "-m", "headroom.cli", "pilot", str(file.absolute())]
+    words = [f"--{name}={value}" for name, value in options.items()]
+    _LOG.info("sbatch %s; its log: %s", " ".join(words), log)
+    done = subprocess.run(
+        ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = log.read_text(encoding="utf-8") if log.exists() else ""
+    print(told, end="")
+    if done.returncode:
+        last = " ".join((told or done.stderr).split("\n")[-3:]).strip()
+        raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")
+
+
+def _requests(config: Config) -> list[Request]:
+    return [generation_request(config, batch) for batch in batches(config)] or [Request(0, 4000, 5)]

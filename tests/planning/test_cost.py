@@ -1,0 +1,72 @@
+"""Prices of cards: what the table says of a batch follows from bytes and operations."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from example_config import VALUES
+from headroom.config import Config, parse
+from headroom.planning.batches import batches
+from headroom.planning.cost import (
+    ANY_CORE,
+    CARDS,
+    describe,
+    generation_cost,
+    generation_request,
+    generation_seconds,
+    this_cpu,
+)
+
+
+def config(**model: Any) -> Config:
+    values = copy.deepcopy(VALUES)
+    values["models"]["big"] |= model
+    return parse(values)
+
+
+def seconds(card: str, **model: Any) -> float:
+    planned = config(**model)
+    return generation_seconds(planned, batches(planned)[0], CARDS[card])
+
+
+def test_faster_cards_take_less_and_twice_the_weights_nearly_twice() -> None:
+    order = ["A100 40 GB", "A100 80 GB", "H100", "H200"]
+    wide = {"batch_size": 512, "billions": 7.6}
+    hours = [seconds(card, **wide) for card in order]
+    assert hours == sorted(hours, reverse=True)
+    assert 1.5 < seconds("A100 40 GB", batch_size=512, billions=15.2) / hours[0] < 2
+
+
+def test_a_small_batch_pays_for_launching() -> None:
+    slow, fast = (seconds("H200", batch_size=rows) for rows in (8, 256))
+    planned = config(batch_size=8)
+    batch = batches(planned)[0]
+    steps = generation_cost(planned, batch).tokens / 8
+    assert slow > steps * 28 * CARDS["H200"].launch
+    assert slow > 10 * fast
+
+
+def test_a_token_costs_two_operations_a_weight_at_least() -> None:
+    planned = config()
+    batch = batches(planned)[0]
+    for card in CARDS.values():
+        tokens = generation_cost(planned, batch).tokens
+        assert generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
+
+
+def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
+    told = {line.split("  ")[0]: line for line in describe(config(billions=30.0)).splitlines()}
+    assert told["A100 40 GB"].endswith("not big (62 GB)")
+    assert told["H200"].endswith("yes")
+    assert "this CPU" in told
+
+
+def test_a_cpu_is_measured_and_a_cluster_s_is_not() -> None:
+    assert 1e9 < this_cpu().flops < 1e13
+    assert this_cpu() == this_cpu()
+    planned = config(device="cpu", dtype="float32")
+    batch = batches(planned)[0]
+    request = generation_request(planned, batch)
+    alone = generation_seconds(planned, batch, ANY_CORE) / len(batch.variants)
+    assert (request.gpus, request.minutes) == (0, pytest.approx(5 + 2 * alone / 60, abs=1))

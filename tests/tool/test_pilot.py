@@ -1,0 +1,111 @@
+"""What a pilot measures, here and through SLURM."""
+
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headroom import cli
+from headroom.config import parse
+from headroom.tool import pilot
+
+REASONER: dict[str, Any] = {
+    "source": "builtin:reasoner",
+    "layers": 6,
+    "heads": 4,
+    "kv_heads": 4,
+    "billions": 0.001,
+    "dtype": "float32",
+    "device": "cpu",
+}
+VALUES: dict[str, Any] = {
+    "run": "mine",
+    "models": {"tiny": REASONER},
+    "questions": {"test": {"benchmark": "generated_math", "split": "test", "n": 60}},
+    "decodings": {"greedy": {"max_new_tokens": 30}, "T0.6": {"temperature": 0.6}},
+    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1, 4]}},
+}
+
+
+@pytest.fixture(autouse=True)
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(VALUES))
+    return file
+
+
+def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["pilot", str(config), "--cores", "1"]) == 0
+    said = capsys.readouterr().out
+    row = re.search(r"^tiny +57 +([\d,]+) +\d+ +([\d.]+) +([\d,]+) +([\d.]+) +", said, re.M)
+    assert row  # 3 variants × 20 questions, but for the first, which warms the engine up
+    tokens, seconds, rate = (float(cell.replace(",", "")) for cell in row.groups()[:3])
+    assert rate == pytest.approx(tokens / seconds, rel=0.1, abs=1)
+    assert 0.2 < float(row[4]) < 20
+    answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
+    assert answers == 2 * ["L01H00"] + 2 * ["L04H03"]
+    assert "tiny: on cpu" in said
+    assert not Path("results/pilot/config.json").exists()
+    assert cli.main(["engine", "status"]) == 0
+    assert "no engine runs" in capsys.readouterr().out
+
+
+def test_hours_follow_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice the questions take twice the hours, whatever the plan thinks of the machine."""
+    monkeypatch.setattr(pilot, "_memory", lambda: 1.0)
+    hours = []
+    for n in (640, 1280):
+        values = {**VALUES, "questions": {"test": {**VALUES["questions"]["test"], "n": n}}}
+        (found,) = pilot.pilot(parse(values), 1)
+        hours.append(found.hours / found.seconds)  # of seconds that the machine's load decides
+    assert hours[1] / hours[0] == pytest.approx(2, rel=1e-6)
+
+
+def test_without_heads_there_is_no_pilot(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(yaml.safe_dump({**VALUES, "sweeps": {}}))
+    assert cli.main(["pilot", str(config)]) == 2
+    assert "no model of this config has heads to prune" in capsys.readouterr().err
+
+
+def test_slurm_runs_it_in_one_allocation(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert cli.main(["pilot", str(config), "--slurm"]) == 2
+    assert "there is no sbatch on the path" in capsys.readouterr().err
+    stub = tmp_path / "bin" / "sbatch"
+    stub.parent.mkdir()
+    stub.write_text(
+        f"#!{sys.executable}\nimport os, sys, pathlib\n"
+        "pathlib.Path('asked').write_text('\\n'.join(sys.argv[1:]))\n"
+        "out = [word for word in sys.argv if word.startswith('--output=')][0][9:]\n"
+        "pathlib.Path(out).write_text('tiny 57\\n')\n"
+        "sys.exit(int(os.environ['STATUS']))\n"
+    )
+    stub.chmod(0o755)
+    profile = tmp_path / "workflow/profiles/slurm/config.yaml"
+    profile.parent.mkdir(parents=True)
+    resources = {"slurm_partition": "gpus", "slurm_account": "CHANGE-ME"}
+    profile.write_text(yaml.safe_dump({"default-resources": resources}))
+    monkeypatch.setenv("PATH", f"{stub.parent}{os.pathsep}{os.defpath}")
+    monkeypatch.setenv("STATUS", "0")
+    assert cli.main(["pilot", str(config), "--slurm"]) == 0
+    assert "tiny 57" in capsys.readouterr().out
+    asked = Path("asked").read_text().splitlines()
+    assert asked[0] == "--wait"
+    assert "--partition=gpus" in asked
+    assert not [word for word in asked if "account" in word or "gres" in word]  # a CPU's model
+    assert asked[-1].endswith(f"-m headroom.cli pilot {config}")
+    monkeypatch.setenv("STATUS", "1")
+    assert cli.main(["pilot", str(config), "--slurm"]) == 2
+    assert "the job has failed (tiny 57)" in capsys.readouterr().err
