@@ -18,7 +18,7 @@ MAY_IMPORT = [
         "generation.client": "",
         "generation.job": "",
         "generation.prepare": "pandas",
-        "grading.tables": "pandas",
+        "grading.matrix": "pandas",
         "athena.storage": "pandas",
         "compression.arm_tables": "pandas",
         "analysis.jobs": "pandas scipy",

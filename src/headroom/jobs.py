@@ -33,9 +33,9 @@ embedder generation.prepare:prepare_embedder(embedder) Fetch an embedder.
 embed generation.prepare:embed_questions(embedder questions) Embed the questions of a set.
 generate generation.job:run(model decoding questions variant cores) Answer with one model variant.
 activations generation.activations:run(model decoding questions) Measure heads on own answers.
-grade grading.tables:grade(model decoding questions) Judge answers; gather Z.
-regrade grading.tables:grade(model decoding questions grading) Judge answers by other rules.
-compare-prompts grading.tables:compare_prompts(comparison) Compare prompts and rules.
+grade grading.matrix:grade(model decoding questions) Judge answers; gather Z.
+regrade grading.matrix:grade(model decoding questions grading) Judge answers by other rules.
+compare-prompts grading.matrix:compare_prompts(comparison) Compare prompts and rules.
 train-selector sprint.job:train(selector) Train a head selector.
 rank-heads sprint.job:rank(selector) Rank the heads for each question.
 evaluate sprint.job:evaluate(selector) Pass@N of a selector and baselines.

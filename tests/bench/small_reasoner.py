@@ -7,8 +7,7 @@ from transformers import Qwen2ForCausalLM
 
 from headroom.benchmarks.generated import corpus
 from headroom.config import Reasoner
-from headroom.reasoner.tokenizer import train_tokenizer
-from headroom.reasoner.training import new_model
+from headroom.reasoner.training import new_model, train_tokenizer
 
 SETTINGS = Reasoner(
     hidden=48, layers=3, query_heads=6, kv_heads=2, head_dim=32, intermediate=56, vocabulary=320

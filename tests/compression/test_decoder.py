@@ -28,7 +28,7 @@ from headroom.models.geometry import find_heads
 from headroom.models.learner import copied
 from headroom.models.load import load_checkpoint, load_model
 from headroom.models.removal import remove_heads
-from headroom.reasoner.tokenizer import train_tokenizer
+from headroom.reasoner.training import train_tokenizer
 from headroom.variants import Variant
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, NEW_TOKENS = 2, 6, 3, 10, 5

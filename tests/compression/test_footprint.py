@@ -33,7 +33,7 @@ from headroom.compression.footprint import (
 from headroom.errors import ModelError
 from headroom.models.encoders import word_tokenizer
 from headroom.models.geometry import find_heads
-from headroom.models.quantisation import quantised
+from headroom.models.learner import quantised
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 

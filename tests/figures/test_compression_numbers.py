@@ -15,7 +15,7 @@ from headroom.analysis.compression.numbers import (
     savings,
 )
 from headroom.analysis.compression.trial import mixtures_of, ratios_of
-from headroom.statistics.seeds import SeedBootstrap
+from headroom.statistics.bootstrap import SeedBootstrap
 
 
 @pytest.fixture(scope="module")

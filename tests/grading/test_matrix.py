@@ -11,8 +11,7 @@ from headroom import paths, tables
 from headroom.config import parse
 from headroom.errors import TableError
 from headroom.grading import matrix
-from headroom.grading.matrix import accuracy_matrix, grade_answers
-from headroom.grading.tables import grade
+from headroom.grading.matrix import accuracy_matrix, grade, grade_answers
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, read_table, write_table

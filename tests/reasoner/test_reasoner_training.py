@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from headroom.benchmarks import generated
 from headroom.config import SYSTEM_PROMPT, Reasoner
 from headroom.reasoner import training
-from headroom.reasoner.tokenizer import ASSISTANT, END, PAD, USER
+from headroom.reasoner.training import ASSISTANT, END, PAD, USER
 
 MINIATURE = Reasoner(
     layers=2,

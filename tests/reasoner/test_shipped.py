@@ -14,8 +14,7 @@ from headroom.generation.engine import Engine, Request
 from headroom.models.load import load_model
 from headroom.models.source import fetch_model, fingerprint
 from headroom.reasoner import shipped
-from headroom.reasoner.tokenizer import train_tokenizer
-from headroom.reasoner.training import _TOKENIZER_DOCUMENTS
+from headroom.reasoner.training import _TOKENIZER_DOCUMENTS, train_tokenizer
 from headroom.record import intact, read_record
 
 SMALLEST_MARGIN = 1e-3

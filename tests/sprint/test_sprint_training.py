@@ -12,8 +12,8 @@ from headroom.sprint.model import HeadSelector, Setting, rank
 from headroom.sprint.rankers import greedy_cover
 from headroom.sprint.training import Fit, choose, fit, rank_again
 from headroom.sprint.validation import ALL, drawn, folds, readings, redraws, splits, without
+from headroom.statistics.answers import pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.pass_at_n import pass_at_n_ordered
 
 
 def selector(**keys: object) -> Selector:

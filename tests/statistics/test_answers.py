@@ -1,6 +1,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
+from math import comb
 
 import numpy as np
 import pytest
@@ -12,8 +13,12 @@ from headroom.statistics.answers import (
     distinct_ordered,
     largest_drawn,
     largest_ordered,
+    loops,
     majority_drawn,
     majority_ordered,
+    miss_probability,
+    pass_at_n_drawn,
+    pass_at_n_ordered,
 )
 
 QUESTIONS, ANSWERS = 11, 8
@@ -116,3 +121,51 @@ def test_the_largest_value_is_that_of_every_draw_on_average() -> None:
         np.testing.assert_allclose(drawn[:, n - 1], np.mean(subsets, axis=0))
         np.testing.assert_array_equal(first[:, n - 1], value[:, :n].max(axis=1))
     np.testing.assert_allclose(drawn[:, -1], value.max(axis=1))
+
+
+def test_drawn_pass_at_n_equals_the_mean_over_all_subsets(correct: np.ndarray) -> None:
+    found = pass_at_n_drawn(correct, ANSWERS)
+    for n in range(1, ANSWERS + 1):
+        subsets = combinations(range(ANSWERS), n)
+        wanted = np.mean([correct[:, list(subset)].any(axis=1) for subset in subsets], axis=0)
+        np.testing.assert_allclose(found[:, n - 1], wanted, atol=1e-12)
+
+
+def test_ordered_pass_at_n_equals_a_plain_loop(correct: np.ndarray) -> None:
+    found = pass_at_n_ordered(correct, 6)
+    assert found.shape == (QUESTIONS, 6)
+    for question in range(QUESTIONS):
+        for n in range(1, 7):
+            assert found[question, n - 1] == any(correct[question, :n])
+
+
+def test_beyond_the_number_of_answers_the_curve_stays_flat(correct: np.ndarray) -> None:
+    for curve in (pass_at_n_drawn, pass_at_n_ordered):
+        long = curve(correct, ANSWERS + 4)
+        np.testing.assert_array_equal(long[:, :ANSWERS], curve(correct, ANSWERS))
+        np.testing.assert_array_equal(long[:, ANSWERS:], np.repeat(long[:, [ANSWERS - 1]], 4, 1))
+        np.testing.assert_array_equal(long[:, -1], correct.any(axis=1))
+
+
+def test_miss_probability_is_exact_for_thousands_of_items() -> None:
+    marked, total, n = 37, 20_000, 300
+    found = miss_probability(np.array([marked]), total, n)[0, -1]
+    assert found == pytest.approx(comb(total - marked, n) / comb(total, n), rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        ([1, 2, 3] + [7, 8, 9, 5] * 5, True),
+        ([1, 2, 3] + [7, 8, 9, 5] * 5 + [7, 8], True),  # cut inside the phrase
+        ([1, 2, 3] + [7, 8, 9, 5] * 5 + [1], False),
+        (list(range(40)) + [0] * 19, False),  # shorter than 20 tokens
+        (list(range(40)) + [0] * 20, True),
+        (list(range(90)) * 4, True),
+        (list(range(90)) * 3, False),
+        (list(range(500)), False),
+        ([], False),
+    ],
+)
+def test_a_loop_is_one_phrase_at_the_end_over_and_over(tokens, expected):
+    assert loops(np.array(tokens, np.int32)) is expected

@@ -12,8 +12,13 @@ import pytest
 from headroom.sprint import matching
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
-from headroom.statistics.selection import against_placebos, best_gain, held_out_gain, surely_hurts
-from headroom.statistics.variance import head_variance
+from headroom.statistics.selection import (
+    against_placebos,
+    best_gain,
+    head_variance,
+    held_out_gain,
+    surely_hurts,
+)
 
 QUESTIONS, VARIANTS, RESAMPLES = 500, 1000, 10_000
 SECONDS = 60

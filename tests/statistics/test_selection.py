@@ -2,7 +2,13 @@ import numpy as np
 import pytest
 from simulated_outcomes import outcomes
 
-from headroom.statistics.selection import best_gain, held_out_gain, surely_hurts
+from headroom.statistics.selection import (
+    against_placebos,
+    best_gain,
+    head_variance,
+    held_out_gain,
+    surely_hurts,
+)
 
 SIMULATIONS = 2000
 
@@ -111,3 +117,80 @@ def test_where_every_head_hurts_nothing_is_expected_by_chance():
     found = best(differences, 100, 0)
     assert np.isnan(found.expected)
     assert found.p > 0.9
+
+
+HEADS = 9
+
+
+def simulated(questions, effects, seed, harm=0.0):
+    """Return differences of heads with some effects, and of placebos that all do some harm."""
+    others = [-harm] * len(effects)
+    differences = outcomes(questions, [*effects, *others], seed)[1]
+    return differences[:, : len(effects)], differences[:, len(effects) :]
+
+
+@pytest.mark.parametrize("harm", [0.0, 0.1])
+def test_the_null_of_swaps_is_calibrated_whatever_harm_all_do(harm):
+    p = np.array(
+        [
+            against_placebos(*simulated(200, [-harm] * HEADS, s, harm), 199, s).p
+            for s in range(SIMULATIONS)
+        ]
+    )
+    # Monte Carlo error: √(0.05 · 0.95 / 2000) is 0.005; ties make the test a little conservative.
+    assert 0.03 < np.mean(p <= 0.05) < 0.06
+    assert 0.15 < np.mean(p <= 0.2) < 0.22
+
+
+def test_all_swaps_give_the_p_value_that_resampling_estimates():
+    heads, placebos = simulated(11, [0.1, 0.0, 0.3], seed=3)
+    differ = 2 ** len(heads)
+    gaps = []
+    for pattern in range(differ):
+        swap = ((pattern >> np.arange(len(heads))) & 1).astype(bool)[:, np.newaxis]
+        mine, its = np.where(swap, placebos, heads), np.where(swap, heads, placebos)
+        gaps.append(mine.sum(axis=0).max() - its.sum(axis=0).max())
+    exact = np.mean(np.array(gaps) >= gaps[0])
+    assert 0.02 < exact < 0.98
+    found = against_placebos(heads, placebos, 20_000, seed=1)
+    assert found.p == pytest.approx(exact, abs=4 * np.sqrt(exact * (1 - exact) / 20_000) + 1e-4)
+    assert found.gain == placebos.mean(axis=0).max()
+
+
+def test_there_must_be_as_many_placebos_as_heads():
+    heads, placebos = simulated(20, [0.0] * 3, 1)
+    with pytest.raises(ValueError, match="outcomes of heads"):
+        against_placebos(heads, placebos[:, 1:], 9, 0)
+
+
+def test_heads_without_effect_differ_by_noise_alone():
+    found = [head_variance(outcomes(200, [0.0] * 9, s)[0][:, 1:]) for s in range(1000)]
+    assert np.mean([one.p <= 0.05 for one in found]) == pytest.approx(0.05, abs=0.021)
+    spread, noise = (np.mean([getattr(f, k) ** 2 for f in found]) for k in ("spread", "noise"))
+    assert spread == pytest.approx(noise, rel=0.05)
+
+
+def test_the_component_is_the_variance_of_the_true_gains():
+    effects = [0.3, 0.1, 0.0, 0.0, -0.1, -0.2, -0.4]
+    found, true = [], []
+    for seed in range(400):
+        z, _, gain = outcomes(250, effects, seed)
+        found.append(head_variance(z[:, 1:]))
+        true.append(gain.var(ddof=1))
+    squares = [f.spread**2 - f.noise**2 for f in found]
+    assert np.mean(squares) == pytest.approx(np.mean(true), rel=0.05)
+    assert all(f.p < 0.05 for f in found)
+    assert all(0.8 < f.share < 1 for f in found)
+
+
+def test_cochrans_q_by_hand():
+    z = np.array([[1, 1, 0], [1, 0, 0], [1, 1, 1], [1, 1, 0], [0, 1, 0], [1, 0, 0], [1, 1, 0]])
+    totals, rows = z.sum(axis=0), z.sum(axis=1)
+    q = 2 * (3 * (totals**2).sum() - totals.sum() ** 2) / (3 * rows.sum() - (rows**2).sum())
+    assert head_variance(z).p == pytest.approx(np.exp(-q / 2))  # chi-squared, 2 degrees
+
+
+def test_heads_that_agree_everywhere_have_no_spread():
+    z = np.repeat(np.array([[1], [0], [1], [1]]), 5, axis=1)
+    found = head_variance(z)
+    assert (found.spread, found.component, found.share, found.p) == (0, 0, 0, 1)

@@ -19,10 +19,10 @@ from headroom.statistics.selection import (
     HeldOutGain,
     against_placebos,
     best_gain,
+    head_variance,
     held_out_gain,
     surely_hurts,
 )
-from headroom.statistics.variance import head_variance
 from headroom.variants import BASE, Variant
 
 RESAMPLES = 10_000

@@ -23,7 +23,7 @@ from headroom.analysis.sheet import (
 )
 from headroom.analysis.text import percent, points, short
 from headroom.config import Config
-from headroom.statistics.repetition import loops
+from headroom.statistics.answers import loops
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE
 

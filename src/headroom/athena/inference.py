@@ -22,7 +22,7 @@ from headroom.athena.batches import (
 from headroom.athena.expansion import Candidate, Expander
 from headroom.athena.expressions import Op
 from headroom.athena.networks import Athena, Progress
-from headroom.models.evaluation import evaluating
+from headroom.models.geometry import evaluating
 from headroom.models.learner import move
 
 ACCEPTED_FROM = 0.5

@@ -15,7 +15,7 @@ import pandas as pd
 
 from headroom import tables
 from headroom.benchmarks import templates_gsm8k, templates_math
-from headroom.benchmarks.problem import Problem
+from headroom.benchmarks.problem import Draw, Problem
 from headroom.errors import BenchmarkError
 
 Benchmark = Literal["generated_math", "generated_gsm8k"]
@@ -83,7 +83,7 @@ def _problem(benchmark: Benchmark, subject: str, level: int, rng: Random) -> Pro
         templates = templates_math.SUBJECTS[subject]
     else:
         templates = templates_gsm8k.TEMPLATES
-    return rng.choice(templates)(rng, level)
+    return rng.choice(templates)(Draw(rng, level))
 
 
 def _share(question: str) -> Literal["test", "train", "corpus"]:

@@ -19,8 +19,30 @@ class Problem(NamedTuple):
         return self.solution.rpartition(r"\boxed{")[2].rpartition("}")[0]
 
 
-Template = Callable[[Random, int], Problem]
-"""Makes a problem from a random generator and a level, 1 (easy) to 5 (hard)."""
+class Draw:
+    """What a template draws its problem with: a random generator, and a level, 1 to 5.
+
+    Args:
+        rng: the generator.
+        level: 1 (easy) to 5 (hard).
+    """
+
+    def __init__(self, rng: Random, level: int) -> None:
+        self.level = level
+        self.choice, self.sample, self.randint = rng.choice, rng.sample, rng.randint
+        self._random = rng.random
+
+    def by_level(self, *limits: int) -> int:
+        """Return the limit that holds at the level: the first at level 1, the fifth at level 5."""
+        return limits[self.level - 1]
+
+    def up_to(self, low: int, *limits: int, negative: bool = False) -> int:
+        """Draw a number from `low` to the level's limit, with either sign if `negative`."""
+        value = self.randint(low, self.by_level(*limits))
+        return -value if negative and self._random() < 0.5 else value
+
+
+Template = Callable[[Draw], Problem]
 
 
 def box(answer: object) -> str:
@@ -28,22 +50,11 @@ def box(answer: object) -> str:
     return rf"\boxed{{{answer}}}"
 
 
-def by_level(level: int, *limits: int) -> int:
-    """Return the limit that holds at a level: the first at level 1, the fifth at level 5."""
-    return limits[level - 1]
-
-
 def latex_fraction(value: Fraction) -> str:
     r"""Return a positive number in lowest terms: ``\frac{3}{4}`` or ``2``."""
     if value.denominator == 1:
         return str(value.numerator)
     return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
-
-
-def draw(rng: Random, low: int, high: int, *, negative: bool = False) -> int:
-    """Draw from low..high, with either sign if `negative`."""
-    value = rng.randint(low, high)
-    return -value if negative and rng.random() < 0.5 else value
 
 
 def running_sum(terms: Sequence[int], *, boxed: bool = False) -> str:

@@ -20,7 +20,6 @@ import pandas as pd
 
 from headroom import tables
 from headroom.benchmarks.generated import generate
-from headroom.benchmarks.rows import Reader, converter, short
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
 
@@ -51,6 +50,17 @@ PINNED = {
     "gsm8k": HubDataset("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866"),
 }
 """Where each benchmark is fetched from when the config names no file and no other revision."""
+
+_MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id")
+_GSM8K_KEYS = ("question", "answer")
+_NO_ANSWER = ("", "None")
+_WITHOUT_ANSWER = {
+    "train/algebra/24014.json",  # "\boxed 2" has no braces: PRM800K writes "None"
+    "train/algebra/25040.json",  # "\boxed 9" likewise
+    "train/number_theory/7115.json",  # the box is empty
+    "train/number_theory/7117.json",  # the box is empty
+}
+"""Rows of MATH that the published files leave without a gold answer."""
 
 _TWICE = {"test/precalculus/24307.json"}
 """MATH holds this problem twice, under two ids; PRM800K gave both rows one id."""
@@ -142,7 +152,7 @@ def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
             ) from None
         if not isinstance(row, dict):
             raise BenchmarkError(
-                f"{file} line {number} is {short(row)}, not an object; write one object a line"
+                f"{file} line {number} is {_short(row)}, not an object; write one object a line"
             )
         yield f"line {number}", row
 
@@ -194,12 +204,12 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     kept: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     left_out: list[str] = []
-    convert = converter(questions)
+    convert = _CONVERTERS.get(questions.benchmark, _math)
     column = questions.columns.split if questions.columns else None
     for index, (place, row) in enumerate(rows):
         if column is not None and str(row.get(column, questions.split)) != questions.split:
             continue
-        question = convert(Reader(f"{origin} {place}", row), questions, index)
+        question = convert(_Row(f"{origin} {place}", row), questions, index)
         if question is None:
             left_out.append(f"{row['unique_id']} (no gold answer)")
             continue
@@ -221,6 +231,112 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
     return pd.DataFrame(list(kept.values()), columns=tables.QUESTIONS.names)
+
+
+class _Row:
+    """Reads the columns of one row; its errors say where the row stands."""
+
+    def __init__(self, place: str, columns: dict[str, Any]) -> None:
+        self.place = place
+        self.columns = columns
+
+    def require(self, keys: tuple[str, ...]) -> None:
+        """Refuse a row that lacks a column."""
+        for key in keys:
+            if key not in self.columns:
+                raise BenchmarkError(
+                    f"{self.place} has no {key!r} but {', '.join(self.columns) or 'nothing'}; the "
+                    f"columns of this benchmark are {', '.join(keys)}"
+                )
+
+    def text(self, key: str) -> str:
+        """Return a column's text; only an answer may be empty."""
+        value = self.columns[key]
+        if not isinstance(value, str) or not (value.strip() or key == "answer"):
+            raise self.error(key, "a text that is not empty")
+        return value
+
+    def written(self, key: str) -> str:
+        """Return a column's text, or its number as text."""
+        value = self.columns[key]
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return str(value)
+        if not isinstance(value, str) or not value.strip():
+            raise self.error(key, "a text or number that is not empty")
+        return value
+
+    def level(self, key: str = "level") -> int | None:
+        """Return a column's level, 1 to 5, or None."""
+        value = self.columns[key]
+        if isinstance(value, str):  # all that CSV has
+            value = int(value) if value.strip().isdecimal() else value.strip() or None
+        if value is not None and (type(value) is not int or not 1 <= value <= 5):
+            raise self.error(key, "a number from 1 to 5, or null")
+        return value
+
+    def error(self, key: str, allowed: str) -> BenchmarkError:
+        """Return the error of a column that is not what it has to be."""
+        return BenchmarkError(
+            f"{self.place}: {key} is {_short(self.columns[key])}, not {allowed}; correct the row"
+        )
+
+
+def _math(row: _Row, questions: Questions, index: int) -> dict[str, Any] | None:
+    row.require(_MATH_KEYS)
+    question_id, answer = row.text("unique_id"), row.text("answer")
+    if answer.strip() in _NO_ANSWER:
+        if question_id in _WITHOUT_ANSWER:
+            return None
+        raise row.error("answer", "an answer")
+    return {
+        "question_id": question_id,
+        "subject": row.text("subject"),
+        "level": row.level(),
+        "question": row.text("problem"),
+        "answer": answer,
+        "solution": row.columns.get("solution"),
+    }
+
+
+def _gsm8k(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
+    """Convert a row of GSM8K, whose gold answer is the number after ``####``."""
+    row.require(_GSM8K_KEYS)
+    solution, mark, answer = row.text("answer").rpartition("####")
+    answer = answer.strip().replace(",", "")
+    if not mark or not answer:
+        raise row.error("answer", "a solution that ends with '#### ' and the final number")
+    return {
+        "question_id": f"gsm8k/{questions.split}/{index:05d}",
+        "question": row.text("question"),
+        "answer": answer,
+        "solution": solution.strip(),
+    }
+
+
+def _custom(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
+    """Convert a row of a benchmark of the user's own, whose columns the config names."""
+    columns = questions.columns
+    assert columns is not None  # the schema fills it in
+    row.require(tuple(name for name in columns.model_dump().values() if name))
+    return {
+        "question_id": row.written(columns.id) if columns.id else f"{index:06d}",
+        "subject": row.written(columns.subject) if columns.subject else None,
+        "level": row.level(columns.level) if columns.level else None,
+        "question": row.text(columns.question),
+        "answer": row.written(columns.answer).strip(),
+    }
+
+
+_CONVERTERS = {"custom": _custom, "gsm8k": _gsm8k}
+"""By benchmark: what turns a row, with the section and the row's number, into columns of
+`tables.QUESTIONS`. None stands for a row that is known to have no gold answer; columns that a
+benchmark lacks are left out, and so are split and source row."""
+
+
+def _short(value: Any) -> str:
+    """Return a value as an error shows it."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _unreadable(file: Path, error: OSError) -> BenchmarkError:

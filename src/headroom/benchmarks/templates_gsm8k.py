@@ -1,21 +1,19 @@
 """Templates of the GSM8K-like benchmark: word problems with names, things and whole numbers.
 
-A template draws names, things and numbers from `rng`; `level`, 1 to 5, sets the size of the
+A template draws names, things and numbers; the level, 1 to 5, sets the size of the
 numbers. Solutions take two to four steps; answers are whole numbers.
 """
 
-from random import Random
-
-from headroom.benchmarks.problem import Problem, Template, box, by_level
+from headroom.benchmarks.problem import Draw, Problem, Template, box
 
 _NAMES = ["Ada", "Ben", "Eva", "Max", "Sam", "Tom"]
 _THINGS = ["apples", "books", "cards", "pens"]
 
 
-def shopping(rng: Random, level: int) -> Problem:
+def shopping(rng: Draw) -> Problem:
     """Total price of two purchases."""
     name, (first, second) = rng.choice(_NAMES), rng.sample(_THINGS, 2)
-    high = by_level(level, 4, 5, 6, 8, 9)
+    high = rng.by_level(4, 5, 6, 8, 9)
     a, b, c, d = (rng.randint(2, high) for _ in range(4))
     return Problem(
         f"{name} buys {a} {first} for ${b} each and {c} {second} for ${d} each. "
@@ -25,12 +23,12 @@ def shopping(rng: Random, level: int) -> Problem:
     )
 
 
-def change(rng: Random, level: int) -> Problem:
+def change(rng: Draw) -> Problem:
     """Change from a banknote."""
     name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
-    count, price = (rng.randint(2, by_level(level, 5, 6, 7, 8, 9)) for _ in range(2))
+    count, price = (rng.up_to(2, 5, 6, 7, 8, 9) for _ in range(2))
     cost = count * price
-    paid = cost + rng.randint(1, by_level(level, 9, 15, 20, 30, 40))
+    paid = cost + rng.up_to(1, 9, 15, 20, 30, 40)
     return Problem(
         f"{name} buys {count} {thing} for ${price} each and pays with ${paid}. "
         f"How many dollars does {name} get back?",
@@ -39,12 +37,12 @@ def change(rng: Random, level: int) -> Problem:
     )
 
 
-def give_and_buy(rng: Random, level: int) -> Problem:
+def give_and_buy(rng: Draw) -> Problem:
     """Things given away, then more bought by the bag."""
     (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
-    start = rng.randint(8, by_level(level, 12, 15, 20, 30, 50))
+    start = rng.up_to(8, 12, 15, 20, 30, 50)
     given = rng.randint(2, start - 2)
-    bags, each = (rng.randint(2, by_level(level, 4, 5, 6, 7, 9)) for _ in range(2))
+    bags, each = (rng.up_to(2, 4, 5, 6, 7, 9) for _ in range(2))
     rest = start - given
     return Problem(
         f"{name} has {start} {thing}, gives {given} to {friend} and buys {bags} bags of {each} "
@@ -54,11 +52,11 @@ def give_and_buy(rng: Random, level: int) -> Problem:
     )
 
 
-def times_as_many(rng: Random, level: int) -> Problem:
+def times_as_many(rng: Draw) -> Problem:
     """Two people's things together, one having several times as many."""
     (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
-    own = rng.randint(2, by_level(level, 9, 12, 15, 20, 30))
-    times = rng.randint(2, by_level(level, 3, 3, 4, 5, 6))
+    own = rng.up_to(2, 9, 12, 15, 20, 30)
+    times = rng.up_to(2, 3, 3, 4, 5, 6)
     return Problem(
         f"{name} has {own} {thing}. {friend} has {times} times as many. "
         f"How many {thing} do they have together?",
@@ -67,12 +65,12 @@ def times_as_many(rng: Random, level: int) -> Problem:
     )
 
 
-def made_and_sold(rng: Random, level: int) -> Problem:
+def made_and_sold(rng: Draw) -> Problem:
     """What is left of what was made at a steady rate."""
     name = rng.choice(_NAMES)
     thing = rng.choice(["cakes", "chairs"])
-    rate = rng.randint(3, by_level(level, 6, 8, 9, 10, 12))
-    hours = rng.randint(2, by_level(level, 5, 5, 6, 7, 9))
+    rate = rng.up_to(3, 6, 8, 9, 10, 12)
+    hours = rng.up_to(2, 5, 5, 6, 7, 9)
     made = rate * hours
     sold = rng.randint(2, made - 2)
     return Problem(
@@ -83,12 +81,12 @@ def made_and_sold(rng: Random, level: int) -> Problem:
     )
 
 
-def fair_shares(rng: Random, level: int) -> Problem:
+def fair_shares(rng: Draw) -> Problem:
     """Boxes of things shared equally."""
     thing = rng.choice(_THINGS)
-    children = rng.randint(2, by_level(level, 3, 4, 5, 6, 7))
-    each = rng.randint(2, by_level(level, 4, 5, 6, 6, 7))
-    boxes = rng.randint(2, by_level(level, 3, 3, 4, 4, 5))
+    children = rng.up_to(2, 3, 4, 5, 6, 7)
+    each = rng.up_to(2, 4, 5, 6, 6, 7)
+    boxes = rng.up_to(2, 3, 3, 4, 4, 5)
     total = children * each * boxes
     return Problem(
         f"{boxes} boxes of {children * each} {thing} are shared equally by {children} children. "
@@ -98,13 +96,13 @@ def fair_shares(rng: Random, level: int) -> Problem:
     )
 
 
-def saving_up(rng: Random, level: int) -> Problem:
+def saving_up(rng: Draw) -> Problem:
     """Weeks of saving until something can be bought."""
     name = rng.choice(_NAMES)
     thing = rng.choice(["bike", "tent"])
-    saved = rng.randint(2, by_level(level, 9, 12, 15, 20, 30))
-    weekly = rng.randint(2, by_level(level, 4, 5, 6, 8, 9))
-    weeks = rng.randint(2, by_level(level, 6, 8, 9, 10, 12))
+    saved = rng.up_to(2, 9, 12, 15, 20, 30)
+    weekly = rng.up_to(2, 4, 5, 6, 8, 9)
+    weeks = rng.up_to(2, 6, 8, 9, 10, 12)
     missing = weekly * weeks
     return Problem(
         f"{name} has ${saved} and saves ${weekly} a week. "

@@ -20,8 +20,7 @@ from headroom.compression.choice import Scores
 from headroom.compression.importance import Calibration, Texts, calibrate, mixed, weight_norms
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
-from headroom.models.evaluation import evaluating
-from headroom.models.geometry import AttentionLayer, HeadGeometry
+from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
 from headroom.models.masks import pruned
 from headroom.variants import BASE, Variant

@@ -31,11 +31,9 @@ from headroom.generation.requests import Request
 from headroom.grading.matrix import grade_answers
 from headroom.models.attention import attention_maps
 from headroom.models.checkpoints import Form, Pruning, save_pruned
-from headroom.models.evaluation import evaluating
-from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.learner import Verdict, divergence
+from headroom.models.geometry import HeadGeometry, evaluating, find_heads
+from headroom.models.learner import Verdict, divergence, quantised
 from headroom.models.load import LoadedModel, load_model
-from headroom.models.quantisation import quantised
 from headroom.tables import write_json
 from headroom.variants import BASE, Variant
 

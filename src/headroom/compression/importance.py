@@ -21,8 +21,7 @@ from headroom.compression.choice import Scores
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.attention import attention_maps, eager_attention
-from headroom.models.evaluation import evaluating
-from headroom.models.geometry import HeadGeometry
+from headroom.models.geometry import HeadGeometry, evaluating
 from headroom.models.readers import Readers, find_readers
 
 Texts = Mapping[str, Tensor]

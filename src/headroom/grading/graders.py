@@ -1,24 +1,24 @@
 """Graders: where a benchmark's answer stands in a text, and when it is right.
 
+All that reads a text takes time linear in its length, whatever the text is, and never evaluates it.
 A grader of one's own is one more entry of `GRADERS` (and of `Grader` in `config/questions.py`,
-which names it). Both of its functions meet hostile text: they take time linear in its length and
-never evaluate it.
+which names it); both of its functions meet hostile text.
 """
 
 import math
 import re
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
 from headroom.errors import GradingError
-from headroom.grading.extraction import (
-    boxed_or_number,
-    first_boxed,
-    last_boxed,
-    last_match,
-    last_number,
-)
 from headroom.grading.judge import Judge
+
+_BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
+_ANY_BRACE = re.compile(r"[{}]")
+_UNBRACED = re.compile(r"[^\s$]*")
+_NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
 _LONGEST_CHOICE = 40  # characters; bounds the pattern of a lone letter
@@ -41,6 +41,69 @@ class Grader(NamedTuple):
     """Tells whether an answer is right; None: a judge that needs a process of its own does."""
 
 
+def last_boxed(text: str) -> str | None:
+    r"""Return the content of the last ``\boxed`` or ``\fbox``.
+
+    ``\boxed 9`` counts as ``\boxed{9}``. An empty box and a box that is never closed, as an
+    answer cut short leaves it, hold no answer.
+    """
+    box = last_match(_BOX, text)
+    if box is None:
+        return None
+    start = box.end()
+    if not text.startswith("{", start):
+        content = _UNBRACED.match(text, start)
+        return (content[0].rstrip(".,") if content else "") or None
+    end = _closing_brace(text, start)
+    return None if end is None else text[start + 1 : end].strip() or None
+
+
+def first_boxed(text: str) -> str | None:
+    r"""Return the content of the first ``\boxed{``, as SPRINT's authors grade.
+
+    As in their code every brace counts, an escaped one too, and a box that is never closed holds
+    the rest of the text.
+    """
+    start = text.find(r"\boxed{")
+    if start < 0:
+        return None
+    start += len(r"\boxed")
+    end = _closing_brace(text, start, _ANY_BRACE)
+    if end is None:
+        return text[start + 1 :].strip().removesuffix("}").strip()
+    return text[start + 1 : end].strip()
+
+
+def last_number(text: str) -> str | None:
+    """Return the last number of a text, without thousands commas."""
+    number = last_match(_NUMBER, text)
+    return None if number is None else number[0].replace(",", "")
+
+
+def boxed_or_number(text: str) -> str | None:
+    """Return the content of the last box, else the last number of the text."""
+    return last_boxed(text) or last_number(text)
+
+
+def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    """Return the last match of a pattern in a text."""
+    found = deque(pattern.finditer(text), maxlen=1)
+    return found[0] if found else None
+
+
+def _closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> int | None:
+    """Return the place of the brace that closes the one at `start`."""
+    depth = 0
+    for brace in braces.finditer(text, start):
+        if brace[0] == "{":
+            depth += 1
+        elif brace[0] == "}":
+            depth -= 1
+            if depth == 0:
+                return brace.start()
+    return None
+
+
 def same_number(answer: str, gold: str) -> bool:
     """Tell whether two numbers are equal, within a millionth; integers have to be the same.
 
@@ -49,10 +112,12 @@ def same_number(answer: str, gold: str) -> bool:
     first, second = _plain(answer), _plain(gold)
     if first.isdecimal() and second.isdecimal():
         return first.lstrip("0") == second.lstrip("0")
-    values = _value(first), _value(second)
-    if None in values:
-        return False
-    return math.isclose(*values, rel_tol=_RELATIVE_TOLERANCE)  # type: ignore[arg-type]
+    return math.isclose(_value(first), _value(second), rel_tol=_RELATIVE_TOLERANCE)
+
+
+def within_tolerance(answer: str, gold: str) -> bool:
+    """Tell whether two numbers differ by 1e-4 at most, as SPRINT's authors judge GSM8K."""
+    return abs(_value(_plain(answer)) - _value(_plain(gold))) <= _AUTHORS_TOLERANCE
 
 
 def chosen_letter(text: str) -> str | None:
@@ -79,14 +144,6 @@ GRADERS = {
     "exact": Grader(boxed_or_line, same_text),
 }
 """The graders of custom benchmarks; their rules are the same under every preset."""
-
-
-def within_tolerance(answer: str, gold: str) -> bool:
-    """Tell whether two numbers differ by 1e-4 at most, as SPRINT's authors judge GSM8K."""
-    values = _value(_plain(answer)), _value(_plain(gold))
-    if None in values:
-        return False
-    return abs(values[0] - values[1]) <= _AUTHORS_TOLERANCE  # type: ignore[operator]
 
 
 BENCHMARKS = {
@@ -119,14 +176,14 @@ def _plain(number: str) -> str:
     return _DECORATION.sub("", number[:_LONGEST_NUMBER])
 
 
-def _value(number: str) -> float | None:
-    """Return the value of a number or of a ratio of two; None if it has none."""
+def _value(number: str) -> float:
+    """Return the value of a number or of a ratio of two; NaN, which equals nothing, without one."""
     ratio = _RATIO.fullmatch(number)
     try:
         value = float(ratio[1]) / float(ratio[2]) if ratio else float(number)
     except (ValueError, ZeroDivisionError):
-        return None
-    return value if math.isfinite(value) else None
+        return math.nan
+    return value if math.isfinite(value) else math.nan
 
 
 def _folded(text: str) -> str:

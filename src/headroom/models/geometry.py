@@ -12,8 +12,8 @@ no model type is consulted.
 
 import inspect
 import itertools
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,6 @@ from transformers import Cache, PretrainedConfig, PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
-from headroom.models.evaluation import evaluating
 from headroom.variants import Variant
 
 _MIXED = 0.01
@@ -167,6 +166,17 @@ def kept_heads(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
     """
     noted = getattr(config.get_text_config(), "kept_heads", None) or {}
     return {int(layer): tuple(heads) for layer, heads in noted.items()}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode; put its mode back at the end."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
 
 
 @dataclass(frozen=True)

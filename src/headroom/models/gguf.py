@@ -7,6 +7,7 @@ that everything else meets an ordinary model (https://github.com/ggml-org/ggml/b
 import hashlib
 import re
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,13 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
 def _read(file: Path) -> dict[str, Any]:
     """Return a file's fields; ``types`` and ``parameters`` of its tensors among them."""
     _check_magic(file)
+    stat = file.stat()
+    return _read_once(file, stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache
+def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
+    """Read a file that is as it was; a reader takes seconds, and several questions are asked."""
     try:
         from gguf import GGUFReader
     except ImportError as error:
@@ -141,10 +149,8 @@ def _read(file: Path) -> dict[str, Any]:
     except (ValueError, IndexError, KeyError, OSError) as error:
         raise ModelError(f"{file} is truncated or damaged ({error}); fetch it again") from error
     end = max((tensor.data_offset + tensor.n_bytes for tensor in tensors), default=0)
-    if not tensors or file.stat().st_size < end:
-        raise ModelError(
-            f"{file} has {file.stat().st_size} bytes, not {end}: it is truncated; fetch it again"
-        )
+    if not tensors or size < end:
+        raise ModelError(f"{file} has {size} bytes, not {end}: it is truncated; fetch it again")
     names = [tensor.tensor_type.name for tensor in tensors]
     fields["types"] = {name: names.count(name) for name in sorted(set(names))}
     fields["parameters"] = sum(int(tensor.n_elements) for tensor in tensors)

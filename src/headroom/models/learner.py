@@ -4,6 +4,7 @@ Training, compression and distillation know their models by this protocol only.
 """
 
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -17,10 +18,12 @@ from torch.nn.functional import kl_div
 from transformers import PreTrainedModel
 
 from headroom.config.compression import Training
+from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry
 
 _T = TypeVar("_T")
 _L = TypeVar("_L", bound="Learner")
+_M = TypeVar("_M", bound=nn.Module)
 
 
 class Verdict(NamedTuple):
@@ -164,3 +167,32 @@ def move(value: _T, device: torch.device) -> _T:
         parts = {field.name: move(getattr(value, field.name), device) for field in fields(value)}
         return replace(value, **parts)
     return value
+
+
+def quantised(model: _M) -> _M:
+    """Return a copy of a model whose linear layers have weights of eight bits, for the CPU.
+
+    Quantisation is dynamic: weights once, by tensor; activations at every pass. Embeddings, norms
+    and what is no plain linear layer (GPT-2's projections) stay as they are. The copy computes
+    as any model, and can be evaluated, timed and sized; it cannot be trained or cut.
+
+    Raises:
+        ModelError: the model is not on the CPU in float32, or this PyTorch cannot quantise.
+    """
+    weights = next(model.parameters())
+    if weights.device.type != "cpu" or weights.dtype != torch.float32:
+        raise ModelError(
+            f"dynamic quantisation takes a float32 model on the CPU, not {weights.dtype} on "
+            f"{weights.device}; load it so"
+        )
+    with warnings.catch_warnings():
+        # To move to torchao, which is a package of its own; until then nothing replaces it.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.filterwarnings("ignore", category=UserWarning, module="torch")
+        try:
+            from torch.ao.quantization import quantize_dynamic
+
+            return quantize_dynamic(copy.deepcopy(model).eval(), {nn.Linear}, dtype=torch.qint8)
+        except (ImportError, RuntimeError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ModelError(f"this PyTorch cannot quantise weights ({reason})") from error

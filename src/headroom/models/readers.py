@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
-from headroom.models.evaluation import evaluating
-from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
+from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, is_linear
 
 Readers = dict[str, Bool[Tensor, "rows query_heads"]]
 """By name of a projection that a layer's attention starts from: which heads read each row of its

@@ -6,6 +6,7 @@ Nothing here imports torch: planning and checking a config stay fast.
 import hashlib
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from headroom.models import gguf
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
 """Models that ship with the package, by the source that names them."""
+
+SHA256 = re.compile(r"[0-9a-f]{64}")
+"""What names a file's content; a commit hash has 40 digits."""
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
@@ -29,28 +33,26 @@ _TOKENIZERS = (
     ("vocab.txt",),
 )
 """Each of these sets of files is a whole tokenizer."""
-_GENERATION = "generation_config.json"
-_SETTINGS = (
-    _CONFIG,
-    _GENERATION,
+_TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "chat_template.jinja",
-)
+}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 _DOWNLOADED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
 
-_SHA256_DIGITS = 64  # hexadecimal ones, where a commit hash has 40
 _SLICES = 64
 _SLICE_BYTES = 1 << 16
 """What a fingerprint reads of a large weight file: 64 slices of 64 KiB, evenly spread."""
 
-# The names that the configs of transformers give to one and the same number.
-_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv")
+_NAMES = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+}
+"""The names that the configs of transformers give to one and the same number."""
 
 
 def local_folder(source: str) -> Path | None:
@@ -117,17 +119,14 @@ def fetch_model(
 
 def _fetch_file(file: Path, source: str, revision: str | None, name: str | None) -> Path:
     """Return a GGUF file, from the disk or, by its name, from the hub; checked by its sha256."""
-    stated = revision if revision and len(revision) == _SHA256_DIGITS else None
+    stated = revision if name is None or SHA256.fullmatch(revision or "") else None
     if name is not None:
         file = _download(source, None if stated else revision, (name,)) / name
         if not file.is_file():
             raise ModelError(f"{source} has no file {name}; correct gguf_file")
-    elif revision:
-        stated = revision
-    if stated and gguf.sha256(file) != stated:
+    if stated and (found := gguf.sha256(file)) != stated:
         raise ModelError(
-            f"{file} has sha256 {gguf.sha256(file)}, not {stated}; fetch it again, or correct "
-            f"`revision`"
+            f"{file} has sha256 {found}, not {stated}; fetch it again, or correct `revision`"
         )
     return file
 
@@ -183,9 +182,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 def tokenizer_files(folder: Path) -> list[Path]:
     """Return the files of a model folder that make its tokenizer and chat template, sorted."""
-    settings = set(_SETTINGS) - {_CONFIG, _GENERATION}
-    names = settings.union(*_TOKENIZERS)
-    return [file for file in sorted(folder / name for name in names) if file.is_file()]
+    return [folder / name for name in sorted(_TOKENIZER_FILES) if (folder / name).is_file()]
 
 
 def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
@@ -219,11 +216,14 @@ def stated_geometry(folder: Path) -> dict[str, int]:
     """
     if folder.suffix == gguf.SUFFIX:
         return gguf.stated_geometry(folder)
-    config = read_config(folder)
-    config = config.get("text_config", config)
-    own = {"layers": _number(config, _LAYERS), "heads": _number(config, _HEADS)}
-    shared = config.get("multi_query") and not config.get("new_decoder_architecture")
-    own["kv_heads"] = 1 if shared else _number(config, _KV_HEADS) or own["heads"]
+    config = _text_config(folder)
+    own = {
+        name: next((config[each] for each in names if isinstance(config.get(each), int)), None)
+        for name, names in _NAMES.items()
+    }
+    if config.get("multi_query") and not config.get("new_decoder_architecture"):
+        own["kv_heads"] = 1
+    own["kv_heads"] = own["kv_heads"] or own["heads"]
     for name, number in own.items():
         if number is None:
             raise ModelError(
@@ -234,8 +234,7 @@ def stated_geometry(folder: Path) -> dict[str, int]:
 
 def fewer_heads(folder: Path) -> dict[int, int]:
     """Return how many query heads are left in the layers that removal has taken some from."""
-    config = read_config(folder)
-    noted = config.get("text_config", config).get("kept_heads") or {}
+    noted = _text_config(folder).get("kept_heads") or {}
     return {int(layer): len(heads) for layer, heads in noted.items()}
 
 
@@ -269,30 +268,32 @@ def fingerprint(folder: Path) -> str:
         return gguf.sha256(folder)
     read_config(folder)
     digest = hashlib.sha256()
-    names = {*_SETTINGS, *(name for names in _TOKENIZERS for name in names)}
-    for file in sorted(folder / name for name in names):
-        if file.is_file():
-            _update(digest, file.name, file.read_bytes())
+
+    def update(name: str, content: bytes) -> None:
+        digest.update(f"{name}\0{len(content)}\0".encode())
+        digest.update(content)
+
+    for name in sorted(_TOKENIZER_FILES | {_CONFIG, "generation_config.json"}):
+        if (folder / name).is_file():
+            update(name, (folder / name).read_bytes())
     for file in weight_files(folder):
-        _update(digest, file.name, _read_header(file))
+        update(file.name, _read_header(file))
         size = file.stat().st_size
+        offsets = list(range(0, size, _SLICE_BYTES))  # end to end in a small file
+        if size > _SLICES * _SLICE_BYTES:
+            offsets = [step * (size - _SLICE_BYTES) // (_SLICES - 1) for step in range(_SLICES)]
         with file.open("rb") as stream:
-            for offset in _offsets(size):
+            for offset in offsets:
                 stream.seek(offset)
                 digest.update(stream.read(_SLICE_BYTES))
     return digest.hexdigest()[:16]
 
 
-def _update(digest: "hashlib._Hash", name: str, content: bytes) -> None:
-    digest.update(f"{name}\0{len(content)}\0".encode())
-    digest.update(content)
-
-
-def _offsets(size: int) -> list[int]:
-    """Return where to read slices: end to end in a small file, evenly spread in a large one."""
-    if size <= _SLICES * _SLICE_BYTES:
-        return list(range(0, size, _SLICE_BYTES))
-    return [step * (size - _SLICE_BYTES) // (_SLICES - 1) for step in range(_SLICES)]
+def _text_config(folder: Path) -> dict[str, Any]:
+    """Return a model's config, of a model of texts and images the part about texts."""
+    config = read_config(folder)
+    text: dict[str, Any] = config.get("text_config", config)
+    return text
 
 
 def _read_header(file: Path) -> bytes:
@@ -326,11 +327,6 @@ def _read_json(file: Path, key: str, advice: str) -> dict[str, Any]:
     if not isinstance(content, dict) or key not in content:
         raise ModelError(f"{file} has no {key!r}; {advice}")
     return content
-
-
-def _number(config: dict[str, Any], names: tuple[str, ...]) -> int | None:
-    values = (config.get(name) for name in names)
-    return next((value for value in values if isinstance(value, int)), None)
 
 
 def _download(hub_id: str, revision: str | None, patterns: Sequence[str] = _DOWNLOADED) -> Path:

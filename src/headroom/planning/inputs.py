@@ -21,6 +21,7 @@ from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
 from headroom.models import gguf
 from headroom.models.source import (
+    SHA256,
     check_folder,
     check_geometry,
     fewer_heads,
@@ -32,7 +33,6 @@ from headroom.planning.cost import SPLIT_SIZES, generation_cost, training_cost
 from headroom.planning.store import Store
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _SPARE_GIGABYTES = 1.0
 """Free space asked for beside the answers: tables, figures, small models."""
 
@@ -158,7 +158,7 @@ def _revision(where: str, section: _Source) -> str | None:
             f"{where}.source: {source!r} is a folder here but reads as a hub id; "
             f"write './{source}', or leave that folder's parent"
         )
-    by_file = getattr(section, "gguf_file", None) is not None and _SHA256.fullmatch(revision or "")
+    by_file = getattr(section, "gguf_file", None) is not None and SHA256.fullmatch(revision or "")
     if not by_file and not _COMMIT.fullmatch(revision or ""):
         raise ConfigError(
             f"{where}.revision: {revision!r} does not pin {source}; give a commit hash of 40 hex "

@@ -22,8 +22,8 @@ from jaxtyping import Bool, Float
 
 from headroom.sprint.evaluation import POINTS, Answers, Values, estimated
 from headroom.statistics import answers as together
+from headroom.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.pass_at_n import extend, pass_at_n_drawn, pass_at_n_ordered
 
 ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
 AGREEMENT, VERIFIER = "agreement", "verifier"

@@ -17,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 from headroom.sprint.evaluation import POINTS, estimated
 from headroom.sprint.methods import COVER
 from headroom.sprint.rankers import greedy_cover
+from headroom.statistics.answers import pass_at_n_drawn, pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import mcnemar
-from headroom.statistics.pass_at_n import pass_at_n_drawn, pass_at_n_ordered
 
 COLUMNS = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
 COLUMNS += ["difference", "low", "high", "p"]

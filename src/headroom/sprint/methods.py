@@ -10,7 +10,7 @@ NEAREST = "nearest questions"
 REGRESSION = "logistic regression"
 BY_SUBJECT = "cover by subject"
 RIVALS = (NEAREST, REGRESSION, BY_SUBJECT)
-"""Simpler ways to match questions with heads (headroom.sprint.rivals)."""
+"""Simpler ways to match questions with heads (headroom.sprint.rankers)."""
 COVER = "greedy cover"
 SINGLE = "best single head"
 BASE = "base greedy"

@@ -26,7 +26,7 @@ from scipy.special import expit
 from headroom.config import Selector
 from headroom.sprint.methods import BY_SUBJECT, NEAREST, REGRESSION
 from headroom.sprint.validation import ranked_pass, splits
-from headroom.statistics.pass_at_n import pass_at_n_drawn
+from headroom.statistics.answers import pass_at_n_drawn
 
 _NEIGHBOURS = (4, 8, 16, 32, 64)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from headroom.config import Selector
 from headroom.config.experiments import Geometry
 from headroom.errors import ConfigError
-from headroom.statistics.pass_at_n import pass_at_n_ordered
+from headroom.statistics.answers import pass_at_n_ordered
 
 ALL = "all"
 """Names a training on all training questions."""

@@ -1,12 +1,17 @@
-"""What N answers to a question say together: majority vote, distinct answers, pairwise agreement.
+"""What N answers to a question reach: Pass@N, majority vote, distinct answers, agreement.
 
-Answers are given as group labels: equal answers to a question share a label, and ``-1`` marks an
-answer that could not be extracted. Such an answer has no vote, is not counted as a distinct answer
-and agrees with nothing, not even with another one.
+Answers to a question come in one of two ways. *Ordered*: a method ranks them and the first N count.
+*Drawn*: N of them are drawn at random without replacement, and the expectation over all draws is
+exact. The unbiased Pass@k estimator of Chen et al. 2021 (arXiv 2107.03374, section 2.1) is the
+second way applied to samples; heads drawn from a shortlist are the same sum.
 
-As in `headroom.statistics.pass_at_n`, answers are *ordered* (the first N count) or *drawn* (exact
-expectation over draws without replacement); results have one row a question and one column for
-each N = 1..max_n, and stay at their last value where there are fewer answers than N.
+Every function returns one row a question and one column for each N = 1..max_n, so that means and
+intervals over questions are taken in one place (`headroom.statistics.bootstrap`). Where there are
+fewer answers than N, all of them count: the row stays at its last value.
+
+Equal answers to a question share a group label; ``-1`` marks an answer that could not be extracted.
+It has no vote, is not counted as a distinct answer and agrees with nothing, not even with another
+such answer.
 """
 
 from functools import lru_cache
@@ -15,10 +20,51 @@ from math import comb
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from headroom.statistics.pass_at_n import extend, miss_probability
-
 NO_ANSWER = -1
 """Label of an answer that could not be extracted."""
+
+_TIMES = 4  # a phrase said as often as this at the end is no accident
+_TOKENS = 20  # and as long as this: digits such as 0000 are no loop
+_LONGEST = 100  # tokens of the phrase
+
+
+def pass_at_n_ordered(
+    correct: Bool[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return 1 where one of the first N answers is right, else 0."""
+    return extend(np.maximum.accumulate(correct, axis=1).astype(float), max_n)
+
+
+def pass_at_n_drawn(
+    correct: Bool[np.ndarray, "questions answers"], max_n: int
+) -> Float[np.ndarray, "questions max_n"]:
+    """Return the probability that one of N answers, drawn without replacement, is right.
+
+    1 − C(n−c, N) / C(n, N) for c right answers among n.
+    """
+    return 1.0 - miss_probability(correct.sum(axis=1), correct.shape[1], max_n)
+
+
+def miss_probability(
+    marked: Int[np.ndarray, "*shape"], total: int, max_n: int
+) -> Float[np.ndarray, "*shape max_n"]:
+    """Return the probability that N = 1..max_n draws without replacement hit no marked item.
+
+    C(total−marked, N) / C(total, N), as a product of ratios of at most 1: no large number arises.
+    """
+    drawn = np.arange(min(max_n, total))
+    left = np.maximum(total - marked[..., np.newaxis] - drawn, 0)
+    return extend(np.cumprod(left / (total - drawn), axis=-1), max_n)
+
+
+def extend(
+    values: Float[np.ndarray, "*shape answers"], max_n: int
+) -> Float[np.ndarray, "*shape max_n"]:
+    """Cut the last axis to max_n columns, or repeat its last column up to max_n."""
+    missing = max(0, max_n - values.shape[-1])
+    return np.concatenate(
+        [values[..., :max_n], np.repeat(values[..., -1:], missing, axis=-1)], axis=-1
+    )
 
 
 def majority_ordered(
@@ -182,3 +228,16 @@ def _winning_probability(
         wins[votes:] += comb(size, votes) * (ways / np.arange(1, len(strong) + 2)).sum(axis=1)
     draws = np.array([float(comb(total, k)) for k in range(1, most + 1)])
     return extend(wins[1:] / draws, max_n)
+
+
+def loops(token_ids: Int[np.ndarray, " tokens"]) -> bool:
+    """Tell whether an answer ends with one phrase, of at most 100 tokens, over and over.
+
+    The last tokens are periodic for at least 4 periods and 20 tokens.
+    """
+    for period in range(1, min(_LONGEST, len(token_ids) // _TIMES) + 1):
+        length = max(_TIMES * period, _TOKENS)
+        tail = token_ids[-length:]
+        if len(tail) == length and np.array_equal(tail[period:], tail[:-period]):
+            return True
+    return False

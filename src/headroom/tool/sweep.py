@@ -92,7 +92,7 @@ def sweep(
 
     from headroom.analysis.jobs import write_controls  # draws with matplotlib: slow to import
     from headroom.generation import activations
-    from headroom.grading.tables import grade
+    from headroom.grading.matrix import grade
     from headroom.planning.inputs import check_devices, preflight, resolve
     from headroom.tables import write_json
 

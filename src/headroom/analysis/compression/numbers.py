@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.analysis.compression.trial import BASELINE, Trial
-from headroom.statistics.seeds import SeedBootstrap, spread
+from headroom.statistics.bootstrap import SeedBootstrap, spread
 
 ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
 ACCURACY += ["change", "change_low", "change_high"]
