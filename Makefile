@@ -110,10 +110,15 @@ $(DEVELOPED): $(INSTALLED) envs/dev.txt
 
 # Remakes the locks from pyproject.toml. The CPU lock is the CUDA lock without CUDA's libraries; the
 # developers' lock is what tests and linting need on top.
+# The newest on PyPI that is built for CUDA 12.
+TORCH12 := 2.10.0
 LOCK := uv pip compile pyproject.toml --universal --python-version 3.11 --no-annotate --no-header --quiet
 lock:
 	$(LOCK) --extra slurm --constraint envs/constraints.txt --output-file envs/cuda.txt
 	grep --invert-match --extended-regexp '^(nvidia|cuda|triton)' envs/cuda.txt > envs/cpu.txt
+	sed 's/^torch==.*/torch==$(TORCH12)/' envs/cpu.txt > envs/cuda12.part
+	uv pip compile envs/cuda12.part --universal --python-version 3.11 --no-annotate --no-header --quiet --output-file envs/cuda12.txt
+	rm envs/cuda12.part
 	$(LOCK) --extra slurm --extra dev --constraint envs/cuda.txt --output-file envs/dev.txt
 	grep --invert-match --line-regexp --fixed-strings --file=envs/cuda.txt envs/dev.txt > envs/dev.part
 	mv envs/dev.part envs/dev.txt

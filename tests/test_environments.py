@@ -1,6 +1,9 @@
 """The locks, the conda environment and the image tell one truth."""
 
 import re
+import socket
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
 from importlib.metadata import version as installed_version
@@ -47,7 +50,10 @@ def wanted(*extras: str) -> list[Requirement]:
 
 @pytest.mark.parametrize(
     ("names", "extras"),
-    [(USER, ["slurm"]), (("cuda.txt",), ["slurm"]), (DEVELOPER, ["slurm", "dev"])],
+    [
+        *((lock, ["slurm"]) for lock in (USER, ("cuda.txt",), ("cuda12.txt",))),
+        (DEVELOPER, ["slurm", "dev"]),
+    ],
 )
 def test_every_dependency_is_locked_inside_its_range(names: list[str], extras: list[str]) -> None:
     versions = pins(*names)
@@ -60,6 +66,32 @@ def test_cpu_lock_is_the_cuda_lock_without_cuda() -> None:
     cuda = [str(r) for r in locked("cuda.txt") if not CUDA_ONLY.match(r.name)]
     assert [str(r) for r in locked("cpu.txt")] == cuda
     assert len(cuda) < len(locked("cuda.txt"))
+
+
+def test_cuda_12_s_lock_differs_in_torch_and_cuda_only() -> None:
+    own = [r for r in locked("cuda12.txt") if not CUDA_ONLY.match(r.name)]
+    assert [str(r) for r in own if r.name != "torch"] == [
+        str(r) for r in locked("cpu.txt") if r.name != "torch"
+    ]
+    assert pins("cuda12.txt")["torch"] == ["2.10.0"]
+    named = {r.name for r in locked("cuda12.txt") if r.name.startswith("nvidia")}
+    assert named
+    assert all(name.endswith("-cu12") for name in named)
+
+
+def test_cuda_12_s_lock_resolves() -> None:
+    try:
+        socket.create_connection(("pypi.org", 443), timeout=3).close()
+    except OSError as error:
+        pytest.skip(f"no package index can be reached ({error})")
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
+    done = subprocess.run(
+        [*command, "--requirement", str(ENVS / "cuda12.txt")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_user_gets_no_developers_tools() -> None:
