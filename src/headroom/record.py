@@ -15,7 +15,8 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
-from functools import cache
+from contextlib import suppress
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +24,9 @@ from headroom.errors import TableError
 from headroom.tables import write_json
 
 _LIBRARIES = (
-    "headroom",
-    "torch",
-    "transformers",
-    "accelerate",
-    "datasets",
-    "tokenizers",
-    "sentence-transformers",
-    "math-verify",
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "snakemake",
+    "headroom torch transformers accelerate datasets tokenizers sentence-transformers math-verify "
+    "numpy pandas pyarrow snakemake"
 )
-
-
-_RECORD = [".run", ".json"]
 
 
 class Stopwatch:
@@ -71,7 +59,7 @@ def write_record(
             without them, such as the weights that a JSON file is about.
     """
     beside = () if folder is None else folder.rglob("[!.]*")
-    files = {path, *(each for each in beside if each.is_file() and each.suffixes[-2:] != _RECORD)}
+    files = {path, *(f for f in beside if f.is_file() and f.suffixes[-2:] != [".run", ".json"])}
     write_json(
         record_path(path),
         {
@@ -91,10 +79,8 @@ def write_record(
 def read_record(path: Path) -> dict[str, Any]:
     """Return the record of a result; empty where it has none."""
     record = record_path(path)
-    if not record.exists():
-        return {}
-    facts: dict[str, Any] = json.loads(record.read_text(encoding="utf-8"))
-    return facts
+    facts: dict[str, Any] = {}
+    return json.loads(record.read_text(encoding="utf-8")) if record.exists() else facts
 
 
 def peak_resident() -> int:
@@ -150,11 +136,9 @@ def _digest(path: Path) -> str:
 def versions() -> dict[str, str]:
     """Return the versions of Python, the platform and the libraries that decide results."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
-    for library in _LIBRARIES:
-        try:
+    for library in _LIBRARIES.split():
+        with suppress(importlib.metadata.PackageNotFoundError):
             found[library] = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return found
 
 
@@ -162,18 +146,10 @@ def versions() -> dict[str, str]:
 def git_commit() -> str | None:
     """Return the source tree's commit, with ``+changes`` if it was edited; None outside git."""
     folder = str(Path(__file__).parent)
-    asked = (["rev-parse", "HEAD"], ["status", "--porcelain", "--untracked-files=no", "--", folder])
+    asked = ["rev-parse HEAD", "status --porcelain --untracked-files=no -- ."]
+    run = partial(subprocess.run, capture_output=True, text=True, check=True, timeout=10)
     try:
-        commit, changes = (
-            subprocess.run(
-                ["git", "-C", folder, *words],
-                capture_output=True,
-                text=True,
-                check=True,
-                timeout=10,
-            ).stdout.strip()
-            for words in asked
-        )
+        commit, changes = (run(["git", "-C", folder, *w.split()]).stdout.strip() for w in asked)
     except (OSError, subprocess.SubprocessError):
         return None
     return commit + ("+changes" if changes else "")

@@ -6,6 +6,7 @@ and in the folder the captions that Snakemake's report shows.
 
 import argparse
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,14 @@ MARK = "<!-- Made by `make reference` from the schema and the commands' argument
 def keys() -> str:
     """Return every key of a config as Markdown: a table for each section."""
     schema = Config.model_json_schema()
-    sections = {"Config": schema, **schema["$defs"]}
-    order = list(_reached(schema, schema["$defs"]))
-    parts = [_section(name, sections[name]) for name in ["Config", *order]]
-    return "\n".join(["## Every key", "", *parts])
+    sections, order = {"Config": schema, **schema.pop("$defs")}, ["Config"]
+    parts = []
+    while order:
+        name = order.pop(0)
+        parts.append(_section(name, sections[name]))
+        named = re.findall(r'"#/\$defs/(\w+)"', json.dumps(sections[name]))
+        order = [*dict.fromkeys(named), *(each for each in order if each not in named)]
+    return "\n".join(["## Every key", "", *dict.fromkeys(parts)])
 
 
 def commands() -> str:
@@ -78,24 +83,6 @@ def _command(name: str, command: argparse.ArgumentParser) -> str:
         about = "; ".join(part for part in (text, choices) if part)
         lines.append(f"| `{label}` | {_cell(about)} |")
     return "\n".join([*lines, ""])
-
-
-def _reached(schema: Any, definitions: Any) -> dict[str, None]:
-    """Return the sections that a section refers to, in order, with those that these refer to."""
-    found: dict[str, None] = {}
-    for value in schema["properties"].values():
-        for name in _references(value):
-            found |= {name: None, **_reached(definitions[name], definitions)}
-    return found
-
-
-def _references(value: Any) -> list[str]:
-    if isinstance(value, dict):
-        own = [value["$ref"].rpartition("/")[2]] if "$ref" in value else []
-        return own + [name for part in value.values() for name in _references(part)]
-    if isinstance(value, list):
-        return [name for part in value for name in _references(part)]
-    return []
 
 
 def _section(name: str, schema: Any) -> str:

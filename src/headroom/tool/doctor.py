@@ -6,7 +6,7 @@ Nothing is changed, fetched or started, and no model is loaded.
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -32,18 +32,10 @@ def report(config: Path | None) -> str:
     Args:
         config: a config file whose needs are looked at too.
     """
-    parts: list[tuple[str, Callable[[], Iterator[str]]]] = [
-        ("versions", _versions),
-        ("machine", _machine),
-        ("paths", _paths),
-        ("SLURM", _slurm),
-    ]
+    parts = {"versions": _versions(), "machine": _machine(), "paths": _paths(), "SLURM": _slurm()}
     if config is not None:
-        parts.append((str(config), lambda: _config(config)))
-    lines = []
-    for title, facts in parts:
-        lines += [title, *(f"  {fact}" for fact in facts())]
-    return "\n".join(lines)
+        parts[str(config)] = _config(config)
+    return "\n".join("\n  ".join([title, *facts]) for title, facts in parts.items())
 
 
 def _versions() -> Iterator[str]:

@@ -14,6 +14,7 @@ from headroom.config import load as load_config
 from headroom.errors import ConfigError
 from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
+from headroom.record import read_record
 from headroom.tables import ACCURACY, ANSWERS, CURVES, GRADED, QUESTIONS, RANKING, read_table
 
 
@@ -140,9 +141,7 @@ class Run:
 
     def record(self, file: Path) -> dict[str, Any]:
         """Return how a file was made: settings, revisions, versions, seeds, times."""
-        text = file.with_name(file.name + ".run.json").read_text(encoding="utf-8")
-        found: dict[str, Any] = json.loads(text)
-        return found
+        return read_record(file)
 
     def __repr__(self) -> str:
         config = self.config

@@ -5,19 +5,18 @@ head pruned, the unpruned model beside them. Without an oracle somebody has to c
 of the answers, or a verifier of the user's.
 """
 
-import dataclasses
 import importlib
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
 from headroom import paths
-from headroom.config import Decoding
+from headroom.config import Decoding, Family, Preset
 from headroom.embeddings import embed, load_embedder
 from headroom.errors import ConfigError
 from headroom.generation.work import Unit
@@ -36,8 +35,7 @@ Verifier = Callable[[str, list[str]], Sequence[float]]
 _HEADS = 8
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """One value that some heads answered with."""
 
     answer: str | None
@@ -51,13 +49,12 @@ class Candidate:
     """The verifier's, the highest among its texts."""
 
 
-@dataclass(frozen=True)
-class Grading:
+class Grading(NamedTuple):
     """How answers are found in texts and compared."""
 
-    family: str
+    family: Family
     """A benchmark's rules of extraction, or a custom benchmark's grader."""
-    preset: str
+    preset: Preset
 
     def extract(self, text: str) -> str | None:
         """Return the final answer of a text, None if there is none."""
@@ -67,19 +64,17 @@ class Grading:
         """Return for each answer the number of the first that equals it."""
         equal = find_grader(self.family, self.preset).equal
         plain = [None if answer is None else canonical(answer) for answer in answers]
-        first = [plain.index(answer) for answer in plain]
-        distinct = [index for index in dict.fromkeys(first) if plain[index] is not None]
+        distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
         pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
-        asked = [(str(plain[later]), str(plain[earlier])) for later, earlier in pairs]
         if equal is not None:
-            same = [equal(*pair) for pair in asked]
+            same = [equal(*pair) for pair in pairs]
         else:
-            same = [found.correct for found in judge_pairs(asked, self.preset)] if asked else []
-        leader = {index: index for index in range(len(answers))}
+            same = [found.correct for found in judge_pairs(pairs, self.preset)] if pairs else []
+        leader: dict[str | None, str | None] = {answer: answer for answer in plain}
         for (later, earlier), verdict in zip(pairs, same, strict=True):
             if verdict and leader[later] == later:
                 leader[later] = leader[earlier]
-        return [leader[index] for index in first]
+        return [plain.index(leader[answer]) for answer in plain]
 
 
 def count_votes(
@@ -106,18 +101,12 @@ def count_votes(
     answers = [grading.extract(text) for text in texts]
     groups = grading.groups(answers)
     candidates = []
-    for group in dict.fromkeys(groups):
-        members = [index for index, other in enumerate(groups) if other == group]
-        first = members[0]
-        candidates.append(
-            Candidate(
-                answer=answers[first],
-                votes=0 if answers[first] is None else len(members),
-                heads=[heads[index] for index in members],
-                text=texts[first],
-                score=None if scores is None else max(scores[index] for index in members),
-            )
-        )
+    for first in dict.fromkeys(groups):
+        members = [index for index, group in enumerate(groups) if group == first]
+        votes = 0 if answers[first] is None else len(members)
+        score = None if scores is None else max(scores[index] for index in members)
+        own = [heads[index] for index in members]
+        candidates.append(Candidate(answers[first], votes, own, texts[first], score))
     # The sort is stable: among equals the nearest head decides.
     candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
     pairs = list(combinations(range(len(heads)), 2))
@@ -125,8 +114,7 @@ def count_votes(
     return candidates, agreeing / len(pairs) if pairs else None
 
 
-@dataclass(frozen=True)
-class Solved:
+class Solved(NamedTuple):
     """What the nearest heads answer to a question."""
 
     question: str
@@ -176,8 +164,7 @@ class Solver:
             raise ConfigError(f"n: {n} heads are asked for; the pool has {len(self._heads)}")
         section = config.selectors[found.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
-        self._family = config.questions[section.train].family
-        self._grading = Grading(self._family, config.grading)
+        self._grading = Grading(config.questions[section.train].family, config.grading)
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         self._batch_size = model.batch_size
@@ -205,10 +192,7 @@ class Solver:
         order, _ = rank(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
         texts = self._answer(questions, nearest)
-        return [
-            self._count(question, heads, given)
-            for question, heads, given in zip(questions, nearest, texts, strict=True)
-        ]
+        return list(map(self._count, questions, nearest, texts))
 
     def _answer(
         self, questions: Sequence[str], nearest: list[list[Variant]]
@@ -216,7 +200,7 @@ class Solver:
         """Return what the base model and the nearest heads write."""
         unit = Unit(
             decoding=self._decoding,
-            family=self._family,
+            family=self._grading.family,
             batch_size=self._batch_size,
             questions={str(number): text for number, text in enumerate(questions)},
             requests=[
@@ -251,7 +235,9 @@ class Solver:
 
 def to_json(solved: Solved) -> str:
     """Return a result as one line of JSON."""
-    return json.dumps({"answer": solved.answer, **dataclasses.asdict(solved)}, ensure_ascii=False)
+    candidates = [candidate._asdict() for candidate in solved.candidates]
+    told = {"answer": solved.answer, **solved._asdict(), "candidates": candidates}
+    return json.dumps(told, ensure_ascii=False)
 
 
 def to_text(solved: Solved) -> str:
@@ -263,19 +249,13 @@ def to_text(solved: Solved) -> str:
         answer = candidate.answer or "(no answer)"
         rows.append((answer, str(candidate.votes), score, ", ".join(candidate.heads)))
     width = max(len(row[0]) for row in rows)
-    lines = [
-        solved.question,
-        "",
-        *(
-            f"  {answer:<{width}}  {votes:>5}  {score}{heads}"
-            for answer, votes, score, heads in rows
-        ),
-        "",
-        f"  chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}",
+    table = [
+        f"  {answer:<{width}}  {votes:>5}  {score}{heads}" for answer, votes, score, heads in rows
     ]
-    if solved.agreement is not None:
-        lines.append(f"  {solved.agreement:.0%} of the pairs of heads agree")
-    return "\n".join(lines) + "\n"
+    told = f"  chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"
+    agree = f"  {solved.agreement or 0:.0%} of the pairs of heads agree"
+    agreement = [] if solved.agreement is None else [agree]
+    return "\n".join([solved.question, "", *table, "", told, *agreement]) + "\n"
 
 
 def _folder(run: Run, template: str, **names: str) -> Path:
