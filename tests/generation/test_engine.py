@@ -29,7 +29,7 @@ DECODERS = {
     ),
 }
 QWEN2 = DECODERS["Qwen2"]
-OWN_MODULES = DECODERS["Qwen3"]
+OWN_MODULES = DECODERS["Olmo2"]
 """Runs by its own modules, which tests can watch and disturb."""
 
 

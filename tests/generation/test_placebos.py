@@ -46,11 +46,11 @@ def test_numeric_placebos_equal_base_without_being_verified(known: bool) -> None
 def test_each_numeric_placebo_has_batches_of_its_own() -> None:
     fed: dict[Variant, list[int]] = {}
     for variant in (BASE, *numeric(3)):
-        loaded = loaded_model(build("Qwen3"), eos=(2, 40))
+        loaded = loaded_model(build("Olmo2"), eos=(2, 40))
         fed[variant] = Fed(loaded.model).steps
         sweep(loaded, plan(random_prompts(), [variant]), batch_size=8)
     assert [max(rows) for rows in fed.values()] == [8, 7, 6, 5]
-    loaded = loaded_model(build("Qwen3"), eos=(2, 40))
+    loaded = loaded_model(build("Olmo2"), eos=(2, 40))
     together = Fed(loaded.model).steps
     sweep(loaded, plan(random_prompts(), [BASE, *numeric(3)]), batch_size=8)
     assert together == [rows for steps in fed.values() for rows in steps]  # as if each were alone

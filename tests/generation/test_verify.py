@@ -1,5 +1,6 @@
 """Verified and resumed answers, held against `transformers.generate` with weights zeroed."""
 
+import copy
 from collections.abc import Sequence
 
 import pytest
@@ -19,6 +20,7 @@ from transformers.pytorch_utils import Conv1D
 from headroom.config import Decoding
 from headroom.generation import verify
 from headroom.generation.engine import Answer, Engine, Request, Statistics
+from headroom.generation.sampling import choose
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
@@ -26,10 +28,8 @@ from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 11
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
-BF16_BOUND = 0.25
-"""How far below the best a chosen token's logit may lie in bfloat16, at logits of 10 to 20."""
-ENTERED_NOWHERE = {"Bloom", "Falcon", "GPTBigCode"}
-"""Their layers add or view in place: one row cannot become several in their midst."""
+SERVED = {"Qwen2", "Qwen3", "Llama", "Mistral", "Mistral, window 8", "Gemma"}
+"""Run by the decoder, the others by their own modules."""
 
 
 def build(name: str) -> PreTrainedModel:
@@ -70,7 +70,7 @@ def test_a_sweep_gives_the_tokens_of_generate(name: str, monkeypatch: pytest.Mon
     assert_exact(loaded, answers, NEW_TOKENS)
     assert statistics.unchanged > 0
     assert 0 < statistics.accepted < statistics.kept
-    assert bool(statistics.whole) == (name in ENTERED_NOWHERE)
+    assert bool(statistics.whole) == (name not in SERVED)
 
 
 @pytest.mark.parametrize(("batch_size", "first_chunk"), [(1, 4), (5, 1), (5, 64), (100, 4)])
@@ -104,7 +104,7 @@ def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
 
 
 def test_base_answers_handed_in_replace_those_generated() -> None:
-    loaded = loaded_model(build("Qwen3"), eos=(2, 40))
+    loaded = loaded_model(build("Olmo2"), eos=(2, 40))
     prompts = random_prompts((5, 8))
     expected, statistics = sweep(loaded, plan(prompts, VARIANTS))
     known = {r.question_id: a.token_ids for r, a in expected.items() if r.variant.is_base}
@@ -199,7 +199,7 @@ def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> No
 
 
 def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() -> None:
-    model = build("Qwen3")
+    model = build("Olmo2")
     loaded = loaded_model(model, eos=(2, 40))
     wanted = plan(random_prompts(), VARIANTS)
     expected, _ = sweep(loaded, wanted)
@@ -214,14 +214,9 @@ def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() ->
 
 
 def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:
-    logits = (
-        torch.tensor([[[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]])
-        .expand(2, -1, -1)
-        .clone()
-    )
-    agreed, gaps = verify._agreement(logits, [[1, 1, 1]] * 2, [0, 0])
-    assert agreed == [2, 2]  # of equal logits the first wins
-    assert gaps[0] == [0.0, 1.0, 0.0]
+    tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]))
+    assert tokens.tolist() == [1, 1, 0]  # of equal logits the first wins
+    assert gaps.tolist() == [0.0, 1.0, 0.0]
 
 
 def test_closing_a_sweep_early_leaves_the_model_as_it_was() -> None:
@@ -236,7 +231,7 @@ def test_closing_a_sweep_early_leaves_the_model_as_it_was() -> None:
     assert torch.equal(model(ids).logits, before)
 
 
-@pytest.mark.parametrize("name", ["Llama", "Qwen2"])
+@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma", "Olmo2"])
 def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str) -> None:
     model = build(name)
     with torch.no_grad():
@@ -244,14 +239,16 @@ def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str
     loaded = loaded_model(model.to(torch.bfloat16), eos=(2, 40))
     answers, statistics = sweep(loaded, plan(random_prompts(), VARIANTS))
     assert 0 < statistics.accepted < statistics.kept
-    below, spread = [], []
+    precise = copy.deepcopy(model).float()
+    below, errors = [], []
     for request, answer in answers.items():
         text = torch.tensor([request.prompt + answer.token_ids])
-        with zero_head_weights(model, loaded.geometry, request.variant), torch.no_grad():
-            logits = model(text).logits[0, len(request.prompt) - 1 :].float()
+        place = slice(len(request.prompt) - 1, -1)
+        with torch.no_grad():
+            with zero_head_weights(precise, loaded.geometry, request.variant):
+                truth = precise(text).logits[0, place]
+            with zero_head_weights(model, loaded.geometry, request.variant):
+                errors += (model(text).logits[0, place] - truth).abs().amax(-1).tolist()
         chosen = torch.tensor(answer.token_ids, dtype=torch.long)
-        best = logits[: len(chosen)].amax(-1)
-        below += (best - logits[range(len(chosen)), chosen]).tolist()
-        spread += (best - logits[: len(chosen)].median(-1).values).tolist()
-    assert max(below) <= BF16_BOUND
-    assert min(spread) > 4 * BF16_BOUND
+        below += (truth.amax(-1) - truth[range(len(chosen)), chosen]).tolist()
+    assert max(below) <= 2 * max(errors) < 2

@@ -18,7 +18,6 @@ RIVALS = (
     "no drafts",
     "one chunk",
     "own modules",
-    "whole passes",
     "no oneDNN",
 )
 

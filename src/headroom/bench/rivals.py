@@ -11,8 +11,8 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from headroom.config import Decoding
 from headroom.generation import engine as engine_module
-from headroom.generation import passes, verify
-from headroom.generation.direct import Direct
+from headroom.generation import verify
+from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Engine, Request
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
@@ -210,7 +210,7 @@ def _less(name: str, **options: Any) -> Rival:
 def _own_modules(*others: AbstractContextManager[Any]) -> ExitStack:
     """Let models run by their own modules only, perhaps with another step switched off too."""
     stack = ExitStack()
-    for context in (patch.object(Direct, "of", lambda _: None), *others):
+    for context in (patch.object(Decoder, "of", lambda _: None), *others):
         stack.enter_context(context)
     return stack
 
@@ -228,10 +228,6 @@ RIVALS = {
         without=lambda: patch.object(verify, "FIRST_CHUNK", 1 << 30),
     ),
     "own modules": _less("engine, the model's own modules", without=_own_modules),
-    "whole passes": _less(
-        "same, lower layers recomputed",
-        without=lambda: _own_modules(patch.object(passes, "can_enter", lambda *_: False)),
-    ),
     "no oneDNN": _less(
         "same, linear layers as PyTorch has them",
         without=lambda: _own_modules(patch.object(engine_module, "fast_linear", nullcontext)),

@@ -31,9 +31,9 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.batch import Batch
-from headroom.generation.direct import Direct
-from headroom.generation.forward import Forward
+from headroom.generation.decoder import Decoder
 from headroom.generation.linear import fast_linear
+from headroom.generation.modules import Modules
 from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verified, Verifier
@@ -93,7 +93,7 @@ class Engine:
             model's positions end. Other settings of the model's `generation_config`, such as a
             repetition penalty, do not apply.
         batch_size: most rows decoded, or verified, together. Halved when GPU memory runs out.
-        direct: passes of the model, if they are made: what is forked then shares their memory.
+        decoder: the model's, if it is made already: what is forked later shares its memory.
 
     Raises:
         ModelError: the model keeps a recurrent state, or its rotary frequencies depend on the
@@ -105,7 +105,7 @@ class Engine:
         loaded: LoadedModel,
         decoding: Decoding,
         batch_size: int,
-        direct: Direct | None = None,
+        decoder: Decoder | None = None,
     ) -> None:
         config = loaded.model.config.get_text_config()
         _check_cache(config)
@@ -115,7 +115,7 @@ class Engine:
         self._batch_size = batch_size
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self.statistics = Statistics()
-        self._direct = direct or Direct.of(loaded)
+        self._decoder = decoder or Decoder.of(loaded)
 
     def run(
         self,
@@ -227,7 +227,7 @@ class Engine:
         """Work a plan off; `drafts` takes the base answers found."""
         model = self._loaded.model
         with fast_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
-            forward = self._direct or Forward(self._loaded, masks)
+            forward = self._decoder or Modules(self._loaded, masks)
             batch = Batch(forward, self._decoding, plan.batch_size)
             verifier = Verifier(forward, self._batch_size)
             verified = Verified()

@@ -40,6 +40,7 @@ class Linear:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.size = weight.numel()
         self._weight, self._bias = weight.detach(), None if bias is None else bias.detach()
         self._packed: Tensor | None = None
         if _prefers_onednn(weight.dtype, weight.device.type):

@@ -30,6 +30,16 @@ def greedy(logits: Float[Tensor, "batch vocabulary"]) -> Int[Tensor, " batch"]:
     return logits.argmax(-1)
 
 
+def choose(
+    logits: Float[Tensor, "batch vocabulary"],
+) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """Return each row's most probable token, and its gap to the second best; spoils the logits."""
+    tokens = logits.argmax(-1)
+    places = tokens[:, None]
+    best = logits.gather(-1, places)[:, 0]
+    return tokens, best - logits.scatter_(-1, places, -torch.inf).amax(-1)
+
+
 def sample(
     logits: Float[Tensor, "batch vocabulary"],
     uniform: Float[Tensor, " batch"],

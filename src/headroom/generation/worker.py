@@ -14,7 +14,7 @@ import torch
 from headroom import paths
 from headroom.config import Decoding, Model
 from headroom.errors import HeadroomError
-from headroom.generation.direct import Direct
+from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
 from headroom.generation.vllm import VllmEngine, VllmModel
@@ -31,16 +31,16 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 class Worker:
     """Answers units with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel | VllmModel, direct: Direct | None = None) -> None:
+    def __init__(self, loaded: LoadedModel | VllmModel, decoder: Decoder | None = None) -> None:
         self._loaded = loaded
-        self._direct = direct
+        self._decoder = decoder
         self._engines: dict[tuple[Decoding, int], Engine | VllmEngine] = {}
 
     @classmethod
     def of(cls, section: Model, model: str, device: str) -> "Worker":
-        """Load a model that the store names, and copy its weights as direct passes need them."""
+        """Load a model that the store names, and copy its weights as a decoder needs them."""
         loaded = load(section, model, device)
-        return cls(loaded, None if isinstance(loaded, VllmModel) else Direct.of(loaded))
+        return cls(loaded, None if isinstance(loaded, VllmModel) else Decoder.of(loaded))
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -95,7 +95,7 @@ class Worker:
             if isinstance(self._loaded, VllmModel):
                 self._engines[asked] = VllmEngine(self._loaded, unit.decoding)
             else:
-                self._engines[asked] = Engine(self._loaded, *asked, self._direct)
+                self._engines[asked] = Engine(self._loaded, *asked, self._decoder)
         return self._engines[asked]
 
 

@@ -61,6 +61,11 @@ class RowMasks:
             noise = Noise(noise.directions.to(like), noise.heads.to(like.device))
         return RowMasks(self.kept.to(like), noise)
 
+    def of(self, rows: Int[Tensor, " tokens"]) -> "RowMasks":
+        """Return what each of some tokens changes, by the row that it belongs to."""
+        noise = self.noise and Noise(self.noise.directions[rows], self.noise.heads[rows])
+        return RowMasks(self.kept[rows], noise)
+
     def applied_to(self, joined: Float[Tensor, "#batch tokens width"]) -> Tensor:
         """Return the joined outputs of all heads, changed; one row becomes as many as these."""
         heads = joined.unflatten(2, (self.kept.shape[1], -1))

@@ -1,0 +1,174 @@
+"""The decoder: whom it serves, and that it is the model's own modules but for rounding."""
+
+import random
+
+import pytest
+import tiny_models
+import torch
+from test_engine import answer_all, assert_exact, loaded_model, requests
+from torch import Tensor
+
+from headroom.generation import attention
+from headroom.generation.decoder import Decoder, tail
+from headroom.generation.slots import Segments, Slots
+from headroom.models.geometry import find_heads
+from headroom.models.masks import pruned
+from headroom.models.removal import remove_heads
+from headroom.variants import BASE, Variant
+
+SERVED = {
+    "Qwen2": tiny_models.wide("Qwen2", head_dim=8),
+    "Qwen3": tiny_models.wide("Qwen3"),
+    "Gemma": tiny_models.wide("Gemma"),
+    "Mistral, window 5": tiny_models.wide("Mistral", sliding_window=5),
+    "Llama, biased attention": tiny_models.wide("Llama", attention_bias=True),
+    "Llama, biased MLP, another activation": tiny_models.wide(
+        "Llama", mlp_bias=True, hidden_act="gelu"
+    ),
+    "Llama 3 frequencies": tiny_models.wide(
+        "Llama",
+        rope_parameters={
+            "rope_type": "llama3",
+            "rope_theta": 10000.0,
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    ),
+}
+OTHERS = {
+    "an activation that is not known": tiny_models.wide("Llama", hidden_act="relu"),
+    "another class": tiny_models.wide("Olmo2", head_dim=8),
+}
+ROWS = [BASE, Variant(0, 5), Variant(2, 1), Variant(2, 3, noise=True), Variant(3, 0)]
+
+
+def biased(architecture: tiny_models.Architecture) -> torch.nn.Module:
+    model = tiny_models.build(architecture)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter += 0.3
+    return model
+
+
+def flash(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    offsets: Tensor,
+    slots: Tensor,
+    most: int,
+    capacity: int,
+    dropout: float,
+    causal: bool,
+    debug: bool,
+    *,
+    window_size_left: int | None,
+    window_size_right: int | None,
+    seqused_k: Tensor,
+) -> tuple[Tensor]:
+    """What ATen's operator computes, row by row: causal against the end of `seqused_k`."""
+    assert causal and not dropout and not debug
+    assert all(bounds.dtype == torch.int32 for bounds in (offsets, slots, seqused_k))
+    assert most == int(offsets.diff().max()) and set(slots.diff().tolist()) == {capacity}
+    outputs = []
+    for row, length in enumerate(seqused_k.tolist()):
+        own = queries[offsets[row] : offsets[row + 1]].transpose(0, 1)
+        place = slice(int(slots[row]), int(slots[row]) + length)
+        seen = torch.ones(own.shape[1], length, dtype=torch.bool).tril(length - own.shape[1])
+        if window_size_left is not None:
+            assert window_size_right == 0
+            seen = seen.triu(length - own.shape[1] - window_size_left)
+        found = torch.nn.functional.scaled_dot_product_attention(
+            own,
+            keys[place].transpose(0, 1),
+            values[place].transpose(0, 1),
+            attn_mask=seen,
+            enable_gqa=True,
+        )
+        outputs.append(found.transpose(0, 1))
+    return (torch.cat(outputs),)
+
+
+@pytest.mark.parametrize("kind", ["dense", "flash"])
+@pytest.mark.parametrize("name", SERVED)
+def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
+    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash)
+    loaded = loaded_model(biased(SERVED[name]))
+    assert Decoder.of(loaded) is not None
+    decoder = Decoder(loaded, getattr(attention, kind))
+    slots = Slots(decoder.weights)
+    rng = random.Random(name)
+    texts = [rng.choices(range(3, 97), k=length) for length in (17, 3, 21, 9, 9)]
+    masks = decoder.row_masks(ROWS)
+    done = [0] * len(texts)
+    slots.reserve(9, 4)
+    with torch.inference_mode():
+        for counts in ([11, 1, 5, 7, 7], [1, 1, 1, 1, 1], [5, 1, 15, 1, 1]):
+            slots.reserve(5, max(done) + max(counts))
+            segments = Segments.of(done, counts, loaded.device, begin=2)
+            tokens = [t for x, d, n in zip(texts, done, counts, strict=True) for t in x[d : d + n]]
+            keep = [min(n, 4) for n in counts]
+            spread = {layer: mask.of(segments.rows) for layer, mask in masks.items()}
+            hidden = decoder.forward(torch.tensor(tokens), segments, slots, spread, keep)
+            done = [d + n for d, n in zip(done, counts, strict=True)]
+            logits = decoder.logits(hidden).split(keep)
+            for row, (variant, text) in enumerate(zip(ROWS, texts, strict=True)):
+                with pruned(loaded.model, loaded.geometry, variant):
+                    own = loaded.model(torch.tensor([text[: done[row]]])).logits[0, -keep[row] :]
+                assert torch.allclose(logits[row], own, atol=1e-4), (row, counts)
+    assert decoder.fed == 59
+
+
+def test_unused_slots_and_columns_change_nothing() -> None:
+    decoder = Decoder(loaded_model(tiny_models.build(SERVED["Qwen2"])))
+    found = []
+    for poison in (0.0, 1e30):
+        slots = Slots(decoder.weights)
+        slots.reserve(6, 40)
+        slots._data += poison
+        with torch.inference_mode():
+            for starts, counts in (([0, 0, 0], [5, 9, 1]), ([5, 9, 1], [1, 1, 1])):
+                segments = Segments.of(starts, counts, torch.device("cpu"), begin=1)
+                hidden = decoder.forward(torch.arange(sum(counts)), segments, slots, {})
+        found.append(hidden)
+    assert torch.equal(*found)
+
+
+def test_the_tail_of_rows_is_their_last_tokens() -> None:
+    segments = Segments.of([4, 0], [3, 2], torch.device("cpu"))
+    left, chosen = tail(segments, [1, 2])
+    assert chosen.tolist() == [2, 3, 4]
+    assert left.columns.tolist() == [6, 0, 1]
+    assert left.counts == [1, 2]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_model_of_another_function_runs_by_its_own_modules(name: str) -> None:
+    loaded = loaded_model(biased(OTHERS[name]))
+    assert Decoder.of(loaded) is None
+    assert_exact(loaded, answer_all(loaded, requests()[:3], batch_size=2))
+
+
+def test_a_served_class_that_computes_something_else_fails_the_trial() -> None:
+    model = tiny_models.build(SERVED["Qwen2"])
+    model.model.layers[1].register_forward_hook(lambda _, __, output: output * 1.1)
+    assert Decoder.of(loaded_model(model)) is None
+
+
+CUT = [Variant(0, 3), Variant(0, 4), Variant(0, 5), Variant(2, 1), Variant(2, 5)]
+"""A group of layer 0, one query of each group of layer 2."""
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Phi3"])
+def test_answers_of_a_cut_model_are_those_of_generate(name: str):
+    model = tiny_models.build(next(one for one in tiny_models.DECODERS if one.name == name))
+    remove_heads(model, find_heads(model), CUT)
+    loaded = loaded_model(model)
+    assert (Decoder.of(loaded) is not None) == (name != "Phi3")
+    wanted = requests([BASE, Variant(0, 2), Variant(2, 3), Variant(3, 5)])
+    assert_exact(loaded, answer_all(loaded, wanted, batch_size=4))
