@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,3 +202,22 @@ def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
         }
     shutil.rmtree(tmp_path / "auto")
     assert asked == {"auto": {True, False}, "cpu": {False}}  # drawing the questions needs none
+
+
+def test_a_pilot_is_measured_in_one_allocation(
+    slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
+) -> None:
+    profile(tmp_path / "slurm").rename(make(tmp_path / "workflow/profiles") / "slurm")
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
+    command = [sys.executable, "-m", "headroom.cli", "pilot", "sweep.yaml", "--slurm"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^tiny +42 ", done.stdout, re.M)  # 3 variants × 14 questions of 15
+    jobs = output("scontrol", "--oneliner", "show", "job").splitlines()
+    (job,) = [job for job in jobs if f"WorkDir={tmp_path}" in job]
+    assert re.search(r"TresPer\w+=\S*gpu", job)
+
+
+def make(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    return folder

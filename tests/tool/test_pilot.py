@@ -51,7 +51,7 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
     assert 0.2 < float(row[4]) < 20
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
     assert answers == 2 * ["L01H00"] + 2 * ["L04H03"]
-    assert "tiny: on cpu" in said
+    assert "tiny: the engine ran on cpu" in said
     assert not Path("results/pilot/config.json").exists()
     assert cli.main(["engine", "status"]) == 0
     assert "no engine runs" in capsys.readouterr().out

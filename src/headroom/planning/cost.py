@@ -247,7 +247,7 @@ def describe(config: Config) -> str:
         amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
         rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
     cards = {**CARDS, "this CPU": this_cpu()}
-    hours = [("hours on one", "generation", "training", "holds them")]
+    hours = [("on one", "generation", "training", "holds them")]
     for name, card in cards.items():
         generated = sum(generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
@@ -256,7 +256,7 @@ def describe(config: Config) -> str:
             for recipe in _recipes(config, study)
         )
         room = ", ".join(_too_large(config, card)) or "yes"
-        hours.append((name, f"{generated / 3600:,.1f}", f"{trained / 3600:,.1f}", room))
+        hours.append((name, duration(generated / 3600), duration(trained / 3600), room))
     lengths = sorted({answer_length(config, batch) for batch in asked})
     starts = total.jobs * _START_SECONDS / 3600
     measured = this_cpu().flops / _CPU_SHARE / 1e9
@@ -293,6 +293,11 @@ def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
         sides = ["<"] * left + [">"] * (len(row) - left)
         cells = zip(row, sides, widths, strict=True)
         yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip()
+
+
+def duration(hours: float) -> str:
+    """Return hours in words, as in ``12 min`` or ``3.4 h``."""
+    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
 
 
 def _too_large(config: Config, card: Card) -> list[str]:

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +26,7 @@ from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     Request,
     aligned,
+    duration,
     generation_request,
     generation_seconds,
     here,
@@ -121,8 +121,8 @@ def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
 def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
     """Return a config of one sweep of a batch's model, of some heads and its first questions."""
     values = config.model_dump(mode="json")
-    questions = {**values["questions"][batch.questions], "n": n}
-    questions |= {"sampling": "first", "embedder": None}
+    questions = {**values["questions"][batch.questions], "sampling": "first", "embedder": None}
+    questions["n"] = min(n, questions["n"] or n)
     sweep = {"model": batch.model, "questions": batch.questions, "decoding": batch.decoding}
     sweeps = {
         str(number): {**sweep, "layers": [head.layer], "heads": [head.head]}
@@ -161,32 +161,18 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         submit(whole, config)
         return
     found = pilot(whole, cores)
-    rows = [("model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "hours of all")]
-    rows += [
-        (
-            each.model,
-            f"{each.answers}",
-            f"{each.tokens:,}",
-            f"{each.cut}",
-            f"{each.seconds:,.1f}",
-            f"{each.tokens / each.seconds:,.0f}",
-            f"{each.gigabytes:.1f}",
-            f"{each.hours:,.1f}",
-        )
-        for each in found
-    ]
+    rows = [("model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config")]
+    for of in found:
+        counts = (of.model, f"{of.answers}", f"{of.tokens:,}", f"{of.cut}", f"{of.seconds:,.1f}")
+        rate = f"{of.tokens / of.seconds:,.0f}"
+        rows.append((*counts, rate, f"{of.gigabytes:.1f}", duration(of.hours)))
     print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
     print(*aligned(rows, left=1), sep="\n")
-    for each in found:
-        print(f"{each.model}: {', '.join(_said(each.facts))}")
-    print(f"the whole config's answers: about {sum(each.hours for each in found):,.1f} h")
-
-
-def _said(facts: dict[str, Any]) -> Iterator[str]:
-    """Yield what is worth saying of a record: where it was answered, and the engine's check."""
-    yield f"on {facts.get('device', 'an unknown device')}"
-    check = facts.get(_SELF)
-    yield f"the engine's check of itself: {check}" if check else "no check of the engine by itself"
+    for of in found:
+        check = of.facts.get(_SELF)
+        told = f"its check of itself: {check}" if check else "it says nothing of a check of itself"
+        print(f"{of.model}: the engine ran on {of.facts.get('device')}; {told}")
+    print(f"the whole config's answers: about {duration(sum(of.hours for of in found))}")
 
 
 def submit(config: Config, file: Path) -> None:
@@ -201,7 +187,8 @@ def submit(config: Config, file: Path) -> None:
     """
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")
-    asked = Request(*map(max, zip(*_requests(config), strict=True)))
+    requests = [generation_request(config, batch) for batch in batches(config)]
+    asked = Request(*map(max, zip(Request(0, 4000, 5), *requests, strict=True)))
     log = Path(paths.RESULTS, "pilot", "logs", "slurm.log").absolute()
     log.parent.mkdir(parents=True, exist_ok=True)
     options = {"job-name": "headroom-pilot", "output": log, "cpus-per-task": 8}
@@ -227,7 +214,3 @@ def submit(config: Config, file: Path) -> None:
     if done.returncode:
         last = " ".join((told or done.stderr).split("\n")[-3:]).strip()
         raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")
-
-
-def _requests(config: Config) -> list[Request]:
-    return [generation_request(config, batch) for batch in batches(config)] or [Request(0, 4000, 5)]
