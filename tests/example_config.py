@@ -1,10 +1,11 @@
 """A config with every section, small, for tests to change."""
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
-from headroom.config import Config
+from headroom.config import Config, parse
 
 VALUES: dict[str, Any] = {
     "run": "mini",
@@ -42,6 +43,29 @@ VALUES: dict[str, Any] = {
     },
     "comparisons": {"math": {"model": "big", "questions": "test"}},
 }
+
+
+def config(**sections: Any) -> Config:
+    """Return the example with keys of entries changed, as in ``models={"big": {...}}``."""
+    values = copy.deepcopy(VALUES)
+    for section, entries in sections.items():
+        for name, keys in entries.items():
+            values[section][name] = values[section].get(name, {}) | keys
+    return parse(values)
+
+
+def changed(values: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return values with one key changed, as in ``sweeps/table/layers``; ... removes it."""
+    whole = copy.deepcopy(values)
+    *sections, key = path.split("/")
+    inner = whole
+    for section in sections:
+        inner = inner.setdefault(section, {})
+    if value is ...:
+        del inner[key]
+    else:
+        inner[key] = value
+    return whole
 
 
 def put_data(config: Config, folder: Path) -> None:

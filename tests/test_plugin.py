@@ -123,18 +123,15 @@ def test_the_status_is_one_line_that_is_written_anew(tmp_path: Path) -> None:
     assert run.left_on_the_terminal == lines
 
 
-def test_one_job_is_one_job(tmp_path: Path) -> None:
-    run = Run(tmp_path)
-    run.note(0.0, LogEvent.RUN_INFO, stats={"grade": 1, "total": 1})
-    run.progress(1, 1, 2.0)
-    assert run.said.splitlines() == ["1 job: grading 1", "1 job done after 0:02"]
-
-
-def test_the_status_never_breaks_a_line(tmp_path: Path) -> None:
+def test_one_job_is_one_job_and_the_status_never_breaks_a_line(tmp_path: Path) -> None:
     run = Run(tmp_path, terminal=True)
+    run.note(0.0, LogEvent.RUN_INFO, stats={"train_selector": 1, "total": 1})
     run.start(1, "train_selector", selector="s" * 200)
-    run.progress(0, 2, 1.0)
+    run.progress(0, 1, 1.0)
     assert len(run.left_on_the_terminal[-1]) == 79
+    run.progress(1, 1, 2.0)
+    lines = ["1 job: head selectors 1", "Head selectors", "1 job done after 0:02", ""]
+    assert run.left_on_the_terminal == lines
 
 
 def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path: Path) -> None:

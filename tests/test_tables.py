@@ -86,15 +86,12 @@ def test_equal_content_gives_equal_bytes_whatever_the_order_of_columns(tmp_path)
 )
 def test_what_does_not_fit_the_schema_is_not_written(tmp_path, change, message):
     file = tmp_path / "questions.parquet"
+    table = questions().assign(**change)
     with pytest.raises(TableError, match=message):
-        write_table(file, questions().assign(**change), QUESTIONS)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_arrow_table_with_an_empty_cell_is_not_written(tmp_path):
-    table = pa.Table.from_pandas(questions().assign(answer=["1", None, "3"]), preserve_index=False)
-    with pytest.raises(TableError, match="answer"):
-        write_table(tmp_path / "questions.parquet", table, QUESTIONS)
+        write_table(file, table, QUESTIONS)
+    if "answer" in change:
+        with pytest.raises(TableError, match="answer"):
+            write_table(file, pa.Table.from_pandas(table, preserve_index=False), QUESTIONS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,9 +120,11 @@ def test_a_damaged_file_is_refused_in_words(tmp_path, length):
     file = tmp_path / "questions.parquet"
     write_table(file, questions(), QUESTIONS)
     file.write_bytes(file.read_bytes()[:length])
-    for read in (lambda: read_table(file, QUESTIONS), lambda: read_metadata(file)):
+    for read in (lambda file: read_table(file, QUESTIONS), read_metadata):
         with pytest.raises(TableError, match=r"cannot be read .* remove it and run again"):
-            read()
+            read(file)
+        with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):
+            read(tmp_path / "no.parquet")
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path):
@@ -146,12 +145,6 @@ def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path):
     # All that may go unnoticed is damage to the word that says where the checksum stands.
     assert len(unnoticed) <= len("headroom.crc32")
     assert not any(b"headroom.crc32" in damaged for damaged in unnoticed)
-
-
-def test_a_missing_file_is_refused_in_words(tmp_path):
-    for read in (read_table, lambda file, _: read_metadata(file)):
-        with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):
-            read(tmp_path / "no.parquet", QUESTIONS)
 
 
 def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):

@@ -1,12 +1,10 @@
 """Prices of cards: what the table says of a batch follows from bytes and operations."""
 
-import copy
 from typing import Any
 
 import pytest
 
-from example_config import VALUES
-from headroom.config import Config, parse
+from example_config import config
 from headroom.planning.batches import batches
 from headroom.planning.cost import (
     ANY_CORE,
@@ -19,14 +17,8 @@ from headroom.planning.cost import (
 )
 
 
-def config(**model: Any) -> Config:
-    values = copy.deepcopy(VALUES)
-    values["models"]["big"] |= model
-    return parse(values)
-
-
 def seconds(card: str, **model: Any) -> float:
-    planned = config(**model)
+    planned = config(models={"big": model})
     return generation_seconds(planned, batches(planned)[0], CARDS[card])
 
 
@@ -40,7 +32,7 @@ def test_faster_cards_take_less_and_twice_the_weights_nearly_twice() -> None:
 
 def test_a_small_batch_pays_for_launching() -> None:
     slow, fast = (seconds("H200", batch_size=rows) for rows in (8, 256))
-    planned = config(batch_size=8)
+    planned = config(models={"big": {"batch_size": 8}})
     batch = batches(planned)[0]
     steps = generation_cost(planned, batch).tokens / 8
     assert slow > steps * 28 * CARDS["H200"].launch
@@ -56,7 +48,10 @@ def test_a_token_costs_two_operations_a_weight_at_least() -> None:
 
 
 def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
-    told = {line.split("  ")[0]: line for line in describe(config(billions=30.0)).splitlines()}
+    told = {
+        line.split("  ")[0]: line
+        for line in describe(config(models={"big": {"billions": 30.0}})).splitlines()
+    }
     assert told["A100 40 GB"].endswith("not big (62 GB)")
     assert told["H200"].endswith("yes")
     assert "this CPU" in told
@@ -65,7 +60,7 @@ def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
 def test_a_cpu_is_measured_and_a_cluster_s_is_not() -> None:
     assert 1e9 < this_cpu().flops < 1e13
     assert this_cpu() == this_cpu()
-    planned = config(device="cpu", dtype="float32")
+    planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})
     batch = batches(planned)[0]
     request = generation_request(planned, batch)
     alone = generation_seconds(planned, batch, ANY_CORE) / len(batch.variants)

@@ -1,25 +1,15 @@
-import copy
 from pathlib import Path
 
 import pytest
 
-from example_config import VALUES
-from headroom.config import Config, parse
+from example_config import VALUES, config
+from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
 from headroom.planning.inputs import resolve
 from headroom.planning.store import digest, key, source_key
 
 KINDS = ("models", "questions", "decodings", "embedders")
-
-
-def config(**sections: dict) -> Config:
-    """Return the test config with keys of named entries changed: models={"big": {...}}."""
-    values = copy.deepcopy(VALUES)
-    for section, entries in sections.items():
-        for name, keys in entries.items():
-            values[section].setdefault(name, {}).update(keys)
-    return parse(values)
 
 
 def changes(kind: str, name: str, first: dict, second: dict) -> bool:
@@ -109,12 +99,9 @@ def test_generated_sets_of_other_size_or_seed_have_sources_of_their_own():
 
 
 def test_a_folder_is_told_from_a_hub_id_by_its_first_character():
-    assert local_folder("./a") == Path("a")
-    assert local_folder("../a") == Path("../a")
-    assert local_folder("/a/b") == Path("/a/b")
-    assert local_folder("~/a") == Path.home() / "a"
-    assert local_folder("owner/name") is None
-    assert local_folder("gpt2") is None
+    for source in ("./a", "../a", "/a/b", "~/a"):
+        assert local_folder(source) == Path(source).expanduser()
+    assert local_folder("owner/name") is local_folder("gpt2") is None
 
 
 def test_a_model_of_the_package_is_named_as_builtin():

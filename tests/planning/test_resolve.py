@@ -1,4 +1,3 @@
-import copy
 import json
 from collections import namedtuple
 from pathlib import Path
@@ -7,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from example_config import VALUES, put_data
+from example_config import config, put_data
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
 from headroom.config import Config, load, parse
@@ -34,17 +33,6 @@ def here(tmp_path, monkeypatch) -> Path:
     """Run in an empty folder, where results/ will be."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def config(**sections: dict) -> Config:
-    """Return the example config with keys of named entries changed; None removes a key."""
-    values = copy.deepcopy(VALUES)
-    for section, entries in sections.items():
-        for name, keys in entries.items():
-            entry = values[section].setdefault(name, {})
-            entry.update(keys)
-            values[section][name] = {k: v for k, v in entry.items() if v is not None}
-    return parse(values)
 
 
 def write_benchmark(file: Path, rows: int = 60) -> Path:

@@ -1,12 +1,13 @@
 """Compressions in the config: what is refused, what decides a key, what is planned."""
 
-import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from example_config import VALUES
+from example_config import changed as changes
 from headroom.config import Config, parse
 from headroom.errors import BenchmarkError, ConfigError
 from headroom.planning.batches import all_arms, arms, batches, find_arm, find_solver
@@ -37,15 +38,7 @@ STUDIES: dict[str, Any] = {
 }
 
 
-def changed(path: str, value: Any) -> dict[str, Any]:
-    """Return the values with one key changed."""
-    values = copy.deepcopy(STUDIES)
-    *sections, last = path.split("/")
-    inner = values
-    for section in sections:
-        inner = inner.setdefault(section, {})
-    inner[last] = value
-    return values
+changed = partial(changes, STUDIES)
 
 
 @pytest.fixture
