@@ -11,7 +11,7 @@ from headroom.sprint import training
 from headroom.sprint.model import HeadSelector, Setting, rank
 from headroom.sprint.rankers import greedy_cover
 from headroom.sprint.training import Fit, choose, fit, rank_again
-from headroom.sprint.validation import ALL, drawn, folds, readings, redraws, splits, without
+from headroom.sprint.validation import ALL, readings, splits, trainings
 from headroom.statistics.answers import pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
 
@@ -261,21 +261,22 @@ def test_a_setting_that_diverged_is_not_chosen() -> None:
 
 
 def test_each_question_is_held_out_by_one_fold() -> None:
-    found = folds(23, 0.2, seed=4)
+    _, *found = trainings(23, selector(validation=0.2, seeds=(4,), redraws=0))
+    assert [fold.name for fold in found] == [f"without fold {number}" for number in range(5)]
     assert [len(fold.held_out) for fold in found] == [5, 5, 5, 4, 4]
     assert sorted(row for fold in found for row in fold.held_out) == list(range(23))
     for fold in found:
         assert sorted([*fold.fit, *fold.held_out]) == list(range(23))
-    assert len(folds(3, 0.9, seed=4)) == 2
+    assert len(trainings(3, selector(validation=0.9, redraws=0))) == 1 + 2
     with pytest.raises(ConfigError, match="1 training questions"):
-        folds(1, 0.2, 0)
+        trainings(1, selector())
 
 
 def test_redraws_are_two_thirds_and_differ() -> None:
-    found = redraws(20, 4)
-    assert [len(set(rows)) for rows in found] == [13] * 4
-    assert len({tuple(rows) for rows in found}) == 4
-    assert redraws(20, 0) == []
+    whole, *found = [each for each in trainings(20, selector(redraws=4)) if each.held_out is None]
+    assert (whole.name, list(whole.fit)) == (ALL, list(range(20)))
+    assert [len(set(each.fit)) for each in found] == [13] * 4
+    assert len({tuple(each.fit) for each in found}) == 4
 
 
 @pytest.mark.parametrize("setting", ["fixed", "anew"])
@@ -297,14 +298,15 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting:
         (name, seed): order
         for name, seed, order in rank_again({"e": embeddings}, correct, {"e": test}, kept, options)
     }
-    rows = {ALL: np.arange(31)} | {drawn(i): rows for i, rows in enumerate(redraws(31, 2))}
+    of_name = {each.name: each for each in trainings(31, options)}
+    rows = {name: each.fit for name, each in of_name.items() if each.held_out is None}
     others = {
         name: replace(kept, geometry=geometry, diversity=value)
         for name, (geometry, value) in readings(options).items()
     }
     assert list(others) == ["sphere, λ = 0", "sphere, λ = 0.3", "ball, λ = 0", "ball, λ = 0.3"]
     assert set(found) == {(name, seed) for name in rows for seed in (2, 9)} | {
-        (name, 2) for name in (*others, *(without(fold) for fold in range(5)))
+        (name, 2) for name in (*others, *(f"without fold {number}" for number in range(5)))
     }
     for (name, seed), order in found.items():
         if name in rows:
@@ -315,7 +317,7 @@ def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting:
         elif name in others:
             (trained,), vectors = fit(embeddings, correct, [others[name]], [seed]), test
         else:
-            fold = folds(31, options.validation, 2)[int(name.rpartition(" ")[2])]
+            fold = of_name[name]
             (trained,) = fit(embeddings[fold.fit], correct[fold.fit], [kept], [seed])
             vectors = embeddings[fold.held_out]
         distances = trained.selector.distances(vectors).detach().numpy()

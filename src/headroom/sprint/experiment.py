@@ -22,7 +22,6 @@ from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.rankers import Questions
-from headroom.sprint.validation import Split
 from headroom.tables import (
     ACCURACY,
     EMBEDDINGS,
@@ -37,6 +36,9 @@ from headroom.variants import BASE, Variant
 
 Order = Int[np.ndarray, "questions pool"]
 """Numbers in the pool for each question, best first."""
+
+Rows = Int[np.ndarray, " questions"]
+"""Numbers of training questions."""
 
 
 @dataclass(frozen=True)
@@ -205,16 +207,21 @@ class Experiment:
     def _trainings(self) -> pd.DataFrame:
         return read_table(self.output(paths.TRAININGS), TRAININGS)
 
-    def held_out(self, count: int, method: str = methods.SPRINT) -> Iterator[tuple[Split, Order]]:
-        """Yield folds of the training questions, each ranked by what was trained without it.
+    def held_out(
+        self, count: int, method: str = methods.SPRINT
+    ) -> Iterator[tuple[Rows, Rows, Order]]:
+        """Yield folds of the training questions, ranked by what was trained without them.
 
         Args:
-            count: how many training questions there are; folds number them as `z` does.
+            count: how many training questions there are; they are numbered as `z` does.
             method: SPRINT or a rival.
+
+        Yields:
+            What was learnt from, the fold, and the fold's rankings.
         """
-        folds = validation.folds(count, self.options.validation, self.options.seeds[0])
-        for number, fold in enumerate(folds):
-            yield fold, self.rankings[method, validation.without(number)][0]
+        for name, fit, fold in validation.trainings(count, self.options):
+            if fold is not None:
+                yield fit, fold, self.rankings[method, name][0]
 
 
 def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:

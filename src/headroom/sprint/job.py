@@ -112,17 +112,13 @@ def rank(config: Config, name: str) -> None:
     again = training.rank_again(of_known, torch.tensor(z), of_asked, selector.setting, options)
     rankings = [(methods.SPRINT, *ranking) for ranking in again]
     seed = options.seeds[0]
-    folds = validation.folds(len(learnt), options.validation, seed)
+    trainings = validation.trainings(len(learnt), options)
     for method, ranker in rankers.rankers(known, z, options).items():
-        for training_name, rows in validation.trainings(len(learnt), options.redraws).items():
-            ranking = ranker(known.of(rows), z[rows], asked)
-            rankings.append((method, training_name, seed, ranking))
-        for number, (_, fit, held_out) in enumerate(folds):
-            ranking = ranker(known.of(fit), z[fit], known.of(held_out))
-            rankings.append((method, validation.without(number), seed, ranking))
+        for training_name, rows, fold in trainings:
+            unseen = asked if fold is None else known.of(fold)
+            rankings.append((method, training_name, seed, ranker(known.of(rows), z[rows], unseen)))
     of_fold = {
-        validation.without(number): [learnt[row] for row in fold.held_out]
-        for number, fold in enumerate(folds)
+        each: [learnt[row] for row in fold] for each, _, fold in trainings if fold is not None
     }
     columns = ["method", "training", "seed", "heads"]
     table = pd.DataFrame(
@@ -163,8 +159,8 @@ def evaluate(config: Config, name: str) -> None:
         }
         return scores | {methods.RANDOM: [drawn(answers.select(np.array(shortlist.heads)), max_n)]}
 
-    trainings = validation.trainings(len(z), options.redraws)
-    by_training = [learnt(*each) for each in trainings.items()]
+    trainings = validation.trainings(len(z), options)
+    by_training = [learnt(each, rows) for each, rows, fold in trainings if fold is None]
     sampled = {each: drawn(found, max_n) for each, found in experiment.samples(questions).items()}
     scores = {method: mean_over(by_seed) for method, by_seed in by_training[0].items()}
     scores |= {methods.POOL: drawn(answers, max_n), methods.BASE: ordered(base, max_n), **sampled}
@@ -232,8 +228,8 @@ def weigh_embedding(config: Config, name: str) -> None:
         if (method, validation.ALL) not in rankings:
             continue
         held_out = [
-            Ranked(fold.held_out, z[fold.held_out], order, z[fold.fit], base[fold.fit])
-            for fold, order in experiment.held_out(len(questions), method)
+            Ranked(fold, z[fold], order, z[fit], base[fit])
+            for fit, fold, order in experiment.held_out(len(questions), method)
         ]
         order = rankings[method, validation.ALL][0]
         tested = [Ranked(np.arange(len(asked)), test, order, z, base)]
@@ -256,8 +252,7 @@ def choose(config: Config, name: str) -> None:
     questions, _ = experiment.z(options.train, experiment.heads)
     learnt = experiment.answers(options.train, questions)
     held_out = [
-        learnt.of(fold.held_out).select(order)
-        for fold, order in experiment.held_out(len(questions))
+        learnt.of(fold).select(order) for _, fold, order in experiment.held_out(len(questions))
     ]
     answers = experiment.answers(options.test, asked)
     agreement = choosing.agreement_with_others(learnt)

@@ -42,15 +42,7 @@ from torch.optim.adamw import adamw
 from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.sprint.model import HeadSelector, Setting, rank, squared_distances
-from headroom.sprint.validation import (
-    ALL,
-    folds,
-    ranked_pass,
-    readings,
-    splits,
-    trainings,
-    without,
-)
+from headroom.sprint.validation import ALL, ranked_pass, readings, splits, trainings
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
@@ -285,18 +277,17 @@ def rank_again(
         What a selector was trained on, by the names of `headroom.sprint.validation`, its seed, and
         head numbers, nearest first, for each test question, or for each question of the fold.
     """
-    for name, rows in trainings(len(correct), options.redraws).items():
+    for name, rows, held_out in trainings(len(correct), options):
         part = {each: vectors[rows] for each, vectors in embeddings.items()}
-        anew = name != ALL and options.redrawn_setting == "anew"
+        anew = name != ALL and held_out is None and options.redrawn_setting == "anew"
         found = choose(part, correct[rows], options)[0] if anew else setting
-        again = [found] * len(options.seeds)
-        fits = fit(part[found.embedder], correct[rows], again, options.seeds)
-        for seed, trained in zip(options.seeds, fits, strict=True):
-            yield name, seed, rank(trained.selector, test[found.embedder])[0]
+        seeds = options.seeds if held_out is None else options.seeds[:1]
+        asked = test if held_out is None else embeddings
+        asked_rows = slice(None) if held_out is None else held_out
+        fits = fit(part[found.embedder], correct[rows], [found] * len(seeds), seeds)
+        for seed, trained in zip(seeds, fits, strict=True):
+            yield name, seed, rank(trained.selector, asked[found.embedder][asked_rows])[0]
     own, seed = embeddings[setting.embedder], options.seeds[0]
-    for number, fold in enumerate(folds(len(correct), options.validation, seed)):
-        (trained,) = fit(own[fold.fit], correct[fold.fit], [setting], [seed])
-        yield without(number), seed, rank(trained.selector, own[fold.held_out])[0]
     others = {
         name: replace(setting, geometry=geometry, diversity=diversity)
         for name, (geometry, diversity) in readings(options).items()

@@ -23,16 +23,6 @@ REDRAWN = 2 / 3
 """Share of the training questions in each redraw."""
 
 
-def drawn(number: int) -> str:
-    """Return the name of a training on a redraw of the training questions."""
-    return f"redraw {number}"
-
-
-def without(number: int) -> str:
-    """Return the name of a training on all but a fold of the training questions."""
-    return f"without fold {number}"
-
-
 def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
     """Return geometry and λ of every reading of the loss that a config asks for.
 
@@ -48,6 +38,16 @@ class Split(NamedTuple):
     seed: int
     fit: Int[np.ndarray, " fit"]
     held_out: Int[np.ndarray, " held_out"]
+
+
+class Training(NamedTuple):
+    """What methods that learn are trained on again, to see how much hangs on it."""
+
+    name: str
+    fit: Int[np.ndarray, " fit"]
+    """Numbers of training questions."""
+    held_out: Int[np.ndarray, " held_out"] | None
+    """What is ranked: other training questions by number; None stands for the test questions."""
 
 
 def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Split]:
@@ -69,39 +69,31 @@ def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Sp
     ]
 
 
-def folds(questions: int, validation: float, seed: int) -> list[Split]:
-    """Return splits whose held-out parts are disjoint, each question in one.
+def trainings(questions: int, options: Selector) -> list[Training]:
+    """Return what all is learnt from: all training questions, subsamples, and all but each fold.
+
+    Subsamples are drawn without replacement; results on them tell how much hangs on the draw (see
+    `headroom.sprint.evaluation.components`). Folds are disjoint, each question is in one.
 
     Args:
         questions: how many training questions there are.
-        validation: the share held out by a split, about.
-        seed: decides the order in which questions are dealt.
+        options: number of redraws, share held out, and the seed by which folds are dealt.
 
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    count = min(max(2, round(1 / validation)), questions)
-    order = _shuffled(questions, seed)
-    parts = [np.sort(order[number::count]) for number in range(count)]
-    return [Split(seed, np.setdiff1d(order, part), part) for part in parts]
-
-
-def redraws(questions: int, count: int) -> list[Int[np.ndarray, " drawn"]]:
-    """Return subsamples of the training questions, by row number, drawn without replacement.
-
-    Results on them tell how much hangs on the draw (see `headroom.sprint.evaluation.components`).
-    """
     size = max(1, round(questions * REDRAWN))
-    return [
-        np.sort(np.random.default_rng([draw, questions]).choice(questions, size, replace=False))
-        for draw in range(count)
-    ]
-
-
-def trainings(questions: int, count: int) -> dict[str, Int[np.ndarray, " drawn"]]:
-    """Return the rows that all is learnt from, by name: all of them, then each redraw."""
-    parts = {drawn(number): rows for number, rows in enumerate(redraws(questions, count))}
-    return {ALL: np.arange(questions)} | parts
+    found = [Training(ALL, np.arange(questions), None)]
+    for number in range(options.redraws):
+        draw = np.random.default_rng([number, questions])
+        rows = np.sort(draw.choice(questions, size, replace=False))
+        found.append(Training(f"redraw {number}", rows, None))
+    count = min(max(2, round(1 / options.validation)), questions)
+    order = _shuffled(questions, options.seeds[0])
+    for number in range(count):
+        fold = np.sort(order[number::count])
+        found.append(Training(f"without fold {number}", np.setdiff1d(order, fold), fold))
+    return found
 
 
 def ranked_pass(
