@@ -9,8 +9,7 @@ weights, while plain `from_pretrained` refuses it because of the sizes.
 
 import copy
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -90,7 +89,26 @@ def save_pruned(
             model.config = own
         for file in tokenizer_files(tokenizer) if tokenizer else []:
             shutil.copyfile(file, made / file.name)
-        facts = _facts(geometry, form, pruning)
+        gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
+        kept = {
+            str(layer.index): [
+                number
+                for head, number in enumerate(layer.original_heads)
+                if str(Variant(layer.index, head)) not in gone
+            ]
+            for layer in geometry.layers
+        }
+        facts = {
+            "form": form,
+            "source": pruning.source,
+            "revision": pruning.revision,
+            "criterion": pruning.criterion,
+            "removed": [str(head) for head in sorted(pruning.removed)],
+            "kept": kept,
+            "measured": dict(pruning.measured),
+            "how": pruning.how,
+            "headroom": __version__,
+        }
         write_json(made / PRUNED_HEADS, facts)
         write_text(made / "README.md", _card(folder.name, type(model).__name__, facts))
 
@@ -125,16 +143,14 @@ def read_pretrained(
     options |= {**safe, "use_safetensors": True, "output_loading_info": True}
     if not kept_heads(AutoConfig.from_pretrained(folder, **safe)):
         return kind.from_pretrained(folder, **options)
-    with _quiet(), torch.random.fork_rng(devices=[]):
-        model, info = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
-    cut = [name for name, *_ in info.pop("mismatched_keys")]
-    _cut_as_noted(model)
-    _read_into(model, cut, folder)
-    return model, info
-
-
-def _cut_as_noted(model: PreTrainedModel) -> None:
-    """Remove the heads that a model's config notes as removed; which weights go does not matter."""
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # what does not fit is read next
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model, info = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
+    finally:
+        logging.set_verbosity(level)
+    # The heads that the config notes as removed go; their weights do not matter.
     config = model.config.get_text_config()
     kept, config.kept_heads = kept_heads(config), {}
     geometry = find_heads(model)
@@ -145,6 +161,8 @@ def _cut_as_noted(model: PreTrainedModel) -> None:
         if head not in kept.get(layer.index, range(layer.query_heads))
     ]
     remove_heads(model, geometry, gone)
+    _read_into(model, [name for name, *_ in info.pop("mismatched_keys")], folder)
+    return model, info
 
 
 def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> None:
@@ -207,29 +225,6 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     return config
 
 
-def _facts(geometry: HeadGeometry, form: Form, pruning: Pruning) -> dict[str, Any]:
-    gone = {str(head) for head in pruning.removed} if form == "zeroed" else set()
-    kept = {
-        str(layer.index): [
-            number
-            for head, number in enumerate(layer.original_heads)
-            if str(Variant(layer.index, head)) not in gone
-        ]
-        for layer in geometry.layers
-    }
-    return {
-        "form": form,
-        "source": pruning.source,
-        "revision": pruning.revision,
-        "criterion": pruning.criterion,
-        "removed": [str(head) for head in sorted(pruning.removed)],
-        "kept": kept,
-        "measured": dict(pruning.measured),
-        "how": pruning.how,
-        "headroom": __version__,
-    }
-
-
 def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
     """Return a model card: metadata of the hub, then what was removed and what it changed."""
     source, form = facts["source"], facts["form"]
@@ -245,26 +240,13 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
     )
     revision = f" (revision {facts['revision']})" if facts["revision"] else ""
     measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
-    return "\n".join(
-        [
-            f"---\n{data.to_yaml()}\n---\n# {name}\n",
-            f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
-            f"from 0:\n\n{', '.join(facts['removed'])}\n",
-            f"They were chosen by this criterion: {facts['criterion']}. {_LOADING[form]}\n",
-            f"```python\n{loading}\n```\n",
-            f"`{PRUNED_HEADS}` says the same to machines, and by `kept` which heads of the "
-            f"unpruned model each layer still has.\n",
-            *([f"| measured | |\n|---|---|\n{measured}\n{facts['how']}"] if measured else []),
-        ]
+    table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
+    return (
+        f"---\n{data.to_yaml()}\n---\n# {name}\n\n"
+        f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
+        f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
+        f"They were chosen by this criterion: {facts['criterion']}. {_LOADING[form]}\n\n"
+        f"```python\n{loading}\n```\n\n"
+        f"`{PRUNED_HEADS}` says the same to machines, and by `kept` which heads of the unpruned "
+        f"model each layer still has.\n{table}"
     )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what transformers reports of weights that do not fit: they are read next."""
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)

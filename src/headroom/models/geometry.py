@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -79,9 +79,11 @@ class HeadGeometry:
         for layer in self.layers:
             if layer.index == index:
                 return layer
+        known = [layer.index for layer in self.layers]
+        whole = known == list(range(known[0], known[-1] + 1))
+        shown = f"{known[0]} to {known[-1]}" if whole else ", ".join(map(str, known))
         raise ModelError(
-            f"layer {index} has no heads to prune in this model; "
-            f"layers with heads are {_ranges([layer.index for layer in self.layers])}"
+            f"layer {index} has no heads to prune in this model; layers with heads are {shown}"
         )
 
     def check(self, variant: Variant) -> None:
@@ -179,8 +181,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
         model.train(training)
 
 
-@dataclass(frozen=True)
-class _Call:
+class _Call(NamedTuple):
     """A linear module that the probe saw at work."""
 
     name: str
@@ -250,7 +251,11 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
             return
         first, second = args[0][:, 1].float()
         mixed = bool((first - second).norm() > _MIXED * first.norm())
-        calls.append(_Call(name, *_features(module), residual, mixed))
+        if isinstance(module, Conv1D):
+            widths = module.nx, module.nf
+        else:
+            widths = module.in_features, module.out_features
+        calls.append(_Call(name, *widths, residual, mixed))
 
     with ExitStack() as hooks:
         for name, module in model.named_modules():
@@ -306,17 +311,3 @@ def is_linear(module: nn.Module) -> bool:
     return isinstance(module, Conv1D) or (
         hasattr(module, "in_features") and hasattr(module, "out_features")
     )
-
-
-def _features(module: nn.Module) -> tuple[int, int]:
-    """Return the widths of a linear module's input and output."""
-    if isinstance(module, Conv1D):
-        return module.nx, module.nf
-    return module.in_features, module.out_features  # type: ignore[return-value]
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """Write sorted numbers as one range where they are one, else one by one."""
-    if list(numbers) == list(range(numbers[0], numbers[-1] + 1)):
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(map(str, numbers))

@@ -82,18 +82,24 @@ def load_model(
             f"the model in {folder} keeps no keys and values to decode with, as an encoder; "
             f"use a causal language model"
         )
-    eos_token_ids = _eos_token_ids(model, tokenizer)
-    pad_token_id = _pad_token_id(model, tokenizer, eos_token_ids)
-    tokenizer.pad_token_id = pad_token_id
+    ends = model.generation_config.eos_token_id
+    ends = tokenizer.eos_token_id if ends is None else ends
+    ends = (ends,) if isinstance(ends, int) else tuple(sorted(set(ends or ())))
+    # Padding is masked out, so any id serves that needs no larger embedding matrix.
+    embeddings = model.get_input_embeddings()
+    choices = (tokenizer.pad_token_id, *ends, 0)
+    tokenizer.pad_token_id = next(
+        each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
+    )
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
         geometry=geometry,
         folder=folder,
-        device=model.get_input_embeddings().weight.device,
+        device=embeddings.weight.device,
         dtype=_DTYPES[dtype],
-        pad_token_id=pad_token_id,
-        eos_token_ids=eos_token_ids,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_ids=ends,
     )
 
 
@@ -108,7 +114,17 @@ def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
     """
     if dtype not in _DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
-    placement = _placement(device)
+    kind, _, number = device.partition(":")
+    gpus = torch.cuda.device_count()
+    if device not in ("auto", "cpu", "cuda", _BALANCED) and not (
+        kind == "cuda" and number.isdecimal()
+    ):
+        raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
+    if kind == "cuda" and int(number or 0) >= gpus:
+        raise ModelError(f"device {device} is asked for, but torch finds {gpus} GPUs; use auto")
+    placement = device
+    if device == "auto":
+        placement = "cuda" if torch.cuda.is_available() else "cpu"
     on_cpu = placement == "cpu" or not torch.cuda.is_available()
     if on_cpu and dtype == "float16":
         raise ModelError("dtype float16 needs a GPU; on a CPU use float32 or bfloat16")
@@ -124,19 +140,6 @@ def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
             "flash-attn; use sdpa"
         )
     return placement
-
-
-def _placement(device: str) -> str:
-    kind, _, number = device.partition(":")
-    known = device in ("auto", "cpu", "cuda", _BALANCED) or (kind == "cuda" and number.isdecimal())
-    if not known:
-        raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if kind == "cuda" and int(number or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        raise ModelError(f"device {device} is asked for, but torch finds {found} GPUs; use auto")
-    return device
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -246,27 +249,6 @@ def load_weights(
             f"fetch them again, or use a model of the kind {kind.__name__}"
         )
     return model.eval()
-
-
-def _eos_token_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    ids = model.generation_config.eos_token_id
-    if ids is None:
-        ids = tokenizer.eos_token_id
-    if ids is None:
-        return ()
-    return (ids,) if isinstance(ids, int) else tuple(sorted(set(ids)))
-
-
-def _pad_token_id(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, eos_token_ids: tuple[int, ...]
-) -> int:
-    """Return the tokenizer's pad id if the embeddings hold it, else an end of sequence, else 0.
-
-    Padding is masked out, so any id serves that needs no larger embedding matrix.
-    """
-    rows = model.get_input_embeddings().num_embeddings
-    choices = (tokenizer.pad_token_id, *eos_token_ids, 0)
-    return next(choice for choice in choices if choice is not None and 0 <= choice < rows)
 
 
 def _first_line(error: Exception) -> str:
