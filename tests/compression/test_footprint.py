@@ -31,9 +31,9 @@ from headroom.compression.footprint import (
     weight_bytes,
 )
 from headroom.errors import ModelError
-from headroom.models.encoders import word_tokenizer
 from headroom.models.geometry import find_heads
 from headroom.models.learner import quantised
+from headroom.models.load import word_tokenizer
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 

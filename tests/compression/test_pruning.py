@@ -21,8 +21,8 @@ from transformers import (
 import headroom
 from headroom.cli import main
 from headroom.errors import ConfigError, ModelError
-from headroom.models.encoders import word_tokenizer
 from headroom.models.geometry import find_heads
+from headroom.models.load import word_tokenizer
 from headroom.models.masks import zero_head_weights
 from headroom.tables import ACCURACY, write_table
 from headroom.variants import Variant

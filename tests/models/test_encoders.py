@@ -21,8 +21,8 @@ from headroom.athena.generated import generate
 from headroom.athena.solver import new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import ModelError
-from headroom.models.encoders import load_encoder, new_encoder, word_tokenizer
 from headroom.models.geometry import find_heads
+from headroom.models.load import load_encoder, new_encoder, word_tokenizer
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 

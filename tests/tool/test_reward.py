@@ -16,7 +16,7 @@ from transformers import (
 
 import headroom
 from headroom.errors import ModelError
-from headroom.models.encoders import word_tokenizer
+from headroom.models.load import word_tokenizer
 
 WORDS = ["what", "is", "three", "times", "seven", "it", "twenty", "one", "two", "no", "user", ":"]
 QUESTION = "what is three times seven"

@@ -19,7 +19,7 @@ from headroom.analysis.sheet import (
     rows_of,
 )
 from headroom.analysis.text import points
-from headroom.statistics.contested import Contested, contested, gains_by_chance
+from headroom.statistics.selection import Contested, contested, gains_by_chance
 
 METHOD = (
     "By chance: outcomes of single questions are not published, so base model and heads are taken "

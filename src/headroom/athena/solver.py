@@ -21,9 +21,9 @@ from headroom.athena.networks import Athena, Output, ThoughtHead, response_loss,
 from headroom.athena.storage import complexity
 from headroom.config.compression import Solver, Training
 from headroom.errors import ModelError
-from headroom.models.encoders import load_encoder, new_encoder
 from headroom.models.geometry import HeadGeometry
 from headroom.models.learner import Verdict, quantised
+from headroom.models.load import load_encoder, new_encoder
 from headroom.tables import atomic, write_json
 
 _RARE = 5  # of training equations; a constant that fewer hold is a slip of the data
