@@ -1,6 +1,13 @@
+import gzip
+import json
+import re
+import time
+
 import pytest
 
+from headroom.errors import GradingError
 from headroom.grading.graders import (
+    BENCHMARKS,
     GRADERS,
     boxed_or_line,
     chosen_letter,
@@ -74,3 +81,137 @@ def test_hostile_text_takes_time_linear_in_its_length():
             found = grader.extract(text)
             assert grader.equal is not None
             grader.equal(found or text, "7")
+
+
+LAST_BOXED = [
+    (r"so $\boxed{5}$.", "5"),
+    (r"\boxed{3} or rather \boxed{4}", "4"),
+    (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
+    (r"\boxed{ 7 }", "7"),
+    (r"\boxed {17}.", "17"),
+    (r"our answer is $\boxed 9$.", "9"),
+    (r"our answer is \boxed 9.", "9"),
+    (r"\fbox{B}", "B"),
+    (r"\boxed{x = \boxed{6}}", "6"),
+    (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+    (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
+    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    ("\\boxed{1\n+\n2}", "1\n+\n2"),
+    ("\\boxed{\x00}", "\x00"),
+    (r"\boxed{}", None),
+    (r"\boxed{\frac{1}{2}", None),
+    (r"\boxed{3} and then \boxed{4", None),
+    (r"\boxed", None),
+    (r"\boxed}", "}"),
+    (r"\boxedness{3}", None),
+    ("no box, only 3", None),
+    ("", None),
+]
+
+FIRST_BOXED = [
+    (r"\boxed{3} or rather \boxed{4}", "3"),
+    (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+    (r"\boxed{ x }", "x"),
+    (r"\boxed{}", ""),
+    (r"\boxed{5 and on", "5 and on"),
+    (r"\boxed{\frac{1}{2}", r"\frac{1}{2"),
+    (r"\boxed 9", None),
+    (r"\fbox{9}", None),
+    (r"\boxed{\{1, 2\}} so", r"\{1, 2\}"),
+    (r"\boxed{x \} y} z", "x \\"),
+]
+
+BOXED_OR_NUMBER = [
+    (r"2 + 3 makes \boxed{5}, not 6", "5"),
+    ("she has 1,234 eggs and 7 hens", "7"),
+    ("it costs $1,234,567.50.", "1234567.50"),
+    ("that is -5", "-5"),
+    ("so 16-9", "9"),
+    ("a third is .5", ".5"),
+    (r"\boxed{ but the answer is 8", "8"),
+    ("#### 2,125", "2125"),
+    ("none at all", None),
+]
+
+LAST_NUMBER = [
+    ("The answer is: 42. I used 3 steps.", "3"),
+    ("The answer is: $1,000", "1000"),
+    ("The answer is: -7", "-7"),
+    ("The answer is: unknown, between 3 and 4", "4"),
+    (r"\boxed{5} so 6", "6"),
+    ("", None),
+]
+
+
+def read(path):
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("family", "preset", "text", "answer"),
+    [
+        *(("math", "default", *case) for case in LAST_BOXED),
+        *(("math", "authors", *case) for case in FIRST_BOXED),
+        *(("gsm8k", "default", *case) for case in BOXED_OR_NUMBER),
+        *(("gsm8k", "authors", *case) for case in LAST_NUMBER),
+    ],
+)
+def test_the_final_answer_is_found(family, preset, text, answer):
+    assert find_grader(family, preset).extract(text) == answer
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "{",
+        "}",
+        r"\boxed{",
+        r"\boxed ",
+        "\\",
+        "1,",
+        "1",
+        "-",
+        "The answer is: ",
+        "\x00",
+        "\u202e",
+        ".",
+    ],
+)
+@pytest.mark.parametrize(("family", "preset"), list(BENCHMARKS))
+def test_time_is_linear_in_the_length_of_hostile_text(family, preset, unit):
+    text = unit * (1_000_000 // len(unit))
+    start = time.process_time()
+    find_grader(family, preset).extract(text)
+    # A quadratic rule would need minutes for a megabyte.
+    assert time.process_time() - start < 3
+
+
+def test_an_unknown_family_or_preset_is_refused_in_one_line():
+    with pytest.raises(GradingError, match=r"^no extraction rule math/strict; choose one of .*$"):
+        find_grader("math", "strict")
+
+
+def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
+    rows = read(headroom_data / "math_train.jsonl.gz") + read(headroom_data / "math500.jsonl")
+    assert len(rows) == 12_500
+    differing = {
+        row["unique_id"]: (row["answer"], found)
+        for row in rows
+        if (found := find_grader("math", "default").extract(row["solution"])) != row["answer"]
+    }
+    # An empty box holds no answer.
+    assert differing == {
+        "train/number_theory/7115.json": ("", None),
+        "train/number_theory/7117.json": ("", None),
+    }
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_final_numbers_of_all_gold_solutions_of_gsm8k_are_found(headroom_data, preset):
+    rows = read(headroom_data / "gsm8k_train.jsonl.gz") + read(headroom_data / "gsm8k_test.jsonl")
+    assert len(rows) == 8_792
+    for solution in (row["answer"] for row in rows):
+        gold = re.fullmatch(r".*#### (\S+)", solution, re.DOTALL)[1].replace(",", "")
+        assert find_grader("gsm8k", preset).extract(solution) == gold

@@ -72,22 +72,6 @@ def test_a_question_passes_the_layers_that_answers_share_once(answers: Answers) 
     assert (drawn(samples, MAX_N)["prompts"] == 1).all()
 
 
-def test_a_single_answer_gives_a_constant_curve(answers: Answers) -> None:
-    scores = ordered(answers.select(np.array([2])), MAX_N)
-    for n in range(MAX_N):
-        np.testing.assert_array_equal(scores["pass_at_n"][:, n], answers.correct[:, 2])
-        np.testing.assert_array_equal(scores["majority"][:, n], answers.correct[:, 2])
-        np.testing.assert_array_equal(scores["tokens"][:, n], answers.tokens[:, 2])
-    assert np.isnan(scores["agreement"]).all()
-
-
-def test_no_method_passes_the_oracle(answers: Answers) -> None:
-    ceiling = oracle(answers, MAX_N)["pass_at_n"]
-    assert (ordered(answers, MAX_N)["pass_at_n"] <= ceiling).all()
-    assert (drawn(answers, MAX_N)["pass_at_n"] <= ceiling + 1e-12).all()
-    np.testing.assert_array_equal(ordered(answers, POOL)["pass_at_n"][:, -1], ceiling[:, 0])
-
-
 def test_curves_hold_means_within_their_intervals_in_display_order(answers: Answers) -> None:
     scores = {
         methods.ORACLE: oracle(answers, MAX_N),

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from beartype import beartype
-from jaxtyping import TypeCheckError, jaxtyped
 
 from headroom.errors import TableError
 from headroom.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
@@ -152,21 +150,3 @@ def test_alignment_survives_distances_that_underflow() -> None:
     correct = torch.tensor([[True, False, True]])
     wanted = 3 + math.log1p(math.exp(-3))
     assert alignment(distances, correct).item() == pytest.approx(wanted, rel=1e-4)
-
-
-def test_descent_pushes_heads_that_agree_apart_and_without_bound(points: tuple) -> None:
-    _, heads, correct = points
-    weights = agreement(correct).double()
-    heads.requires_grad_()
-    (-separation(heads, weights)).backward()
-    downhill = heads - heads.grad
-    assert separation(downhill, weights) > separation(heads, weights)
-    assert separation(1000 * heads, weights) > 1e5 * separation(heads, weights)
-
-
-def test_shapes_of_questions_and_pool_are_checked(points: tuple) -> None:
-    queries, heads, correct = points
-    checked = jaxtyped(typechecker=beartype)(alignment)
-    checked(squared_distances(queries, heads), correct)
-    with pytest.raises(TypeCheckError):
-        checked(squared_distances(heads, queries), correct)
