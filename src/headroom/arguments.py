@@ -75,7 +75,9 @@ def add_command(
         else:
             if not asked and "nargs" not in keys:
                 keys |= {"nargs": "?", "default": each.default}
-            command.add_argument(each.name, metavar=each.name.upper(), **keys)
+            if "choices" not in keys:
+                keys["metavar"] = each.name.upper()
+            command.add_argument(each.name, **keys)
     command.set_defaults(handler=handler or function)
     return command
 
