@@ -123,9 +123,9 @@ lock:
 	grep --invert-match --line-regexp --fixed-strings --file=envs/cuda.txt envs/dev.txt > envs/dev.part
 	mv envs/dev.part envs/dev.txt
 
-# Remakes the reference in config/README.md and the captions of figures in Snakemake's report.
+# Remakes config/reference.md and the captions of figures in Snakemake's report.
 reference: $(INSTALLED)
-	$(BIN)/python -m headroom.reference config/README.md workflow/report
+	$(BIN)/python -m headroom.reference config/reference.md workflow/report
 
 clean:
 	rm -rf .venv $(VENV) .venv-3.* .snakemake

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     alone = [job for job in jobs.JOBS if [job.name] == list(arguments[:1])]
     options = vars(parser(alone).parse_args(arguments))
     log = options.pop("log", None)
+    os.environ.setdefault("TQDM_DISABLE", "1")  # commands tell their progress
     _set_up_logging(log)
     try:
         options.pop("handler")(**options)

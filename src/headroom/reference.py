@@ -1,7 +1,7 @@
 """What is written from other sources: the reference of keys and commands, captions of figures.
 
-``python -m headroom.reference config/README.md workflow/report`` rewrites the page below its mark,
-and in the folder the captions that Snakemake's report shows.
+``python -m headroom.reference config/reference.md workflow/report`` writes the page, and in the
+folder the captions that Snakemake's report shows.
 """
 
 import argparse
@@ -16,20 +16,21 @@ from headroom.config import Config
 from headroom.jobs import JOBS
 from headroom.planning.exhibits import EXHIBITS
 
-MARK = "<!-- Made by `make reference` from the schema and the commands' arguments. -->"
+_ABOUT = (
+    "Made by `make reference` from the schema and the commands' arguments: [every key](#every-key) "
+    "of a config, [every command](#every-command) for people, and [the rules' commands]"
+    "(#the-rules-commands), which the workflow calls. NAME stands for a name of your own: letters, "
+    "digits, `_`, `.` and `-`."
+)
 
 
 def keys() -> str:
-    """Return every key of a config as Markdown: a table for each section."""
+    """Return every key of a config as Markdown: a table for each section, under its place."""
     schema = Config.model_json_schema()
-    sections, order = {"Config": schema, **schema.pop("$defs")}, ["Config"]
-    parts = []
-    while order:
-        name = order.pop(0)
-        parts.append(_section(name, sections[name]))
-        named = re.findall(r'"#/\$defs/(\w+)"', json.dumps(sections[name]))
-        order = [*dict.fromkeys(named), *(each for each in order if each not in named)]
-    return "\n".join(["## Every key", "", *dict.fromkeys(parts)])
+    places: dict[str, list[str]] = {}
+    _walk(schema, "", schema["$defs"], places)
+    parts = [_section(name, schema["$defs"][name], places) for name in places]
+    return "\n".join(["## Every key", "", _section("A config", schema, places), *parts])
 
 
 def commands() -> str:
@@ -48,16 +49,9 @@ def commands() -> str:
     return "\n".join([*parts, ""])
 
 
-def page(text: str) -> str:
-    """Return a page with the reference below its mark made anew.
-
-    Raises:
-        ValueError: the page has no mark.
-    """
-    before, mark, _ = text.partition(MARK)
-    if not mark:
-        raise ValueError(f"the page has no line {MARK!r}")
-    return f"{before}{MARK}\n\n{keys()}\n{commands()}"
+def page() -> str:
+    """Return the page."""
+    return f"# Reference\n\n{_ABOUT}\n\n{keys()}\n{commands()}"
 
 
 def _subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
@@ -85,23 +79,35 @@ def _command(name: str, command: argparse.ArgumentParser) -> str:
     return "\n".join([*lines, ""])
 
 
-def _section(name: str, schema: Any) -> str:
+def _walk(schema: Any, place: str, definitions: Any, places: dict[str, list[str]]) -> None:
+    """Note where in a config each section stands, in the order of the schema."""
+    for key, value in schema["properties"].items():
+        here = f"{place}{key}{'.NAME' if value.get('type') == 'object' else ''}"
+        for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps(value)):
+            places.setdefault(name, []).append(here)
+            _walk(definitions[name], f"{here}.", definitions, places)
+
+
+def _section(name: str, schema: Any, places: dict[str, list[str]]) -> str:
     required = schema.get("required", [])
-    lines = [f"### {name}", "", " ".join(schema["description"].split()), ""]
+    first, *others = [f"`{place}`" for place in places.get(name, [])] or [name]
+    also = f" Likewise {', '.join(others)}." if others else ""
+    lines = [f"### {first}", "", " ".join(schema["description"].split()) + also, ""]
     lines += ["| key | value | default | |", "| --- | --- | --- | --- |"]
     for key, value in schema["properties"].items():
         default = "required" if key in required else _default(value)
         about = " ".join(value.get("description", "").split())
-        lines.append(f"| `{key}` | {_type(value)} | {default} | {_cell(about)} |")
+        lines.append(f"| `{key}` | {_type(value, places)} | {default} | {_cell(about)} |")
     return "\n".join([*lines, ""])
 
 
-def _type(value: Any) -> str:
+def _type(value: Any, places: dict[str, list[str]]) -> str:
     """Return what a value may be, for people."""
     if "$ref" in value:
-        return value["$ref"].rpartition("/")[2]
+        place = places[value["$ref"].rpartition("/")[2]][0]
+        return f"[`{place}`](#{place.replace('.', '').lower()})"
     if "anyOf" in value:
-        return " or ".join(dict.fromkeys(_type(part) for part in value["anyOf"]))
+        return " or ".join(dict.fromkeys(_type(part, places) for part in value["anyOf"]))
     if "enum" in value:
         return ", ".join(f"`{choice}`" for choice in value["enum"])
     if "const" in value:
@@ -111,12 +117,12 @@ def _type(value: Any) -> str:
             items = value.get("items") or {"type": "string"}
             if "prefixItems" in value:
                 items = value["prefixItems"][0]
-            return f"list of {_type(items)}"
+            return f"list of {_type(items, places)}"
         case "object":
             other = value.get("additionalProperties")
             named: Any = other if isinstance(other, dict) else None
             named = named or next(iter(value.get("patternProperties", {}).values()), None)
-            return f"{_type(named)} by name" if named else "settings"
+            return _type(named, places) if named else "settings"
         case "null":
             return "`null`"
         case "integer" | "number" as kind:
@@ -141,7 +147,7 @@ def _default(value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", r"\|")
+    return text.replace("|", r"\|").replace("<", "&lt;")
 
 
 def captions(folder: Path) -> dict[Path, str]:
@@ -151,6 +157,6 @@ def captions(folder: Path) -> dict[Path, str]:
 
 if __name__ == "__main__":
     file, folder = map(Path, sys.argv[1:])
-    file.write_text(page(file.read_text(encoding="utf-8")), encoding="utf-8")
+    file.write_text(page(), encoding="utf-8")
     for caption, text in captions(folder).items():
         caption.write_text(text, encoding="utf-8")

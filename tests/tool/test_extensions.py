@@ -1,4 +1,4 @@
-"""The how-tos in config/README.md do what they say: their own code, applied to a copy, works."""
+"""What config/extend.md says can be done so: its own code, applied to a copy, works."""
 
 import json
 import os
@@ -12,9 +12,13 @@ import pytest
 from safetensors.torch import load_file
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "config" / "extend.md").read_text(encoding="utf-8")
 SECTION = re.compile(r"^## Add (.+?)\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
-EDIT = re.compile(r"<!-- (new file|append to|replace in) (\S+) -->\n```python\n(.*?)```", re.DOTALL)
+EDIT = re.compile(
+    r"(New file|At the end of|In) `(\S+)`(?:, in place of the line that begins so)?:\n\n"
+    r"```python\n(.*?)```",
+    re.DOTALL,
+)
 CODE = re.compile(r"```\w+\n(.*?)```", re.DOTALL)
 HOW_TOS = dict(SECTION.findall(PAGE))
 
@@ -27,9 +31,9 @@ def extended(name: str, folder: Path) -> Path:
     assert edits
     for how, path, code in edits:
         file = folder / path
-        assert file.exists() is (how != "new file")
+        assert file.exists() is (how != "New file")
         text = file.read_text(encoding="utf-8") if file.exists() else ""
-        if how != "replace in":
+        if how != "In":
             text = f"{text}\n\n{code}" if text else code
         else:
             start = code.partition("=")[0] + "="

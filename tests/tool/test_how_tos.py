@@ -1,4 +1,4 @@
-"""Every command and every piece of Python in config/README.md runs as it stands there.
+"""Every command, config and piece of Python in config/how-to.md runs as it stands there.
 
 What needs a finished run with a selector is run in `tests/workflow/test_miniature.py`.
 """
@@ -18,7 +18,7 @@ import pytest
 from headroom import cli
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "config" / "how-to.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str) -> list[str]:
@@ -32,8 +32,13 @@ def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(llama, folder / "my-llama")
     with (folder / "mine.csv").open("w", newline="") as stream:
         table = csv.writer(stream)
-        table.writerow(["prompt", "gold"])
-        table.writerows([f"{number} plus {number % 7}", number + 3] for number in range(20))
+        table.writerow(["prompt", "gold", "part"])
+        table.writerows(
+            [f"{number} plus {number % 7}", number + 3, "train" if number % 2 else "test"]
+            for number in range(20)
+        )
+    (config,) = [block for block in blocks("yaml") if block.startswith("run:")]
+    (folder / "mine.yaml").write_text(config, encoding="utf-8")
     return folder
 
 
@@ -42,7 +47,7 @@ def test_every_command_and_the_python_run_as_they_stand(
 ) -> None:
     monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
-    assert len(commands) == 8
+    assert len(commands) == 13
     for command in commands:
         program, *words = shlex.split(command)
         if program == "snakemake":
@@ -55,6 +60,7 @@ def test_every_command_and_the_python_run_as_they_stand(
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
     assert (folder / "my-sweep/results/sweep/report.html").is_file()
+    assert (folder / "my-export/results/sweep/report.html").is_file()
     assert (folder / "my-llama-smaller/README.md").is_file()
 
     (python,) = [block for block in blocks("python") if block.startswith("import headroom")]

@@ -1,6 +1,6 @@
 """The whole config: its sections by name, and that what one names, another defines.
 
-The description under each key is its documentation: `config/README.md` is made from it.
+The description under each key is its documentation: `config/reference.md` is made from it.
 """
 
 from collections.abc import Mapping

@@ -47,12 +47,12 @@ def shell_prefix(run: str) -> str:
 
     Jobs find the `headroom` of this Snakemake's environment, activated or not, and the config of
     their run. Neither stands in the rules' own commands: a run that shares another's answers must
-    not look like changed code. Libraries draw no progress bars: the run tells its progress itself.
+    not look like changed code.
     """
     return (
         "set -euo pipefail; "
         f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
-        f"HEADROOM_CONFIG={paths.CONFIG.format(run=run)} TQDM_DISABLE=1; "
+        f"HEADROOM_CONFIG={paths.CONFIG.format(run=run)}; "
     )
 
 
