@@ -66,7 +66,7 @@ def test_every_extension_has_a_how_to_of_less_than_60_lines_of_code() -> None:
 
 def test_what_the_how_tos_name_is_there() -> None:
     for text in HOW_TOS.values():
-        for path in re.findall(r"`((?:src|tests|workflow)/[\w/.]+)`", text):
+        for path in re.findall(r"(?<!New file )`((?:src|tests|workflow)/[\w/.]+)`", text):
             assert (ROOT / path).is_file(), path
 
 
