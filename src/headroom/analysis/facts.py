@@ -1,0 +1,172 @@
+"""Numbers that name their file and row, and sentences made of them.
+
+The page, the lines that a run ends with and `headroom.load` show the same numbers in the same
+words: a `Said` is plain text where it is printed and HTML where it is shown.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from markupsafe import Markup
+
+from headroom import paths
+from headroom.analysis.sheet import read_csv
+from headroom.analysis.text import plain, signed
+from headroom.config import Config
+from headroom.tables import read_arrow
+
+Form = Callable[[float], str]
+
+LUCK = 0.05
+"""Level of the tests against chance."""
+
+FORMS: dict[str, Form] = {
+    "percent": lambda value: signed(100 * value).lstrip("+") + "%",
+    "part": lambda value: signed(100 * value).lstrip("+"),
+    "points": lambda value: signed(100 * value),
+    "count": lambda value: f"{value:,.0f}",
+    "plain": lambda value: f"{value:.3g}",
+    "p": lambda value: "< 0.001" if value < 0.001 else f"= {value:.3f}",
+    "part_of_100": lambda value: signed(value).lstrip("+"),
+    "ratio": lambda value: f"{value:.2f}",
+}
+"""How numbers are written: parts of 1 as percent, without the sign, as percentage points; counts;
+three digits; p-values; what is in percent already; ratios."""
+
+HOW: dict[str, Callable[[pd.Series], float]] = {
+    "sum": lambda values: float(values.sum()),
+    "count": lambda values: float(len(values)),
+    "mean": lambda values: float(values.mean()),
+    "luck": lambda values: LUCK * float(values.sum()),
+}
+"""What a number over several rows is; luck is the share of tests that chance alone passes."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number with the file, rows and column that it comes from."""
+
+    value: float
+    file: str
+    """Below the run's folder."""
+    key: str
+    """``column@row``; over several rows ``column@row,row:sum``, over all ``column@*:sum``. Rows are
+    counted from 0."""
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __html__(self) -> str:
+        return Markup('<data value="{:.6g}" data-from="{}" data-key="{}">{}</data>').format(
+            self.value, self.file, self.key, self.text
+        )
+
+    def __bool__(self) -> bool:
+        """Tell whether there is a number; an empty cell has none."""
+        return not pd.isna(self.value)
+
+
+class Said:
+    """A sentence with numbers in it: plain text, or HTML that marks them."""
+
+    def __init__(self, template: str, **parts: object) -> None:
+        self.template = template
+        self.parts = {
+            name: plain(part) if type(part) is str else part for name, part in parts.items()
+        }
+
+    def __str__(self) -> str:
+        return self.template.format(**{name: str(part) for name, part in self.parts.items()})
+
+    def __html__(self) -> str:
+        return Markup(self.template).format(**self.parts)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table of a run, whose numbers know where they stand."""
+
+    file: str
+    """Below the run's folder."""
+    rows: pd.DataFrame
+    """All rows or some, numbered from 0 as in the file."""
+    whole: bool = False
+
+    @classmethod
+    def read(
+        cls, config: Config, template: str | Path, columns: Sequence[str] = (), **names: object
+    ) -> "Source":
+        """Read a table of a run, CSV or Parquet, from its path or its template.
+
+        Raises:
+            TableError: the file is missing, damaged, or lacks a column.
+        """
+        path = Path(str(template).format(run=config.run, suffix="csv", **names))
+        read = read_csv if path.suffix == ".csv" else _read_parquet
+        file = path.relative_to(f"{paths.RESULTS}/{config.run}")
+        return cls(str(file), read(path, columns), whole=True)
+
+    def where(self, **wanted: object) -> "Source":
+        """Return the rows in which columns have some values."""
+        rows = self.rows
+        for column, value in wanted.items():
+            rows = rows[rows[column] == value]
+        return self.of(rows)
+
+    def of(self, rows: pd.DataFrame) -> "Source":
+        """Return some of the rows."""
+        return Source(self.file, rows)
+
+    def __iter__(self) -> Iterator["Source"]:
+        """Yield each row as a table of its own."""
+        return (self.of(self.rows.loc[[index]]) for index in self.rows.index)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def first(self) -> pd.Series:
+        """The first row."""
+        return self.rows.iloc[0]
+
+    def number(self, column: str, form: str = "plain", how: str = "") -> Number:
+        """Return a number of the first row; or, with `how`, one over all rows, see `HOW`."""
+        index = self.rows.index
+        if how:
+            key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
+            value = HOW[how](self.rows[column])
+        else:
+            key, value = f"{column}@{index[0]}", float(self.first[column])
+        return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
+
+    def interval(
+        self, column: str, form: str = "points", low: str = "", high: str = "", unit: str = ""
+    ) -> Said:
+        """Return a number of the first row with its interval: ``+1.0 (−2.1 to +4.1)``.
+
+        Args:
+            column: of the number.
+            form: one of `FORMS`.
+            low: column of the lower end; by default the number's with ``_low``.
+            high: column of the upper end.
+            unit: stands behind the number.
+        """
+        parts = (column, low or f"{column}_low", high or f"{column}_high")
+        value, lower, upper = (self.number(each, form) for each in parts)
+        if not lower:
+            return Said("{value}" + unit, value=value)
+        return Said("{value}" + unit + " ({low} to {high})", value=value, low=lower, high=upper)
+
+
+def direction(low: float, high: float) -> str:
+    """Return where an interval lies: ▲ above zero, ▼ below, – around it."""
+    return "▲" if low > 0 else "▼" if high < 0 else "–"
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    return read_arrow(path, pa.schema([]), exact=False).to_pandas()

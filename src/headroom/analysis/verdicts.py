@@ -1,0 +1,246 @@
+"""What a run answers: one verdict a question, in the words of the page and of the terminal.
+
+A verdict says *helps* or *hurts* only beyond its test; else that no effect is shown, with what the
+interval leaves open.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from headroom import paths
+from headroom.analysis.compression.trial import METHOD
+from headroom.analysis.controls import HEADS, helping, hurting
+from headroom.analysis.facts import LUCK, Said, Source, direction
+from headroom.analysis.text import short
+from headroom.config import Config
+from headroom.planning.store import Store
+from headroom.sprint import matching
+from headroom.sprint.evaluation import PAIRED
+from headroom.sprint.methods import COVER, SPRINT
+from headroom.tables import CURVES, read_table
+from headroom.variants import BASE
+
+_TITLES = {
+    "math500": "MATH-500",
+    "math_train": "MATH",
+    "gsm8k": "GSM8K",
+    "generated_math": "MATH-like",
+    "generated_gsm8k": "GSM8K-like",
+    "generated": "Word problems",
+    "math23k": "Math23k",
+    "asdiv_a": "ASDiv-A",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer to one question."""
+
+    section: str
+    """Where the page shows what it rests on."""
+    mark: str
+    """▲ better, ▼ worse, – not shown, ! to look into."""
+    answer: str
+    effect: Said
+    so: Said
+
+    def __str__(self) -> str:
+        return f"{self.answer}. {self.effect} {self.so}"
+
+
+def verdicts(config: Config) -> list[Verdict]:
+    """Return what a finished run answers, in the order of the page.
+
+    Raises:
+        TableError: a table of the run is missing or damaged.
+    """
+    makers = (_heads, _sampling, _question, _compression, _published)
+    return [verdict for make in makers for verdict in make(config)]
+
+
+def title(config: Config, name: str) -> str:
+    """Return how a question set or a dataset of word problems is called on the page."""
+    if name in config.problems:
+        problems = config.problems[name]
+        return _TITLES.get(problems.dataset, short(Path(problems.file or name).stem, 24))
+    asked = config.questions[name]
+    own = asked.file or asked.dataset or name
+    return _TITLES.get(asked.benchmark, short(Path(own).stem.replace("_", " "), 24))
+
+
+def tested_on(config: Config, compression: str) -> str:
+    """Return what a compression was tested on, as the page calls it."""
+    study = config.compressions[compression]
+    return title(config, study.data or study.test or "")
+
+
+def asked(config: Config, model: str, decoding: str, questions: str) -> Source:
+    """Return the accuracy matrix of a batch, which has a row a question."""
+    names = {"model": model, "decoding": decoding, "questions": questions}
+    return Source.read(config, Store(config).path(paths.ACCURACY, **names))
+
+
+def best_sampling(config: Config, selector: str) -> tuple[str, int]:
+    """Return the sampling method with the highest Pass@N, and that N: the largest of SPRINT.
+
+    The temperature is picked afterwards, in favour of sampling.
+    """
+    table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
+    most = int(table.loc[table["method"] == SPRINT, "n"].max())
+    at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
+    return ("", most) if at.empty else (at.loc[at["pass_at_n"].idxmax(), "method"], most)
+
+
+def _heads(config: Config) -> Iterator[Verdict]:
+    many = len(config.sweeps) > 1
+    for sweep, section in config.sweeps.items():
+        table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+        rows = table.rows[table.rows["variant"] != str(BASE)]
+        helps, hurts = (table.of(found(rows)) for found in (helping, hurting))
+        best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
+        said = Said(
+            "{model}Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
+            model=Said("{name}: ", name=short(section.model, 28)) if many else "",
+            heads=table.of(rows).number("variant", "count", "count"),
+            **{column: best.number(column, "points") for column in ("gain", "low", "high")},
+            n=best.number("n", "count"),
+            hurt=hurts.number("variant", "count", "count"),
+        )
+        if len(helps):
+            one = len(helps) == 1
+            answer = f"{len(helps)} head{'s' * (not one)} help{'s' * one} when lost"
+            so = Said("Its gain passes the corrected test.")
+        else:
+            answer = "No head is shown to help when lost"
+            so = Said("Gains above {high} are unlikely.", high=best.number("high", "points"))
+        yield Verdict("heads", "▲" if len(helps) else "–", answer, said, so)
+
+
+def _sampling(config: Config) -> Iterator[Verdict]:
+    found = []
+    for name, section in config.selectors.items():
+        method, most = best_sampling(config, name)
+        if method:
+            paired = Source.read(config, paths.PAIRED, PAIRED, selector=name)
+            row = paired.where(method=method, n=most)
+            n = asked(config, section.model, section.decoding, section.test)
+            found.append((row, len(section.sampling), method, n))
+    if not found:
+        return
+    mark, place, wins, losses = _most([row for row, *_ in found])
+    row, temperatures, method, n = found[place]
+    of = _share(wins or losses, len(found))
+    answer = "Choosing heads is not shown to beat sampling"
+    if wins and losses:
+        answer = f"Heads beat sampling on {wins}, lose on {losses}"
+    elif wins or losses:
+        answer = ("Choosing heads beats sampling" if wins else "Sampling beats choosing heads") + of
+    picked = " picked afterwards" if temperatures > 1 else ""
+    said = Said(
+        f"{{most}} answers, {{method}}{picked}: {{difference}}, {{n}} questions.",
+        most=row.number("n", "count"),
+        method=method.removeprefix("sampling ").replace("=", " = "),
+        difference=row.interval("difference", low="low", high="high", unit=" points"),
+        n=n.number("question_id", "count", "count"),
+    )
+    so = "If answers can be checked, sample." if losses else "Sampling remains the simpler way."
+    if wins and not losses:
+        so = "Choosing heads is worth its training."
+    yield Verdict("sampling", mark, answer, said, Said(so))
+
+
+def _question(config: Config) -> Iterator[Verdict]:
+    shuffled, cover = [], []
+    for name in config.selectors:
+        table = Source.read(config, paths.EMBEDDING_VALUE, matching.COLUMNS, selector=name)
+        own = table.where(method=SPRINT, questions="test", pool=matching.ALL, n=matching.MEAN)
+        shuffled.append(own.where(against=matching.SHUFFLED))
+        cover.append(own.where(against=COVER))
+    if not shuffled:
+        return
+    mark, place, wins, losses = _most(shuffled)
+    answer = "The question is not shown to matter"
+    if wins or losses:
+        answer = f"Knowing the question {'helps' if wins else 'hurts'}"
+        answer += _share(wins or losses, len(shuffled))
+    row = shuffled[place]
+    said = Said(
+        "Against shuffled questions: {difference}, mean of Pass@N; p {p}.",
+        difference=row.interval("difference", low="low", high="high", unit=" points"),
+        p=row.number("p", "p"),
+    )
+    fixed = cover[place].first["low"] > 0
+    so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
+    yield Verdict("question", mark, answer, said, Said(so))
+
+
+def _compression(config: Config) -> Iterator[Verdict]:
+    if not config.compressions:
+        return
+    table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="table1").where(arm=METHOD)
+    rows = [row for row in table if not np.isnan(row.first["change"])]
+    if not rows:
+        return
+    mark, place, wins, losses = _most(rows, low="change_low", high="change_high")
+    row = rows[place]
+    what = "no loss is shown"
+    if wins or losses:
+        what = ("worse" if losses else "better") + _share(losses or wins, len(rows))
+    said = Said(
+        "{name}: {change}, {n} questions.",
+        name=tested_on(config, row.first["compression"]),
+        change=row.interval("change", unit=" points"),
+        n=row.number("n", "count"),
+    )
+    time = measured(config, row.first["compression"], METHOD)
+    so = Said("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
+    if time is not None:
+        same = time.first["test_time_low"] <= 1 <= time.first["test_time_high"]
+        so = Said("The whole test takes {time} times as long.", time=time.number("test_time", "ratio"))
+        so = Said("The whole test is not shown to be faster.") if same else so
+    answer = f"{100 * row.first['ratio']:g}% of heads gone: {what}"
+    yield Verdict("compression", mark, answer, said, so)
+
+
+def measured(
+    config: Config, compression: str, arm: str, *, quantised: bool = False
+) -> Source | None:
+    """Return the measurement of an arm's whole test; None where it was not timed."""
+    table = Source.read(config, paths.MEASUREMENTS, compression=compression)
+    if "test_time" not in table.rows:
+        return None
+    rows = table.where(arm=arm, quantised=quantised)
+    timed = rows.of(rows.rows.dropna(subset="test_time"))
+    return timed if len(timed) else None
+
+
+def _published(config: Config) -> Iterator[Verdict]:
+    table = Source.read(config, paths.AUDIT_TABLE, ["pairs", "beyond"], paper="sprint")
+    beyond, luck = table.number("beyond", "count", "sum"), table.number("pairs", "count", "luck")
+    many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LUCK))
+    said = Said(
+        "Of {pairs} best heads of a subject and layer; luck gives {luck}.",
+        pairs=table.number("pairs", "count", "sum"),
+        luck=luck,
+    )
+    answer = f"Published gains: {beyond} beat chance"
+    so = "More than selection alone." if many else "Selection alone gives as many."
+    yield Verdict("published", "▲" if many else "!", answer, said, Said(so))
+
+
+def _share(some: int, of: int) -> str:
+    return f" on {some} of {of}" if of > 1 else ""
+
+
+def _most(
+    rows: Sequence[Source], low: str = "low", high: str = "high"
+) -> tuple[str, int, int, int]:
+    """Return the mark of several intervals, the place to tell of, how many are above and below."""
+    marks = [direction(row.first[low], row.first[high]) for row in rows]
+    wins, losses = marks.count("▲"), marks.count("▼")
+    mark = "!" if wins and losses else "▲" if wins else "▼" if losses else "–"
+    place = next((n for n, each in enumerate(marks) if each != "–"), 0)
+    return mark, place, wins, losses

@@ -1,0 +1,288 @@
+"use strict";
+// The explorer: a head, the questions that it wins and loses, two answers side by side. Text from
+// questions and answers is only ever set as text. The address holds sweep, head and question.
+const byId = (id) => document.getElementById(id);
+const make = (tag, attributes = {}, ...children) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== false && value !== undefined) element.setAttribute(name, value);
+  }
+  element.append(...children);
+  return element;
+};
+const signed = (value) => {
+  const text = Math.abs(100 * value).toFixed(1);
+  return text === "0.0" ? text : (value > 0 ? "+" : "−") + text;
+};
+
+// A link to what is folded away unfolds it.
+const unfold = () => {
+  const found = location.hash.includes("/") ? null : byId(location.hash.slice(1));
+  const fold = found?.id === "printed" && found.querySelector("details");
+  if (fold) fold.open = true;
+};
+addEventListener("hashchange", unfold);
+unfold();
+
+// Every number says where it comes from.
+addEventListener("pointerover", ({ target }) => {
+  const number = target.closest?.("data");
+  if (number && !number.title) number.title = `${number.dataset.from}: ${number.dataset.key}`;
+});
+
+const PAGE = 8;
+const STEPS = 5, CLIP = 0.15; // as explorer.py has them
+const WORD = { "▲": "shown to help", "▼": "shown to hurt", ".": "not shown to differ" };
+
+const explore = (sweeps) => {
+  const root = document.querySelector(".explorer");
+  const [head, list, panel] = ["head", "list", "question"].map((name) => root.querySelector(`.${name}`));
+  const maps = [...root.querySelectorAll(".map")];
+  const pick = { sweep: byId("sweep"), group: byId("group") };
+  const state = { sweep: 0, head: 0, question: null, group: 0, kind: "all", words: "", page: 0 };
+  const bits = (text) => {
+    const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
+    return (place) => (bytes[place >> 3] >> (7 - (place & 7))) & 1;
+  };
+
+  for (const sweep of sweeps) {
+    sweep.right = bits(sweep.base);
+    const levels = [...new Set(sweep.level)].filter(Boolean).sort();
+    const all = sweep.questions.map((_, place) => place);
+    sweep.groups = [
+      ["all questions", all],
+      ...sweep.subjects.map((name, own) => [name, all.filter((place) => sweep.subject[place] === own)]),
+      ...levels.map((level) => [`level ${level}`, all.filter((place) => sweep.level[place] === level)]),
+    ];
+    for (const one of sweep.heads) {
+      one.right = bits(one.bits);
+      one.changed = one.answers && new Map(one.answers.map((entry) => [entry[0], entry]));
+    }
+  }
+  const now = () => sweeps[state.sweep];
+  const chosen = () => now().heads[state.head];
+  const within = () => now().groups[state.group][1];
+  const count = (right) => within().reduce((sum, place) => sum + right(place), 0);
+  const number = (table, column, row, value, text) => make(
+    "data",
+    { value: +value.toPrecision(6), "data-from": `controls/${now().name}/${table}.csv`, "data-key": `${column}@${row}` },
+    text,
+  );
+
+  // The map
+  const paint = () => {
+    maps.forEach((map, place) => {
+      map.hidden = place !== state.sweep;
+      if (map.previousElementSibling?.tagName === "H3") map.previousElementSibling.hidden = map.hidden;
+    });
+    root.classList.toggle("broad", +maps[state.sweep].dataset.width > 12);
+    const n = within().length, base = count(now().right);
+    [...maps[state.sweep].querySelectorAll("button")].forEach((cell, place) => {
+      const one = now().heads[place];
+      const gain = state.group ? (count(one.right) - base) / n : one.gain;
+      const step = Math.ceil(Math.min(Math.abs(gain) / CLIP, 1) * STEPS - 1e-9);
+      const mark = one.marks[state.group];
+      cell.className = `${step ? (gain > 0 ? "u" : "d") + step : ""}${one.removed ? " gone" : ""}`;
+      cell.textContent = mark === "." ? "" : mark;
+      cell.setAttribute("aria-label", `${one.name}: ${signed(gain)} points, ${WORD[mark]}`);
+      cell.setAttribute("aria-selected", place === state.head);
+      cell.tabIndex = place === state.head ? 0 : -1;
+    });
+  };
+
+  const describe = () => {
+    const one = chosen(), { row } = one;
+    const value = (column, text = signed(one[column])) => number("heads", column, row, one[column], text);
+    const placebo = now().placebos.find(([layer]) => layer === one.layer);
+    const facts = [
+      ["Gain", value("gain"), " (", value("low"), " to ", value("high"), ")"],
+      ["Test", `${WORD[one.marks[0]]}, q `, value("q", one.q < 0.001 ? "< 0.001" : `= ${one.q.toFixed(3)}`)],
+      placebo && ["Placebo", "best of its layer: ", number("gains", "placebo", placebo[2], placebo[1], signed(placebo[1]))],
+      one.mode && ["Failure", `mostly: ${one.mode}`],
+      one.removed && ["Removed", "for good, in a compression below"],
+      state.group && [now().groups[state.group][0], `${count(one.right)} right of ${within().length}, unpruned ${count(now().right)}`],
+    ];
+    const heads = now().heads.length;
+    const step = (by, label) => make("button", { type: "button", onclick: () => go(state.head + by), disabled: !now().heads[state.head + by] && "" }, label);
+    head.replaceChildren(
+      make("h3", {}, `Without ${one.name}`),
+      make("p", { class: "big" }, value("accuracy", `${(100 * one.accuracy).toFixed(1)}%`), " right"),
+      make("dl", {}, ...facts.filter(Boolean).flatMap(([name, ...text]) => [make("dt", {}, name), make("dd", {}, ...text)])),
+      make("div", { class: "steps" }, step(-1, "← Previous"), step(1, "Next →"), make("span", { class: "note" }, `${state.head + 1} of ${heads}`)),
+    );
+  };
+
+  // The questions
+  const kindOf = (place, one = chosen()) => {
+    const before = now().right(place), after = one.right(place);
+    return before === after ? "same" : after ? "won" : "lost";
+  };
+  const found = () => {
+    const one = chosen(), words = state.words.toLowerCase();
+    return within().filter((place) => {
+      const kind = kindOf(place, one);
+      if (state.kind === "all" ? kind === "same" && !one.changed?.has(place) : kind !== state.kind) return false;
+      const [id, text] = now().questions[place];
+      return !words || `${id} ${text ?? ""}`.toLowerCase().includes(words);
+    }).sort((a, b) => (kindOf(a) === "same") - (kindOf(b) === "same") || (kindOf(a) < kindOf(b)) - (kindOf(a) > kindOf(b)));
+  };
+  const entries = make("ol"), pages = make("div", { class: "pages" }), kinds = make("fieldset");
+  const search = make("input", {
+    type: "search", placeholder: "Search questions", "aria-label": "Search questions",
+    oninput: () => { state.words = search.value; state.page = 0; enumerate(); },
+  });
+  list.append(kinds, search, entries, pages);
+
+  const enumerate = () => {
+    const places = found(), last = Math.max(0, Math.ceil(places.length / PAGE) - 1);
+    state.page = Math.min(state.page, last);
+    const counts = { won: 0, lost: 0, all: 0 };
+    for (const place of within()) {
+      const kind = kindOf(place);
+      if (kind !== "same") counts[kind] += 1;
+      if (kind !== "same" || chosen().changed?.has(place)) counts.all += 1;
+    }
+    const names = { won: "won", lost: "lost", all: "changed" };
+    const focused = document.activeElement?.name === "kind";
+    kinds.replaceChildren(make("legend", {}, "Questions"), ...Object.keys(names).map((kind) => make(
+      "label", {},
+      make("input", { type: "radio", name: "kind", value: kind, checked: state.kind === kind && "", onchange: () => { state.kind = kind; state.page = 0; enumerate(); } }),
+      `${names[kind]} ${counts[kind]}`,
+    )));
+    if (focused) kinds.querySelector(":checked").focus();
+    entries.replaceChildren(...places.slice(PAGE * state.page, PAGE * (state.page + 1)).map((place) => {
+      const [id, text] = now().questions[place], kind = kindOf(place);
+      const mark = { won: "▲", lost: "▼", same: "=" }[kind];
+      return make("li", {}, make(
+        "button",
+        { type: "button", "data-place": place, "aria-current": place === state.question && "true", onclick: () => go(state.head, place) },
+        make("b", { class: kind, "aria-label": kind === "same" ? "same verdict" : kind }, mark), make("span", { dir: "auto" }, text ?? id),
+      ));
+    }));
+    if (!places.length) entries.append(make("li", { class: "note" }, "No question."));
+    const turn = (by, label) => make("button", { type: "button", "aria-label": label, disabled: (state.page + by < 0 || state.page + by > last) && "", onclick: () => { state.page += by; enumerate(); } }, by < 0 ? "←" : "→");
+    pages.replaceChildren(...(last ? [turn(-1, "Earlier questions"), turn(1, "Later questions"), `page ${state.page + 1} of ${last + 1}`] : []));
+  };
+
+  // The two answers
+  const answer = (one, place) => {
+    const [, , , base, margin] = now().questions[place];
+    if (!one) return [base, margin];
+    if (!one.changed || base === null) return [null, null];
+    const entry = one.changed.get(place);
+    return entry ? [base.slice(0, entry[1]) + entry[2], entry[3]] : [base, margin];
+  };
+  const sharedEnd = (a, b, start) => {
+    let end = 0;
+    while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
+    if (end && /[\udc00-\udfff]/.test(a.at(-end))) end -= 1; // no half of a pair
+    return end;
+  };
+  const side = (title, right, [text, margin], start, end) => {
+    const box = make("p", { class: "text", dir: "auto", tabindex: 0, "aria-label": `Answer ${title}` });
+    if (text === null) box.append(make("i", {}, `The text is not on this page; answers lie in ${now().store}.`));
+    else if (start === undefined) box.append(text);
+    else box.append(text.slice(0, start), make("mark", {}, text.slice(start, text.length - end) || "∅"), text.slice(text.length - end));
+    return make("div", {},
+      make("p", { class: "side" }, `${title} `, make("span", { class: right ? "won" : "lost" }, right ? "✓ right" : "✗ wrong"),
+        make("small", {}, margin === null || margin === undefined ? "" : ` · margin ${margin}`)),
+      box);
+  };
+  const solvers = (place) => {
+    const row = make("div", { class: "solvers", role: "toolbar", "aria-label": "Heads without which it is solved" }, "Solved without:");
+    let layer = null;
+    now().heads.forEach((one, index) => {
+      if (one.layer !== layer) row.append(make("span", {}, `L${(layer = one.layer)}`));
+      const right = one.right(place);
+      row.append(make("button", {
+        type: "button", class: right ? "right" : false, tabindex: index === state.head ? 0 : -1, "aria-pressed": String(index === state.head),
+        "aria-label": `${one.name}: ${right ? "right" : "wrong"}`, title: one.name, onclick: () => go(index, place),
+      }));
+    });
+    return row;
+  };
+  const show = () => {
+    if (state.question === null) {
+      panel.replaceChildren(make("p", { class: "note" }, "Choose a question to see both answers."));
+      return;
+    }
+    const place = state.question, one = chosen();
+    const [id, text, gold] = now().questions[place];
+    const before = answer(null, place), after = answer(one, place);
+    const differ = before[0] !== null && after[0] !== null && before[0] !== after[0];
+    const start = differ ? one.changed.get(place)[1] : undefined;
+    const end = differ ? sharedEnd(before[0], after[0], start) : 0;
+    const about = [now().subjects[now().subject[place]], now().level[place] && `level ${now().level[place]}`, gold !== null && `right answer ${gold}`, differ ? `differs at character ${start + 1}` : after[0] !== null && "same answer"];
+    panel.replaceChildren(
+      make("h3", {}, make("bdi", {}, id), " ", make("small", { class: "note" }, make("bdi", {}, about.filter(Boolean).join(" · ")))),
+      ...(text === null ? [] : [make("p", { class: "asked", dir: "auto" }, text)]),
+      make("div", { class: "sides" }, side("unpruned", now().right(place), before, start, end), side(`without ${one.name}`, one.right(place), after, start, end)),
+      solvers(place),
+    );
+    for (const mark of panel.querySelectorAll("mark")) mark.parentElement.scrollTop = mark.offsetTop - 40;
+  };
+
+  // Where we are
+  const address = () => `#${encodeURIComponent(now().name)}/${chosen().name}${state.question === null ? "" : `/q${state.question}`}`;
+  const render = () => { paint(); describe(); enumerate(); show(); };
+  const go = (index, place = null) => {
+    if (!now().heads[index]) return;
+    const focus = document.activeElement, where = focus?.closest?.(".solvers, .steps, ol");
+    state.page = state.head === index ? state.page : 0;
+    Object.assign(state, { head: index, question: place });
+    history.pushState(null, "", address());
+    render();
+    if (where?.matches(".solvers")) panel.querySelector(".solvers [tabindex='0']").focus();
+    else if (where?.matches(".steps")) head.querySelectorAll(".steps button")[focus.textContent.startsWith("N") ? 1 : 0].focus();
+    else if (where) entries.querySelector(`[data-place='${place}']`)?.focus();
+  };
+  const restore = () => {
+    const [name, variant, question] = location.hash.slice(1).split("/");
+    let decoded = "";
+    try { decoded = decodeURIComponent(name); } catch { /* not an address of ours */ }
+    const sweep = sweeps.findIndex((one) => one.name === decoded);
+    const index = sweep < 0 ? -1 : sweeps[sweep].heads.findIndex((one) => one.name === variant);
+    if (index < 0) return false;
+    const place = /^q\d+$/.test(question ?? "") ? +question.slice(1) : null;
+    if (sweep !== state.sweep) offer(sweep);
+    Object.assign(state, { head: index, question: place !== null && place < now().questions.length ? place : null });
+    render();
+    return true;
+  };
+  const offer = (sweep) => {
+    Object.assign(state, { sweep, group: 0, question: null, page: 0 });
+    state.head = now().heads.reduce((best, one, place) => (one.gain > now().heads[best].gain ? place : best), 0);
+    state.question = found()[0] ?? null;
+    pick.sweep.value = sweep;
+    pick.group.replaceChildren(...now().groups.map(([name, places], place) => make("option", { value: place }, `${name} (${places.length})`)));
+  };
+
+  root.previousElementSibling.hidden = false; // the menus
+  pick.sweep.addEventListener("input", () => { offer(+pick.sweep.value); render(); });
+  pick.group.addEventListener("input", () => { state.group = +pick.group.value; state.page = 0; render(); });
+  addEventListener("popstate", restore);
+  root.addEventListener("click", ({ target }) => {
+    const cell = target.closest("[data-head]");
+    if (cell) go(now().heads.findIndex((one) => one.name === cell.dataset.head));
+  });
+  root.addEventListener("keydown", (event) => {
+    const { key, target } = event;
+    const focusMap = () => maps[state.sweep].querySelector("[tabindex='0']").focus();
+    const width = now().heads.filter((one) => one.layer === chosen().layer).length;
+    const by = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -width, ArrowDown: width }[key];
+    if (key === "Escape") { if (state.question !== null) go(state.head); focusMap(); }
+    else if (key === "Enter" && target.closest(".map")) { entries.querySelector("button")?.focus(); event.preventDefault(); }
+    else if (by && target.closest(".map")) { go(state.head + by); focusMap(); event.preventDefault(); }
+    else if (Math.abs(by) === 1 && target.closest(".solvers")) { go(state.head + by, state.question); event.preventDefault(); }
+    else if (by && Math.abs(by) !== 1 && target.closest("ol")) {
+      const item = target.closest("li");
+      (by > 0 ? item.nextElementSibling : item.previousElementSibling)?.querySelector("button")?.focus();
+      event.preventDefault();
+    }
+  });
+  offer(0);
+  if (!restore()) render();
+};
+const embedded = byId("run");
+if (embedded) explore(JSON.parse(embedded.textContent));

@@ -1,0 +1,219 @@
+"""The explorer's data: outcomes of every head on every question, and the answers that changed.
+
+Embedded once as JSON. Outcomes are bits, so that all heads are there; a changed answer is what it
+shares with the base model's, as a length, and the rest. Texts have a budget: heads with most right
+answers come first, the others keep their outcomes.
+"""
+
+import base64
+import json
+import math
+import os.path
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+from markupsafe import Markup
+
+from headroom import paths
+from headroom.analysis.compression.trial import METHOD
+from headroom.analysis.controls import GAINS, HEADS, LEVEL
+from headroom.analysis.facts import Source
+from headroom.analysis.gains import against_base, read_z
+from headroom.analysis.text import plain, visible
+from headroom.analysis.verdicts import title
+from headroom.config import Config
+from headroom.planning.batches import find_batch
+from headroom.planning.store import Store
+from headroom.record import read_json
+from headroom.tables import QUESTIONS, read_table
+from headroom.variants import BASE, Variant
+
+_BUDGET = 3_000_000
+"""Characters of questions and answers that a page embeds, over all sweeps."""
+_LONGEST = 20_000
+"""Characters of one text; the rest is cut off."""
+_CLIP = 0.15
+"""Gain of the strongest colour."""
+_STEPS = 5
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A head on the map."""
+
+    name: str
+    colour: str
+    mark: str
+    removed: bool
+    label: str
+
+
+def explored(config: Config) -> list[dict[str, Any]]:
+    """Return what the explorer knows of each sweep.
+
+    Raises:
+        TableError: a table of the run or the questions are damaged.
+    """
+    return [_sweep(config, name, _BUDGET // len(config.sweeps)) for name in config.sweeps]
+
+
+def script(data: object) -> Markup:
+    """Return data as JSON in which nothing can end a script element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))
+
+
+def rows_of_map(sweep: dict[str, Any]) -> list[tuple[int, list[Cell]]]:
+    """Return the map as the page shows it before anything is chosen: layers with their heads."""
+    layers: dict[int, list[Cell]] = {}
+    for head in sweep["heads"]:
+        gain, mark = head["gain"], head["marks"][0]
+        word = {"▲": "helps", "▼": "hurts"}.get(mark, "not shown to differ")
+        label = f"{head['name']}: {100 * gain:+.1f} points, {word}".replace("-", "−")
+        cell = Cell(head["name"], colour(gain), mark.strip("."), head["removed"], label)
+        layers.setdefault(head["layer"], []).append(cell)
+    return list(layers.items())
+
+
+def colour(gain: float) -> str:
+    """Return the class of a gain: u1 to u5 above zero, d1 to d5 below, zero without colour."""
+    step = math.ceil(min(abs(gain) / _CLIP, 1) * _STEPS - 1e-9)
+    return "" if step == 0 else f"{'u' if gain > 0 else 'd'}{step}"
+
+
+def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
+    section = config.sweeps[name]
+    z, variants = read_z(config, name)
+    batch = find_batch(config, section.model, section.decoding, section.questions)
+    store = Store(config)
+    files = {each: store.path(paths.ANSWERS, variant=each, **batch.names) for each in variants}
+    base = _answers(files[BASE], z)
+    heads = _heads(config, name, z, variants)
+    for head in sorted(heads, key=lambda head: -head["gain"]):
+        own = _answers(files[Variant.parse(head["name"])], z) if room > 0 else None
+        if own is None or base is None:
+            continue
+        changed = _changed(base, own)
+        room -= sum(len(rest) for _, _, rest, _ in changed)
+        head["answers"] = changed if room > 0 else None
+    subjects = z["subject"].fillna("")
+    names = sorted(set(subjects) - {""})
+    return {
+        "name": name,
+        "title": title(config, section.questions),
+        "model": plain(section.model),
+        "base": _bits(z[str(BASE)]),
+        "subjects": [plain(subject) for subject in names],
+        "subject": [names.index(subject) if subject else -1 for subject in subjects],
+        "level": [0 if pd.isna(level) else int(level) for level in z["level"]],
+        "questions": _questions(store.path(paths.QUESTIONS, **batch.names), z, base),
+        "heads": heads,
+        "placebos": _placebos(config, name),
+        "store": str(files[BASE].parent),
+    }
+
+
+def _heads(
+    config: Config, sweep: str, z: pd.DataFrame, variants: Sequence[Variant]
+) -> list[dict[str, Any]]:
+    """Return what is known of each head; its marks are those of all questions and each group."""
+    table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+    failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
+    modes = failures.dropna(subset="mode").set_index("variant")["mode"]
+    tested = against_base(z, variants)
+    order = {"overall": 0, "subject": 1, "level": 2}
+    tested = tested[tested["variant"] != str(BASE)].sort_values("by", key=lambda by: by.map(order), kind="stable")
+    apart = tested["q"] < LEVEL
+    marks = np.select([apart & (tested["gain"] > 0), apart & (tested["gain"] < 0)], ["▲", "▼"], ".")
+    marked = pd.Series(marks, tested.index).groupby(tested["variant"]).agg("".join)
+    removed = _removed(config, config.sweeps[sweep].model)
+    return [
+        {
+            "name": (name := str(row.first["variant"])),
+            "layer": int(row.first["layer"]),
+            "head": int(row.first["head"]),
+            "row": int(row.rows.index[0]),
+            **{
+                column: float(row.first[column])
+                for column in ("accuracy", "gain", "low", "high", "q")
+            },
+            "mode": modes.get(name),
+            "marks": marked[name],
+            "removed": name in removed,
+            "bits": _bits(z[name]),
+            "answers": None,
+        }
+        for row in table.of(table.rows[table.rows["variant"] != str(BASE)])
+    ]
+
+
+def _placebos(config: Config, sweep: str) -> list[tuple[int, float, int]]:
+    """Return layer, gain and row of the best noise placebo of each layer."""
+    gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
+    rows = gains.where(by="overall").rows.dropna(subset="placebo")
+    return [(int(row["layer"]), float(row["placebo"]), int(index)) for index, row in rows.iterrows()]
+
+
+def _removed(config: Config, model: str) -> set[str]:
+    """Return the heads of a model that its compressions took out for good."""
+    heads: set[str] = set()
+    for name, study in config.compressions.items():
+        if study.model == model and METHOD in study.arms:
+            path = Path(paths.HISTORIES.format(run=config.run, compression=name))
+            rounds = read_json(path)[METHOD][str(study.seeds[0])]["rounds"]
+            heads.update(h for each in rounds for step in each["removals"] for h in step["heads"])
+    return heads
+
+
+def _bits(outcomes: pd.Series) -> str:
+    return base64.b64encode(np.packbits(outcomes.to_numpy().astype(bool)).tobytes()).decode()
+
+
+def _answers(file: Path, z: pd.DataFrame) -> list[tuple[str, float | None]] | None:
+    """Return text and margin of a variant's answers in the order of Z; None without them."""
+    if not file.exists():
+        return None
+    table = pq.read_table(file, columns=["question_id", "text", "margin"]).to_pandas()
+    table = table.set_index("question_id").loc[z["question_id"]]
+    margins = [round(float(m), 4) if math.isfinite(m) else None for m in table["margin"]]
+    return list(zip(map(_cut, table["text"]), margins, strict=True))
+
+
+def _changed(
+    base: list[tuple[str, float | None]], own: list[tuple[str, float | None]]
+) -> list[tuple[int, int, str, float | None]]:
+    """Return the answers that differ: question, length shared from the start, the rest, margin.
+
+    Lengths are in UTF-16 units, as the page's script counts them.
+    """
+    found = []
+    for place, ((before, _), (after, margin)) in enumerate(zip(base, own, strict=True)):
+        if before != after:
+            shared = len(os.path.commonprefix([before, after]))
+            length = len(after[:shared].encode("utf-16-le")) // 2
+            found.append((place, length, after[shared:], margin))
+    return found
+
+
+def _questions(
+    file: Path, z: pd.DataFrame, base: list[tuple[str, float | None]] | None
+) -> list[list[Any]]:
+    """Return id, question, right answer, the base model's answer and its margin, or None."""
+    ids = list(map(visible, z["question_id"]))
+    texts: list[tuple[str | None, str | None]] = [(None, None)] * len(ids)
+    if file.exists():
+        asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
+        texts = list(zip(map(_cut, asked["question"]), map(_cut, asked["answer"]), strict=True))
+    answers = base or [(None, None)] * len(ids)
+    return [[each, *text, *own] for each, text, own in zip(ids, texts, answers, strict=True)]
+
+
+def _cut(text: str) -> str:
+    shown = visible(text[:_LONGEST])
+    left_out = len(text) - _LONGEST
+    return shown if left_out <= 0 else f"{shown} [… {left_out:,} characters more]"

@@ -1,0 +1,225 @@
+"""Figures of the page as inline SVG: x in percent of the width, y in pixels.
+
+So one copy fits every width without scaling its type, and style sheets colour it for both themes.
+Whatever a class is called here, `page.css` draws.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup, escape
+
+from headroom.analysis.text import points
+
+_ROW = 22
+"""Height of a strip in pixels."""
+_LINE = 14
+"""Smallest distance of two labels in pixels."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """An axis from one value to another; what lies outside is drawn at its end."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    @classmethod
+    def over(cls, values: Iterable[float], limit: float = math.inf) -> "Scale":
+        """Return a scale over some values and zero, that reaches no further than a limit."""
+        found = [value for value in values if not math.isnan(value)]
+        low, high = max(-limit, min([0.0, *found])), min(limit, max([0.0, *found]))
+        space = 0.06 * (high - low or 1)
+        return cls(low - space * (low < 0), high + space * (high > 0))
+
+    def share(self, value: float) -> float:
+        """Return where a value lies, in percent of the length."""
+        low, high, value = (
+            math.log(each) if self.log else each for each in (self.low, self.high, value)
+        )
+        return round(min(100.0, max(0.0, 100 * (value - low) / (high - low))), 2)
+
+    def ticks(self) -> list[float]:
+        """Return about five round values; on a logarithmic axis, doublings."""
+        if self.log:
+            doublings = range(math.ceil(math.log2(self.low)), math.floor(math.log2(self.high)) + 1)
+            return [2.0**power for power in doublings]
+        rough = (self.high - self.low) / 5
+        size = 10 ** math.floor(math.log10(rough))
+        step = next(size * each for each in (1, 2, 2.5, 5, 10) if size * each >= rough)
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [step * number for number in range(first, last + 1)]
+
+
+def strip(
+    scale: Scale,
+    marks: Mapping[str, float],
+    interval: tuple[float, float] | None = None,
+    reference: float = 0,
+) -> Markup:
+    """Return a row of marks with an interval; the numbers stand beside it as text.
+
+    Args:
+        scale: shared by the rows of a table.
+        marks: values by their class: dot, ring, diamond, bar.
+        interval: its ends; NaN where there is none.
+        reference: where a vertical line stands.
+    """
+    middle = _ROW / 2
+    parts = [_line(scale.share(reference), 0, scale.share(reference), _ROW, "zero")]
+    if interval and not any(map(math.isnan, interval)):
+        low, high = map(scale.share, interval)
+        parts.append(_line(low, middle, high, middle, "interval"))
+    for kind, value in marks.items():
+        if math.isnan(value):
+            continue
+        at = scale.share(value)
+        if not scale.low <= value <= scale.high:
+            left = value < scale.low
+            arrow, anchor = ("◂", "start") if left else ("▸", "end")
+            parts.append(_text(at, middle + 4, arrow, f"arrow {anchor}"))
+        elif kind == "bar":
+            parts.append(_line(at, 3, at, _ROW - 3, "bar"))
+        else:
+            parts.append(_mark(kind, at, middle))
+    return _svg(_ROW, parts, "strip")
+
+
+def ruler(scale: Scale, form: Callable[[float], str] = points) -> Markup:
+    """Return the ticks below a table of strips."""
+    labels = [
+        _text(scale.share(tick), 11, form(tick).removesuffix(".0"), "middle")
+        for tick in scale.ticks()
+    ]
+    return _svg(14, labels, "strip ruler")
+
+
+@dataclass
+class Line:
+    """A curve: its points, what it is called, and how it is drawn."""
+
+    label: str
+    kind: str
+    points: Sequence[tuple[float, float]]
+    band: Sequence[tuple[float, float, float]] = ()
+    """Values of x with the ends of an interval."""
+
+
+@dataclass
+class Chart:
+    """A figure with two axes.
+
+    `alt` says in words what is seen; `form` of each axis is the text of a tick.
+    """
+
+    x: Scale
+    y: Scale
+    height: int
+    alt: str
+    form: tuple[str, str] = ("{:g}", "{:g}")
+    parts: list[Markup] = field(default_factory=list)
+    labels: list[tuple[float, float, str, str]] = field(default_factory=list)
+
+    def lines(self, lines: Sequence[Line]) -> None:
+        """Draw curves, each with its label at its end."""
+        paths = []
+        for line in lines:
+            if line.band:
+                there = [(x, low) for x, low, _ in line.band]
+                back = [(x, high) for x, _, high in reversed(line.band)]
+                paths.append(self._path([*there, *back], f"band {line.kind}"))
+            paths.append(self._path(line.points, f"line {line.kind}"))
+        # Stretched to the width; strokes keep theirs.
+        self.parts.append(
+            Markup(
+                '<svg viewBox="0 0 100 {0}" width="100%" height="{0}" preserveAspectRatio="none">'
+                "{1}</svg>"
+            ).format(self.height, Markup("").join(paths))
+        )
+        for line in lines:
+            if line.kind != "flat":
+                self.parts += [_mark("dot " + line.kind, *self._at(*one)) for one in line.points]
+            self.labels.append((*self._at(*line.points[-1]), line.label, line.kind))
+
+    def point(
+        self, x: float, y: float, kind: str, label: str, ends: tuple[float, float] | None = None
+    ) -> None:
+        """Draw a mark with its label and the ends of its interval on the y axis."""
+        at = self._at(x, y)
+        if ends:
+            low, high = (self._at(x, end)[1] for end in ends)
+            self.parts.append(_line(at[0], low, at[0], high, "interval"))
+        self.parts.append(_mark(kind, *at))
+        self.labels.append((*at, label, kind))
+
+    def level(self, y: float, label: str) -> None:
+        """Draw a dashed line across, with what it is."""
+        at = self._at(self.x.high, y)[1]
+        self.parts.append(_line(0, at, 100, at, "level"))
+        self.labels.append((100, at, label, "level"))
+
+    def svg(self, aside: bool = True) -> Markup:
+        """Return the figure.
+
+        Args:
+            aside: whether labels stand right of the plot, not beside their points.
+        """
+        grid = []
+        for tick in self.y.ticks():
+            at = self._at(self.x.low, tick)[1]
+            grid.append(_line(0, at, 100, at, "zero" if tick == 0 else "grid"))
+            text = self.form[1].format(tick).replace("-", "−")
+            grid.append(_text(0, at + 4, text, "end", dx=-8))
+        for tick in self.x.ticks():
+            text = self.form[0].format(tick)
+            grid.append(_text(self.x.share(tick), self.height + 17, text, "middle"))
+        return _svg(self.height, [*grid, *self.parts, *self._labels(aside)], "plot", self.alt)
+
+    def _labels(self, aside: bool) -> list[Markup]:
+        """Return the labels, moved apart where they would meet."""
+        placed: list[tuple[float, float]] = []
+        found = []
+        for x, y, label, kind in sorted(self.labels, key=lambda each: each[1]):
+            near = [other for at, other in placed if aside or abs(at - x) < 40]
+            place = max([y, *(other + _LINE for other in near if other + _LINE > y)])
+            placed.append((x, place))
+            left = not aside and x > 55
+            anchor, away = ("end", -8) if left else ("start", 8)
+            at = 100 if aside else x
+            found.append(_text(at, place + 4, label, f"{anchor} label {kind}", dx=away))
+        return found
+
+    def _at(self, x: float, y: float) -> tuple[float, float]:
+        return self.x.share(x), round(self.height * (1 - self.y.share(y) / 100), 1)
+
+    def _path(self, points: Sequence[tuple[float, float]], kind: str) -> Markup:
+        steps = "L".join("{:g} {:g}".format(*self._at(*point)) for point in points)
+        return Markup('<path class="{}" d="M{}"/>').format(kind, steps)
+
+
+def _svg(height: float, parts: Sequence[Markup], kind: str, alt: str = "") -> Markup:
+    told = Markup('role="img" aria-label="{}"').format(alt) if alt else 'aria-hidden="true"'
+    return Markup('<svg class="{}" width="100%" height="{:g}" {}>{}</svg>').format(
+        kind, height, Markup(told), Markup("").join(parts)
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    return Markup('<line class="{}" x1="{:g}%" y1="{:g}" x2="{:g}%" y2="{:g}"/>').format(
+        kind, x1, y1, x2, y2
+    )
+
+
+def _mark(kind: str, x: float, y: float) -> Markup:
+    if kind.startswith("diamond"):
+        return _text(x, y + 5, "◇", f"{kind} middle")
+    return Markup('<circle class="{}" cx="{:g}%" cy="{:g}" r="4"/>').format(kind, x, y)
+
+
+def _text(x: float, y: float, text: str, kind: str, dx: float = 0) -> Markup:
+    move = Markup(' dx="{:g}"').format(dx) if dx else ""
+    return Markup('<text class="{}" x="{:g}%" y="{:g}"{}>{}</text>').format(
+        kind, x, y, move, escape(text)
+    )
