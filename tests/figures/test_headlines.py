@@ -4,11 +4,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import simulation
+from headroom.analysis.headlines import headlines
 
 from headroom.analysis import claims
 from headroom.analysis.findings import short_sentence
 from headroom.analysis.gains import accuracy_path
-from headroom.analysis.headlines import headlines
 from headroom.analysis.sheet import write_csv
 from headroom.sprint.evaluation import PAIRED
 

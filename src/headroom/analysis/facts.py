@@ -87,7 +87,7 @@ class Said:
         return Markup(self.template).format(**self.parts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """A table of a run, whose numbers know where they stand."""
 
@@ -126,6 +126,9 @@ class Source:
         """Yield each row as a table of its own."""
         return (self.of(self.rows.loc[[index]]) for index in self.rows.index)
 
+    def __getitem__(self, part: slice) -> "Source":
+        return self.of(self.rows.iloc[part])
+
     def __len__(self) -> int:
         return len(self.rows)
 
@@ -144,23 +147,18 @@ class Source:
             key, value = f"{column}@{index[0]}", float(self.first[column])
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
 
-    def interval(
-        self, column: str, form: str = "points", low: str = "", high: str = "", unit: str = ""
-    ) -> Said:
+    def interval(self, column: str, form: str, low: str, high: str) -> Said:
         """Return a number of the first row with its interval: ``+1.0 (−2.1 to +4.1)``.
 
         Args:
             column: of the number.
             form: one of `FORMS`.
-            low: column of the lower end; by default the number's with ``_low``.
+            low: column of the lower end; where it is empty, the number stands alone.
             high: column of the upper end.
-            unit: stands behind the number.
         """
-        parts = (column, low or f"{column}_low", high or f"{column}_high")
-        value, lower, upper = (self.number(each, form) for each in parts)
-        if not lower:
-            return Said("{value}" + unit, value=value)
-        return Said("{value}" + unit + " ({low} to {high})", value=value, low=lower, high=upper)
+        value, lower, upper = (self.number(each, form) for each in (column, low, high))
+        said = "{value} ({low} to {high})" if lower else "{value}"
+        return Said(said, value=value, low=lower, high=upper)
 
 
 def direction(low: float, high: float) -> str:

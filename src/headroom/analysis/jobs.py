@@ -12,8 +12,9 @@ from headroom.analysis.compression.published import Published
 from headroom.analysis.compression.tables import sheet_of, warned
 from headroom.analysis.compression.trial import read_trials, sources
 from headroom.analysis.controls import NOISE, controls
+from headroom.analysis.failures import failures
 from headroom.analysis.gains import accuracy_path, accuracy_paths, read_cells, read_z
-from headroom.analysis.placebos import placebo_sheet, placebo_table
+from headroom.analysis.placebos import gains_sheet, placebo_sheet, placebo_table
 from headroom.analysis.prompts import comparison_sheet, read_comparison
 from headroom.analysis.published import (
     SPRINT_CLAIMS,
@@ -22,7 +23,6 @@ from headroom.analysis.published import (
 from headroom.analysis.selectors import SELECTOR_TABLES
 from headroom.analysis.sheet import filled, read_csv, record, write_csv, write_sheets
 from headroom.analysis.sweep_tables import sweep_csv, sweep_sheets
-from headroom.analysis.verdict import failures, gains_sheet
 from headroom.config import Config
 from headroom.planning.batches import find_batch, placebos
 from headroom.planning.store import Store

@@ -91,7 +91,8 @@ def best_sampling(config: Config, selector: str) -> tuple[str, int]:
     table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
-    return ("", most) if at.empty else (at.loc[at["pass_at_n"].idxmax(), "method"], most)
+    ranked = at.sort_values("pass_at_n", kind="stable")["method"]
+    return ("" if at.empty else str(ranked.iloc[-1])), most
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
@@ -140,10 +141,10 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         answer = ("Choosing heads beats sampling" if wins else "Sampling beats choosing heads") + of
     picked = " picked afterwards" if temperatures > 1 else ""
     said = Said(
-        f"{{most}} answers, {{method}}{picked}: {{difference}}, {{n}} questions.",
+        f"{{most}} answers, {{method}}{picked}: {{difference}} points, {{n}} questions.",
         most=row.number("n", "count"),
         method=method.removeprefix("sampling ").replace("=", " = "),
-        difference=row.interval("difference", low="low", high="high", unit=" points"),
+        difference=row.interval("difference", "points", "low", "high"),
         n=n.number("question_id", "count", "count"),
     )
     so = "If answers can be checked, sample." if losses else "Sampling remains the simpler way."
@@ -168,8 +169,8 @@ def _question(config: Config) -> Iterator[Verdict]:
         answer += _share(wins or losses, len(shuffled))
     row = shuffled[place]
     said = Said(
-        "Against shuffled questions: {difference}, mean of Pass@N; p {p}.",
-        difference=row.interval("difference", low="low", high="high", unit=" points"),
+        "Against shuffled questions: {difference} points, mean of Pass@N; p {p}.",
+        difference=row.interval("difference", "points", "low", "high"),
         p=row.number("p", "p"),
     )
     fixed = cover[place].first["low"] > 0
@@ -190,16 +191,18 @@ def _compression(config: Config) -> Iterator[Verdict]:
     if wins or losses:
         what = ("worse" if losses else "better") + _share(losses or wins, len(rows))
     said = Said(
-        "{name}: {change}, {n} questions.",
+        "{name}: {change} points, {n} questions.",
         name=tested_on(config, row.first["compression"]),
-        change=row.interval("change", unit=" points"),
+        change=row.interval("change", "points", "change_low", "change_high"),
         n=row.number("n", "count"),
     )
     time = measured(config, row.first["compression"], METHOD)
     so = Said("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
     if time is not None:
         same = time.first["test_time_low"] <= 1 <= time.first["test_time_high"]
-        so = Said("The whole test takes {time} times as long.", time=time.number("test_time", "ratio"))
+        so = Said(
+            "The whole test takes {time} times as long.", time=time.number("test_time", "ratio")
+        )
         so = Said("The whole test is not shown to be faster.") if same else so
     answer = f"{100 * row.first['ratio']:g}% of heads gone: {what}"
     yield Verdict("compression", mark, answer, said, so)

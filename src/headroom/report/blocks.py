@@ -1,7 +1,8 @@
-"""What a section of the page is made of: tables, figures, and images that print already made."""
+"""What a section of the page is made of: tables, rows of marks, figures, images for print."""
 
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,29 +10,31 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from headroom.analysis.facts import Said, Source
-from headroom.analysis.text import plain
+from headroom.analysis.text import plain, points
 from headroom.planning.exhibits import find_exhibit
 from headroom.record import read_json
+from headroom.report.svg import Scale, ruler, strip
 
-Cell = Callable[[Source], Any]
-"""Writes a cell from a table of one row: text, or a `Number` or `Said`."""
+Columns = Mapping[str, str | Callable[[Source], Any]]
+"""Cells by title: a function of a row, or words that name a column of text; a column of numbers and
+its form (see `headroom.analysis.facts.FORMS`); or these and the columns of its interval."""
 
-_SHOWN = 600_000
+_ROOM = 600_000
 """Characters of images that a page embeds; the others are named."""
 
 
 @dataclass
 class Table:
-    """Rows of text and numbers, with what is the same in all of them in the caption."""
+    """Rows of text and numbers."""
 
     titles: Sequence[str]
     rows: Sequence[Sequence[Any]]
     caption: Any = ""
-    foot: Sequence[Any] = ()
-    """Last row, such as the scale below a column of strips."""
-    kind: str = "table"
     file: str = ""
     """Where its numbers come from, said once."""
+    foot: Sequence[Any] = ()
+    """Last row: the scale below a column of marks."""
+    kind: str = "table"
 
     def cell(self, cell: Any) -> Markup:
         """Return a cell as HTML."""
@@ -40,96 +43,90 @@ class Table:
 
 @dataclass
 class Picture:
-    """A figure drawn for the page, or an image that was drawn for print."""
+    """A figure drawn for the page, an image that was drawn for print, or text."""
 
     svg: Markup
     caption: Any = ""
     kind: str = "figure"
 
 
+Block = Table | Picture
+
+
 @dataclass
 class Section:
-    """A question with what answers it, and what is folded away."""
+    """A question with what answers it, and what is folded away, by title."""
 
     anchor: str
     title: str
-    lead: Sequence[Any]
-    blocks: Sequence[Table | Picture]
-    folds: Mapping[str, Sequence[Table | Picture]] = field(default_factory=dict)
+    lead: Sequence[Any] = ()
+    blocks: Sequence[Block] = ()
+    folds: dict[str, list[Block]] = field(default_factory=dict)
 
 
-def table(
-    source: Source, columns: Mapping[str, Cell | str], caption: Any = "", limit: int | None = None
-) -> Table | None:
-    """Write a table; columns without a value vanish, constant ones go to the caption.
+def table(source: Source, columns: Columns, caption: Any = "", limit: int = 100) -> list[Block]:
+    """Return a table; none without rows.
+
+    Columns without a value vanish, constant ones go to the caption.
+    """
+    there = {title: spec for title, spec in columns.items() if _known(source, spec)}
+    rows = [[_cell(row, spec) for spec in there.values()] for row in source[:limit]]
+    if not rows:
+        return []
+    keep, said = [], [caption]
+    for place, title in enumerate(there):
+        texts = {str(row[place]) for row in rows}
+        if len(texts) == 1 and len(rows) > 2 and place and texts != {""}:
+            said.append(Said("{title}: {value}.", title=title, value=rows[0][place]))
+        elif texts != {""}:
+            keep.append(place)
+    if len(source) > limit:
+        said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
+    titles = list(there)
+    shown = [[row[place] for place in keep] for row in rows]
+    return [Table([titles[place] for place in keep], shown, _joined(said), source.file)]
+
+
+def marks(
+    rows: Iterable[Source],
+    label: str | Callable[[Source], Any],
+    drawn: Mapping[str, str],
+    ends: tuple[str, str],
+    columns: Columns,
+    caption: Any,
+    *,
+    clip: float = math.inf,
+    form: Callable[[float], str] = points,
+) -> list[Block]:
+    """Return rows of marks with their intervals and numbers; none without rows.
 
     Args:
-        source: its rows.
-        columns: by title, the function of a row that writes a cell, or the name of a column of
-            text.
+        rows: tables of one row, in their order.
+        label: what a row is of.
+        drawn: columns by the class of their mark; `sign` is coloured where its interval leaves
+            out zero.
+        ends: columns of the interval.
+        columns: numbers beside it.
         caption: what it shows.
-        limit: the most rows that are shown; the caption names the file that has all.
-
-    Returns:
-        The table; None if there are no rows.
+        clip: values beyond are arrows.
+        form: writes the ticks.
     """
-    rows = [[_cell(row, cell) for cell in columns.values()] for row in source][:limit]
-    if not rows:
-        return None
-    keep, alike = [], []
-    for place, title in enumerate(columns):
-        texts = {str(row[place]) for row in rows}
-        if texts == {""}:
-            continue
-        if len(texts) == 1 and len(rows) > 2 and place:
-            alike.append(Said("{title}: {value}.", title=title, value=rows[0][place]))
-        else:
-            keep.append(place)
-    parts = [caption, *alike]
-    if limit is not None and len(source) > limit:
-        parts.append(f"{limit} of {len(source)} rows; all are in {source.file}.")
-    titles = list(columns)
-    return Table(
-        [titles[place] for place in keep],
-        [[row[place] for place in keep] for row in rows],
-        join(parts),
-        file=source.file,
-    )
+    found = list(rows)
+    if not found:
+        return []
+    values = [float(row.first[each]) for row in found for each in (*drawn.values(), *ends)]
+    scale = Scale.over(values, clip)
 
+    def strips(row: Source) -> Markup:
+        low, high = (float(row.first[end]) for end in ends)
+        kinds = {"sign": "dot up" if low > 0 else "dot down" if high < 0 else "ring"}
+        own = {kinds.get(kind, kind): float(row.first[name]) for kind, name in drawn.items()}
+        return strip(scale, own, (low, high))
 
-def join(parts: Sequence[Any]) -> Said:
-    """Return sentences, one after the other."""
-    there = [part for part in parts if str(part)]
-    names = [f"part{number}" for number in range(len(there))]
-    return Said(" ".join(f"{{{name}}}" for name in names), **dict(zip(names, there, strict=True)))
-
-
-def numbers(form: str, *names: str, **renamed: str) -> dict[str, Cell]:
-    """Return columns of numbers in one form, by title; titles are names without underscores."""
-    columns = {name.replace("_", " "): name for name in names} | renamed
-    return {
-        title: lambda row, column=column: row.number(column, form)
-        for title, column in columns.items()
-    }
-
-
-def interval(column: str, form: str = "points", low: str = "", high: str = "") -> Cell:
-    """Return the cell of a number with its interval."""
-    return lambda row: row.interval(column, form, low=low, high=high)
-
-
-def as_it_is(source: Source, caption: Any = "", limit: int | None = None) -> Table | None:
-    """Return a table with all its columns, texts first."""
-    texts = list(source.rows.select_dtypes(exclude="number"))
-    others = [column for column in source.rows if column not in texts]
-    return table(source, {t.replace("_", " "): t for t in texts} | numbers("plain", *others), caption, limit)
-
-
-def _cell(row: Source, cell: Cell | str) -> Any:
-    if not isinstance(cell, str):
-        return cell(row)
-    value = row.first[cell]
-    return "" if value is None or value != value else plain(str(value))
+    shown: Columns = {"": label, "points" if form is points else "percent": strips, **columns}
+    cells = [[_cell(row, spec) for spec in shown.values()] for row in found]
+    foot = ["", ruler(scale, form), *("" for _ in columns)]
+    return [Table(list(shown), cells, caption, foot=foot, kind="strips")]
 
 
 class Images:
@@ -137,32 +134,46 @@ class Images:
 
     def __init__(self, run: str) -> None:
         self._run = run
-        self._room = _SHOWN
+        self._room = _ROOM
 
-    def of(self, name: str, **names: str) -> list[Picture]:
+    def of(self, name: str, **names: str) -> list[Block]:
         """Return a figure of the run, as an image on white; none where it was not drawn."""
-        template = find_exhibit(name).path
-        path, words = (
-            Path(template.format(run=self._run, suffix=suffix, **names)) for suffix in ("svg", "json")
-        )
-        if not path.exists():
-            return []
-        told = read_json(words)
-        if told["alt"].startswith("An empty figure."):
+        path = Path(find_exhibit(name).path.format(run=self._run, suffix="svg", **names))
+        told = read_json(path.with_suffix(".json")) if path.exists() else {"alt": "An empty"}
+        if told["alt"].startswith("An empty"):
             return []
         image = _smaller(path.read_text(encoding="utf-8"))
         self._room -= len(image)
-        file = path.with_suffix(".pdf").relative_to(f"results/{self._run}")
+        caption = f"In print: {path.with_suffix('.pdf')}"
         if self._room < 0:
-            return [Picture(Markup(""), Said("In print: {file}", file=str(file)), "image")]
+            return [Picture(Markup(""), caption, "image")]
         uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
         svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(told["alt"], uri)
-        return [Picture(svg, Said("In print: {file}", file=str(file)), "image")]
+        return [Picture(svg, caption, "image")]
+
+
+def _known(source: Source, spec: Any) -> bool:
+    return callable(spec) or spec.split()[0] in source.rows
+
+
+def _cell(row: Source, spec: Any) -> Any:
+    if callable(spec):
+        return spec(row)
+    column, *form = spec.split()
+    if form:
+        return row.interval(column, *form) if len(form) > 1 else row.number(column, form[0])
+    value = row.first[column]
+    return "" if value is None or value != value else plain(str(value))
+
+
+def _joined(parts: Sequence[Any]) -> Said:
+    """Return sentences, one after the other."""
+    there = {f"part{place}": part for place, part in enumerate(parts) if str(part)}
+    return Said(" ".join(f"{{{name}}}" for name in there), **there)
 
 
 def _smaller(svg: str) -> str:
-    """Return an SVG of Matplotlib without what a screen does not show: a third of its length."""
-    svg = re.sub(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.S)
-    svg = re.sub(r"(\d+\.\d)\d+", r"\1", svg)
+    """Return an SVG of Matplotlib without what a screen does not show: two thirds of its length."""
+    hidden = r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
+    svg = re.sub(r"(\d+\.\d)\d+", r"\1", re.sub(hidden, "", svg, flags=re.DOTALL))
     return re.sub(r">\s+<", "><", re.sub(r"\s+", " ", svg)).replace('"', "'").strip()
-

@@ -8,9 +8,9 @@ answers come first, the others keep their outcomes.
 import base64
 import json
 import math
-import os.path
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +127,9 @@ def _heads(
     modes = failures.dropna(subset="mode").set_index("variant")["mode"]
     tested = against_base(z, variants)
     order = {"overall": 0, "subject": 1, "level": 2}
-    tested = tested[tested["variant"] != str(BASE)].sort_values("by", key=lambda by: by.map(order), kind="stable")
+    tested = tested[tested["variant"] != str(BASE)].sort_values(
+        "by", key=lambda by: by.map(order), kind="stable"
+    )
     apart = tested["q"] < LEVEL
     marks = np.select([apart & (tested["gain"] > 0), apart & (tested["gain"] < 0)], ["▲", "▼"], ".")
     marked = pd.Series(marks, tested.index).groupby(tested["variant"]).agg("".join)
@@ -156,7 +158,8 @@ def _placebos(config: Config, sweep: str) -> list[tuple[int, float, int]]:
     """Return layer, gain and row of the best noise placebo of each layer."""
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
     rows = gains.where(by="overall").rows.dropna(subset="placebo")
-    return [(int(row["layer"]), float(row["placebo"]), int(index)) for index, row in rows.iterrows()]
+    found = (rows["layer"].tolist(), rows["placebo"].tolist(), rows.index.tolist())
+    return list(zip(*found, strict=True))
 
 
 def _removed(config: Config, model: str) -> set[str]:
@@ -194,7 +197,8 @@ def _changed(
     found = []
     for place, ((before, _), (after, margin)) in enumerate(zip(base, own, strict=True)):
         if before != after:
-            shared = len(os.path.commonprefix([before, after]))
+            alike = (one == other for one, other in zip(before, after, strict=False))
+            shared = len(list(takewhile(bool, alike)))
             length = len(after[:shared].encode("utf-16-le")) // 2
             found.append((place, length, after[shared:], margin))
     return found
@@ -209,7 +213,7 @@ def _questions(
     if file.exists():
         asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
         texts = list(zip(map(_cut, asked["question"]), map(_cut, asked["answer"]), strict=True))
-    answers = base or [(None, None)] * len(ids)
+    answers: Sequence[tuple[str | None, float | None]] = base or [(None, None)] * len(ids)
     return [[each, *text, *own] for each, text, own in zip(ids, texts, answers, strict=True)]
 
 

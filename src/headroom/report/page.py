@@ -20,9 +20,10 @@ from headroom.analysis.text import plain
 from headroom.analysis.verdicts import title, verdicts
 from headroom.config import Config
 from headroom.record import Stopwatch
-from headroom.report import others, sections
-from headroom.report.blocks import Images, Picture, Section
+from headroom.report.blocks import Images, Section
 from headroom.report.explorer import explored, rows_of_map, script
+from headroom.report.folds import as_printed
+from headroom.report.sections import curves, sections
 from headroom.tables import write_text
 
 _ASSETS = Path(__file__).with_name("assets")
@@ -43,8 +44,7 @@ def render(config: Config) -> str:
     )
     code = (_ASSETS / "page.js").read_text(encoding="utf-8")
     images = Images(config.run)
-    as_printed = {**sections.printed(config, images), **others.printed(config)}
-    shown = _sections(config, images)
+    shown = sections(config, images)
     sweeps = explored(config)
     return environment.get_template("page.html").render(
         run=config.run,
@@ -57,38 +57,21 @@ def render(config: Config) -> str:
         hero=_hero(config, shown),
         maps=[(sweep, rows_of_map(sweep)) for sweep in sweeps],
         sections=shown,
-        as_printed=as_printed,
+        as_printed=as_printed(config, images),
         data=script(sweeps) if sweeps else None,
     )
 
 
-def _sections(config: Config, images: Images) -> list[Section]:
-    """Return the questions that the run has something for."""
-    wanted = [
-        (sections.heads, config.sweeps),
-        (sections.luck, config.sweeps),
-        (sections.sampling, config.selectors),
-        (sections.question, config.selectors),
-        (others.compression, config.compressions),
-        (others.published, True),
-        (others.trust, True),
-    ]
-    return [make(config, images) for make, content in wanted if content]
-
-
 def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
     """Return the figure of the first screen: Pass@N, else the map, else compressions."""
-    if config.selectors:
-        curves = [
-            (title(config, each.test), sections.curves(config, name))
-            for name, each in config.selectors.items()
-        ]
-        return {"kind": "curves", "curves": curves}
-    if config.sweeps:
-        return {"kind": "map"}
-    blocks = next((each.blocks for each in shown if each.anchor == "compression"), [])
-    pictures = [each for each in blocks if isinstance(each, Picture)]
-    return {"kind": "picture", "pictures": pictures}
+    drawn = [
+        (title(config, each.test), curves(config, name)) for name, each in config.selectors.items()
+    ]
+    if drawn or config.sweeps:
+        return {"kind": "curves" if drawn else "map", "curves": drawn}
+    section = next(each for each in shown if each.anchor in ("compression", "published"))
+    first, section.blocks = section.blocks[:1], section.blocks[1:]
+    return {"kind": "blocks", "blocks": first, "curves": []}
 
 
 def _about(config: Config) -> list[str]:
@@ -96,7 +79,10 @@ def _about(config: Config) -> list[str]:
     models = [f"{plain(name)}, {_size(each.billions)}" for name, each in config.models.items()]
     tests = {each.questions for each in config.sweeps.values()}
     tests |= {each.test for each in config.selectors.values()}
-    counted = [f"{config.questions[name].n or 'all'} {title(config, name)}" for name in sorted(tests, key=list(config.questions).index)]
+    counted = [
+        f"{config.questions[name].n or 'all'} {title(config, name)}"
+        for name in sorted(tests, key=list(config.questions).index)
+    ]
     questions = [f"{' + '.join(counted)} test questions"] if counted else []
     return [config.run, *models[:4], *questions]
 

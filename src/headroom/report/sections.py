@@ -1,31 +1,29 @@
-"""What the page says of a sweep and of choosing heads, question by question."""
+"""The page's sections: what answers each question, unfolded."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
 from headroom import paths
-from headroom.analysis.controls import GAINS, HEADS, LEVEL, SPREAD
+from headroom.analysis.compression.trial import METHOD, label
+from headroom.analysis.controls import GAINS, LEVEL
 from headroom.analysis.facts import Said, Source
-from headroom.analysis.text import short
-from headroom.analysis.verdicts import best_sampling, title
+from headroom.analysis.text import plain, short
+from headroom.analysis.verdicts import best_sampling, measured, tested_on, title
 from headroom.config import Config
-from headroom.planning.shown import Shown
-from headroom.report.blocks import (
-    Images,
-    Picture,
-    Section,
-    Table,
-    as_it_is,
-    interval,
-    join,
-    numbers,
-    table,
-)
-from headroom.report.svg import Chart, Line, Scale, ruler, strip
-from headroom.sprint import choosing, evaluation, matching, methods
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
+from headroom.record import read_record
+from headroom.report.blocks import Block, Images, Picture, Section, Table, marks, table
+from headroom.report.folds import folded, of_sweep
+from headroom.report.svg import Chart, Line, Scale
+from headroom.sprint import matching, methods
+from headroom.sprint.evaluation import DIVERSITY, PAIRED
 from headroom.sprint.methods import COVER, ORACLE, SPRINT
 from headroom.tables import CURVES, read_table
 
@@ -33,109 +31,72 @@ _CLIP = 0.15
 """Gains beyond this are drawn as arrows."""
 _LAYERS = 12
 """Layers of a sweep that are shown unfolded."""
-_POWERS = (1, 2, 4, 8, 16)
+_ROWS = 8
+"""Compressions of a run that are shown unfolded."""
+_NOTABLE = -1.5
+"""Change of accuracy in points that a user should look into."""
+
+_NAMES = {
+    METHOD: "{ratio} gone, taught",
+    "pruning_only": "{ratio} gone, no teacher",
+    "trained_on": "nothing gone, trained on",
+}
+"""How compressions are called, the most telling first; others by their ratio or name."""
 
 
-def curves(config: Config, selector: str) -> Mapping[str, Markup]:
+def curves(config: Config, selector: str) -> dict[str, Markup]:
     """Return Pass@N of a selector beside sampling, by answers and by tokens."""
     rows = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     sampling, most = best_sampling(config, selector)
     rows = rows[rows["n"] <= most]
     chosen = {SPRINT: "SPRINT", sampling: sampling.replace("=", " = "), COVER: "fixed heads"}
+    drawn = {each: own for each in chosen if len(own := rows[rows["method"] == each])}
     flat = {ORACLE: "all heads", methods.BASE: "one greedy"}
-    there = set(rows["method"])
-    drawn = {method: rows[rows["method"] == method] for method in chosen if method in there}
-    levels = {method: rows[rows["method"] == method].iloc[0] for method in flat if method in there}
+    first = rows[rows["n"] == 1].set_index("method")["pass_at_n"]
+    levels = {flat[each]: 100 * float(first[each]) for each in flat if each in first}
     banded = rows[rows["method"].isin([SPRINT, sampling])]
-    values = [*banded["low"], *banded["high"], *(row["pass_at_n"] for row in levels.values())]
-    y = Scale(100 * min(values) - 1, 100 * max(values) + 1)
-    alt = (
-        f"Pass@N on {title(config, config.selectors[selector].test)} questions, up to {most} "
-        "answers: " + ", ".join(
-            f"{chosen[method]} rises to {100 * own['pass_at_n'].iloc[-1]:.1f}%"
-            for method, own in drawn.items()
-        )
-    )
+    values = [*100 * banded["low"], *100 * banded["high"], *levels.values()]
+    y = Scale(min(values) - 1, max(values) + 1)
+    ends = [f"{chosen[each]} {100 * own['pass_at_n'].iloc[-1]:.1f}%" for each, own in drawn.items()]
+    test = title(config, config.selectors[selector].test)
+    alt = f"Pass@N, {test}: with {most} answers {', '.join(ends)}."
     found = {}
     for axis, column in (("answers", "n"), ("tokens", "tokens")):
-        ends = [value for own in drawn.values() for value in own[column]]
-        chart = Chart(Scale(min(ends), max(ends), log=True), y, 300, alt, ("{:.0f}", "{:.0f}"))
-        for method, row in levels.items():
-            chart.level(100 * row["pass_at_n"], f"{flat[method]} {100 * row['pass_at_n']:.1f}")
-        chart.lines(
-            [
-                Line(
-                    chosen[method],
-                    f"s{number}",
-                    [(x, 100 * value) for x, value in zip(own[column], own["pass_at_n"], strict=True)],
-                    [
-                        (x, 100 * low, 100 * high)
-                        for x, low, high in zip(own[column], own["low"], own["high"], strict=True)
-                    ]
-                    if number < 2
-                    else [],
-                )
-                for number, (method, own) in enumerate(drawn.items())
-            ]
-        )
+        x = [value for own in drawn.values() for value in own[column]]
+        chart = Chart(Scale(min(x), max(x), log=True), y, 300, alt, ("{:.0f}", "{:.0f}"))
+        for name, value in levels.items():
+            chart.level(value, f"{name} {value:.1f}")
+        lines = []
+        for place, (each, own) in enumerate(drawn.items()):
+            points = own[[column, "pass_at_n", "low", "high"]].mul([1, 100, 100, 100]).to_numpy()
+            band = points[:, [0, 2, 3]].tolist() if place < 2 else []
+            lines.append(Line(chosen[each], f"s{place}", points[:, :2].tolist(), band))
+        chart.lines(lines)
         found[axis] = chart.svg()
     return found
 
 
-def heads(config: Config, images: Images) -> Section:
-    """Return what folds away below the explorer: every head, and how those that hurt fail."""
-    every, failing = [], []
-    for sweep in config.sweeps:
-        names = {"sweep": sweep, "table": "heads"}
-        own = Source.read(config, paths.CONTROLS, HEADS, **names)
-        columns = {
-            "head": "variant",
-            **numbers("part", **{"right (%)": "accuracy"}),
-            "gain": interval("gain", low="low", high="high"),
-            **numbers("count", won="gained", lost="lost"),
-            **numbers("p", q="q"),
-            **numbers("part", **{"no answer (%)": "no_answer", "cut off (%)": "truncated"}),
-            **numbers("plain", tokens="tokens"),
-        }
-        every.append(table(own, columns, _of(config, sweep)))
-        failed = Source.read(
-            config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures"
-        )
-        failing.append(
-            table(
-                failed.of(failed.rows.iloc[1:]),
-                {
-                    "head": "variant",
-                    **numbers("points", "gain"),
-                    "most fail by": "mode",
-                    **numbers("part", **{"of what it loses (%)": "mode_share"}),
-                    **numbers("part", **{"ends in a loop (%)": "loops"}),
-                    **numbers("part", **{"share of the norm (%)": "norm_share"}),
-                    **numbers("count", **{"rank in its layer": "norm_rank"}),
-                },
-                _of(config, sweep),
-            )
-        )
-    folds = {"Every head": _there(every), "How heads that hurt fail": _there(failing)}
-    return Section("heads", "Which heads matter?", [], [], folds)
+def heads(config: Config) -> Section:
+    """Return the explorer's section; the template fills it."""
+    return Section("heads", "Which heads matter?")
 
 
-def luck(config: Config, images: Images) -> Section:
+def luck(config: Config) -> Section:
     """Return whether a best head's gain is more than the luck of the best of many."""
-    lead, blocks, rows, spread = [], [], [], []
+    lead, blocks = [], []
     for sweep in config.sweeps:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
-        overall = gains.where(by="overall")
-        subjects = gains.where(by="subject")
+        overall, subjects = gains.where(by="overall"), gains.where(by="subject")
         pairs = subjects if len(subjects) else overall
         known = pairs.of(pairs.rows.dropna(subset="by_chance"))
         real = known.of(known.rows[known.rows["q"] < LEVEL])
+        of = of_sweep(config, sweep)
         if len(known):
             lead.append(
                 Said(
-                    "{of}The best head of a subject and layer gains {gain} points on average over {n} "
-                    "pairs; luck alone gives {luck}. {real} pass the corrected test.",
-                    of=Said("{name}: ", name=_of(config, sweep)[:-1]) if len(config.sweeps) > 1 else "",
+                    "{of} The best head of a subject and layer gains {gain} points on average over "
+                    "{n} pairs; luck alone gives {luck}. {real} pass the corrected test.",
+                    of=of,
                     n=known.number("gain", "count", "count"),
                     gain=known.number("gain", "points", "mean"),
                     luck=known.number("by_chance", "points", "mean"),
@@ -143,228 +104,315 @@ def luck(config: Config, images: Images) -> Section:
                 )
             )
         shown = overall.of(overall.rows.nlargest(_LAYERS, "held_out").sort_values("layer"))
-        blocks.append(_luck_rows(shown, _of(config, sweep)))
-        columns = {
-            "questions": "group",
-            **numbers("count", "layer", "n"),
-            **numbers("points", **{"best head": "gain", "by luck": "by_chance"}),
-            **numbers("p", q="q"),
-            **numbers("points", "placebo"),
-            "held out": interval("held_out", low="low", high="high"),
-        }
-        rows.append(table(gains, columns, _of(config, sweep), limit=100))
-        between = Source.read(config, paths.CONTROLS, SPREAD, sweep=sweep, table="spread")
-        between.rows["of"] = between.rows["of"].str.replace("do not surely hurt", "are not shown to hurt")
-        spread.append(
-            table(
-                between,
-                {
-                    "between": "of",
-                    **numbers("count", "heads"),
-                    **numbers("points", spread="spread", noise="noise", left="component"),
-                    **numbers("p", p="p"),
-                },
-                "Standard deviations in points: observed, of equal heads, what is left.",
-            )
+        blocks += marks(
+            shown,
+            lambda row: Said("Layer {layer}", layer=row.number("layer", "count")),
+            {"bar": "by_chance", "diamond": "placebo", "ring": "gain", "dot": "held_out"},
+            ("low", "high"),
+            {"held out": "held_out points low high"},
+            f"{of} The best head of a layer, in points over the whole model: ○ as picked, ● on "
+            "held-out questions with 95% interval; ◇ best placebo, | luck alone.",
+            clip=_CLIP,
         )
-        placebos = Source.read(config, paths.CONTROLS, ["kind"], sweep=sweep, table="placebos")
-        changes = numbers("part", **{"answers changed (%)": "changed", "verdicts (%)": "outcome"})
-        spread.append(
-            table(
-                placebos,
-                {"pruned or placebo": "kind", **numbers("count", "layer", "variants"), **changes}
-                | numbers("points", **{"mean gain": "gain", "best gain": "best"}),
-                "What placebos change.",
-            )
-        )
-    folds = {
-        "Gains by subject, level and layer": _there(rows),
-        "Spread between heads, and placebos": _there(spread),
-        "Gain by difficulty": images.of("levels"),
-    }
-    return Section("luck", "Is a gain more than luck?", lead, _there(blocks), folds)
+    return Section("luck", "Is a gain more than luck?", lead, blocks)
 
 
-def _luck_rows(gains: Source, caption: object) -> Table | None:
-    columns = ("gain", "held_out", "low", "high", "placebo", "by_chance")
-    scale = Scale.over(gains.rows[list(columns)].to_numpy().ravel(), _CLIP)
-
-    def drawn(row: Source) -> Markup:
-        own = row.first
-        marks = {"bar": own["by_chance"], "diamond": own["placebo"], "ring": own["gain"]}
-        return strip(scale, marks | {"dot": own["held_out"]}, (own["low"], own["high"]))
-
-    found = table(
-        gains,
-        {
-            "layer": lambda row: Said("{layer}", layer=row.number("layer", "count")),
-            "points": drawn,
-            "held out": interval("held_out", low="low", high="high"),
-        },
-        join(
-            [
-                caption,
-                Markup("The best head of a layer: ○ as picked, ● on held-out questions with 95% interval; ")
-                + Markup("◇ best placebo, | luck alone."),
-            ]
-        ),
-    )
-    if found:
-        found.foot, found.kind = ("", ruler(scale), ""), "strips"
-    return found
-
-
-def sampling(config: Config, images: Images) -> Section:
+def sampling(config: Config) -> Section:
     """Return whether choosing heads beats sampling answers."""
-    apart, voted, cost, curves, votes, trials = [], [], [], [], [], []
+    apart, voted, cost = [], [], []
     for name, section in config.selectors.items():
-        of = f"{title(config, section.test)} questions."
-        method, most = best_sampling(config, name)
-        paired = Source.read(config, paths.PAIRED, evaluation.PAIRED, selector=name)
-        curve = Source.read(config, paths.CURVES, selector=name)
-        at = paired.where(n=most)
-        at = at.of(at.rows[at.rows["method"].isin(_of_many(curve.rows, most))])
-        said = Said(
-            "{of} SPRINT with {n} answers minus each method: points and 95% interval.",
-            of=of,
-            n=at.number("n", "count"),
+        names = {"selector": name}
+        of, (method, most) = title(config, section.test), best_sampling(config, name)
+        tokens = Source.read(config, paths.CURVES, **names).rows.pivot(
+            index="method", columns="n", values="tokens"
         )
-        apart.append(differences(at, "method", said))
-        voted_on = Source.read(config, paths.VOTES, evaluation.PAIRED, selector=name).where(n=most)
-        said = Said("{of} One answer, by the vote of SPRINT's {n}, minus each.", of=of, n=most)
-        voted.append(differences(voted_on, "method", said))
-        measured = Source.read(config, paths.DIVERSITY, evaluation.DIVERSITY, selector=name)
-        at = measured.where(n=most)
-        kept = at.rows["method"].isin([SPRINT, COVER, method, methods.BASE])
-        columns = {"method": "method"} | numbers("part", **{"solved (%)": "pass_at_n"})
-        columns |= numbers("count", "tokens", "computed")
-        columns |= numbers("plain", **{"distinct answers": "distinct_answers"})
-        said = Said("{of} What {n} answers cost: tokens generated a question, and computed.", of=of, n=most)
-        cost.append(table(at.of(at.rows[kept]), columns, said))
-        curve = curve.of(curve.rows[curve.rows["n"].isin(_POWERS)])
-        curves.append(
-            table(
-                curve,
-                {"method": "method", **numbers("count", N="n")}
-                | {"solved (%)": interval("pass_at_n", "part", "low", "high")}
-                | numbers("part", **{"majority (%)": "majority"}),
-                of,
-            )
+        # A method with fewer answers spends no more tokens on the last.
+        many = tokens.index[tokens[most] > tokens.get(most - 1, 0)]
+        paired = Source.read(config, paths.PAIRED, PAIRED, **names).where(n=most)
+        equal = paired.of(paired.rows[paired.rows["method"].isin(many)])
+        said = f"{of}. SPRINT with {most} answers minus each method with as many, Pass@N."
+        apart += _differences(equal, "method", said)
+        votes = Source.read(config, paths.VOTES, PAIRED, **names).where(n=most)
+        said = f"{of}. One answer, by the vote of SPRINT's {most}, minus each."
+        voted += _differences(votes, "method", said)
+        spent = Source.read(config, paths.DIVERSITY, DIVERSITY, **names).where(n=most)
+        kept = spent.rows["method"].isin([SPRINT, COVER, method, methods.BASE])
+        columns = {
+            "method": "method",
+            "solved (%)": "pass_at_n part",
+            "distinct answers": "distinct_answers ratio",
+            "tokens generated": "tokens count",
+            "computed": "computed count",
+        }
+        cost += table(
+            spent.of(spent.rows[kept]), columns, f"{of}. What {most} answers cost a question."
         )
-        chosen = Source.read(config, paths.CHOOSING, choosing.COLUMNS, selector=name)
-        votes.append(
-            table(
-                chosen.where(n=most),
-                {"answers of": "method", "chosen by": "rule", **numbers("count", N="n")}
-                | {"right (%)": interval("accuracy", "part", "low", "high")}
-                | {"over the majority": interval("over_majority", low="over_low", high="over_high")},
-                of,
-            )
-        )
-        for template in (paths.CHOICE, paths.ABLATION, paths.SENSITIVITY):
-            tried = Source.read(config, template, selector=name)
-            ordered = tried.of(tried.rows.sort_values(_score(tried), ascending=False, kind="stable"))
-            trials.append(as_it_is(ordered, of, limit=8))
-    folds = {
-        "Pass@N of every method": _there(curves),
-        "One answer chosen among N": _there(votes),
-        "How the settings were chosen": _there(trials),
-        "How much heads agree": [p for s in config.sweeps for p in images.of("agreement", sweep=s)],
-    }
     lead = ["A question counts as solved if any of N answers is right."]
-    return Section("sampling", "Does choosing heads beat sampling?", lead, _there(apart + voted + cost), folds)
+    return Section("sampling", "Does choosing heads beat sampling?", lead, [*apart, *voted, *cost])
 
 
-def _of_many(curves: pd.DataFrame, n: int) -> list[str]:
-    """Return the methods that give N answers: those with fewer spend no more tokens on the last."""
-    tokens = curves.pivot(index="method", columns="n", values="tokens")
-    return list(tokens.index[tokens[n] > tokens[n - 1]]) if n > 1 else list(tokens.index)
-
-
-def _score(tried: Source) -> str:
-    return next(c for c in ("mean_pass", "pass_at_4", "pass_at_n", "test") if c in tried.rows)
-
-
-def question(config: Config, images: Images) -> Section:
+def question(config: Config) -> Section:
     """Return whether knowing the question helps to choose heads."""
-    blocks, rows = [], []
+    blocks = []
     for name, section in config.selectors.items():
-        of = f"{title(config, section.test)} questions."
         found = Source.read(config, paths.EMBEDDING_VALUE, matching.COLUMNS, selector=name)
-        mean = found.where(n=matching.MEAN)
-        own = mean.where(method=SPRINT, questions="test", pool=matching.ALL)
-        blocks.append(differences(own, "against", Said("{of} SPRINT minus itself without the question, mean of Pass@N in points.", of=of)))
-        columns = {"method": "method", "questions": "questions", "heads": "pool", "against": "against"}
-        columns |= {"difference": interval("difference", low="low", high="high")} | numbers("p", p="p")
-        rows.append(table(mean, columns, of))
-    folds = {
-        "Other methods, held-out questions, similar heads": _there(rows),
-        "Where heads and questions lie": [p for s in config.selectors for p in images.of("space", selector=s)],
-    }
+        found = found.where(n=matching.MEAN, method=SPRINT, questions="test", pool=matching.ALL)
+        of = title(config, section.test)
+        said = f"{of}. SPRINT minus each that ignores the question, mean of Pass@N."
+        blocks += _differences(found, "against", said)
     lead = ["SPRINT asks the heads nearest to a question. Does it matter which question?"]
-    return Section("question", "Does the question matter?", lead, _there(blocks), folds)
+    return Section("question", "Does the question matter?", lead, blocks)
 
 
-def differences(rows: Source, label: str, caption: object) -> Table | None:
-    """Return differences as rows with a mark and an interval, none of them a headline."""
-    scale = Scale.over(rows.rows[["low", "high"]].to_numpy().ravel())
-    found = table(
-        rows,
+def _differences(rows: Source, of: str, caption: str) -> list[Block]:
+    columns = {"difference": "difference points low high"}
+    return marks(rows, of, {"sign": "difference"}, ("low", "high"), columns, caption)
+
+
+def compression(config: Config) -> Section:
+    """Return whether heads can go for good."""
+    names = {row: told for name in config.compressions for told, row in _pruned(config, name)}
+    times = {row: _time(config, row) for row in names}
+
+    def time(row: Source) -> Any:
+        own = times[row]
+        return own.interval("test_time", "ratio", "test_time_low", "test_time_high") if own else ""
+
+    rows = marks(
+        names,
+        names.__getitem__,
+        {"sign": "change"},
+        ("change_low", "change_high"),
         {
-            "against": label,
-            "points": lambda row: strip(
-                scale,
-                {_mark(row): row.first["difference"]},
-                (row.first["low"], row.first["high"]),
-            ),
-            "difference": interval("difference", low="low", high="high"),
+            "change of accuracy": "change points change_low change_high",
+            "heads gone": _share_of_heads,
+            "parameters saved": "whole_removed percent",
+            "test time": time,
         },
-        caption,
+        "Against the unpruned model; its test time is 1.",
     )
-    if found:
-        found.foot, found.kind = ("", ruler(scale), ""), "strips"
-    return found
+    chart = _against_time([(told, row, own) for row, told in names.items() if (own := times[row])])
+    return Section("compression", "Can heads go for good?", [*_longer(config)], [*chart, *rows])
 
 
-def _mark(row: Source) -> str:
-    low, high = row.first["low"], row.first["high"]
-    return "dot up" if low > 0 else "dot down" if high < 0 else "ring"
+def _time(config: Config, row: Source) -> Source | None:
+    own = row.first
+    return measured(config, own["compression"], own["arm"], quantised=_bits(row))
 
 
-def printed(config: Config, images: Images) -> dict[str, list[Table | Picture]]:
-    """Return the first paper's figures and tables as it prints them, by name."""
-    found: dict[str, list[Table | Picture]] = {}
-    if config.sweeps:
-        found["Figure 2: gains of the best and the median head"] = [*images.of("violins")]
-    for name, section in config.selectors.items():
-        found[f"Figure 4: Pass@N, {title(config, section.test)}"] = [*images.of("pass_at_n", selector=name)]
-    for sweep in config.sweeps:
-        layers = Shown(config).layers(sweep)
-        of = _of(config, sweep)
-        found[f"Figure 5: {of}"] = [
-            p for layer in layers for p in images.of("heatmap", sweep=sweep, layer=f"{layer:02d}")
-        ]
-        found[f"Tables 1-4: {of}"] = _there([_matrix(config, sweep)])
-    return {name: blocks for name, blocks in found.items() if blocks}
+def _share_of_heads(row: Source) -> Said:
+    gone, of = (row.number(column, "count") for column in ("heads_removed", "heads"))
+    return Said("{gone} of {heads}", gone=gone, heads=of)
 
 
-def _matrix(config: Config, sweep: str) -> Table | None:
-    """Return accuracy in percent, a row a head and a column a subject or level."""
-    cells = Source.read(config, paths.TABLE, ["group", "variant", "accuracy"], sweep=sweep)
-    groups = list(dict.fromkeys(cells.rows["group"]))
-    rows = [
-        ["No Prune" if variant == "base" else variant]
-        + [each.number("accuracy", "part") for each in cells.of(part)]
-        for variant, part in cells.rows.groupby("variant", sort=False)
+def _bits(row: Source) -> bool:
+    return bool(row.first.get("quantised", False))
+
+
+def _pruned(config: Config, name: str) -> list[tuple[str, Source]]:
+    """Return what a compression tested, by name, the most telling first, so many as have room."""
+    found: dict[tuple[str, bool], Source] = {}
+    for exhibit in ("table4", "table1", "quantisation"):
+        tested = Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
+        for row in tested.where(compression=name):
+            if not pd.isna(row.first["change"]):
+                found.setdefault((row.first["arm"], _bits(row)), row)
+    order = [*_NAMES]
+    keys = sorted(found, key=lambda key: (key[1], order.index(key[0]) if key[0] in order else 9))
+    named = []
+    for arm, bits in keys[: max(2, _ROWS // len(config.compressions))]:
+        ratio = f"{100 * config.compressions[name].settings[arm].ratio:g}%"
+        own = _NAMES.get(arm, label(arm) if "ratio" not in arm else "{ratio} gone")
+        told = f"{tested_on(config, name)}: {own.format(ratio=ratio)}{', 8 bits' * bits}"
+        named.append((told, found[arm, bits]))
+    return named
+
+
+def _longer(config: Config) -> Iterator[Said]:
+    """Yield what pruned models gain that were trained longer than the unpruned one, untaught."""
+    table4, cost = (
+        Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in ("table4", "cost")
+    )
+    for row in table4.where(arm="pruning_only"):
+        of = {"compression": row.first["compression"]}
+        spent, other = cost.where(**of, arm="pruning_only"), table4.where(**of, arm="trained_on")
+        if row.first["change_low"] <= 0 or not len(spent):
+            continue
+        said = (
+            "{of}: pruned without a teacher it gains {change} points, but it trained {epochs} "
+            "epochs longer than the unpruned model"
+        )
+        parts: dict[str, Any] = {"epochs": spent.number("epochs", "count")}
+        if len(other):
+            said += "; as long with nothing pruned it gains {other}"
+            parts["other"] = other.number("change", "points")
+        change = row.number("change", "points")
+        yield Said(said + ".", of=tested_on(config, of["compression"]), change=change, **parts)
+
+
+def _against_time(found: list[tuple[str, Source, Source]]) -> list[Block]:
+    """Return the change of accuracy against the time of the whole test."""
+    if not found:
+        return []
+    columns = ["change", "change_low", "change_high"]
+    values = [
+        (name, 100 * row.first[columns], own.first["test_time"], _bits(row))
+        for name, row, own in found
     ]
-    return Table(["head", *(short(group, 24) for group in groups)], rows, "Right answers in percent.")
+    times = [1.0, *(time for _, _, time, _ in values)]
+    x = Scale(min(times) - 0.05, max(times) + 0.05)
+    y = Scale.over([_NOTABLE, *(end for _, change, _, _ in values for end in change)])
+    told = ", ".join(f"{name} {change['change']:+.1f}" for name, change, _, _ in values[:4])
+    alt = f"Change of accuracy in points against test time: {told}."
+    chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
+    for name, (value, low, high), time, bits in values:
+        way = "up" if low > 0 else "down" if high < 0 else "none"
+        chart.point(time, value, f"{'ring' if bits else 'dot'} {way}", name, (low, high))
+    chart.level(_NOTABLE, "−1.5")
+    caption = (
+        "Change of accuracy in points, with 95% interval, against the time of the whole test. "
+        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits."
+    )
+    return [Picture(chart.svg(aside=False), caption)]
 
 
-def _of(config: Config, sweep: str) -> str:
-    section = config.sweeps[sweep]
-    model = f"{short(section.model, 28)}, " if len(config.models) > 1 else ""
-    return f"{model}{title(config, section.questions)} questions."
+def published(config: Config) -> Section:
+    """Return whether the papers' own numbers hold."""
+    audit = Source.read(config, paths.AUDIT_TABLE, ["exhibit"], paper="sprint")
+    blocks = marks(
+        audit,
+        lambda row: f"{row.first['exhibit']}: {short(row.first['model'], 28)}",
+        {"bar": "by_chance", "dot": "gain"},
+        ("chance_low", "chance_high"),
+        {
+            "published": "gain points",
+            "luck alone": "by_chance points chance_low chance_high",
+            "beyond luck": "beyond count",
+            "of": "pairs count",
+        },
+        "SPRINT's median gain of a best head, in points: ● as published; line and | luck alone.",
+    )
+    cuts = Source.read(config, paths.AUDIT_TABLE, ["ratio"], paper="compression")
+    for column, what in (("parameters", "parameters"), ("speedup", "speed")):
+        most = f"{column}_at_most"
+        blocks += marks(
+            cuts,
+            lambda row: f"{row.first['model']}, {row.first['dataset']}, {row.first['ratio']:g}%",
+            {"ring": most, "dot": column},
+            (most, column),
+            {"published": f"{column} part_of_100", "possible": f"{most} part_of_100"},
+            f"Second paper, {what} saved in percent: ● as published, ○ the most that arithmetic "
+            "allows for the heads removed.",
+            form="{:.1f}".format,
+        )
+    lead, folds = [], {}
+    if Path(paths.CLAIMS.format(run=config.run, suffix="csv")).exists():
+        claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run"])
+        judged = {
+            f"{where}_{verdict}": claims.where(**{where: verdict})
+            for where in ("published", "run")
+            for verdict in ("holds", "fails")
+        }
+        lead.append(
+            Said(
+                "Of {all} claims the papers' own tables bear out {published_holds} and contradict "
+                "{published_fails}; this run bears out {run_holds} and contradicts {run_fails}. No "
+                "number decides the others.",
+                all=claims.number("claim", "count", "count"),
+                **{name: own.number("claim", "count", "count") for name, own in judged.items()},
+            )
+        )
+        columns = {"paper": "paper", "claim": "claim", "said": "value", "in the paper": "published"}
+        columns |= {"because": "published_why", "in this run": "run", "because ": "run_why"}
+        decided = sorted({row for own in judged.values() for row in own.rows.index})
+        folds["Every claim that a number decides"] = table(
+            claims.of(claims.rows.loc[decided]), columns
+        )
+    for sweep in config.sweeps:
+        blocks += _reproduced(config, sweep)
+    return Section("published", "Do the papers' numbers hold?", lead, blocks, folds)
 
 
-def _there(found: list[Table | None]) -> list[Table | Picture]:
-    return [each for each in found if each is not None]
+def _reproduced(config: Config, sweep: str) -> list[Block]:
+    """Return published accuracies beside a sweep's, where a row matches."""
+    cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
+    both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
+    columns = {
+        "head": "variant",
+        "questions": "group",
+        "published (%)": "published part",
+        "this run (%)": "accuracy part",
+        "difference": "difference points difference_low difference_high",
+    }
+    said = f"{of_sweep(config, sweep)} Published beside reproduced, the largest differences first."
+    return table(cells.of(both[::-1]), columns, said, limit=12)
+
+
+def trust(config: Config) -> Section:
+    """Return what the run's numbers rest on, and how to make them again."""
+    small = all(model.billions < 0.1 for model in config.models.values())
+    kinds = {"selector": config.selectors, "compression": config.compressions}
+    seeds = [f"{len(each.seeds)} a {kind}" for kind, own in kinds.items() for each in own.values()]
+    asked = [
+        f"{title(config, name)} {each.split}: {each.n or 'all'}"
+        for name, each in config.questions.items()
+    ]
+    toy = "A toy model on generated questions: nothing here carries over to large ones. " * small
+    code = Markup("<code>snakemake --cores 2 --configfile results/{}/config.json</code>")
+    rows = [
+        ["Models", "; ".join(_model(config, name) for name in config.models)],
+        ["Questions", ", ".join(asked)],
+        ["Seeds", ", ".join(dict.fromkeys(seeds))],
+        ["Intervals", "95%, paired by question; corrected for many tests only where q is shown."],
+        ["Limits", f"{toy}One run on one machine; answers at near-ties turn with numerics."],
+        ["Again", code.format(config.run)],
+    ]
+    facts = Table(["", ""], [row for row in rows if row[1]], kind="facts")
+    settings = json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False)
+    shown = Picture(Markup("<pre>{}</pre>").format(settings), kind="text")
+    folds: dict[str, list[Block]] = {
+        "Versions and revisions": [_versions(config)],
+        "Settings": [shown],
+    }
+    return Section("trust", "How far to trust this; how to run it again", (), [facts], folds)
+
+
+def _model(config: Config, name: str) -> str:
+    model = config.models[name]
+    return f"{short(name, 40)}, {model.layers} layers of {model.heads} heads, {model.dtype}"
+
+
+def _versions(config: Config) -> Table:
+    """Return versions and revisions, from the config and the records of what was graded."""
+    store = Store(config)
+    facts: dict[str, Any] = {}
+    for batch in batches(config):
+        facts |= read_record(store.path(paths.GRADED, **batch.names))
+    for name in config.compressions:
+        path = paths.MEASUREMENTS.format(run=config.run, compression=name)
+        facts |= read_record(Path(path))
+    rows = [*facts.get("versions", {}).items(), ("git commit", facts.get("git_commit") or "none")]
+    revisions = {name: each.revision for name, each in config.models.items()}
+    revisions |= {name: each.revision for name, each in config.questions.items()}
+    rows += [(plain(name), revision) for name, revision in revisions.items() if revision]
+    return Table(["what", "version or revision"], rows)
+
+
+SECTIONS: tuple[tuple[Callable[[Config], Section], str], ...] = (
+    (heads, "sweeps"),
+    (luck, "sweeps"),
+    (sampling, "selectors"),
+    (question, "selectors"),
+    (compression, "compressions"),
+    (published, "run"),
+    (trust, "run"),
+)
+"""The sections, and the part of a config that each needs."""
+
+
+def sections(config: Config, images: Images) -> list[Section]:
+    """Return the sections that a run has something for, with what they fold away."""
+    found = [make(config) for make, needs in SECTIONS if getattr(config, needs)]
+    for section in found:
+        section.folds = folded(config, images, section.anchor) | section.folds
+    return found

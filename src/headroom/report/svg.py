@@ -102,8 +102,8 @@ class Line:
 
     label: str
     kind: str
-    points: Sequence[tuple[float, float]]
-    band: Sequence[tuple[float, float, float]] = ()
+    points: Sequence[Sequence[float]]
+    band: Sequence[Sequence[float]] = ()
     """Values of x with the ends of an interval."""
 
 
@@ -127,8 +127,8 @@ class Chart:
         paths = []
         for line in lines:
             if line.band:
-                there = [(x, low) for x, low, _ in line.band]
-                back = [(x, high) for x, _, high in reversed(line.band)]
+                there = [one[:2] for one in line.band]
+                back = [one[::2] for one in reversed(line.band)]
                 paths.append(self._path([*there, *back], f"band {line.kind}"))
             paths.append(self._path(line.points, f"line {line.kind}"))
         # Stretched to the width; strokes keep theirs.
@@ -140,7 +140,9 @@ class Chart:
         )
         for line in lines:
             if line.kind != "flat":
-                self.parts += [_mark("dot " + line.kind, *self._at(*one)) for one in line.points]
+                self.parts += [
+                    _mark("dot " + line.kind, *self._at(one[0], one[1])) for one in line.points
+                ]
             self.labels.append((*self._at(*line.points[-1]), line.label, line.kind))
 
     def point(
@@ -186,6 +188,7 @@ class Chart:
             place = max([y, *(other + _LINE for other in near if other + _LINE > y)])
             placed.append((x, place))
             left = not aside and x > 55
+            place -= 8 * (kind == "level" and not aside)
             anchor, away = ("end", -8) if left else ("start", 8)
             at = 100 if aside else x
             found.append(_text(at, place + 4, label, f"{anchor} label {kind}", dx=away))
@@ -194,7 +197,7 @@ class Chart:
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return self.x.share(x), round(self.height * (1 - self.y.share(y) / 100), 1)
 
-    def _path(self, points: Sequence[tuple[float, float]], kind: str) -> Markup:
+    def _path(self, points: Sequence[Sequence[float]], kind: str) -> Markup:
         steps = "L".join("{:g} {:g}".format(*self._at(*point)) for point in points)
         return Markup('<path class="{}" d="M{}"/>').format(kind, steps)
 

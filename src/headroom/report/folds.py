@@ -1,0 +1,306 @@
+"""What is folded away: tables and images of a run, a declaration each."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headroom import paths
+from headroom.analysis.facts import Source
+from headroom.analysis.text import short
+from headroom.analysis.verdicts import tested_on, title
+from headroom.config import Config
+from headroom.planning.exhibits import COMPRESSION_TABLES
+from headroom.planning.shown import Shown
+from headroom.report.blocks import Block, Columns, Images, Table, table
+from headroom.sprint.matching import MEAN
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A table, of each sweep, selector or comparison, or of the run, as its path says."""
+
+    section: str
+    title: str
+    template: str
+    columns: Columns
+    said: str = ""
+    where: Mapping[str, object] = field(default_factory=dict)
+    limit: int = 100
+
+
+def _controls(name: str) -> str:
+    return paths.CONTROLS.replace("{table}", name)
+
+
+_TRIED: Columns = {
+    **{name.replace("_", " "): name for name in ("geometry", "reading", "criterion", "embedder")},
+    **{name.replace("_", " "): f"{name} plain" for name in ("dimension", "diversity", "k")},
+    **{name.replace("_", " "): f"{name} plain" for name in ("weight_decay", "learning_rate")},
+    "N": "n",
+    "Pass@1 (%)": "pass_at_1 part",
+    "Pass@4 (%)": "pass_at_4 part",
+    "Pass@N (%)": "pass_at_n part",
+    "test (%)": "test part",
+    "chosen": "chosen",
+}
+
+_FOLDS = (
+    Fold(
+        "heads",
+        "Every head",
+        _controls("heads"),
+        {
+            "head": "variant",
+            "right (%)": "accuracy part",
+            "gain": "gain points low high",
+            "won": "gained count",
+            "lost": "lost count",
+            "q": "q p",
+            "no answer (%)": "no_answer part",
+            "cut off (%)": "truncated part",
+            "tokens": "tokens plain",
+        },
+        limit=2000,
+    ),
+    Fold(
+        "heads",
+        "How heads that hurt fail",
+        _controls("failures"),
+        {
+            "head": "variant",
+            "gain": "gain points",
+            "most fail by": "mode",
+            "of what it loses (%)": "mode_share part",
+            "ends in a loop (%)": "loops part",
+            "share of the norm (%)": "norm_share part",
+            "rank in its layer": "norm_rank count",
+        },
+    ),
+    Fold(
+        "luck",
+        "Gains by subject, level and layer",
+        _controls("gains"),
+        {
+            "questions": "group",
+            "layer": "layer count",
+            "n": "n count",
+            "best head": "gain points",
+            "by luck": "by_chance points",
+            "q": "q p",
+            "placebo": "placebo points",
+            "held out": "held_out points low high",
+        },
+    ),
+    Fold(
+        "luck",
+        "Spread between heads, and placebos",
+        _controls("spread"),
+        {
+            "between": lambda row: row.first["of"].replace("do not surely hurt", "may not hurt"),
+            "heads": "heads count",
+            "spread": "spread points",
+            "noise": "noise points",
+            "left": "component points",
+            "p": "p p",
+        },
+        "Standard deviations in points: observed, of equal heads, and what is left.",
+    ),
+    Fold(
+        "luck",
+        "Spread between heads, and placebos",
+        _controls("placebos"),
+        {
+            "pruned or placebo": "kind",
+            "layer": "layer count",
+            "variants": "variants count",
+            "answers changed (%)": "changed part",
+            "verdicts changed (%)": "outcome part",
+            "mean gain": "gain points",
+            "best gain": "best points",
+        },
+    ),
+    Fold(
+        "sampling",
+        "Pass@N of every method",
+        paths.CURVES,
+        {
+            "method": "method",
+            "N": "n count",
+            "solved (%)": "pass_at_n part low high",
+            "majority (%)": "majority part",
+            "distinct answers": "distinct_answers ratio",
+            "tokens": "tokens count",
+        },
+    ),
+    Fold(
+        "sampling",
+        "One answer chosen among N",
+        paths.CHOOSING,
+        {
+            "answers of": "method",
+            "chosen by": "rule",
+            "N": "n count",
+            "right (%)": "accuracy part low high",
+        },
+    ),
+    *(
+        Fold("sampling", "How the settings were chosen", template, _TRIED, limit=8)
+        for template in (paths.CHOICE, paths.ABLATION, paths.SENSITIVITY)
+    ),
+    Fold(
+        "question",
+        "Other methods, held-out questions, similar heads",
+        paths.EMBEDDING_VALUE,
+        {
+            "method": "method",
+            "questions": "questions",
+            "heads": "pool",
+            "against": "against",
+            "difference": "difference points low high",
+            "p": "p p",
+        },
+        where={"n": MEAN},
+    ),
+    Fold(
+        "compression",
+        "Costs, and what to look at",
+        paths.COMPRESSION_TABLE.replace("{exhibit}", "cost"),
+        {
+            "compression": "compression",
+            "setting": "arm",
+            "rounds": "rounds count",
+            "epochs": "epochs count",
+            "tokens": "tokens count",
+            "seconds": "seconds count",
+            "look at": "warned",
+        },
+    ),
+    Fold(
+        "trust",
+        "Does the prompt matter?",
+        paths.COMPARISON,
+        {
+            "prompt": "decoding",
+            "grading": "grading",
+            "n": "n count",
+            "right (%)": "accuracy part",
+            "verdicts that differ": "differ_from_default count",
+        },
+    ),
+)
+
+_IMAGES = (
+    ("luck", "Gain by difficulty", "levels"),
+    ("sampling", "How much heads agree", "agreement"),
+    ("question", "Where heads and questions lie", "space"),
+    ("compression", "Losses while training", "losses"),
+)
+
+_PRINTED: Columns = {
+    "setting": "arm",
+    "questions": "stratum",
+    "ratio (%)": "ratio part",
+    "alpha": "alpha plain",
+    "eight bits": "quantised",
+    "heads gone": "heads_removed count",
+    "right (%)": "accuracy part low high",
+    "change": "change points change_low change_high",
+    "against the method": "gap points gap_low gap_high",
+    "parameters (%)": "parameters_removed part",
+    "FLOPs (%)": "flops_removed part",
+    "time of one (%)": "saved_small part",
+    "time of a batch (%)": "saved_large part",
+    "bytes (%)": "weight_removed part",
+    "largest ratio (%)": "knee part",
+    "published (%)": "published_accuracy part",
+    "published change": "published_change points",
+    "published parameters (%)": "published_parameters part",
+    "published speed (%)": "published_speedup part",
+}
+"""Columns of the second paper's tables; each table has some of them."""
+
+
+def folded(config: Config, images: Images, section: str) -> dict[str, list[Block]]:
+    """Return what a section folds away, by title."""
+    found: dict[str, list[Block]] = {}
+    for fold in _FOLDS:
+        if fold.section == section:
+            for source, of in _sources(config, fold.template):
+                said = f"{of} {fold.said}".strip()
+                own = table(source.where(**fold.where), fold.columns, said, fold.limit)
+                found.setdefault(fold.title, []).extend(own)
+    for own_section, heading, name in _IMAGES:
+        if own_section == section:
+            found[heading] = _drawn(config, images, name)
+    return {heading: blocks for heading, blocks in found.items() if blocks}
+
+
+def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
+    """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
+    found: dict[str, list[Block]] = {
+        "Figure 2: gains of the best and the median head": _drawn(config, images, "violins"),
+        "Figure 4: Pass@N": _drawn(config, images, "pass_at_n"),
+        "Figure 5: accuracy by subject and head": _drawn(config, images, "heatmap"),
+        "Tables 1-4: accuracy by subject, layer and head": [
+            _matrix(source, of) for source, of in _sources(config, paths.TABLE)
+        ],
+    }
+    for exhibit in COMPRESSION_TABLES if config.compressions else ():
+        if exhibit != "cost":
+            source = Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
+            of = {"tested on": lambda row: tested_on(config, row.first["compression"])}
+            name = exhibit.replace("table", "Table ").capitalize()
+            found[f"Second paper, {name}"] = table(source, {**of, **_PRINTED})
+    return {name: blocks for name, blocks in found.items() if blocks}
+
+
+def of_sweep(config: Config, sweep: str) -> str:
+    """Return what a sweep was asked, and of which model where there are several."""
+    section = config.sweeps[sweep]
+    model = f"{short(section.model, 28)}, " if len(config.models) > 1 else ""
+    return f"{model}{title(config, section.questions)} questions."
+
+
+def _sources(config: Config, template: str) -> Iterator[tuple[Source, str]]:
+    """Yield the files of a template, with what each is of."""
+    if "{sweep}" in template:
+        of = {name: of_sweep(config, name) for name in config.sweeps}
+        kind = "sweep"
+    elif "{selector}" in template:
+        of = {name: f"{title(config, each.test)}." for name, each in config.selectors.items()}
+        kind = "selector"
+    elif "{comparison}" in template:
+        tested = config.comparisons.items()
+        of = {name: f"{title(config, each.questions)}." for name, each in tested}
+        kind = "comparison"
+    else:
+        of, kind = {"": ""}, "run"
+    for name, said in of.items():
+        names = {kind: name} if name else {}
+        yield Source.read(config, template, **names), said
+
+
+def _drawn(config: Config, images: Images, name: str) -> list[Block]:
+    """Return the images of a figure, one of each of its subjects."""
+    each: list[dict[str, str]] = [{}]
+    if name in ("agreement", "heatmap"):
+        each = [{"sweep": sweep} for sweep in config.sweeps]
+    elif name in ("pass_at_n", "space"):
+        each = [{"selector": selector} for selector in config.selectors]
+    elif name == "losses":
+        each = [{"compression": compression} for compression in config.compressions]
+    if name == "heatmap":
+        layers = Shown(config).layers
+        each = [of | {"layer": f"{n:02d}"} for of in each for n in layers(of["sweep"])]
+    return [picture for names in each for picture in images.of(name, **names)]
+
+
+def _matrix(cells: Source, caption: str) -> Table:
+    """Return accuracy in percent, a row a head and a column a subject or level."""
+    groups = list(dict.fromkeys(cells.rows["group"]))
+    rows = [
+        ["No Prune" if variant == "base" else variant]
+        + [each.number("accuracy", "part") for each in cells.of(part)]
+        for variant, part in cells.rows.groupby("variant", sort=False)
+    ]
+    titles = ["head", *(short(group, 24) for group in groups)]
+    return Table(titles, rows, f"{caption} Right answers in percent.", cells.file)
