@@ -351,8 +351,8 @@ def _reproduced(config: Config, sweep: str) -> list[Block]:
 def trust(config: Config) -> Section:
     """Return what the run's numbers rest on, and how to make them again."""
     small = all(model.billions < 0.1 for model in config.models.values())
-    kinds = {"selector": config.selectors, "compression": config.compressions}
-    seeds = [f"{len(each.seeds)} a {kind}" for kind, own in kinds.items() for each in own.values()]
+    seeds = [f"{len(each.seeds)} a selector" for each in config.selectors.values()]
+    seeds += [f"{len(each.seeds)} a compression" for each in config.compressions.values()]
     asked = [
         f"{title(config, name)} {each.split}: {each.n or 'all'}"
         for name, each in config.questions.items()
