@@ -22,7 +22,7 @@ MAY_IMPORT = [
         "athena.storage": "pandas",
         "compression.arm_tables": "pandas",
         "analysis.jobs": "pandas scipy",
-        "report.page": "pandas scipy matplotlib",
+        "report.page": "pandas scipy",
         "figures.draw": "pandas scipy matplotlib",
     },
     {

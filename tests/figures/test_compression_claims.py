@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import simulated_trials
-from simulation import PUBLISHED
 
+import simulated_trials
 from headroom.analysis.claims import judge
 from headroom.analysis.compression.claims import measured, printed
 from headroom.analysis.compression.published import Published
 from headroom.analysis.published import COMPRESSION_CLAIMS
+from simulation import PUBLISHED
 
 LARGER = "larger models contain more redundant heads, making the optimization more effective"
 CUT = "Math23k, 30% pruning: parameter reduction"

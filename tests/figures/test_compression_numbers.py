@@ -1,20 +1,24 @@
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import simulated_trials
 
-from headroom.analysis.compression.findings import findings, knee, notices, verdict
+import simulated_trials
+from headroom import paths
+from headroom.analysis.compression.exhibits import COLUMNS
+from headroom.analysis.compression.findings import knee, notices
 from headroom.analysis.compression.numbers import (
     RESAMPLES,
-    Difference,
     accuracy,
     difference,
     difference_of_changes,
     savings,
 )
-from headroom.analysis.compression.trial import mixtures_of, ratios_of
+from headroom.analysis.compression.trial import BASELINE, mixtures_of, ratios_of, read_trial
+from headroom.errors import TableError
 from headroom.statistics.bootstrap import SeedBootstrap
 
 
@@ -103,11 +107,6 @@ def test_what_was_not_measured_is_empty():
     saved = savings(found, "full")
     assert saved["heads_removed"] == 6
     assert np.isnan(saved["faster_large"])
-    assert len(findings(found)) == 1
-    eight = simulated_trials.trial(simulated_trials.study(int8=["full"], variations={}), examples=9)
-    eight = replace(eight, measurements=eight.measurements.head(0))
-    assert findings(eight)[-1].startswith("Pruning and eight bits together change accuracy by")
-    assert not [text for text in findings(eight) if "nan" in text]
 
 
 def test_families_of_arms_differ_in_one_setting(trial):
@@ -165,27 +164,38 @@ def test_the_larger_solver_is_compared_on_the_same_examples():
     assert difference_of_changes(first, second, "full").value == pytest.approx(0.05)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (0.01, 0.1, "shown to help"),
-        (-0.1, -0.01, "shown to harm"),
-        (-0.1, 0.1, "not shown to help"),
-    ],
-)
-def test_what_is_shown_is_decided_by_the_interval(low, high, word):
-    assert verdict(Difference((low + high) / 2, low, high, 3, 100)) == word
-    one = verdict(Difference((low + high) / 2, low, high, 1, 100))
-    assert one == (word if word.startswith("not") else f"{word} in this one training")
+def test_tables_of_a_run_are_in_one_record(compressed):
+    folder = compressed[0] / "results/compressed/tables"
+    made = {file.name for file in folder.glob("compression_*.csv")}
+    assert made == {f"compression_{name}.csv" for name in COLUMNS}
+    (record,) = folder.glob("compression_*.run.json")
+    facts = json.loads(record.read_text(encoding="utf-8"))
+    assert len(facts["files"]) == 3 * len(COLUMNS)
+    assert len(facts["sources"]) == 6
 
 
-def test_findings_begin_with_what_removal_costs(trial):
-    first, second, *others = findings(trial)
-    assert first.startswith("Removing 6 of 24 heads of tiny on asdiv_a changes accuracy by")
-    assert "3 seeds" in first
-    assert "batch 32" in second
-    assert sum("Recursion" in text for text in others) == 1
-    assert any(text.startswith("Of the ratios 10%, 20%") for text in others)
+def test_trials_are_read_as_they_were_written(compressed, monkeypatch):
+    monkeypatch.chdir(compressed[0])
+    trial, wanted = read_trial(compressed[1], "asdiv"), simulated_trials.trial()
+    own, other = trial.right(BASELINE), wanted.right(BASELINE)
+    pd.testing.assert_frame_equal(own, other, check_index_type=False)
+    assert trial.histories == wanted.histories
+    assert trial.encoder == simulated_trials.ENCODER
+    assert (trial.papers_data, trial.papers_model) == ("ASDiv-A", None)
+
+
+def test_damaged_and_missing_histories_are_refused(compressed, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    config = compressed[1]
+    trial = simulated_trials.trial(config.compressions["lone"], name="lone", examples=7)
+    simulated_trials.fill(config, [trial])
+    file = Path(paths.HISTORIES.format(run=config.run, compression="lone"))
+    file.write_text("{", encoding="utf-8")
+    with pytest.raises(TableError, match=r"histories.json cannot be read"):
+        read_trial(config, "lone")
+    file.unlink()
+    with pytest.raises(TableError, match=r"histories.json is missing"):
+        read_trial(config, "lone")
 
 
 def of_kind(trial, kind):

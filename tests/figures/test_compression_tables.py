@@ -1,9 +1,9 @@
 from pathlib import Path
 
 import pytest
-import simulated_trials
 from latex_document import typeset
 
+import simulated_trials
 from headroom.analysis.compression.exhibits import COLUMNS, exhibits
 from headroom.analysis.compression.published import Published
 from headroom.analysis.compression.tables import sheet_of, warned

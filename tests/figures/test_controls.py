@@ -1,12 +1,12 @@
 import numpy as np
 import pandas as pd
 import pytest
-import simulation
 from scipy import stats
 
+import simulation
 from headroom.analysis.controls import ALL, HARMLESS, controls, helping, hurting
-from headroom.analysis.placebos import placebo_sentences, placebo_sheet, placebo_table
-from headroom.analysis.verdict import failures, gains_sheet, verdict
+from headroom.analysis.failures import failures
+from headroom.analysis.placebos import gains_sheet, placebo_sentences, placebo_sheet, placebo_table
 from headroom.tables import ANSWERS, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 
@@ -124,17 +124,6 @@ def test_ruinous_heads_do_not_pass_for_variance_of_the_others(found):
     assert spread.loc[HARMLESS, "spread"] < 0.5 * spread.loc[ALL, "spread"]
 
 
-def test_verdict_names_what_is_shown_and_what_is_not(found):
-    said = verdict(found.gains, found.heads, found.spread)
-    assert "as many placebos" in said[1]
-    assert "as many base models decoded again" in said[2]
-    assert "Layer 3" in said[4]
-    assert said[4].split(": ", 2)[2].startswith("a gain")
-    assert "no gain is shown" in said[3]
-    assert "1 can be shown to help" in said[6]
-    assert len(said) == 9
-
-
 def test_groups_too_small_to_split_have_no_held_out_gain(z):
     few = z.head(20)
     found = controls(few, graded(few), VARIANTS, [], noise=1e-3, seed=0)
@@ -142,9 +131,6 @@ def test_groups_too_small_to_split_have_no_held_out_gain(z):
     assert len(small)
     assert small["held_out"].isna().all()
     assert found.gains.loc[:, "placebo":"numeric_q"].isna().all(axis=None)
-    said = " ".join(verdict(found.gains, found.heads, found.spread))
-    assert "placebos" not in said
-    assert "decoded again" not in said
     assert "–" in gains_sheet(found.gains, "few").markdown()
 
 

@@ -13,12 +13,12 @@ import matplotlib.style
 import numpy as np
 import pandas as pd
 import pytest
-import simulated_trials
-import simulation
 from fontTools.ttLib import TTFont
 from scipy.stats import binomtest, false_discovery_control
 from sklearn.decomposition import PCA
 
+import simulated_trials
+import simulation
 from headroom.analysis.compression.numbers import accuracy
 from headroom.analysis.controls import controls
 from headroom.analysis.gains import against_base, beside_placebos, cells, gains

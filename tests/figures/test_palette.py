@@ -4,9 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-import simulation
 from matplotlib.colors import to_rgb
 
+import simulation
 from headroom.figures import style
 
 LINES = [style.method_line(method) for method in simulation.METHODS]

@@ -112,10 +112,10 @@ class Source:
         return cls(str(file), read(path, columns), whole=True)
 
     def where(self, **wanted: object) -> "Source":
-        """Return the rows in which columns have some values."""
+        """Return the rows in which columns have some values, or one of a tuple."""
         rows = self.rows
         for column, value in wanted.items():
-            rows = rows[rows[column] == value]
+            rows = rows[rows[column].isin(value if isinstance(value, tuple) else (value,))]
         return self.of(rows)
 
     def of(self, rows: pd.DataFrame) -> "Source":

@@ -4,8 +4,6 @@ Every figure is saved as PDF and PNG for print and as SVG, with its numbers as C
 caption and alternative text as JSON. No file carries a date: equal data give equal bytes.
 """
 
-import base64
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +18,7 @@ from matplotlib.figure import Figure as Image
 from headroom.analysis.sheet import write_csv
 from headroom.analysis.text import short
 from headroom.figures.style import TWO_COLUMNS
-from headroom.planning.exhibits import EMPTY, Exhibit, Section, Subject, exhibits
+from headroom.planning.exhibits import EMPTY, Exhibit
 from headroom.tables import atomic, write_json
 
 SUFFIXES = ("pdf", "png", "svg", "csv", "json")
@@ -91,37 +89,6 @@ def save(
     facts = {"sources": list(map(str, sources)), "inches": float(figure.image.get_figwidth())}
     write_json(made[-1], words | facts)
     return made
-
-
-class Picture(NamedTuple):
-    """A figure as the page shows it: data URI and words."""
-
-    title: str
-    caption: str
-    alt: str
-    sources: list[str]
-    inches: float
-    light: str
-    dark: str
-
-
-def pictures(per: Subject, section: Section, **names: str) -> list[Picture]:
-    """Return the figures of a subject that were drawn for a section, but for empty ones.
-
-    Args:
-        per: what there is one of.
-        section: of the page.
-        names: of run and subject, as their paths have them.
-    """
-    found = []
-    for exhibit in exhibits(per, section):
-        words = Path(exhibit.path.format(suffix="json", **names))
-        if words.exists():
-            facts = json.loads(words.read_text(encoding="utf-8"))
-            svg = base64.b64encode(Path(exhibit.path.format(suffix="svg", **names)).read_bytes())
-            uri = "data:image/svg+xml;base64," + svg.decode()
-            found.append(Picture(**facts, light=uri, dark=uri))
-    return [picture for picture in found if not picture.alt.startswith(EMPTY)]
 
 
 @contextmanager

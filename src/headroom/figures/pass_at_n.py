@@ -1,6 +1,6 @@
 """Figure 4 of the SPRINT paper: Pass@N of every method, and what SPRINT gains over each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,16 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
-from headroom.analysis.findings import covered, largest_n, told
 from headroom.analysis.text import percent, plain, short
 from headroom.figures.drawing import Figure
 from headroom.figures.style import INK, MUTED, SURFACE, TWO_COLUMNS, method_line
 from headroom.sprint.methods import BASE, COVER, ORACLE, RIVALS, SPRINT
+
+_COVERED = {
+    "by_questions": "test questions",
+    "by_draw": "draws of training questions",
+    "by_seed": "seeds",
+}
 
 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
@@ -27,7 +32,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
-    limit = largest_n(table)
+    limit = _largest_n(table)
     within = table[table["n"] <= limit].sort_values("n", kind="stable")
     ends = within.groupby("method", sort=False).tail(1).set_index("method")["pass_at_n"]
     sampled = ends[ends.index.str.startswith("sampling")]
@@ -41,7 +46,7 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
         for name, value in ends[drawn].sort_values(ascending=False).items()
     )
     alt = f"Line plot of Pass@N against N. At N = {limit}: {listed}."
-    return Figure(image, alt, data, {"n": questions, "covered": covered(paired)})
+    return Figure(image, alt, data, {"n": questions, "covered": _covered(paired)})
 
 
 def _curves(
@@ -126,7 +131,7 @@ def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
 
 def _differences(axes: Axes, paired: pd.DataFrame) -> None:
     methods = [name for name in dict.fromkeys(paired["method"]) if name != ORACLE]
-    markers = dict(zip(told(paired["n"]), "osD", strict=False))
+    markers = dict(zip(_told(paired["n"]), "osD", strict=False))
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     known = paired.set_index(["method", "n"])[["difference", "low", "high"]]
     for row, method in enumerate(methods):
@@ -152,3 +157,22 @@ def _differences(axes: Axes, paired: pd.DataFrame) -> None:
     axes.grid(visible=True, axis="x")
     axes.set_xlabel("SPRINT − method (points)")
     axes.set_title("Difference (95%)", pad=20)
+
+
+def _covered(paired: pd.DataFrame) -> str:
+    """Say what the intervals of paired differences cover (see `headroom.sprint.evaluation`)."""
+    known = [text for of, text in _COVERED.items() if of in paired and paired[of].any()]
+    *others, last = known or ["test questions"]
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _told(numbers: Iterable[int]) -> list[int]:
+    """Return the N of which differences are told: 1, 4 and the largest, where there are answers."""
+    there = set(numbers)
+    return sorted({1, 4, max(there, default=0)} & there)
+
+
+def _largest_n(table: pd.DataFrame) -> int:
+    """Return the largest N of SPRINT, or of any method where SPRINT is missing."""
+    own = table[table["method"] == SPRINT]
+    return int((own if len(own) else table)["n"].max())

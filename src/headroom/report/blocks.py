@@ -173,7 +173,13 @@ def _joined(parts: Sequence[Any]) -> Said:
 
 
 def _smaller(svg: str) -> str:
-    """Return an SVG of Matplotlib without what a screen does not show: two thirds of its length."""
+    """Return an SVG of Matplotlib without what a screen does not show: half its length."""
     hidden = r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
-    svg = re.sub(r"(\d+\.\d)\d+", r"\1", re.sub(hidden, "", svg, flags=re.DOTALL))
-    return re.sub(r">\s+<", "><", re.sub(r"\s+", " ", svg)).replace('"', "'").strip()
+    svg = re.sub(rf"{hidden}| xmlns:xlink=\S+| id=\"[a-z]+_\d+\"", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"\s+", " ", re.sub(r"(\d+\.\d)\d+", r"\1", svg)).replace("> <", "><").strip()
+    rules = []
+    for place, style in enumerate(dict.fromkeys(re.findall(r'style="([^"]*)"', svg))):
+        svg = svg.replace(f'style="{style}"', f'class="c{place}"')
+        rules.append(f".c{place}{{{style}}}")
+    svg = svg.replace("<defs>", f"<defs><style>{''.join(rules)}</style>", 1)
+    return svg.replace("xlink:href", "href").replace('"', "'")

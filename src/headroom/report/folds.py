@@ -130,6 +130,7 @@ _FOLDS = (
             "distinct answers": "distinct_answers ratio",
             "tokens": "tokens count",
         },
+        where={"n": (1, 2, 4, 8, 16)},
     ),
     Fold(
         "sampling",

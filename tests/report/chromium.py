@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -66,7 +67,8 @@ class Page:
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, by their names in the DOM."""
-        codes = {"Tab": 9, "Enter": 13, "ArrowDown": 40, "ArrowUp": 38}
+        codes = {"Tab": 9, "Enter": 13, "Escape": 27}
+        codes |= {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
         for key in keys:
             event = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
             text = {"text": "\r"} if key == "Enter" else {}
@@ -83,10 +85,20 @@ class Page:
             mobile=phone,
         )
 
-    def prefer(self, scheme: str) -> None:
-        """Prefer light or dark."""
+    def prefer(self, scheme: str, media: str = "") -> None:
+        """Prefer light or dark, on screen or in print."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
-        self.call("Emulation.setEmulatedMedia", features=[feature])
+        self.call("Emulation.setEmulatedMedia", features=[feature], media=media)
+
+    def script(self, *, on: bool) -> None:
+        """Turn the page's own scripts on or off, from the next page on."""
+        self.call("Emulation.setScriptExecutionDisabled", value=not on)
+
+    def sheets(self) -> int:
+        """Return how many sheets of A4 the page prints on."""
+        size = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
+        pdf = base64.b64decode(self.call("Page.printToPDF", **size)["data"])
+        return len(re.findall(rb"/Type\s*/Page\b", pdf))
 
     def screenshot(self, file: Path) -> None:
         """Save what is in view as PNG."""

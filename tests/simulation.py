@@ -26,7 +26,7 @@ from headroom.tables import (
     write_table,
 )
 
-PUBLISHED = Path(__file__).parents[2] / "config" / "published"
+PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = (
     "Algebra",
     "Counting & Probability",
@@ -140,7 +140,8 @@ def fill(
         path = Path(paths.CURVES.format(run=config.run, selector=name))
         write_table(path, curves, CURVES, {"test_questions": 200})
         write_record(path, Stopwatch(), {})
-        paired.to_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), index=False)
+        for template in (paths.PAIRED, paths.VOTES):
+            paired.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
         trials = pd.DataFrame({"geometry": ["sphere", "ball"], "pass_at_4": [0.71234, 0.7]})
         write_table(
             Path(paths.POINTS.format(run=config.run, selector=name)),

@@ -1,0 +1,75 @@
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import chromium
+import pandas as pd
+import pytest
+import simulated_runs
+import simulated_trials
+import simulation
+
+from headroom import paths
+from headroom.config import Config, parse
+from headroom.report.page import write_report
+
+DEMO = Path(__file__).parents[2] / "results/demo/report.html"
+"""The page of a finished demo, where there is one: held to the same budgets."""
+
+
+def make(folder: Path, config: Config, trials: list[simulated_trials.Trial]) -> Path:
+    """Make a simulated run whole and return its page."""
+    with simulated_runs.inside(folder):
+        simulation.fill(config)
+        simulated_trials.fill(config, trials)
+        for trial in trials:
+            _timed(Path(paths.MEASUREMENTS.format(run=config.run, compression=trial.name)))
+        simulated_runs.draw_sweeps(config)
+        if trials:
+            simulated_runs.draw_trials(config)
+        simulated_runs.audit(config)
+        write_report(config)
+    return folder / paths.REPORT.format(run=config.run)
+
+
+def _timed(file: Path) -> None:
+    """Add the time of the whole test, as measurements have it."""
+    table = pd.read_csv(file)
+    table["test_time"] = 0.9 + 0.01 * table.index
+    table["test_time_low"], table["test_time_high"] = table["test_time"] - 0.1, table["test_time"] + 0.1
+    table.to_csv(file, index=False)
+
+
+def whole() -> Config:
+    """Return a config of a sweep, a selector and two compressions."""
+    studies = {trial.name: trial.study for trial in simulated_runs.trials()}
+    compressed = simulated_trials.config(**studies).model_dump(mode="json", exclude_unset=True)
+    parts = {part: compressed[part] for part in ("problems", "solvers", "compressions")}
+    return parse(simulation.DEMO | parts | {"run": "whole"})
+
+
+@pytest.fixture(scope="session")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Path, Config]]:
+    """Return what makes the page of a kind of run, each once a session."""
+    made: dict[str, tuple[Path, Config]] = {}
+
+    def page(kind: str) -> tuple[Path, Config]:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            config, trials = whole(), simulated_runs.trials()
+            if kind == "sweep":
+                config = config.model_copy(update={"selectors": {}, "compressions": {}})
+                trials = []
+            elif kind == "compression":
+                config = config.model_copy(update={"selectors": {}, "sweeps": {}, "comparisons": {}})
+            made[kind] = make(folder, config, trials), config
+        return made[kind]
+
+    return page
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
+    if not chromium.BINARY:
+        pytest.skip("no Chromium is installed")
+    with chromium.page(tmp_path_factory.mktemp("profile")) as page:
+        yield page
