@@ -26,8 +26,9 @@ def inside(folder: Path) -> Iterator[None]:
 
 def draw_sweeps(config: Config) -> None:
     """Write tables and figures of a filled run's sweep and selector."""
-    draw.draw_violins(config)
-    draw.draw_levels(config)
+    if config.sweeps:
+        draw.draw_violins(config)
+        draw.draw_levels(config)
     for sweep in config.sweeps:
         jobs.write_tables(config, sweep, PUBLISHED)
         jobs.write_controls(config, sweep)

@@ -143,6 +143,7 @@ def fill(
         for template in (paths.PAIRED, paths.VOTES):
             paired.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
         trials = pd.DataFrame({"geometry": ["sphere", "ball"], "pass_at_4": [0.71234, 0.7]})
+        trials = trials.assign(n=["mean", "1"], chosen=[True, False])
         write_table(
             Path(paths.POINTS.format(run=config.run, selector=name)),
             _points(config, name, np.random.default_rng(5)),

@@ -13,6 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 BINARY = shutil.which("chromium") or shutil.which("google-chrome")
+DEMO = Path(__file__).parents[2] / "results/demo/report.html"
+"""The page of a finished demo, where there is one: held to the same budgets."""
+_PROBES = Path(__file__).with_name("probes.js").read_text(encoding="utf-8")
 _NOISE = ("Page.javascriptDialogOpening", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
 _NOISE += ("Log.entryAdded", "Network.requestWillBeSent")
 
@@ -64,6 +67,10 @@ class Page:
         )
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def ask(self, expression: str) -> Any:
+        """Return the value of an expression of `probes.js`."""
+        return self.run(f"{{ {_PROBES}\n{expression} }}")
 
     def press(self, *keys: str) -> None:
         """Press keys, one after the other, by their names in the DOM."""

@@ -4,16 +4,13 @@ from pathlib import Path
 import chromium
 import pandas as pd
 import pytest
+
 import simulated_runs
 import simulated_trials
 import simulation
-
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.report.page import write_report
-
-DEMO = Path(__file__).parents[2] / "results/demo/report.html"
-"""The page of a finished demo, where there is one: held to the same budgets."""
 
 
 def make(folder: Path, config: Config, trials: list[simulated_trials.Trial]) -> Path:
@@ -35,7 +32,10 @@ def _timed(file: Path) -> None:
     """Add the time of the whole test, as measurements have it."""
     table = pd.read_csv(file)
     table["test_time"] = 0.9 + 0.01 * table.index
-    table["test_time_low"], table["test_time_high"] = table["test_time"] - 0.1, table["test_time"] + 0.1
+    table["test_time_low"], table["test_time_high"] = (
+        table["test_time"] - 0.1,
+        table["test_time"] + 0.1,
+    )
     table.to_csv(file, index=False)
 
 
@@ -60,7 +60,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
                 config = config.model_copy(update={"selectors": {}, "compressions": {}})
                 trials = []
             elif kind == "compression":
-                config = config.model_copy(update={"selectors": {}, "sweeps": {}, "comparisons": {}})
+                config = config.model_copy(
+                    update={"selectors": {}, "sweeps": {}, "comparisons": {}}
+                )
             made[kind] = make(folder, config, trials), config
         return made[kind]
 

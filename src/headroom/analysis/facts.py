@@ -30,7 +30,7 @@ FORMS: dict[str, Form] = {
     "points": lambda value: signed(100 * value),
     "count": lambda value: f"{value:,.0f}",
     "plain": lambda value: f"{value:.3g}",
-    "p": lambda value: "< 0.001" if value < 0.001 else f"= {value:.3f}",
+    "p": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
     "part_of_100": lambda value: signed(value).lstrip("+"),
     "ratio": lambda value: f"{value:.2f}",
 }
@@ -62,6 +62,8 @@ class Number:
         return self.text
 
     def __html__(self) -> str:
+        if not self:
+            return ""
         return Markup('<data value="{:.6g}" data-from="{}" data-key="{}">{}</data>').format(
             self.value, self.file, self.key, self.text
         )

@@ -169,8 +169,9 @@ def _question(config: Config) -> Iterator[Verdict]:
         answer += _share(wins or losses, len(shuffled))
     row = shuffled[place]
     said = Said(
-        "Against shuffled questions: {difference} points, mean of Pass@N; p {p}.",
+        "Against shuffled questions: {difference} points, p {sign} {p}.",
         difference=row.interval("difference", "points", "low", "high"),
+        sign="" if row.first["p"] < 0.001 else "=",
         p=row.number("p", "p"),
     )
     fixed = cover[place].first["low"] > 0

@@ -36,11 +36,11 @@ _TRIED: Columns = {
     **{name.replace("_", " "): f"{name} plain" for name in ("dimension", "diversity", "k")},
     **{name.replace("_", " "): f"{name} plain" for name in ("weight_decay", "learning_rate")},
     "N": "n",
+    "seed": "seed count",
     "Pass@1 (%)": "pass_at_1 part",
     "Pass@4 (%)": "pass_at_4 part",
     "Pass@N (%)": "pass_at_n part",
     "test (%)": "test part",
-    "chosen": "chosen",
 }
 
 _FOLDS = (
@@ -144,8 +144,12 @@ _FOLDS = (
         },
     ),
     *(
-        Fold("sampling", "How the settings were chosen", template, _TRIED, limit=8)
-        for template in (paths.CHOICE, paths.ABLATION, paths.SENSITIVITY)
+        Fold("sampling", "How the settings were chosen", template, _TRIED, where=where)
+        for template, where in (
+            (paths.CHOICE, {"chosen": True}),
+            (paths.ABLATION, {"n": MEAN}),
+            (paths.SENSITIVITY, {"chosen": True}),
+        )
     ),
     Fold(
         "question",

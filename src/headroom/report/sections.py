@@ -171,7 +171,8 @@ def _differences(rows: Source, of: str, caption: str) -> list[Block]:
 
 def compression(config: Config) -> Section:
     """Return whether heads can go for good."""
-    names = {row: told for name in config.compressions for told, row in _pruned(config, name)}
+    named = [each for name in config.compressions for each in _pruned(config, name)]
+    names = {row: f"{place}. {told}" for place, (told, row) in enumerate(named, start=1)}
     times = {row: _time(config, row) for row in names}
 
     def time(row: Source) -> Any:
@@ -267,11 +268,12 @@ def _against_time(found: list[tuple[str, Source, Source]]) -> list[Block]:
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
     for name, (value, low, high), time, bits in values:
         way = "up" if low > 0 else "down" if high < 0 else "none"
-        chart.point(time, value, f"{'ring' if bits else 'dot'} {way}", name, (low, high))
+        place = name.partition(".")[0]
+        chart.point(time, value, f"{'ring' if bits else 'dot'} {way}", place, (low, high))
     chart.level(_NOTABLE, "−1.5")
     caption = (
         "Change of accuracy in points, with 95% interval, against the time of the whole test. "
-        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits."
+        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits. Numbers: rows below."
     )
     return [Picture(chart.svg(aside=False), caption)]
 

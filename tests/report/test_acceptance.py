@@ -1,0 +1,168 @@
+"""What the page promises, in a real browser; held by simulated runs and by a finished demo."""
+
+import re
+
+import chromium
+import pandas as pd
+import pytest
+
+from headroom.analysis.facts import HOW
+
+pytestmark = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
+
+FINISHED = pytest.param(
+    "demo", marks=pytest.mark.skipif(not chromium.DEMO.exists(), reason="there is no finished demo")
+)
+
+
+@pytest.fixture(params=["whole", "sweep", "compression", FINISHED])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def page(kind, pages, browser):
+    browser.prefer("light")
+    browser.resize(1280, 800)
+    browser.file = chromium.DEMO if kind == "demo" else pages(kind)[0]
+    browser.open(browser.file)
+    yield browser
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize(("width", "height", "most"), [(1280, 800, 9000), (390, 844, 14_000)])
+def test_height_and_width_stay_within_their_budget(page, width, height, most):
+    page.resize(width, height, phone=width < 800)
+    page.open(page.file)
+    page.run("scrollTo(0, document.documentElement.scrollHeight)")
+    assert page.ask("height()") <= most
+    assert page.ask("shifts()") <= 0.02
+    assert page.run("document.documentElement.scrollWidth") <= width
+    assert page.ask("beyond()") == 0
+    assert page.ask("scrolling()") == 0
+
+
+def test_the_first_screen_holds_the_verdicts_and_the_hero(page):
+    assert max(page.ask("bottoms('.verdicts li, .hero')")) <= 800
+    assert page.ask("words('header')") <= 200
+    page.resize(390, 844, phone=True)
+    page.open(page.file)
+    assert all(bottom <= 844 for bottom in page.ask("bottoms('.verdicts li')")[:3])
+
+
+def test_words_stay_within_their_budget(page, kind, pages):
+    assert page.ask("words('body')") <= 2300
+    for answer, told in page.ask("verdicts()"):
+        assert len(answer.split()) <= 9
+        assert len(re.findall(r"\w\S*", told)) <= 32
+        assert len(re.findall(r"\(\S+ to \S+\)", told)) <= 1
+    assert max(len(text.split()) for text in page.ask("texts('caption, figcaption')")) <= 45
+    text = page.run("document.body.innerText").lower()
+    assert not re.findall(r"\b(?:surely|curse|arms?|nan)\b", text)
+    if kind != "demo":
+        config = pages(kind)[1]
+        keys = {*config.questions, *config.sweeps, *config.selectors, *config.compressions}
+        assert not keys & set(page.ask("texts('h1, h2, h3, summary')"))
+
+
+def test_links_land_on_their_headings(page):
+    for anchor in page.ask("links('nav a')"):
+        page.run(f"document.querySelector('nav a[href=\"{anchor}\"]').click()")
+        top = page.run(f"document.querySelector('{anchor} h2').getBoundingClientRect().top")
+        at_end = page.ask("innerHeight + scrollY >= height() - 1")
+        assert 0 <= top <= 160 or at_end
+    targets = page.ask("links('a')")
+    assert all(page.run(f"!!document.querySelector('{target}')") for target in targets)
+    page.run("document.querySelector('header a[href=\"#printed\"]').click()")
+    page.run("new Promise((done) => setTimeout(done, 50))")
+    assert page.run("document.querySelector('#printed details').open")
+
+
+def test_no_open_table_is_long_or_has_empty_columns(page):
+    for rows in page.ask("tables()"):
+        assert 1 <= len(rows) <= 12
+        assert all(set(column) != {"0"} for column in zip(*rows, strict=True))
+    assert page.ask("drawn()")
+    assert page.run("document.querySelectorAll('details').length") <= 20
+
+
+def test_every_number_is_that_of_its_file(page):
+    found = page.ask("numbers()")
+    assert len(found) > 40
+    tables = {}
+    for file, key, value, text in found:
+        if file not in tables:
+            read = pd.read_parquet if file.endswith("parquet") else pd.read_csv
+            tables[file] = read(page.file.parent / file)
+        column, _, rest = key.partition("@")
+        places, _, how = rest.partition(":")
+        rows = tables[file]
+        if places != "*":
+            rows = rows.loc[[int(place) for place in places.split(",") if place]]
+        wanted = HOW[how](rows[column]) if how else float(rows[column].iloc[0])
+        assert float(value) == pytest.approx(wanted, rel=1e-5), (file, key)
+        if text == "< 0.001":
+            assert wanted < 0.001
+            continue
+        number = float(re.sub(r"[^\d.e-]", "", text.replace("−", "-")))
+        off = min(abs(number - wanted), abs(number - 100 * wanted))
+        half = 0.5 * 10.0 ** -len(text.rstrip("%").partition(".")[2])
+        assert off <= 1.01 * half or f"{wanted:.3g}" == text, (file, key, text)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_palette_is_legible_and_type_is_large_enough(page, scheme):
+    page.prefer(scheme)
+    assert [one for one in page.ask("legible()") if one[0] < 4.5 or one[1] < 11] == []
+
+
+def test_the_keyboard_reaches_all_with_few_stops(page):
+    stops = 0
+    page.press("Tab")
+    while page.run("document.activeElement !== document.body") and stops < 70:
+        stops += 1
+        page.press("Tab")
+    assert 8 <= stops <= 60
+    assert page.ask("unnamed()") == 0
+    assert page.ask("doubled()") == 0
+    assert all(len(text.split()) <= 40 for text in page.ask("alternatives()"))
+
+
+def test_print_is_short_and_light(page):
+    page.prefer("dark", "print")
+    assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.sheets() <= 10
+    page.prefer("light")
+
+
+def test_without_scripts_only_choosing_is_lost(page, kind):
+    page.script(on=False)
+    try:
+        page.open(page.file)
+        assert page.ask("verdicts()")
+        assert len(page.ask("texts('table')")) >= 3
+        if kind != "compression":
+            assert page.ask("shown('.explorer .map').length") == 1
+            assert "needs JavaScript" in page.run("document.body.innerText")
+    finally:
+        page.script(on=True)
+
+
+def test_the_file_is_small_and_fetches_nothing(page, kind):
+    html = page.file.read_text(encoding="utf-8")
+    assert len(html.encode()) <= 900_000 or kind != "demo"
+    without_script = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
+    outside = r'(?:src|href|action|srcset|poster)="(?!#|data:)[^"]*'
+    assert re.findall(outside, without_script) == []
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)', html)[1]
+    assert policy.startswith("default-src 'none'")
+    assert policy.count("unsafe") == 1  # styles
+
+
+def test_screens_are_taken_and_not_blank(page, tmp_path):
+    for width, scheme in ((1280, "light"), (390, "light"), (1280, "dark")):
+        page.resize(width, 900, phone=width < 800)
+        page.prefer(scheme)
+        page.screenshot(tmp_path / "screen.png")
+        assert (tmp_path / "screen.png").stat().st_size > 20_000
+    page.prefer("light")
