@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.analysis.controls import hurting
-from headroom.statistics.repetition import loops
+from headroom.statistics.answers import loops
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE
 
