@@ -30,7 +30,9 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
+from headroom.generation.attention import dense
 from headroom.generation.batch import Batch
+from headroom.generation.check import Check, WrongAnswers
 from headroom.generation.decoder import Decoder
 from headroom.generation.linear import fast_linear
 from headroom.generation.modules import Modules
@@ -94,6 +96,8 @@ class Engine:
             repetition penalty, do not apply.
         batch_size: most rows decoded, or verified, together. Halved when GPU memory runs out.
         decoder: the model's, if it is made already: what is forked later shares its memory.
+        checked: whether answers are held against the model's own modules as they come; by default
+            in half precision and on GPUs.
 
     Raises:
         ModelError: the model keeps a recurrent state, or its rotary frequencies depend on the
@@ -106,6 +110,8 @@ class Engine:
         decoding: Decoding,
         batch_size: int,
         decoder: Decoder | None = None,
+        *,
+        checked: bool | None = None,
     ) -> None:
         config = loaded.model.config.get_text_config()
         _check_cache(config)
@@ -116,6 +122,10 @@ class Engine:
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self.statistics = Statistics()
         self._decoder = decoder or Decoder.of(loaded)
+        if checked is None:
+            checked = loaded.dtype != torch.float32 or loaded.device.type == "cuda"
+        self._check = Check(loaded) if checked and self._decoder else None
+        self._falls: list[str] = []
 
     def run(
         self,
@@ -142,6 +152,15 @@ class Engine:
         for placebo in sorted(parts):
             yield from self._run(parts[placebo], base_answers, placebo)
 
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a record says of how answers came about."""
+        facts: dict[str, Any] = {"path": self._decoder.path if self._decoder else "modules"}
+        if self._check is not None:
+            found = self._check.findings
+            facts["check"] = {"bound": found.bound, "audited": found.audited, "worst": found.worst}
+        return facts | ({"falls": list(self._falls)} if self._falls else {})
+
     def _run(
         self,
         requests: Iterable[Request],
@@ -152,19 +171,23 @@ class Engine:
         pending = Counter(requests)
         drafts: dict[Prompt, Sequence[int]] = {}
         for request in pending:
-            self._check(request)
+            self._validate(request)
             if self._decoding.greedy and request.question_id in base_answers:
                 drafts[request.prompt] = base_answers[request.question_id]
         while pending.total():
             try:
                 plan = self._plan(pending.elements(), drafts, placebo)
-                for answer in self._answer(plan, drafts):
+                answers = self._answer(plan, drafts)
+                for answer in self._check.groups(answers) if self._check else answers:
                     if pending[answer.request]:
                         pending[answer.request] -= 1
                         self.statistics.answers += 1
                         self.statistics.kept += len(answer.token_ids)
                         yield answer
                 return
+            except WrongAnswers as cause:
+                self._fall(str(cause))
+                continue
             except torch.OutOfMemoryError as error:
                 if self._batch_size == 1:
                     raise ModelError(
@@ -179,7 +202,20 @@ class Engine:
             self._batch_size //= 2
             _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
 
-    def _check(self, request: Request) -> None:
+    def _fall(self, cause: str) -> None:
+        """Go on in a simpler way: dense attention, then the model's own modules."""
+        assert self._decoder is not None
+        before = self._decoder.path
+        if before != "dense":
+            self._decoder.attend = dense
+            self._check = Check(self._loaded)
+        else:
+            self._decoder = self._check = None
+        after = self._decoder.path if self._decoder else "modules"
+        self._falls.append(f"{before} to {after}: {cause}")
+        _LOG.warning("%s; going on by %s, slower; please report this", cause, after)
+
+    def _validate(self, request: Request) -> None:
         self._loaded.geometry.check(request.variant)
         if not 0 < len(request.prompt) < self._positions:
             raise ModelError(
@@ -228,8 +264,9 @@ class Engine:
         model = self._loaded.model
         with fast_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
             forward = self._decoder or Modules(self._loaded, masks)
-            batch = Batch(forward, self._decoding, plan.batch_size)
-            verifier = Verifier(forward, self._batch_size)
+            watch = self._check.watch if self._check and self._decoding.greedy else None
+            batch = Batch(forward, self._decoding, plan.batch_size, watch)
+            verifier = Verifier(forward, self._batch_size, watch)
             verified = Verified()
             while True:
                 begin = time.perf_counter()

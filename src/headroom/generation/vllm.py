@@ -144,6 +144,8 @@ class VllmEngine:
     def __init__(self, model: VllmModel, decoding: Decoding) -> None:
         self._model = model
         self._decoding = decoding
+        self.facts: dict[str, Any] = {}
+        """What a record says beyond the backend's name."""
 
     def run(
         self,

@@ -45,7 +45,8 @@ class Worker:
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
 
-        The first of each variant has the facts of the engine, too, as ``engine``.
+        The first of each variant has the facts of the engine, too, as ``engine``, and the first
+        after the engine had to go on in a slower way.
 
         Raises:
             ModelError: see `engine.Engine`.
@@ -61,9 +62,9 @@ class Worker:
             Request(question, prompts[question], variant, sample)
             for variant, (question, sample) in unit.requests
         ]
-        facts = {"engine": self._facts(unit)}
-        untold = {variant for variant, _ in unit.requests}
-        for found in self._engine(unit).run(requests, unit.base):
+        facts, engine = self._facts(unit), self._engine(unit)
+        told: dict[Variant, Any] = {}
+        for found in engine.run(requests, unit.base):
             variant = found.request.variant
             answer = {
                 "question_id": found.request.question_id,
@@ -74,8 +75,11 @@ class Worker:
                 "margin": found.margin,
                 "prompt_tokens": len(found.request.prompt),
             }
-            yield variant, answer | (facts if variant in untold else {})
-            untold.discard(variant)
+            state = engine.facts
+            if variant not in told or told[variant].get("falls") != state.get("falls"):
+                told[variant] = state
+                answer["engine"] = facts | state
+            yield variant, answer
 
     def _facts(self, unit: Unit) -> dict[str, Any]:
         """Return what a record says of the engine that answered."""

@@ -1,0 +1,198 @@
+"""Is the fast path right? The model's own modules, in float32, say so while it answers.
+
+In float32 on a CPU a trial is enough (`Decoder.of`). Elsewhere code may run that was never run
+before, and rounding hides mistakes. So some first rows are watched: their logits are held against
+the truth, by the error that the modules have themselves in the model's type. A row of the wrong
+head shows only there: it must lie nearer to its own variant's truth than to the base model's. And
+answers leave in groups, after some were scored again: every token within the bound of the best.
+"""
+
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from headroom.generation.requests import Answer, Request, Row
+from headroom.models.load import LoadedModel
+from headroom.models.masks import pruned
+from headroom.variants import BASE, Variant
+
+BOUNDS = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
+"""How far below the best a token's logit may lie, at least, in logits."""
+
+GROUP = 256
+"""Answers that leave together."""
+
+_COLUMNS = 512
+"""Logits of a place that are kept."""
+
+_SLACK = 1.5
+"""Error of the fast path, in root mean square, over that of the modules."""
+
+
+class WrongAnswers(Exception):  # noqa: N818  # it never leaves the engine
+    """The fast path gives answers that the model does not."""
+
+
+@dataclass
+class Findings:
+    """What was found so far."""
+
+    bound: float
+    audited: int = 0
+    """Answers scored again."""
+    worst: float = 0.0
+    """How far below the best a token's logit lies, at most."""
+
+
+class Check:
+    """Holds answers of a fast path against the model's own modules.
+
+    Args:
+        loaded: the model.
+        seed: of the answers that are drawn.
+    """
+
+    def __init__(self, loaded: LoadedModel, seed: int = 0) -> None:
+        self._loaded = loaded
+        self._random = random.Random(seed)
+        self._first = 32 if loaded.device.type == "cuda" else 8
+        """Answers scored before any leaves, and rows that are watched."""
+        self._watched: dict[Request, dict[int, Tensor]] = {}
+        self._variants: Counter[Variant] = Counter()
+        self.findings = Findings(BOUNDS[loaded.dtype])
+
+    def watch(self, row: Row, number: int, logits: Float[Tensor, " vocabulary"]) -> None:
+        """Keep some logits of the first rows, of unlike variants."""
+        request = row.request
+        if request not in self._watched:
+            rare = self._variants[request.variant] < 1 + self._first // 8
+            if not rare or len(self._watched) == self._first:
+                return
+            self._watched[request] = {}
+            self._variants[request.variant] += 1
+        # A verified row comes here twice with tokens after its first own one; the last counts.
+        self._watched[request][number] = logits[:: self._stride(logits)].clone().cpu()
+
+    def groups(self, answers: Iterator[Answer]) -> Iterator[Answer]:
+        """Yield answers once their group has been checked.
+
+        Raises:
+            WrongAnswers: some are not the model's; their group is not yielded.
+        """
+        group: list[Answer] = []
+        size = self._first
+        for answer in answers:
+            group.append(answer)
+            if len(group) == size:
+                yield from self._checked(group)
+                group, size = [], GROUP
+        yield from self._checked(group)
+
+    def _checked(self, group: Sequence[Answer]) -> Sequence[Answer]:
+        begun = self.findings.audited >= self._first
+        chosen = [self._random.choice(group)] if begun and group else list(group)
+        watched = [answer for answer in group if answer.request in self._watched]
+        for answer in watched:
+            self._hold_logits(answer)
+        for answer in {id(each): each for each in (*chosen, *watched)}.values():
+            self._hold_tokens(answer)
+        return group
+
+    def _hold_logits(self, answer: Answer) -> None:
+        """Compare watched logits with the truth."""
+        kept = self._watched.pop(answer.request)
+        self._watched[answer.request] = {}  # so that no other row takes its place
+        numbers = [number for number in sorted(kept) if number <= len(answer.token_ids)]
+        if not numbers:
+            return
+        variant = answer.request.variant
+        truth, base, own = (
+            self._scores(answer, each, exact=exact)[numbers]
+            for each, exact in ((variant, True), (BASE, True), (variant, False))
+        )
+        stride = self._stride(truth[0])
+        truth, base, own = truth[:, ::stride], base[:, ::stride], own[:, ::stride]
+        found = torch.stack([kept[number] for number in numbers]).float()
+        error, noise = (found - truth).norm(), (own - truth).norm()
+        floor = math.sqrt(found.numel()) * 1e-3 * BOUNDS[torch.float32] * truth.abs().max()
+        if not error <= _SLACK * noise + 100 * floor:
+            raise WrongAnswers(
+                f"logits of {variant} on question {answer.request.question_id!r} are "
+                f"{error / max(noise, floor):.1f} times as far from the truth as the modules'"
+            )
+        effect = (truth - base).norm()
+        if effect > 4 * noise + 100 * floor and not error < effect / 2:
+            raise WrongAnswers(f"{variant} is not what was pruned")
+        # The bound follows the modules' own error: no wrong engine widens it.
+        worst = 4 * (own - truth).abs().max().item()
+        self.findings.bound = max(self.findings.bound, worst)
+
+    def _hold_tokens(self, answer: Answer) -> None:
+        """Score an answer's tokens again."""
+        request, tokens = answer.request, list(answer.token_ids)
+        scores = self._scores(answer, request.variant, exact=True)
+        best = scores.amax(-1)
+        taken = scores[range(len(tokens)), tokens]
+        below = best[: len(tokens)] - taken
+        if answer.stop_reason == "eos":
+            end = scores[len(tokens), list(self._loaded.eos_token_ids)].max()
+            below = torch.cat([below, (best[len(tokens)] - end)[None]])
+        gap = below.max().item() if len(below) else 0.0
+        self.findings.audited += 1
+        self.findings.worst = max(self.findings.worst, gap)
+        if not gap <= self.findings.bound:
+            raise WrongAnswers(
+                f"a token of {request.variant} on question {request.question_id!r} lies {gap:.3g} "
+                f"below the best; {self.findings.bound:.3g} is allowed"
+            )
+
+    @torch.inference_mode()
+    def _scores(
+        self, answer: Answer, variant: Variant, *, exact: bool
+    ) -> Float[Tensor, "places vocabulary"]:
+        """Return the modules' logits at each token of an answer, and behind the last."""
+        loaded, prompt = self._loaded, answer.request.prompt
+        ids = torch.tensor([[*prompt, *answer.token_ids]], device=loaded.device)
+        with ExitStack() as stack:
+            if exact and loaded.dtype != torch.float32:
+                stack.enter_context(in_float32(loaded.model))
+            stack.enter_context(pruned(loaded.model, loaded.geometry, variant))
+            logits = loaded.model(input_ids=ids, use_cache=False).logits
+        return logits[0, len(prompt) - 1 :].float().cpu()
+
+    def _stride(self, logits: Tensor) -> int:
+        return -(-len(logits) // _COLUMNS)
+
+
+@contextmanager
+def in_float32(model: nn.Module) -> Iterator[None]:
+    """Let a model compute in float32: each module's parameters are cast while it runs.
+
+    So the largest module is all that is held twice.
+    """
+    kept: dict[nn.Parameter, Tensor] = {}
+
+    def cast(module: nn.Module, _: object) -> None:
+        for parameter in module.parameters(recurse=False):
+            if parameter.is_floating_point():
+                kept[parameter] = parameter.data
+                parameter.data = parameter.data.float()
+
+    def restore(module: nn.Module, *_: object) -> None:
+        for parameter in module.parameters(recurse=False):
+            if parameter in kept:
+                parameter.data = kept.pop(parameter)
+
+    with ExitStack() as hooks:
+        for module in model.modules():
+            if any(True for _ in module.parameters(recurse=False)):
+                hooks.callback(module.register_forward_pre_hook(cast).remove)
+                hooks.callback(module.register_forward_hook(restore, always_call=True).remove)
+        yield

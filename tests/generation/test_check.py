@@ -1,0 +1,147 @@
+"""The self-check: a right engine passes, each wrong one falls, warns, and answers rightly then."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_engine import assert_exact, loaded_model, random_prompts
+from test_verify import NEW_TOKENS, VARIANTS, build, plan
+from torch import Tensor
+
+from headroom.config import Decoding
+from headroom.generation import check, verify
+from headroom.generation.batch import SlotRows
+from headroom.generation.check import in_float32
+from headroom.generation.decoder import Decoder
+from headroom.generation.engine import Answer, Engine, Request
+from headroom.generation.slots import Segments, Slots
+from headroom.models.masks import RowMasks
+from headroom.variants import Variant
+
+WANTED = plan(random_prompts((9, 4, 15)), [*VARIANTS, Variant(2, 3, noise=True)])
+
+
+def answer_all(dtype: torch.dtype) -> tuple[dict[Request, Answer], dict[str, Any]]:
+    loaded = loaded_model(build("Qwen2").to(dtype), eos=(2, 40))
+    engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, checked=True)
+    answers = {answer.request: answer for answer in engine.run(WANTED)}
+    assert answers.keys() == set(WANTED)
+    if dtype == torch.float32:
+        heads = {r: a for r, a in answers.items() if r.variant.kind != "noise"}
+        assert_exact(loaded, heads, NEW_TOKENS)
+    return answers, engine.facts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_right_engine_stays_on_its_path(dtype: torch.dtype) -> None:
+    _, facts = answer_all(dtype)
+    assert facts["path"] == "dense"
+    assert "falls" not in facts
+    found = facts["check"]
+    assert found["audited"] >= 8
+    assert 0 <= found["worst"] <= found["bound"]
+
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def next_head(patch: pytest.MonkeyPatch) -> None:
+    right = Decoder.row_masks
+
+    def wrong(self: Decoder, variants: list[Variant]) -> dict[int, RowMasks]:
+        return {
+            layer: RowMasks(mask.kept.roll(1, 1), mask.noise)
+            for layer, mask in right(self, variants).items()
+        }
+
+    patch.setattr(Decoder, "row_masks", wrong)
+
+
+def next_column(patch: pytest.MonkeyPatch) -> None:
+    right = Slots.write
+
+    def wrong(self: Slots, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
+        if segments.most == 1 and segments.width < self.capacity:
+            segments = Segments(
+                segments.begin,
+                segments.counts,
+                segments.columns + 1,
+                segments.width + 1,
+                segments.fresh,
+                segments.alike,
+            )
+        right(self, layer, segments, keys, values)
+
+    patch.setattr(Slots, "write", wrong)
+
+
+def stale_length(patch: pytest.MonkeyPatch) -> None:
+    right = SlotRows.resume
+
+    def wrong(self: SlotRows, requests: list[Request], states: list[Tensor]) -> None:
+        right(self, requests, states)
+        self._lengths[-1] -= 1
+
+    patch.setattr(SlotRows, "resume", wrong)
+
+
+def dropped_copy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Slots, "move", lambda *_: None)
+
+
+def swapped_rows(patch: pytest.MonkeyPatch) -> None:
+    right = SlotRows.step
+
+    def wrong(self: SlotRows, tokens: list[int]) -> Tensor:
+        return right(self, tokens).roll(1, 0)
+
+    patch.setattr(SlotRows, "step", wrong)
+
+
+MUTANTS = [next_head, next_column, stale_length, dropped_copy, swapped_rows]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_each_wrong_engine_falls_and_the_fall_is_told(
+    mutant: Patch,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(verify, "FIRST_CHUNK", 3)
+    monkeypatch.setattr(check, "GROUP", 4)
+    mutant(monkeypatch)
+    _, facts = answer_all(dtype)
+    assert facts["path"] == "modules"
+    assert len(facts["falls"]) == 1
+    assert facts["falls"][0].startswith("dense to modules: ")
+    assert "please report" in caplog.text
+
+
+def test_another_attention_falls_to_the_dense_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def flash(*inputs: Any) -> Tensor:
+        from headroom.generation.attention import dense
+
+        return dense(*inputs).flip(-1)
+
+    loaded = loaded_model(build("Qwen2").bfloat16(), eos=(2, 40))
+    engine = Engine(
+        loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, Decoder(loaded, flash), checked=True
+    )
+    assert len(list(engine.run(WANTED))) == len(WANTED)
+    assert engine.facts["path"] == "dense"
+    assert engine.facts["falls"][0].startswith("flash to dense: ")
+
+
+def test_a_model_in_float32_is_itself_again_afterwards() -> None:
+    model = build("Qwen2").bfloat16()
+    ids = torch.tensor([random_prompts((9,))[0]])
+    before = {name: each.clone() for name, each in model.named_parameters()}
+    with torch.inference_mode(), in_float32(model):
+        exact = model(ids).logits
+    precise = build("Qwen2").bfloat16().float()
+    with torch.inference_mode():
+        assert torch.allclose(exact, precise(ids).logits, atol=1e-4)
+    assert all(torch.equal(each, before[name]) for name, each in model.named_parameters())
