@@ -341,29 +341,14 @@ class Compression(Section):
         return {name: value for name, value in values.items() if name not in idle}
 
 
-_PROFILES: dict[str, dict[str, Any]] = {
-    "fixture": {
-        "encoder": {"width": 64, "layers": 2, "heads": 4, "intermediate": 128},
-        "training": {"epochs": 7, "learning_rate": 2e-3, "batch_size": 16},
-        "dropout": 0.0,
-    },
-    "tiny": {
-        "encoder": {"width": 128, "layers": 3, "heads": 8, "intermediate": 256},
-        "training": {"epochs": 50, "learning_rate": 1e-3},
-        "dropout": 0.2,
-    },
-    "small": {
-        "encoder": {"width": 256, "layers": 4, "heads": 8, "intermediate": 512},
-        "training": {"epochs": 30, "learning_rate": 1e-3},
-        "dropout": 0.2,
-    },
-    "medium": {
-        "encoder": {"width": 512, "layers": 6, "heads": 8, "intermediate": 1024},
-        "training": {"epochs": 40, "learning_rate": 5e-4},
-        "dropout": 0.3,
-    },
+_PROFILES: dict[str, tuple[int, int, int, int, float, int, float, int]] = {
+    "fixture": (64, 2, 4, 128, 0.0, 7, 2e-3, 16),
+    "tiny": (128, 3, 8, 256, 0.2, 50, 1e-3, 32),
+    "small": (256, 4, 8, 512, 0.2, 30, 1e-3, 32),
+    "medium": (512, 6, 8, 1024, 0.3, 40, 5e-4, 32),
 }
-"""From generated problems within seconds up to what wants an accelerator."""
+"""Width, layers, heads, intermediate and dropout; epochs, learning rate and batch size of the
+training: from generated problems within seconds up to what wants an accelerator."""
 
 
 def profile(name: str, dataset: str) -> Solver:
@@ -371,10 +356,15 @@ def profile(name: str, dataset: str) -> Solver:
 
     Math23k has deeper equations than the others, and enough text for a stricter vocabulary.
     """
-    values, large = _PROFILES[name], dataset == "math23k"
-    common = {
-        "encoder": {"dropout": values["dropout"], "min_count": 5 if large else 2},
-        "training": {"patience": None},
-        "depth": 10 if large else 4,
-    }
-    return Solver.model_validate(merged(common, values))
+    width, layers, heads, intermediate, dropout, epochs, rate, batch_size = _PROFILES[name]
+    large = dataset == "math23k"
+    encoder = {"width": width, "layers": layers, "heads": heads, "intermediate": intermediate}
+    training = {"epochs": epochs, "learning_rate": rate, "batch_size": batch_size}
+    return Solver.model_validate(
+        {
+            "encoder": {**encoder, "dropout": dropout, "min_count": 5 if large else 2},
+            "training": {**training, "patience": None},
+            "dropout": dropout,
+            "depth": 10 if large else 4,
+        }
+    )

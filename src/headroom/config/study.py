@@ -123,30 +123,28 @@ class Study(Section):
     def _one_subject(self) -> "Study":
         if (self.solver is None) == (self.model is None):
             raise ValueError("give either `solver` with `data`, or `model` with `train` and `test`")
-        wanted = ("data",) if self.solver else ("train", "test")
-        other = ("train", "test") if self.solver else ("data",)
-        for name in wanted:
-            if getattr(self, name) is None:
-                raise ValueError(f"`{'solver' if self.solver else 'model'}` needs `{name}`")
-        for name in other:
-            if getattr(self, name) is not None:
-                raise ValueError(f"`{name}` belongs to `{'model' if self.solver else 'solver'}`")
+        own, other = ("solver", "model") if self.solver else ("model", "solver")
+        for name, of in (("data", "solver"), ("train", "model"), ("test", "model")):
+            if of == own and getattr(self, name) is None:
+                raise ValueError(f"`{own}` needs `{name}`")
+            if of == other and getattr(self, name) is not None:
+                raise ValueError(f"`{name}` belongs to `{other}`")
         return self
 
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
-        listed = {"arms": self.arms, "int8": self.int8, "measured": self.measured or ()}
-        for key, names in {**listed, "seeds": tuple(map(str, self.seeds))}.items():
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"{key}: {twice[0]!r} stands twice; name it once")
-        own = [*self.arms, *self.variations]
-        given = {"arms": (self.arms, ARMS), "int8": (self.int8, own)}
-        given["measured"] = (self.measured or (), own)
-        for key, (names, known) in given.items():
-            unknown = [name for name in names if name not in known]
-            if unknown:
-                raise ValueError(f"{key}: {unknown[0]!r} is not known; there is {', '.join(known)}")
+        own, seeds = [*self.arms, *self.variations], tuple(map(str, self.seeds))
+        for key, names, known in (
+            ("seeds", seeds, seeds),
+            ("arms", self.arms, ARMS),
+            ("int8", self.int8, own),
+            ("measured", self.measured or (), own),
+        ):
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"{key}: {name!r} stands twice; name it once")
+                if name not in known:
+                    raise ValueError(f"{key}: {name!r} is not known; there is {', '.join(known)}")
         for name, changes in self.variations.items():
             self._check_variation(name, changes.get("of", "full"))
         alike: dict[str, str] = {}
