@@ -121,39 +121,26 @@ def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_ar
 
 
 def test_what_a_selector_reads(rules: Rules) -> None:
-    asked = wildcards(rules, selector="math")
-    files = {
-        name: str(rules.store.path(template, model="big", decoding="greedy", questions=questions))
-        for name, template, questions in (
-            ("train", paths.ACCURACY, "train"),
-            ("test", paths.ACCURACY, "test"),
-            ("train graded", paths.GRADED, "train"),
-            ("graded", paths.GRADED, "test"),
-        )
-    }
-    names = {"model": "big", "decoding": "T0.6", "questions": "test"}
-    sampled = str(rules.store.path(paths.GRADED, **names))
-    trained, ranked = (
-        str(rules.store.path(paths.EMBEDDINGS, embedder="minilm", questions=name))
-        for name in ("train", "test")
-    )
-    texts = {
-        f"{part}_texts": str(rules.store.path(paths.QUESTIONS, questions=part))
-        for part in ("train", "test")
-    }
-    both = {"train": files["train"], "test": files["test"]}
-    graded = {"graded": files["graded"], "sampled": [sampled]}
-    learnt = {"accuracy": files["train"], "learnt": [trained]}
-    voted = {"train_graded": files["train graded"], "test_graded": files["graded"]}
+    asked, path = wildcards(rules, selector="math"), rules.store.path
+
+    def file(template: str, questions: str, decoding: str = "greedy") -> str:
+        names = {"model": "big", "embedder": "minilm"}
+        return str(path(template, questions=questions, decoding=decoding, **names))
+
+    train, test = (file(paths.ACCURACY, part) for part in ("train", "test"))
+    texts = {f"{part}_texts": file(paths.QUESTIONS, part) for part in ("train", "test")}
+    trained, ranked = ([file(paths.EMBEDDINGS, part)] for part in ("train", "test"))
+    graded, sampled = file(paths.GRADED, "test"), [file(paths.GRADED, "test", "T0.6")]
+    both, learnt = {"train": train, "test": test}, file(paths.GRADED, "train")
     for job, read in {
-        "train_selector": {"accuracy": files["train"], "embeddings": [trained]},
-        "rank_heads": {"embeddings": [ranked], **learnt, **texts},
-        "evaluate": {**both, **graded, **texts},
+        "train_selector": {"accuracy": train, "embeddings": trained},
+        "rank_heads": {"embeddings": ranked, "accuracy": train, "learnt": trained, **texts},
+        "evaluate": {**both, "graded": graded, "sampled": sampled, **texts},
         "weigh_embedding": both,
-        "choose": {**both, **voted, "sampled": [sampled]},
+        "choose": {**both, "train_graded": learnt, "test_graded": graded, "sampled": sampled},
     }.items():
         assert rules.of_selector(job)(asked) == read
-    assert files["test"] in rules.drawn_from(asked.selector, "selector")
+    assert test in rules.drawn_from(asked.selector, "selector")
 
 
 def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
@@ -181,36 +168,26 @@ def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
     assert measured == [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
 
 
-def asked_for(resources: Any, job: Any) -> tuple[int, int, int]:
-    """Return what a job's third attempt asks for."""
-    return resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)
-
-
 def test_a_job_asks_for_more_at_each_attempt(rules: Rules, config: Config) -> None:
     words, full = config.compressions["words"], arms(config, "words")[1]
+    trained, solver = rules.training_resources, {"solver": full.subject, "data": full.data}
+    batch = find_batch(config, *BATCH.values())
     for resources, job, first in (
+        (rules.generation_resources, wildcards(rules, **BATCH), generation_request(config, batch)),
+        (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
         (
-            rules.generation_resources,
-            wildcards(rules, **BATCH),
-            generation_request(config, find_batch(config, *BATCH.values())),
-        ),
-        (
-            rules.training_resources,
-            SimpleNamespace(solver=full.subject, data=full.data, seed="0"),
-            training_request(config, words),
-        ),
-        (
-            rules.training_resources,
+            trained,
             SimpleNamespace(**full.wildcards, seed="0"),
             training_request(config, words, full.settings),
         ),
         (
-            rules.training_resources,
+            trained,
             SimpleNamespace(compression="own"),
             training_request(config, config.compressions["own"]),
         ),
     ):
-        assert asked_for(resources, job) == (first.gpus, 3 * first.megabytes, 3 * first.minutes)
+        third = [resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)]
+        assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
 
 
 def test_wildcards_are_what_the_config_has(rules: Rules) -> None:

@@ -13,18 +13,17 @@ from headroom import cli
 from headroom.config import parse
 from headroom.tool import pilot
 
-REASONER: dict[str, Any] = {
-    "source": "builtin:reasoner",
+SHAPE = {
+    "dtype": "float32",
+    "device": "cpu",
     "layers": 6,
     "heads": 4,
     "kv_heads": 4,
     "billions": 0.001,
-    "dtype": "float32",
-    "device": "cpu",
 }
 VALUES: dict[str, Any] = {
     "run": "mine",
-    "models": {"tiny": REASONER},
+    "models": {"tiny": {"source": "builtin:reasoner", **SHAPE}},
     "questions": {"test": {"benchmark": "generated_math", "split": "test", "n": 60}},
     "decodings": {"greedy": {"max_new_tokens": 30}, "T0.6": {"temperature": 0.6}},
     "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1, 4]}},
