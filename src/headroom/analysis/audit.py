@@ -1,36 +1,22 @@
-"""The SPRINT paper's Figure 2 from its own Tables 1-4 and Figure 5, beside what chance gives."""
+"""What the papers print, held against chance and arithmetic.
+
+Of the SPRINT paper: Figure 2 from its own Tables 1-4 and Figure 5, beside what chance gives. Of
+the second paper: its cuts beside the largest that removed heads allow. Parameters and FLOPs of an
+encoder of RoBERTa's shape follow from its geometry. The FLOPs of a layer with h heads on L tokens
+are 2L(4·d·h·d_h + 2L·h·d_h + 2·d·f); pruning heads leaves the last term.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.published import SIZES
-from headroom.analysis.sheet import (
-    Sheet,
-    in_percent,
-    in_points,
-    interval,
-    joined,
-    name,
-    number,
-    rows_of,
-)
-from headroom.analysis.text import points
+from headroom.analysis.published import COMPRESSION, COMPRESSION_SIZES, SIZES
+from headroom.analysis.sheet import Columns, interval, read_csv, rows_of
 from headroom.statistics.selection import Contested, contested, gains_by_chance
-
-METHOD = (
-    "By chance: outcomes of single questions are not published, so base model and heads are taken "
-    "to agree on all questions but some contested ones, which each answers like a fair coin, as "
-    "many as explain the spread between the heads of a layer (4,000 simulations; No Prune is one "
-    "model for all layers). What heads keep from subject to subject is not counted as noise, "
-    "heads that surely hurt are left out; an effect of one head on one subject alone looks like "
-    "noise, so chance is an upper bound. Where cells are missing the published maximum is a lower "
-    "bound, and chance is taken over as many heads as are legible."
-)
-"""How chance is computed, and its limits."""
 
 _RESAMPLES = 4000
 _LEGIBLE = 0.5  # share of a pair's heads that must be legible
@@ -83,8 +69,7 @@ def _pairs(part: pd.DataFrame) -> tuple[pd.DataFrame, list[Contested]]:
     rows, layers = [], []
     for layer, cells in pruned.groupby("layer"):
         grid = cells.pivot(index="head", columns="subject", values="accuracy")
-        sizes = np.array([SIZES[subject] for subject in grid.columns.astype(str)])
-        found = contested(grid.to_numpy(float), sizes)
+        found = contested(grid.to_numpy(float), grid.columns.map(SIZES).to_numpy())
         layers.append(found)
         for subject in grid.columns.astype(str):
             legible = grid[subject].dropna()
@@ -116,16 +101,17 @@ def _summary(
 ) -> dict[str, Any]:
     medians = np.median(best, axis=1)
     weights = read["n"] / read["n"].sum()
-    means = mean @ weights.to_numpy()
     own = float(np.dot(read["mean_gain"], weights))
-    low, high = own - np.quantile(means, [0.975, 0.025])
+    low, high = own - np.quantile(mean @ weights.to_numpy(), [0.975, 0.025])
+    chance_low, chance_high = np.quantile(medians, [0.025, 0.975])
+    shared = sum(layer.common for layer in layers) / sum(layer.spread for layer in layers)
     return {
         "pairs": len(read),
         "complete": int((read["missing"] == 0).sum()),
         "gain": read["gain"].median(),
         "by_chance": medians.mean(),
-        "chance_low": np.quantile(medians, 0.025),
-        "chance_high": np.quantile(medians, 0.975),
+        "chance_low": chance_low,
+        "chance_high": chance_high,
         "beyond": int(read["beyond"].sum()),
         "over_mean": read["over_mean"].mean(),
         "over_mean_by_chance": read["over_mean_by_chance"].mean(),
@@ -134,53 +120,149 @@ def _summary(
         "mean_high": high,
         "hurt": int(sum((~layer.ordinary).sum() for layer in layers)),
         "contested": read["contested"].sum() / read["n"].sum(),
-        "common": float(
-            sum(layer.common for layer in layers) / sum(layer.spread for layer in layers)
-        ),
+        "common": float(shared),
     }
 
 
-def audit_sheet(summary: pd.DataFrame) -> Sheet:
-    """Return the audit's summary as text."""
-    columns = (
-        ("exhibit", name("exhibit")),
-        ("model", name("model")),
-        ("pairs", number("pairs")),
-        ("complete", number("complete")),
-        ("median gain", in_points("gain")),
-        ("by chance", interval("by_chance", "chance")),
-        ("beyond 95%", joined(number("beyond"), " of ", number("pairs"))),
-        ("best − mean", in_points("over_mean")),
-        ("by chance", in_points("over_mean_by_chance")),
-        ("mean − base", interval("mean_gain", "mean")),
-        ("hurt", number("hurt")),
-        ("contested (%)", in_percent("contested")),
-        ("repeats (%)", in_percent("common")),
-    )
-    caption = (
-        "The published gains of the best head against chance, in percentage points; brackets are "
-        "95% intervals. Pairs: (subject, layer) pairs with half of their heads legible; complete: "
-        "with all. Beyond 95%: pairs whose gain exceeds the 95% quantile of chance; 5% would. "
-        "Mean: of the heads that do not surely hurt, of which hurt is the number. Contested: share "
-        "of questions that base and heads answer by a coin; repeats: share of the spread between "
-        "heads that is alike from subject to subject. " + METHOD
-    )
-    return Sheet.of(summary, columns, caption, texts=2)
+AUDIT_COLUMNS: Columns = {
+    "exhibit": "{exhibit}",
+    "model": "{model}",
+    "pairs": "{pairs}",
+    "complete": "{complete}",
+    "median gain": "{gain:pts}",
+    "gain by chance": interval("by_chance", ends="chance"),
+    "beyond 95%": "{beyond} of {pairs}",
+    "best − mean": "{over_mean:pts}",
+    "best − mean by chance": "{over_mean_by_chance:pts}",
+    "mean − base": interval("mean_gain", ends="mean"),
+    "hurt": "{hurt}",
+    "contested (%)": "{contested:%}",
+    "repeats (%)": "{common:%}",
+}
+AUDIT_CAPTION = (
+    "The published gains of the best head against chance, in percentage points; brackets are 95% "
+    "intervals. Pairs: (subject, layer) pairs with half of their heads legible; complete: with "
+    "all. Beyond 95%: pairs whose gain exceeds the 95% quantile of chance; 5% would. Mean: of the "
+    "heads that do not surely hurt, of which hurt is the number. Contested: share of questions "
+    "that base and heads answer by a coin; repeats: share of the spread between heads that is "
+    "alike from subject to subject. By chance: outcomes of single questions are not published, so "
+    "base model and heads are taken to agree on all questions but some contested ones, which each "
+    "answers like a fair coin, as many as explain the spread between the heads of a layer (4,000 "
+    "simulations; No Prune is one model for all layers). What heads keep from subject to subject "
+    "is not counted as noise, heads that surely hurt are left out; an effect of one head on one "
+    "subject alone looks like noise, so chance is an upper bound. Where cells are missing the "
+    "published maximum is a lower bound, and chance is taken over as many heads as are legible."
+)
+
+_POSITIONS = 514
+LONGEST = 512
+"""Tokens of the longest input, on which attention weighs most."""
 
 
-def sentences(summary: pd.DataFrame) -> list[str]:
-    """Say for each table of the paper, and Figure 5, what it shows.
+@dataclass(frozen=True)
+class Encoder:
+    """The geometry of an encoder with learned positions."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    vocabulary: int = 50265
+
+    @property
+    def parameters(self) -> int:
+        """All parameters: embeddings and layers, no pooler, no task head."""
+        embeddings = (self.vocabulary + _POSITIONS + 1 + 2) * self.width
+        attention = self.heads * self.head_parameters + self.width
+        feed_forward = 2 * self.width * self.inner + self.inner + self.width
+        return embeddings + self.layers * (attention + feed_forward + 4 * self.width)
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters of one head: its slices of four projections, and three biases."""
+        head_dim = self.width // self.heads
+        return 4 * self.width * head_dim + 3 * head_dim
+
+    def pruned(self, ratio: float) -> int:
+        """Return how many heads a pruning ratio removes from the whole model."""
+        return int(ratio * self.layers * self.heads + 1e-9)
+
+    def parameter_cut(self, ratio: float) -> float:
+        """Return the share of all parameters that pruned heads hold."""
+        return self.pruned(ratio) * self.head_parameters / self.parameters
+
+    def flops_cut(self, ratio: float, tokens: int = LONGEST) -> float:
+        """Return the share of the layers' FLOPs that pruned heads take."""
+        attention = 4 * self.width**2 + 2 * tokens * self.width
+        share = attention / (attention + 2 * self.width * self.inner)
+        return self.pruned(ratio) / (self.layers * self.heads) * share
+
+    def speed_up(self, ratio: float) -> float:
+        """Return t0 / t1 - 1 of an encoder whose time is that of its layers' FLOPs."""
+        return 1 / (1 - self.flops_cut(ratio)) - 1
+
+
+ENCODERS = {
+    "ATHENA-base": Encoder(layers=12, width=768, heads=12, inner=3072),
+    "ATHENA-large": Encoder(layers=24, width=1024, heads=16, inner=4096),
+}
+"""RoBERTa-base and RoBERTa-large, on which the published models are built."""
+
+
+def arithmetic(folder: Path) -> pd.DataFrame:
+    """Return published cuts beside the largest that arithmetic allows, in percent.
 
     Args:
-        summary: that of an `Audit`, or its CSV file read again.
+        folder: where the published tables lie.
+
+    Returns:
+        One row a published condition: ``model``, ``dataset``, ``ratio``, ``heads`` (removed, of
+        ``of``), ``parameters`` and ``parameters_at_most``, ``flops`` (null where not published)
+        and ``flops_at_most``, ``speedup`` and ``speedup_at_most``. Limits are for 512 tokens.
     """
-    return [
-        f"{row.exhibit}, {row.model}: {row.pairs} (subject, layer) pairs read, {row.complete} "
-        f"complete. The best head gains {points(row.gain)} points at the median; by chance alone "
-        f"{points(row.by_chance)} (95% interval {points(row.chance_low)} to "
-        f"{points(row.chance_high)}). {row.beyond} of {row.pairs} pairs are beyond the 95% "
-        f"quantile of chance, where {0.05 * row.pairs:.1f} would be by chance. The mean head is "
-        f"{points(row.mean_gain)} points from the base model ({points(row.mean_low)} to "
-        f"{points(row.mean_high)})."
-        for row in rows_of(summary)
-    ]
+    keys = ["model", "dataset", "pruning_ratio_pct"]
+    columns = [*keys, "param_reduction_pct"]
+    table = pd.concat(
+        [read_csv(folder / name, columns) for name in (COMPRESSION, COMPRESSION_SIZES)]
+    )
+    rows: list[dict[str, Any]] = []
+    for row in rows_of(table.drop_duplicates(keys).query("pruning_ratio_pct > 0")):
+        encoder, ratio = ENCODERS[row.model], row.pruning_ratio_pct / 100
+        rows.append(
+            {
+                "model": row.model,
+                "dataset": row.dataset,
+                "ratio": row.pruning_ratio_pct,
+                "heads": encoder.pruned(ratio),
+                "of": encoder.layers * encoder.heads,
+                "parameters": row.param_reduction_pct,
+                "parameters_at_most": 100 * encoder.parameter_cut(ratio),
+                "flops": row.flops_reduction_pct,
+                "flops_at_most": 100 * encoder.flops_cut(ratio),
+                "speedup": row.speedup_pct,
+                "speedup_at_most": 100 * encoder.speed_up(ratio),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+CUT_COLUMNS: Columns = {
+    "model": "{model}",
+    "data": "{dataset}",
+    "ratio (%)": "{ratio}",
+    "heads cut": "{heads} of {of}",
+    "parameters cut (%)": "{parameters:.1f}",
+    "parameters at most": "{parameters_at_most:.1f}",
+    "FLOPs cut (%)": "{flops:.1f}",
+    "FLOPs at most": "{flops_at_most:.1f}",
+    "speed-up (%)": "{speedup:.1f}",
+    "speed-up at most": "{speedup_at_most:.1f}",
+}
+CUT_CAPTION = (
+    "Published cuts of the second paper (arXiv 2511.17577) against the most that arithmetic "
+    "allows when heads are removed from an encoder of RoBERTa's shape: the pruned heads' slices of "
+    f"four projections, over all parameters; their share of the layers' FLOPs at {LONGEST} "
+    "tokens, the longest input (less on shorter ones); the speed-up of an encoder whose time is "
+    "that of these FLOPs, 1 / (1 − cut) − 1. The task head is not counted: with it all shares are "
+    "smaller still. A dash: Table 2 of the paper has no FLOPs."
+)

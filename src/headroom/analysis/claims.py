@@ -1,103 +1,397 @@
 """Which claims of the papers hold: in their own tables, and in a run.
 
-A claim is a row of ``*_claims.csv``: what it is about (``table`` and ``filter``, see
-`headroom.analysis.claims_tables`), which ``column`` decides it, what it states, in percent, and its
-``kind``, which names the judge. One without a kind cannot be judged by numbers.
+A claim is a row of ``*_claims.csv``: what it is about (``table`` and ``filter``), which ``column``
+decides it, what it states, in percent, and its ``kind``, which names the judge. One without a kind
+is not judged: it is counted.
+
+Tables have one form for the papers' numbers and for a run's. Numbers are parts of 1. ``of`` is what
+a row is about, as the paper's row about the same has it. Beside a column may stand the ends of its
+interval (``_low``, ``_high``) and the most that arithmetic allows (``_most``).
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.claims_tables import WANTED, Tables, measured, printed
-from headroom.analysis.published import COMPRESSION_CLAIMS, SPRINT_CLAIMS
-from headroom.analysis.sheet import Sheet, joined, name, percentage, read_csv, rows_of
+from headroom import paths
+from headroom.analysis.audit import ENCODERS
+from headroom.analysis.compression.numbers import accuracy, difference_of_changes, savings
+from headroom.analysis.compression.tables import printed as printed_conditions
+from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, ratios_of, read_trials
+from headroom.analysis.gains import cells, groups_of, read_z
+from headroom.analysis.published import (
+    COMPRESSION_CLAIMS,
+    EXHIBITS,
+    SPRINT_CLAIMS,
+    head_pruning,
+    published_name,
+)
+from headroom.analysis.sheet import Sheet, read_csv, rows_of, sheet
+from headroom.analysis.text import points
 from headroom.config import Config
+from headroom.sprint.evaluation import PAIRED
+from headroom.sprint.methods import is_baseline
+from headroom.statistics.paired import paired_interval
+from headroom.statistics.proportion import wilson
+from headroom.variants import BASE
 
-COLUMNS = ["paper", "claim", "value", "where", "published", "published_why"]
-COLUMNS += ["prompt", "grading", "run", "run_why"]
+COLUMNS = ["paper", "claim", "value", "where", "stated", "published", "published_why"]
+COLUMNS += ["published_value", "published_low", "published_high", "published_most"]
+COLUMNS += ["prompt", "grading", "run", "run_why", "run_value", "run_low", "run_high"]
 """Columns: the claim, what it states and where; what the paper's own numbers say of it, and why;
-what the run's say under which prompt and grading rules (empty where it measured nothing of it)."""
+what the run's say under which prompt and grading rules (empty where it measured nothing of it).
+The numbers are parts of 1 (of ``no later`` the N): what is stated, what the paper's tables have,
+with the most that arithmetic allows, and what the run has, with their intervals."""
 
 _PAPERS = {
     "SPRINT": (SPRINT_CLAIMS, "SPRINT (arXiv 2506.03978)"),
-    "compression": (
-        COMPRESSION_CLAIMS,
-        "Dynamic pruning and distillation (arXiv 2511.17577)",
-    ),
+    "compression": (COMPRESSION_CLAIMS, "Dynamic pruning and distillation (arXiv 2511.17577)"),
 }
-_ABOVE = {"kept": "not below", "of_errors": "per error of the base model above"}
 _NO_NUMBER = "no number decides it"
-_FEW = 4  # rows that a reason lists
+_OPEN = "cannot be judged"
 _JUDGED = ["kind", "table", "filter", "column", "stated", "tolerance"]
+_FIGURE = "Figure 5"  # no part of the head study's Tables 1-4
+_SELECTOR = "Qwen2.5-Math-1.5B-Instruct"  # the model that the paper's selector is for
+_LEGIBLE = 0.5  # share of a pair's heads that a median over pairs needs
+_WITHIN = 0.005  # by which measured cuts may fall short of stated ones
+_CELL = ["model", "layer", "subject"]
 
-Word = Literal["holds", "fails", "cannot be judged"]
-Verdict = tuple[Word, str]
-"""Whether a claim holds, and why."""
+Tables = Mapping[str, pd.DataFrame]
+Condition = tuple[str, str]
+"""Prompt and grading rules; both empty where a claim is of neither."""
 
 
-def claims(config: Config, folder: Path) -> pd.DataFrame:
-    """Judge every claim of both papers.
+class Verdict(NamedTuple):
+    """Whether a claim holds, why, and the number with its interval that decides."""
+
+    word: str
+    why: str
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
+    most: float = np.nan
+
+
+_UNDECIDED = Verdict(_OPEN, _NO_NUMBER)
+
+
+def claims(config: Config, published: Path) -> pd.DataFrame:
+    """Judge the papers' claims by their own tables and by a run.
 
     Args:
         config: of the run.
-        folder: where the published tables lie.
+        published: the folder of the published tables.
 
     Returns:
-        One row a claim, prompt and grading rules, with `COLUMNS`.
+        `COLUMNS`: a row a claim, and one for each prompt and grading under which the run measured
+        something of it.
 
     Raises:
         TableError: a table is missing or damaged.
     """
-    paper = printed(folder)
+    paper = printed(published)
     own = measured(config, paper)
     rows = []
     for of, (file, _) in _PAPERS.items():
-        for claim in rows_of(read_csv(folder / file, ["claim", "value", "where", *_JUDGED])):
-            printed_verdict: Verdict = "cannot be judged", _NO_NUMBER
-            here = {("", ""): printed_verdict}
-            if not pd.isna(claim.kind):
-                asked = _asked(paper, claim)
-                if len(asked):
-                    printed_verdict = judge(claim, asked, asked, "the paper prints")
-                found = {how: _asked(tables, claim) for how, tables in own.items()}
-                found = {how: table for how, table in found.items() if len(table)} or {
-                    ("", ""): _asked({}, claim)
-                }
-                here = {how: judge(claim, t, asked, "the run has") for how, t in found.items()}
-            said = of, claim.claim, claim.value, claim.where, *printed_verdict
-            rows += [(*said, *how, *verdict) for how, verdict in here.items()]
+        for claim in rows_of(read_csv(published / file, ["claim", "value", "where", *_JUDGED])):
+            said: tuple[Any, ...] = of, claim.claim, claim.value, claim.where
+            if pd.isna(claim.kind):
+                rows.append((*said, np.nan, *_UNDECIDED, "", "", *_UNDECIDED[:5]))
+                continue
+            asked = _asked(paper, claim)
+            stated = float(str(claim.stated)) / (1 if claim.kind == "no later" else 100)
+            here = {how: found for how, t in own.items() if len(found := _asked(t, claim))}
+            for how, found in (here or {("", ""): _asked({}, claim)}).items():
+                verdicts = judge(claim, asked, asked), judge(claim, found, asked)[:5]
+                rows.append((*said, stated, *verdicts[0], *how, *verdicts[1]))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def judge(claim: Any, rows: pd.DataFrame, paper: pd.DataFrame, where: str) -> Verdict:
+def judge(claim: Any, rows: pd.DataFrame, paper: pd.DataFrame) -> Verdict:
     """Judge a claim.
 
     Args:
         claim: a row of the claims.
         rows: what there is about it.
         paper: what the paper has about it.
-        where: whose rows these are, as a sentence starts that says what is not there.
     """
-    own, asked = set(rows["of"]), list(dict.fromkeys(paper["of"]))
-    lacking = [of for of in asked if of not in own]
-    every = claim.kind in _OF_ALL + _OF_EACH
-    lacks = f"{where} no {' and no '.join(lacking) if every and lacking else WANTED[claim.table]}"
-    decide = _JUDGES[claim.kind]
-    if rows.empty or (lacking and claim.kind in _OF_ALL):
-        return "cannot be judged", lacks
-    places = {of: place for place, of in enumerate(asked)}
-    if claim.kind in _OF_ALL:  # in the order in which the claim states them
-        rows = rows[rows["of"].isin(asked)].sort_values(
-            "of", key=lambda of: of.map(places), kind="stable"
-        )
-    verdict, why = decide(claim, rows)
-    if lacking and claim.kind in _OF_EACH and verdict != "fails":
-        return "cannot be judged", f"{lacks}; {why}"
-    return verdict, why
+    if rows.empty:
+        return Verdict(_OPEN, "nothing was measured of it")
+    lacking = ", ".join(sorted(set(paper["of"]) - set(rows["of"])))
+    found = _JUDGES[claim.kind](claim, rows)
+    if lacking and claim.kind in _OF_EACH and found.word != "fails":
+        return found._replace(word=_OPEN, why=f"nothing on {lacking}; {found.why}")
+    return found
+
+
+def _asked(tables: Tables, claim: Any) -> pd.DataFrame:
+    """Return the rows that a claim is about; none where the table is not there."""
+    found = tables.get(claim.table, pd.DataFrame({"of": []}))
+    return found if pd.isna(claim.filter) or found.empty else found.query(claim.filter)
+
+
+def _numbers(rows: pd.DataFrame, column: str) -> np.ndarray:
+    """Return a column with its interval and its limit, [rows, 4]; NaN where there is none."""
+    names = [f"{column}{end}" for end in ("", "_low", "_high", "_most")]
+    return rows.reindex(columns=names).to_numpy(float)
+
+
+def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
+    """Judge: this number stands in the row.
+
+    A printed number may differ by the tolerance; the interval of a measured one has to hold what is
+    stated. An interval that also holds no effect leaves a claim of a drop or gain open.
+    """
+    value, low, high, most = _numbers(rows, claim.column)[0]
+    stated, within = float(claim.stated) / 100, float(claim.tolerance) / 100
+    exact = np.isnan(low)
+    low, high = (value - within, value + within) if exact else (low, high)
+    ends: tuple[float, float] = (np.nan, np.nan) if exact else (low, high)
+    if value > most:
+        why = f"{_percent(value)}; removing these heads saves at most {_percent(most)} (arithmetic)"
+        return Verdict("fails", why, value, *ends, most)
+    why = _percent(value) if exact else f"{_percent(value)} ({_percent(low)} to {_percent(high)})"
+    word = "holds" if low <= stated <= high else "fails"
+    if np.isnan(value):
+        word, why = _OPEN, "it was not measured"
+    elif word == "holds" and not exact and low <= 0 <= high:
+        word, why = _OPEN, f"{why}: no effect and what is stated are both possible"
+    return Verdict(word, why, value, *ends, most)
+
+
+def _at_most(claim: Any, rows: pd.DataFrame) -> Verdict:
+    """Judge: no row is shown to be above the stated number."""
+    bound = float(claim.stated) / 100
+    numbers = _numbers(rows, claim.column)
+    value, low, high, _ = numbers[numbers[:, 1].argmax()]
+    why = f"{_percent(value)} ({_percent(low)} to {_percent(high)}) at most of {len(rows)}"
+    return Verdict("fails" if low > bound else "holds", why, value, low, high)
+
+
+def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
+    """Judge: a column is above zero, or not below (``kept``), in at least the stated share of rows.
+
+    A row whose interval holds zero counts for neither side.
+    """
+    numbers = _numbers(rows, claim.column)
+    value, low, high = numbers[:, 0], numbers[:, 1], numbers[:, 2]
+    shown = np.where(np.isnan(low), value, low) > 0
+    may_be = shown | ((low <= 0) & (high >= 0))
+    least, most, needed = shown.mean(), may_be.mean(), float(claim.stated) / 100
+    above = "not below" if claim.column == "kept" else "above"
+    why = f"{above} 0 in {shown.sum()} of {len(rows)}"
+    why += f", open in {(may_be & ~shown).sum()}" * bool((may_be & ~shown).any())
+    word = "holds" if least >= needed else "fails" if most < needed else _OPEN
+    return Verdict(word, f"{why}; taken: at least {100 * needed:g}%", least, least, most)
+
+
+def _no_later(claim: Any, rows: pd.DataFrame) -> Verdict:
+    """Judge: each lead is largest at the stated N or before, and there shown to be one."""
+    bound = int(claim.stated)
+    early = (rows["peak_high"] <= bound) & (rows["difference_low"] > 0)
+    late = (rows["peak_low"] > bound) | (rows["difference_high"] < 0)
+    last = rows.sort_values("peak_high").iloc[-1]
+    why = f"{early.sum()} of {len(rows)} leads are, {late.sum()} are not"
+    word = "fails" if late.any() else "holds" if early.all() else _OPEN
+    return Verdict(word, why, last["peak"], last["peak_low"], last["peak_high"])
+
+
+_JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
+    "states": _states,
+    "at most": _at_most,
+    "every": _share,
+    "share": _share,
+    "no later": _no_later,
+}
+_OF_EACH = ("at most", "every")
+"""Judges that one row can prove wrong, and only every row of the paper can prove right."""
+
+
+def _percent(part: float) -> str:
+    return f"{points(part).lstrip('+')}%"
+
+
+def printed(folder: Path) -> dict[str, pd.DataFrame]:
+    """Return what the papers print, by the name of each table.
+
+    Args:
+        folder: where the published tables lie.
+
+    Raises:
+        TableError: a table is missing or damaged.
+    """
+    table = printed_conditions(folder).query("of == 'ratio'")
+    shape = list(zip(table["published_model"].map(ENCODERS), table["ratio"], strict=True))
+    ratios = pd.DataFrame(
+        {
+            "model": table["published_model"],
+            "data": table["data"],
+            "ratio": (100 * table["ratio"]).round(6),
+            "drop": -table["published_change"],
+            "parameters": table["published_parameters"],
+            "parameters_most": [encoder.parameter_cut(ratio) for encoder, ratio in shape],
+            "speed": table["published_speedup"],
+            "speed_most": [encoder.speed_up(ratio) for encoder, ratio in shape],
+            "flops": table["published_flops"],
+            "flops_most": [encoder.flops_cut(ratio) for encoder, ratio in shape],
+        }
+    )
+    cut = ratios.query("ratio == 25").pivot(index="data", columns="model", values="drop")
+    lead = (cut["ATHENA-base"] - cut["ATHENA-large"]).round(9)
+    sizes = pd.DataFrame({"of": "sizes", "difference": lead.to_numpy()})
+    return _of_heads(head_pruning(folder)) | {"ratios": ratios.assign(of="ratios"), "sizes": sizes}
+
+
+def measured(config: Config, paper: Tables) -> dict[Condition, dict[str, pd.DataFrame]]:
+    """Return what a run measured of the papers' models, by prompt and grading rules.
+
+    Where two sweeps or selectors of a model share these and a cell, the first one counts.
+
+    Args:
+        config: of the run.
+        paper: what the papers print.
+
+    Raises:
+        TableError: a table of the run is missing or damaged.
+    """
+    shown = paper["heads"][["model", "layer", "exhibit"]].drop_duplicates()
+    heads, leads = (defaultdict[Condition, list[pd.DataFrame]](list) for _ in range(2))
+    for sweep, section in config.sweeps.items():
+        model = published_name(config.models[section.model])
+        if model is not None and config.questions[section.questions].benchmark == "math500":
+            how: Condition = config.decodings[section.decoding].prompt, config.grading_of(sweep)
+            heads[how].append(_swept(config, sweep).assign(model=model))
+    for name, selector in config.selectors.items():
+        model = published_name(config.models[selector.model])
+        learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
+        if model == _SELECTOR and not asked.generated and learnt.family == asked.family:
+            prompt = config.decodings[selector.decoding].prompt
+            leads[prompt, config.grading].append(_leads(config, name))
+    found = defaultdict[Condition, dict[str, pd.DataFrame]](dict)
+    for how, tables in heads.items():
+        table = pd.concat(tables).drop_duplicates([*_CELL, "head"])
+        found[how] |= _of_heads(table.merge(shown, on=["model", "layer"]))
+    for how, tables in leads.items():
+        found[how]["leads"] = table = pd.concat(tables)
+        found[how]["peaks"] = table[table["n"] == table["peak"]]
+    trials = read_trials(config)
+    own = [trial for trial in trials if trial.papers_model and trial.papers_data]
+    ratios = [row for trial in own for row in _cuts(trial)]
+    sizes = list(_sizes(trials))
+    if ratios:
+        found["", ""]["ratios"] = pd.DataFrame(ratios).assign(of="ratios")
+    if sizes:
+        found["", ""]["sizes"] = pd.DataFrame(sizes).assign(of="sizes")
+    return dict(found)
+
+
+def _swept(config: Config, sweep: str) -> pd.DataFrame:
+    """Return a sweep's cells, No Prune in each layer, with the paired intervals of their gains."""
+    z, variants = read_z(config, sweep)
+    own = cells(z, variants).query("by == 'subject'").rename(columns={"group": "subject"})
+    names = [str(variant) for variant in variants[1:]]
+    ends = []
+    for _, subject, part in groups_of(z):
+        low, high = paired_interval(part[names].to_numpy() - part[[str(BASE)]].to_numpy())
+        ends.append(pd.DataFrame({"subject": subject, "variant": names, "low": low, "high": high}))
+    pruned = own[own["head"].notna()].merge(pd.concat(ends), on=["subject", "variant"])
+    base = own[own["head"].isna()].drop(columns="layer")
+    base = base.merge(pruned[["layer"]].drop_duplicates(), how="cross")
+    return pd.concat([base, pruned.rename(columns={"low": "tested_low", "high": "tested_high"})])
+
+
+def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the tables of single heads.
+
+    Args:
+        table: ``exhibit``, ``model``, ``layer``, ``head`` (null for No Prune, which stands in every
+            layer), ``subject``, ``n``, ``correct``, ``accuracy``.
+    """
+    base, pruned = (table[table["head"].isna() == own] for own in (True, False))
+    heads = pruned.merge(base[[*_CELL, "accuracy"]], on=_CELL, suffixes=("", "_base"))
+    gain = (heads["accuracy"] - heads["accuracy_base"]).round(9)
+    heads = heads.assign(of=heads["model"], gain=gain, tested=gain, kept=np.where(gain < 0, -1, 1))
+    whole = pruned.groupby(["model", "layer", "head"])[["n", "correct"]].sum().reset_index()
+    low, high = wilson(whole["correct"].to_numpy(float), whole["n"].to_numpy(float))
+    whole = whole.assign(of=whole["model"], accuracy=whole["correct"] / whole["n"])
+    own = heads[heads["exhibit"] != _FIGURE]
+    best = own.groupby(_CELL)["gain"].agg(["max", "size"]).reset_index()
+    known = best["size"] / best["model"].map(own.groupby("model")["head"].nunique())
+    unknown = (known < 1) & (best["max"] <= 0)  # a head that is not legible may gain
+    pairs = best.assign(
+        of=best["model"],
+        gain=best["max"],
+        gain_low=best["max"].where(unknown),
+        gain_high=np.where(unknown, np.inf, np.nan),
+    )
+    medians = pairs[known >= _LEGIBLE].groupby("model")["gain"].median()
+    differences = [
+        medians[math] - medians[general]
+        for math, general in product(medians.index, medians.index)
+        if "Math" in math and "Math" not in general and set(medians.index) == set(EXHIBITS)
+    ]
+    return {
+        "heads": heads,
+        "without": whole.assign(accuracy_low=low, accuracy_high=high),
+        "pairs": pairs,
+        "medians": pd.DataFrame({"of": "medians", "difference": differences}),
+    }
+
+
+def _leads(config: Config, selector: str) -> pd.DataFrame:
+    """Return a selector's leads over the paper's own baselines.
+
+    Their intervals hold at all N at once: the claims are about the whole curve.
+    """
+    table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=selector)), PAIRED)
+    own = table[table["method"].map(is_baseline)].assign(of="leads")
+    return own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
+
+
+def _cuts(trial: Trial) -> Iterator[dict[str, Any]]:
+    """Yield what each ratio costs and saves; a cut may exceed what is stated."""
+    for ratio, arm in ratios_of(trial).items():
+        found, saved = accuracy(trial, arm), savings(trial, arm)
+        saved["faster"] = 1 / saved["test_time"] - 1
+        row = {
+            "model": trial.papers_model,
+            "data": trial.papers_data,
+            "ratio": round(100 * ratio, 6),
+            "drop": -found["change"],
+            "drop_low": -found["change_high"],
+            "drop_high": -found["change_low"],
+        }
+        for name, columns in (
+            ("parameters", ["parameters_removed", "whole_removed"]),
+            ("speed", ["faster"]),
+            ("flops", ["flops_removed"]),
+        ):
+            value = max(saved[column] for column in columns)
+            row |= {name: value, f"{name}_low": -np.inf, f"{name}_high": value + _WITHIN}
+        yield row
+
+
+def _sizes(trials: Sequence[Trial]) -> Iterator[dict[str, float]]:
+    """Yield by how much less accuracy the larger of two solvers loses to the method.
+
+    Of one seed each, trainings show nothing of others.
+    """
+    able = [trial for trial in trials if {BASELINE, METHOD} <= set(trial.settings)]
+    for small, large in combinations(sorted(able, key=lambda trial: trial.size), 2):
+        alike = [(trial.data, trial.study.method.ratio) for trial in (small, large)]
+        if alike[0] == alike[1] and small.subject != large.subject:
+            found = difference_of_changes(small, large, METHOD)
+            ends = (found.low, found.high) if found.seeds > 1 else (-np.inf, np.inf)
+            yield {
+                "difference": found.value,
+                "difference_low": ends[0],
+                "difference_high": ends[1],
+            }
 
 
 def claims_sheets(table: pd.DataFrame, run: str) -> dict[str, Sheet]:
@@ -107,159 +401,25 @@ def claims_sheets(table: pd.DataFrame, run: str) -> dict[str, Sheet]:
         table: as `claims` returns it.
         run: name of the run.
     """
-    decided = table[(table[["published_why", "run_why"]] != _NO_NUMBER).any(axis=1)]
-    others = len(table) - len(decided)
-    columns = (
-        ("claim", name("claim")),
-        ("stated", name("value")),
-        ("in the paper's own numbers", joined(name("published"), ": ", name("published_why"))),
-        (f"in run {run}", lambda row: f"{row.run}: {_under(row)}{row.run_why}"),
-    )
+    judged = table["published_why"] != _NO_NUMBER
+    columns = {
+        "claim": "{claim}",
+        "stated": "{value}",
+        "in the paper's own numbers": "{published}: {published_why}",
+        f"in run {run}": "{run}: {under}{run_why}",
+    }
+    under = "prompt " + table["prompt"] + ", grading " + table["grading"] + ": "
+    table = table.assign(under=under.where(table["prompt"].fillna("") != "", ""))
     caption = (
         "{}. Claims that numbers decide: whether they hold in the paper's own tables (and, for the "
         "second paper, in arithmetic), and in this run. Intervals are 95%. Where the paper names "
         "no number, the one taken is stated. A claim about a model holds only as measured on that "
         "model, on MATH-500, under the prompt and grading rules that are named; the paper's are "
         "those of the authors. The best of many heads gains by selection alone, and noise alone "
-        f"raises some heads above their base model. {others} claims of both papers cannot be "
-        "judged by numbers."
+        f"raises some heads above their base model. {(~judged).sum()} claims of both papers are "
+        "not judged."
     )
     return {
-        title: Sheet.of(
-            decided[decided["paper"] == of],
-            columns,
-            caption.format(title),
-            texts=4,
-            widths=(0.24, 0.13, 0.26, 0.26),
-        )
+        title: sheet(table[judged & (table["paper"] == of)], columns, caption.format(title), 4)
         for of, (_, title) in _PAPERS.items()
     }
-
-
-def _under(claim: Any) -> str:
-    """Say under which prompt and grading rules a claim is judged."""
-    known = not pd.isna(claim.prompt) and claim.prompt
-    return f"(prompt {claim.prompt}, grading {claim.grading}) " if known else ""
-
-
-def _asked(tables: Tables, claim: Any) -> pd.DataFrame:
-    """Return the rows that a claim is about; none where the table is not there."""
-    found = tables.get(claim.table, pd.DataFrame({"of": []}))
-    return found if pd.isna(claim.filter) or found.empty else found.query(claim.filter)
-
-
-def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: these numbers stand in the rows, each in its own cell, or one of them in all.
-
-    A printed number may differ by the tolerance; the interval of a measured one has to hold what is
-    stated. An interval that also holds no effect leaves the claim open.
-    """
-    columns = claim.column.split()
-    value, low, high, null, most = (
-        _cells(rows, [f"{column}{end}" for column in columns])
-        for end in ("", "_low", "_high", "_null", "_most")
-    )
-    stated = np.array(_numbers(claim.stated)) * np.ones(len(value))
-    spread = np.where(np.isnan(low), _numbers(claim.tolerance)[0], 0)
-    low, high = (np.where(np.isnan(low), value, end) for end in (low, high))
-    why = _listed(np.repeat(rows["name"], len(columns)), value, low, high)
-    beyond = value > most
-    if beyond.any():
-        limits = ", ".join(f"{percentage(limit)}%" for limit in most[beyond])
-        return "fails", f"{why}; removing these heads saves at most {limits} (arithmetic)"
-    if ((stated < low - spread) | (stated > high + spread)).any():
-        return "fails", why
-    if np.isnan(value).any():
-        return "cannot be judged", f"{why}: not all was measured"
-    if ((low <= null) & (null <= high)).any():
-        return "cannot be judged", f"{why}: no effect and what is stated are both possible"
-    return "holds", why
-
-
-def _at_most(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: no row is shown to be above the stated number."""
-    bound = _numbers(claim.stated)[0]
-    value, low, high = (_cells(rows, [f"{claim.column}{end}"]) for end in ("", "_low", "_high"))
-    why = f"{_listed(rows['name'], value, low, high)}; taken: at most {100 * bound:g}%"
-    return "fails" if (low > bound).any() else "holds", why
-
-
-def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: columns are above the stated number in at least these shares of the rows.
-
-    A row whose interval holds the number counts for neither side; all rows, where no share is said.
-    """
-    bound = _numbers(claim.stated)[0]
-    columns = claim.column.split()
-    least = [1.0] if pd.isna(claim.tolerance) else _numbers(claim.tolerance)
-    whys, words = [], []
-    for column, share in zip(columns, least, strict=True):
-        value, low, high = (_cells(rows, [f"{column}{end}"]) for end in ("", "_low", "_high"))
-        may_be = (low <= bound) & (bound <= high)  # not so where there is no interval
-        low, high = (np.where(np.isnan(low), value, end) for end in (low, high))
-        above = low > bound
-        may_be |= above
-        needed = share * len(rows)
-        words.append(_word(above.sum() >= needed, may_be.sum() < needed))
-        why = f"{_ABOVE.get(column, 'above')} {100 * bound:g}% in {above.sum()} of {len(rows)}"
-        if len(rows) <= _FEW:
-            why += f" ({_listed(rows['name'], value, low, high)})"
-        elif share == 1 and not may_be.all():
-            why += f", not in {rows['name'].iloc[may_be.argmin()]}"
-        if (may_be & ~above).any():
-            why += f", open in {(may_be & ~above).sum()}"
-        whys.append(f"{why}; taken: at least {100 * share:g}%" if share < 1 else why)
-    worst: Sequence[Word] = ("fails", "cannot be judged")
-    return next((word for word in worst if word in words), "holds"), "; ".join(whys)
-
-
-def _no_later(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: each lead is largest at the stated N or before, and there shown to be one."""
-    bound = int(claim.stated)
-    early = (rows["peak_high"] <= bound) & (rows["difference_low"] > 0)
-    late = (rows["peak_low"] > bound) | (rows["difference_high"] < 0)
-    why = "; ".join(
-        f"{row.name} largest at N = {row.peak:g} ({row.peak_low:g} to {row.peak_high:g}), there "
-        f"{percentage(row.difference)}% ({percentage(row.difference_low)}% to "
-        f"{percentage(row.difference_high)}%)"
-        for row in rows_of(rows)
-    )
-    return _word(bool(early.all()), bool(late.any())), why
-
-
-_JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
-    "states": _states,
-    "above": _share,
-    "at most": _at_most,
-    "every": _share,
-    "share": _share,
-    "no later": _no_later,
-}
-_OF_ALL = ("states", "above")
-"""Judges that need every row that the paper has."""
-_OF_EACH = ("at most", "every")
-"""Judges that one row can prove wrong, and only every row of the paper can prove right."""
-
-
-def _word(holds: bool, fails: bool) -> Word:
-    return "fails" if fails else "holds" if holds else "cannot be judged"
-
-
-def _cells(rows: pd.DataFrame, columns: Sequence[str]) -> np.ndarray:
-    """Return the numbers of some columns, row by row; NaN where there is none."""
-    return rows.reindex(columns=list(columns)).to_numpy(float).ravel()
-
-
-def _numbers(text: object) -> list[float]:
-    """Return numbers in percent as parts of 1."""
-    return [float(number) / 100 for number in str(text).split()]
-
-
-def _listed(names: Iterable[str], value: np.ndarray, low: np.ndarray, high: np.ndarray) -> str:
-    """Name rows with their numbers and intervals."""
-    found: dict[str, list[str]] = {}
-    for of, *cell in zip(names, value, low, high, strict=True):
-        own, *ends = (percentage(number) for number in cell)
-        shown = f"{own}%" if own == ends[0] or not np.isfinite(cell[1:]).all() else ""
-        found.setdefault(of, []).append(shown or f"{own}% ({ends[0]}% to {ends[1]}%)")
-    return "; ".join(f"{of} {', '.join(cells)}" for of, cells in found.items())

@@ -3,25 +3,13 @@
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from headroom.analysis.compare import BATCH, BEST, Comparison
 from headroom.analysis.controls import LEVEL
 from headroom.analysis.runs import Pair
-from headroom.analysis.sheet import (
-    NONE,
-    Cell,
-    Sheet,
-    in_percent,
-    in_points,
-    joined,
-    name,
-    number,
-    write_csv,
-    written,
-)
+from headroom.analysis.sheet import NONE, Columns, Sheet, sheet, write_csv
 from headroom.analysis.text import markdown, short
 from headroom.errors import ConfigError
 from headroom.tables import write_text
@@ -29,68 +17,81 @@ from headroom.variants import BASE
 
 _SHOWN = 8  # rows of a part in the terminal
 _SHOWN_N = (1, 4, 16)
-_DIFFERENCE = (
-    "second − first",
-    joined(in_points("difference"), " (", joined(in_points("low"), " to ", in_points("high")), ")"),
-)
-_BOTH = (("first (%)", in_percent("first")), ("second (%)", in_percent("second")), _DIFFERENCE)
-_CHANGED = ("answers changed (%)", in_percent("changed"))
+_DIFFERENCE: Columns = {"second − first": "{difference:pts} ({low:pts} to {high:pts})"}
+_BOTH: Columns = {"first (%)": "{first:%}", "second (%)": "{second:%}", **_DIFFERENCE}
+_CHANGED: Columns = {"answers changed (%)": "{changed:%}"}
 
-_ANSWERS = (
-    ("n", number("n")),
-    ("base, first (%)", in_percent("first")),
-    ("base, second (%)", in_percent("second")),
-    _DIFFERENCE,
-    *((column, number(column)) for column in ("heads", "better", "worse")),
-    _CHANGED,
-)
-_ANSWERS_NOTE = (
-    "On common questions. Intervals are 95%, paired by question (Bonett and Price). Better, "
-    "worse: heads with more or fewer right answers in the second run (exact McNemar test, "
-    f"Benjamini-Hochberg over the variants, q < {LEVEL}). Answers changed: share of the final "
-    "answers of base and heads that differ."
-)
-_HEADS = (
-    ("without", name("variant")),
-    *_BOTH,
-    *((column, number(column)) for column in ("gained", "lost")),
-    *((column, number(column, ".3f")) for column in ("p", "q")),
-    _CHANGED,
-)
-_HEADS_NOTE = "Gained, lost: questions that only the second, only the first run has right."
-_GAINS = (
-    ("gain of the", name("of")),
-    *((column, number(column)) for column in ("layer", "heads")),
-    *((column, in_points(column)) for column in ("first", "second")),
-    _DIFFERENCE,
-)
-_GAINS_NOTE = (
-    f"In percentage points over base. The {BEST} is a maximum over the layer, raised by "
-    "selection in both runs. Intervals are 95%, bootstrap over the common questions."
-)
-_CURVES = (
-    ("selector", name("selector")),
-    ("method", name("method")),
-    ("N", number("n")),
-    *_BOTH,
-)
-_CURVES_NOTE = (
-    "Intervals are 95%, from those of both curves as if they were independent: on common "
-    "questions they are too wide."
-)
+_PARTS: dict[str, tuple[Columns, str, int]] = {
+    "Settings that differ": (
+        {name: f"{{{name}}}" for name in ("setting", "first", "second")},
+        "Versions and commit are those that graded.",
+        3,
+    ),
+    "Right answers": (
+        {
+            "questions": "{of}",
+            "n": "{n:int}",
+            "base, first (%)": "{first:%}",
+            "base, second (%)": "{second:%}",
+            **_DIFFERENCE,
+            **{name: f"{{{name}:int}}" for name in ("heads", "better", "worse")},
+            **_CHANGED,
+        },
+        "On common questions. Intervals are 95%, paired by question (Bonett and Price). Better, "
+        "worse: heads with more or fewer right answers in the second run (exact McNemar test, "
+        f"Benjamini-Hochberg over the variants, q < {LEVEL}). Answers changed: share of the final "
+        "answers of base and heads that differ.",
+        1,
+    ),
+    "Heads": (
+        {
+            "questions": "{of}",
+            "without": "{variant}",
+            **_BOTH,
+            "gained": "{gained:int}",
+            "lost": "{lost:int}",
+            "p": "{p:.3f}",
+            "q": "{q:.3f}",
+            **_CHANGED,
+        },
+        "Gained, lost: questions that only the second, only the first run has right.",
+        2,
+    ),
+    "Gain of a pruned head": (
+        {
+            "questions": "{label}",
+            "gain of the": "{of}",
+            "layer": "{layer:int}",
+            "heads": "{heads:int}",
+            "first": "{first:pts}",
+            "second": "{second:pts}",
+            **_DIFFERENCE,
+        },
+        f"In percentage points over base. The {BEST} is a maximum over the layer, raised by "
+        "selection in both runs. Intervals are 95%, bootstrap over the common questions.",
+        2,
+    ),
+    "Pass@N": (
+        {"selector": "{selector}", "method": "{method}", "N": "{n:int}", **_BOTH},
+        "Intervals are 95%, from those of both curves as if they were independent: on common "
+        "questions they are too wide.",
+        2,
+    ),
+}
+"""The columns of each part, its note, and how many columns hold text."""
 
 
 def summary(found: Comparison, pair: Pair) -> str:
     """Return the comparison for a terminal: the first rows of each table."""
     lines = [f"first:  {pair.first.folder}", f"second: {pair.second.folder}"]
-    for title, sheet in _sheets(found, whole=False).items():
-        shown = sheet.rows[:_SHOWN]
+    for title, part in _sheets(found, whole=False).items():
+        shown = part.rows[:_SHOWN]
         lines += ["", title]
-        lines += _aligned([sheet.titles, *shown], sheet.texts) if shown else ["  no difference"]
-        if len(sheet.rows) > len(shown):
-            lines.append(f"  ... and {len(sheet.rows) - len(shown)} more with a difference")
+        lines += _aligned([part.titles, *shown], part.texts) if shown else ["  no difference"]
+        if len(part.rows) > len(shown):
+            lines.append(f"  ... and {len(part.rows) - len(shown)} more with a difference")
         if shown:
-            lines += textwrap.wrap(sheet.caption, 96, initial_indent="  ", subsequent_indent="  ")
+            lines += textwrap.wrap(part.caption, 96, initial_indent="  ", subsequent_indent="  ")
     lines += ["", *(f"Left out: {text}" for text in found.left_out)] if found.left_out else []
     return "\n".join("".join(c if c.isprintable() else " " for c in line) for line in lines)
 
@@ -103,7 +104,8 @@ def write(found: Comparison, pair: Pair, folder: Path) -> list[Path]:
     """
     first, second = (markdown(str(run.folder)) for run in (pair.first, pair.second))
     lines = [f"# {first} and {second}", "", f"First: {first}; second: {second}.", ""]
-    lines += [written(_sheets(found, whole=True))["md"]]
+    for title, part in _sheets(found, whole=True).items():
+        lines += [f"## {markdown(title)}", "", part.markdown()]
     lines += [f"Left out: {markdown(text)}." for text in found.left_out]
     tables = ("settings", "variants", "gains", "pass_at_n")
     files = [folder / f"{table}.csv" for table in tables] + [folder / "comparison.md"]
@@ -120,35 +122,36 @@ def write(found: Comparison, pair: Pair, folder: Path) -> list[Path]:
 
 def _sheets(found: Comparison, whole: bool) -> dict[str, Sheet]:
     """Return the tables; if not `whole`, without heads, layers and curves that are the same."""
-    columns = (
-        ("setting", name("setting")),
-        ("first", _setting("first")),
-        ("second", _setting("second")),
+    settings = found.settings.assign(
+        **{
+            run: [NONE if value is None else short(value, 44) for value in found.settings[run]]
+            for run in ("first", "second")
+        }
     )
-    note = "Versions and commit are those that graded."
-    sheets = {"Settings that differ": Sheet.of(found.settings, columns, note, texts=3)}
+    parts = {"Settings that differ": settings}
     if len(found.variants):
-        label = ("questions", _label(found.variants))
-        answers, heads = _answers(found.variants), _heads(found.variants, whole)
-        gains = _told(found.gains, whole)
-        sheets["Right answers"] = Sheet.of(answers, (label, *_ANSWERS), _ANSWERS_NOTE)
-        sheets["Heads"] = Sheet.of(heads, (label, *_HEADS), _HEADS_NOTE, texts=2)
-        sheets["Gain of a pruned head"] = Sheet.of(gains, (label, *_GAINS), _GAINS_NOTE, texts=2)
+        # A batch is named by its question set, and by its model and decoding where they differ.
+        names = found.variants[BATCH].drop_duplicates()
+        telling = [name for name in BATCH if names[name].nunique() > 1] or ["questions"]
+        variants, gains = (
+            table.assign(**{column: table[telling].agg(" / ".join, axis=1)})
+            for table, column in ((found.variants, "of"), (found.gains, "label"))
+        )
+        parts["Right answers"] = _answers(variants)
+        parts["Heads"] = _heads(variants, whole)
+        parts["Gain of a pruned head"] = _told(gains, whole)
     if len(found.pass_at_n):
         curves = found.pass_at_n[found.pass_at_n["n"].isin(_SHOWN_N)]
-        sheets["Pass@N"] = Sheet.of(_told(curves, whole), _CURVES, _CURVES_NOTE, texts=2)
-    return sheets
+        parts["Pass@N"] = _told(curves, whole)
+    return {
+        title: sheet(table, columns, note, texts)
+        for title, table in parts.items()
+        for columns, note, texts in [_PARTS[title]]
+    }
 
 
 def _told(table: pd.DataFrame, whole: bool) -> pd.DataFrame:
     return table if whole else table[table["difference"] != 0]
-
-
-def _label(variants: pd.DataFrame) -> Cell:
-    """Name a batch by its question set, and by its model and decoding where they differ."""
-    names = variants[BATCH].drop_duplicates()
-    telling = [column for column in BATCH if names[column].nunique() > 1] or ["questions"]
-    return lambda row: " / ".join(getattr(row, column) for column in telling)
 
 
 def _answers(variants: pd.DataFrame) -> pd.DataFrame:
@@ -168,15 +171,7 @@ def _heads(variants: pd.DataFrame, whole: bool) -> pd.DataFrame:
     if not whole:
         # A grader may change a verdict without a change of the answer.
         heads = heads[heads[["changed", "gained", "lost"]].any(axis=1)]
-    return heads.loc[heads["difference"].abs().sort_values(ascending=False, kind="stable").index]
-
-
-def _setting(column: str) -> Cell:
-    def cell(row: Any) -> str:
-        value = getattr(row, column)
-        return NONE if value is None else short(value, 44)
-
-    return cell
+    return heads.sort_values("difference", key=abs, ascending=False, kind="stable")
 
 
 def _aligned(rows: Sequence[Sequence[str]], texts: int) -> list[str]:
@@ -184,8 +179,8 @@ def _aligned(rows: Sequence[Sequence[str]], texts: int) -> list[str]:
     return [
         "  "
         + "  ".join(
-            cell.ljust(width) if index < texts else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+            text.ljust(width) if index < texts else text.rjust(width)
+            for index, (text, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
     ]

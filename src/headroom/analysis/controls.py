@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 
 from headroom.analysis.gains import groups_of
+from headroom.analysis.sheet import Columns, Sheet, interval, sheet
+from headroom.analysis.text import short
 from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
 from headroom.statistics.proportion import unpaired_ratio, wilson
 from headroom.statistics.selection import (
@@ -242,3 +244,42 @@ def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
 
 def _differences(z: pd.DataFrame, names: Sequence[str]) -> np.ndarray:
     return z[list(names)].to_numpy() - z[[str(BASE)]].to_numpy()
+
+
+def gains_sheet(gains: pd.DataFrame, sweep: str) -> Sheet:
+    """Return the table of gains as text."""
+    groups = gains["group"].map(lambda group: short(group, 24))
+    return sheet(gains.assign(group=groups), _SHOWN, f"{sweep}: {_CAPTION}")
+
+
+_SHOWN: Columns = {
+    "questions": "{group}",
+    "layer": "{layer:int}",
+    "n": "{n:int}",
+    "best head": "{gain:pts}",
+    "median head": "{median:pts}",
+    "by chance": "{by_chance:pts}",
+    "p": "{p:.3f}",
+    "q": "{q:.3f}",
+    "placebo": "{placebo:pts}",
+    "placebo p": "{placebo_p:.3f}",
+    "placebo q": "{placebo_q:.3f}",
+    "numerics": "{numeric:pts}",
+    "numerics p": "{numeric_p:.3f}",
+    "numerics q": "{numeric_q:.3f}",
+    "held out": "{held_out:pts} ({low:pts} to {high:pts})",
+    "curse": "{curse:pts}",
+    "of errors (%)": interval("of_errors", "%"),
+}
+_CAPTION = (
+    "The best head of each layer on each group of questions, in percentage points. By chance: its "
+    "expected gain where pruning does nothing, from joint sign flips of all heads on a question; "
+    "p: of the largest studentised gain over heads (10,000 flips, standard error at most .005); "
+    "q: after Benjamini and Hochberg over groups of a kind. Placebo: the best of as many variants "
+    "with noise of a head's norm and no head pruned; numerics: the best of as many base models "
+    "decoded again in other batches; their p and q: heads and placebos swapped question by "
+    "question (10,000 times). Held out: chosen on one half of the questions, measured on the "
+    "other, over 100 stratified splits; curse: best head in sample minus held out. Of errors: held "
+    "out, as a share of the base model's errors, which no gain can pass; both intervals as if "
+    "independent."
+)

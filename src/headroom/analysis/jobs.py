@@ -3,26 +3,20 @@
 Names are config names; paths follow from the config. Beside what a job makes lies its record.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from headroom import paths
 from headroom.analysis.claims import claims, claims_sheets
-from headroom.analysis.compression.exhibits import exhibits
-from headroom.analysis.compression.published import Published
-from headroom.analysis.compression.tables import sheet_of, warned
+from headroom.analysis.compression.tables import exhibits, printed, sheet_of
 from headroom.analysis.compression.trial import read_trials, sources
-from headroom.analysis.controls import NOISE, controls
+from headroom.analysis.controls import NOISE, controls, gains_sheet
 from headroom.analysis.failures import failures
 from headroom.analysis.gains import accuracy_path, accuracy_paths, read_cells, read_z
-from headroom.analysis.placebos import gains_sheet, placebo_sheet, placebo_table
-from headroom.analysis.prompts import comparison_sheet, read_comparison
-from headroom.analysis.published import (
-    SPRINT_CLAIMS,
-    reproduced,
-)
-from headroom.analysis.selectors import SELECTOR_TABLES
+from headroom.analysis.placebos import placebo_sheet, placebo_table
+from headroom.analysis.published import SPRINT_CLAIMS, reproduced, sweep_csv, sweep_sheets
+from headroom.analysis.selectors import COMPARISON, SELECTOR_TABLES, Table
 from headroom.analysis.sheet import filled, read_csv, record, write_csv, write_sheets
-from headroom.analysis.sweep_tables import sweep_csv, sweep_sheets
 from headroom.config import Config
 from headroom.planning.batches import find_batch, placebos
 from headroom.planning.store import Store
@@ -48,23 +42,23 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
 
 def write_comparison(config: Config, comparison: str) -> None:
     """Write a comparison of prompts and grading rules as Markdown and LaTeX, beside its CSV."""
-    stopwatch = Stopwatch()
-    template = filled(paths.COMPARISON, run=config.run, comparison=comparison)
-    source = Path(template.format(suffix="csv"))
-    made = write_sheets(template, [comparison_sheet(read_comparison(source), comparison)])
-    record(made, stopwatch, [source])
+    _write_as_text([COMPARISON], config.run, comparison, comparison=comparison)
 
 
 def write_selector_tables(config: Config, selector: str) -> None:
     """Write as text whether a selector's embedding matters, diversity and cost, and choosing."""
+    _write_as_text(SELECTOR_TABLES, config.run, selector, selector=selector)
+
+
+def _write_as_text(tables: Sequence[Table], run: str, of: str, **names: str) -> None:
     stopwatch = Stopwatch()
-    names = {"run": config.run, "selector": selector}
     made: list[Path] = []
     sources: list[Path] = []
-    for template, columns, sheet in SELECTOR_TABLES:
-        sources.append(Path(template.format(**names, suffix="csv")))
-        table = read_csv(sources[-1], columns)
-        made += write_sheets(filled(template, **names), [sheet(table, selector)])
+    for table in tables:
+        template = filled(table.path, run=run, **names)
+        sources.append(Path(template.format(suffix="csv")))
+        found = read_csv(sources[-1], table.schema)
+        made += write_sheets(template, {"": table.sheet(found, of)})
     record(made, stopwatch, sources)
 
 
@@ -95,10 +89,10 @@ def write_controls(config: Config, sweep: str) -> None:
         made.append(Path(template.format(table=table, suffix="csv")))
         write_csv(made[-1], data)
     for table, sheet in (
-        ("placebos", placebo_sheet(changes, sweep, dtype)),
+        ("placebos", placebo_sheet(changes, sweep)),
         ("gains", gains_sheet(found.gains, sweep)),
     ):
-        made += write_sheets(template.replace("{table}", table), [sheet])
+        made += write_sheets(template.replace("{table}", table), {"": sheet})
     record(made, stopwatch, [accuracy_path(config, sweep), source, measured])
 
 
@@ -119,11 +113,8 @@ def write_compression_tables(config: Config, published: Path) -> None:
     stopwatch = Stopwatch()
     trials = read_trials(config)
     made = []
-    for exhibit, table in exhibits(trials, Published.read(published)).items():
-        sheets = [sheet_of(exhibit, table, trials)]
-        if exhibit == "cost":
-            sheets.append(warned(table))
-        names = {"run": config.run, "exhibit": exhibit}
-        made += write_sheets(filled(paths.COMPRESSION_TABLE, **names), sheets, table)
+    for exhibit, table in exhibits(trials, printed(published)).items():
+        template = filled(paths.COMPRESSION_TABLE, run=config.run, exhibit=exhibit)
+        made += write_sheets(template, {"": sheet_of(exhibit, table, trials)}, table)
     read = [file for name in config.compressions for file in sources(config, name)]
     record(made, stopwatch, read)

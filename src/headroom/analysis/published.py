@@ -1,12 +1,15 @@
-"""The papers' own numbers, as transcribed in ``config/published``, and a sweep's beside them."""
+"""The papers' own numbers, as transcribed in ``config/published``, and a sweep's Tables 1-4 beside
+them.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headroom.analysis.gains import OVERALL
-from headroom.analysis.sheet import read_csv
+from headroom.analysis.sheet import Sheet, cell, interval, read_csv
 from headroom.config import Config, Model
 from headroom.errors import TableError
 from headroom.statistics.proportion import unpaired_difference, wilson
@@ -49,6 +52,13 @@ _METHOD = (
     "outcome of a single question is published: a paired interval would be narrower. {} Published "
     "numbers are counts printed with two decimals; for Algebra two counts may print alike."
 )
+_INTERVAL = (
+    "Rows are heads; No Prune is the base model. Beside each accuracy is its 95% interval "
+    "(Wilson); n is the number of questions. The best of each column is bold, ties included; it is "
+    "a maximum, raised by selection."
+)
+_ACCURACY = "{accuracy:%} ({low:%}–{high:%})"
+_REPRODUCED = f"{{accuracy:%}} − {{published:%}} = {interval('difference')}"
 _ALIKE = (
     "Prompt and grading rules are the paper's: a difference beyond its interval is real, and one "
     "within it may be."
@@ -118,11 +128,6 @@ def published_name(model: Model) -> str | None:
     return name if name in EXHIBITS else None
 
 
-def method(prompt: str, grading: str) -> str:
-    """Say how published numbers are held against those under a prompt and grading rules."""
-    return _METHOD.format(_ALIKE if (prompt, grading) == ("authors", "authors") else _UNLIKE)
-
-
 def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """Return the published cells of a sweep's model and layers beside the reproduced ones.
 
@@ -142,77 +147,48 @@ def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) ->
     model = published_name(config.models[section.model])
     if model is None or config.questions[section.questions].benchmark != "math500":
         return pd.DataFrame(columns=REPRODUCED)
-    table = head_pruning(folder)
-    reasons = illegible(folder)
-    table, reasons = (part[part["model"] == model] for part in (table, reasons))
-    own = cells[cells["by"].isin(["overall", "subject"])]
-    layers = sorted(set(table["layer"]) & set(own["layer"].dropna()))
-    parts = [_layer(own, table, reasons, layer) for layer in layers]
-    found = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=REPRODUCED)
-    return _with_difference(found)[REPRODUCED] if len(found) else found
-
-
-def _layer(
-    own: pd.DataFrame, table: pd.DataFrame, reasons: pd.DataFrame, layer: int
-) -> pd.DataFrame:
-    """Return one layer's reproduced cells, No Prune among them, with what is published."""
-    cells = own[own["layer"].isna() | (own["layer"] == layer)]
-    printed = table[table["layer"] == layer]
-    printed = pd.concat([printed, _overall(printed)], ignore_index=True)
-    blank = reasons[reasons["layer"] == layer]
-    right = printed.rename(
-        columns={
-            "subject": "group",
-            "n": "published_n",
-            "correct": "published_correct",
-            "accuracy": "published",
-            "reason": "note",
-        }
+    table, blank = (
+        part[part["model"] == model].rename(columns={"subject": "group", "reason": "note"})
+        for part in (head_pruning(folder), illegible(folder))
     )
-    blank = blank.rename(columns={"subject": "group", "reason": "note"})
-    right = pd.concat([right, blank], ignore_index=True)[
-        ["head", "group", "published_n", "published_correct", "published", "exhibit", "note"]
-    ]
-    joined = cells.drop(columns="layer").merge(right, on=["head", "group"], how="left")
-    absent = joined["published"].isna() & joined["note"].isna()
-    joined.loc[absent, "note"] = "not in the paper"
-    return joined.assign(layer=layer)
+    table = pd.concat([table, _overall(table), blank], ignore_index=True)
+    table = table.rename(columns={"n": "published_n", "correct": "published_correct"})
+    table = table.rename(columns={"accuracy": "published"}).drop(columns=["model", "printed"])
+    own = cells[cells["by"].isin(["overall", "subject"])]
+    layers = pd.DataFrame({"layer": sorted(set(table["layer"]) & set(own["layer"].dropna()))})
+    base = own[own["head"].isna()].drop(columns="layer").merge(layers, how="cross")
+    own = pd.concat([base, own.merge(layers.astype({"layer": "Int64"}), on="layer")])
+    if own.empty:
+        return pd.DataFrame(columns=REPRODUCED)
+    keys = ["layer", "head", "group"]
+    found = own.merge(table.astype({"layer": "Int64"}), on=keys, how="left")
+    absent = found["published"].isna() & found["note"].isna()
+    found.loc[absent, "note"] = "not in the paper"
+    first, n, right, *mine = (
+        found[name].to_numpy(float)
+        for name in ("published", "published_n", "published_correct", "accuracy", "correct", "n")
+    )
+    with np.errstate(invalid="ignore"):
+        low, high = unpaired_difference(first, wilson(right, n), mine[0], wilson(*mine[1:]))
+    counts = {name: found[name].astype("Int64") for name in ("published_n", "published_correct")}
+    found = found.assign(**counts, difference=mine[0] - first)
+    return found.assign(difference_low=low, difference_high=high)[REPRODUCED]
 
 
-def _overall(printed: pd.DataFrame) -> pd.DataFrame:
-    """Return each row's accuracy over all 500 questions, or why it has none."""
-    rows = printed.groupby("head", dropna=False)
-    total = rows.agg(
+def _overall(table: pd.DataFrame) -> pd.DataFrame:
+    """Return each head's accuracy over all 500 questions, or why it has none."""
+    total = table.groupby(["layer", "head"], dropna=False).agg(
         n=("n", "sum"),
         correct=("correct", "sum"),
-        read=("subject", "size"),
+        read=("group", "size"),
         exhibit=("exhibit", "first"),
-    ).reset_index()
-    whole = total["read"] == len(SIZES)
-    reason = total["read"].map(lambda read: f"{read} of {len(SIZES)} subjects legible")
-    total = total.assign(
-        subject=OVERALL, accuracy=total["correct"] / total["n"], reason=reason.where(~whole)
     )
-    total.loc[~whole, ["n", "correct", "accuracy"]] = np.nan
-    return total.drop(columns="read")
-
-
-def _with_difference(found: pd.DataFrame) -> pd.DataFrame:
-    names = ["published_n", "published_correct", "published"]
-    known = found[names].astype(float)
-    first = known["published"].to_numpy()
-    second = found["accuracy"].to_numpy(float)
-    with np.errstate(invalid="ignore"):
-        low, high = unpaired_difference(
-            first,
-            wilson(known["published_correct"].to_numpy(), known["published_n"].to_numpy()),
-            second,
-            wilson(found["correct"].to_numpy(float), found["n"].to_numpy(float)),
-        )
-    counts = {name: found[name].astype("Int64") for name in names[:2]}
-    return found.assign(
-        **counts, difference=second - first, difference_low=low, difference_high=high
-    )
+    total = total.reset_index().assign(group=OVERALL)
+    parts = total["read"] < len(SIZES)
+    total = total.assign(accuracy=total["correct"] / total["n"])
+    total.loc[parts, ["n", "correct", "accuracy"]] = np.nan
+    note = total["read"].map(lambda read: f"{read} of {len(SIZES)} subjects legible")
+    return total.assign(note=note.where(parts)).drop(columns="read")
 
 
 def _checked(path: Path, columns: list[str]) -> pd.DataFrame:
@@ -223,3 +199,95 @@ def _checked(path: Path, columns: list[str]) -> pd.DataFrame:
             raise TableError(f"{path}: {column}s {unknown} are not the paper's: {', '.join(known)}")
     head = pd.to_numeric(table["head"].replace(NO_PRUNE, pd.NA)).astype("Int64")
     return table.assign(head=head)
+
+
+def sweep_sheets(
+    cells: pd.DataFrame, beside: pd.DataFrame, sweep: str, prompt: str, grading: str
+) -> dict[str, Sheet]:
+    """Return Tables 1-4 of a sweep as text: Pass@1 of every pruned head, No Prune first.
+
+    A table a layer: rows are heads, columns are all questions and subjects, or MATH levels. What
+    the paper has of a layer follows, beside the reproduced numbers.
+
+    Args:
+        cells: as `headroom.analysis.gains.cells` returns them.
+        beside: published numbers, as `reproduced` returns them.
+        sweep: its name.
+        prompt: under which its answers were given.
+        grading: rules that graded them.
+    """
+    how = f"Prompt: {prompt}; grading: {grading}."
+    cells = _with_intervals(cells)
+    found = {}
+    for layer in sorted(cells["layer"].dropna().unique()):
+        own = cells[cells["layer"].isna() | (cells["layer"] == layer)]
+        for kind, levels in (("subject", False), ("MATH level", True)):
+            block = own[(own["by"] == "level") == levels]
+            if len(block):
+                title = f"Pass@1 (%) without one head of layer {layer}, by {kind}: {sweep}"
+                best = block["correct"] == block.groupby("group")["correct"].transform("max")
+                grid = _grid(block.assign(bold=best), _ACCURACY, f"{title}. {how} {_INTERVAL}")
+                found[f"Layer {layer}, by {kind}"] = grid
+            block = beside[beside["layer"] == layer]
+            if not levels and len(block):
+                title = f"Layer {layer}, reproduced − published Pass@1 (%): {sweep}"
+                apart = (block["difference_low"] > 0) | (block["difference_high"] < 0)
+                said = _beside_caption(block, int(apart.sum()), prompt, grading)
+                grid = _grid(block.assign(bold=apart), _REPRODUCED, f"{title}. {how} {said}")
+                found[f"Layer {layer}, reproduced − published"] = grid
+    return found
+
+
+def sweep_csv(cells: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
+    """Return the cells with their intervals and what is published of them.
+
+    No Prune, which the paper prints for each layer, has it where all layers agree.
+    """
+    keys = ["layer", "head", "by", "group"]
+    right = beside.drop(columns=["n", "correct", "accuracy"])
+    base = right[right["head"].isna()].assign(layer=None)
+    several = base.groupby("group")["published"].transform("nunique") > 1
+    base.loc[several, [name for name in base.columns if name not in keys]] = None
+    base.loc[several, "note"] = "the paper prints several values"
+    right = pd.concat([right[right["head"].notna()], base.drop_duplicates("group")])
+    right = right.astype({"layer": "Int64", "head": "Int64"})
+    return _with_intervals(cells).merge(right, on=keys, how="left", validate="one_to_one")
+
+
+def _with_intervals(cells: pd.DataFrame) -> pd.DataFrame:
+    low, high = wilson(cells["correct"].to_numpy(), cells["n"].to_numpy())
+    return cells.assign(low=low, high=high)
+
+
+def _grid(block: pd.DataFrame, template: str, caption: str) -> Sheet:
+    """Return a table of heads by groups of questions, all of them first; `bold` marks cells."""
+    rows: list[dict[str, Any]] = block.to_dict("records")  # type: ignore[assignment]
+    table = block.assign(
+        cell=[cell(template, row) for row in rows],
+        head=block["head"].map(str, na_action="ignore").fillna("No Prune"),
+        order=block["head"].fillna(-1),
+    )
+    heads = table.sort_values("order", kind="stable")["head"].unique()
+    sizes = table.drop_duplicates("group").set_index("group")["n"]
+    groups = sorted(sizes.index, key=lambda group: group != OVERALL)
+    cells, bold = (
+        table.pivot(index="head", columns="group", values=values).loc[heads, groups].to_numpy()
+        for values in ("cell", "bold")
+    )
+    titles = [f"{group} (n = {sizes[group]})" for group in groups]
+    marks = np.hstack([np.zeros((len(heads), 1), bool), bold.astype(bool)])
+    lines = [[str(head), *row] for head, row in zip(heads, cells.tolist(), strict=True)]
+    return Sheet(["head", *titles], lines, caption, bold=marks)
+
+
+def _beside_caption(own: pd.DataFrame, apart: int, prompt: str, grading: str) -> str:
+    """Say how published numbers are held against those under a prompt and grading rules."""
+    method = _METHOD.format(_ALIKE if (prompt, grading) == ("authors", "authors") else _UNLIKE)
+    known = own[own["published"].notna()]
+    blank = own.loc[own["published"].isna(), "note"].value_counts()
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in blank.items())
+    missing = f" Without a published number are {blank.sum()} cells: {reasons}." * bool(len(blank))
+    return (
+        f"Published: {', '.join(sorted(known['exhibit'].unique()))} of arXiv 2506.03978. {method} "
+        f"{apart} of {len(known)} differences (bold) are beyond their interval.{missing}"
+    )

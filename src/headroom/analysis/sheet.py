@@ -1,19 +1,15 @@
-"""Tables as a reader sees them: a declaration of columns, and the text that it makes of a table.
-
-A cell is written by a function of a row, so that a table is declared as titles and cells. The same
-`Sheet` is written as Markdown and as LaTeX, and shown on the page.
-"""
+"""Tables: numbers as CSV, and as Markdown and LaTeX from a declaration of their columns."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from string import Formatter
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.text import latex, markdown, settable, signed, wrapped
+from headroom.analysis.text import latex, markdown, points, settable, wrapped
 from headroom.errors import TableError
 from headroom.record import Stopwatch, intact, write_record
 from headroom.tables import atomic, write_text
@@ -26,18 +22,22 @@ NEEDS = r"% needs \usepackage{array,booktabs,longtable,lscape}"
 NONE = "–"
 """What is written where there is no number."""
 
-Cell = Callable[[Any], str]
-"""Writes a cell from a row."""
+Columns = dict[str, str]
+"""Titles, and the templates of their cells.
 
-Columns = Sequence[tuple[str, Cell]]
-"""Titles and cells, from left to right; titles may repeat."""
+A template holds places for the row's columns, as in ``"{gain:pts} ({low:pts} to {high:pts})"``.
+Forms beside Python's: ``%``, percent without its sign; ``pts``, percentage points with their sign;
+``int``; ``k``, thousands. A cell is a dash if one of its numbers is missing.
+"""
 
 _SMALL, _LINE, _TURNED = 88, 122, 180
 """Letters that fit A4 paper with margins of 2 cm: in two sizes, and on the page turned."""
 
+_LONG = 40  # letters of a text from which on it is broken into lines
+_TITLE = 14  # letters of a title's line
 
-@dataclass(frozen=True)
-class Sheet:
+
+class Sheet(NamedTuple):
     """A table as text.
 
     The first sentence of the caption is what LaTeX repeats on every page of a long table.
@@ -48,45 +48,19 @@ class Sheet:
     caption: str
     texts: int = 1
     """How many columns, from the left, hold text; the others hold numbers."""
-    lead: str = ""
-    """Stands above the table."""
     bold: np.ndarray | None = None
     """Which cells are bold, [rows, columns]."""
-    widths: Sequence[float] = ()
-    """In LaTeX, the width of each column as a part of the line; by default, what it needs."""
-
-    @classmethod
-    def of(cls, table: pd.DataFrame, columns: Columns, caption: str, **facts: Any) -> "Sheet":
-        """Write a table.
-
-        Args:
-            table: its numbers.
-            columns: what is shown of each row.
-            caption: what it shows; alone, where the table has no rows.
-            facts: further fields.
-        """
-        rows = [[cell(row) for _, cell in columns] for row in rows_of(table)]
-        return cls([title for title, _ in columns], rows, caption, **facts)
 
     def markdown(self) -> str:
-        """Return the table between its lead and its caption as Markdown; what it holds is inert."""
-        parts = [self.lead, self.markdown_table(), markdown(self.caption)]
-        return "\n\n".join(part for part in parts if part) + "\n"
-
-    def markdown_table(self) -> str:
-        """Return the table alone as Markdown; empty where it has no rows."""
+        """Return the table and its caption as Markdown; what it holds is inert."""
         if not self.rows:
-            return ""
-        bold = np.zeros(np.shape(self.rows), bool) if self.bold is None else self.bold
-        cells = [
-            [f"**{markdown(cell)}**" if mark else markdown(cell) for cell, mark in pair]
-            for pair in (zip(*each, strict=True) for each in zip(self.rows, bold, strict=True))
-        ]
+            return f"{markdown(self.caption)}\n"
+        cells = [[markdown(cell) for cell in row] for row in self.rows]
+        for row, column in () if self.bold is None else np.argwhere(self.bold):
+            cells[row][column] = f"**{cells[row][column]}**"
         rule = "|" + "---|" * self.texts + "--:|" * (len(self.titles) - self.texts)
-        head, *lines = (
-            f"| {' | '.join(line)} |" for line in [list(map(markdown, self.titles)), *cells]
-        )
-        return "\n".join([head, rule, *lines])
+        head, *lines = (f"| {' | '.join(row)} |" for row in [map(markdown, self.titles), *cells])
+        return "\n".join([head, rule, *lines, "", markdown(self.caption)]) + "\n"
 
     def latex(self) -> str:
         r"""Return the table as a ``longtable`` with its notes.
@@ -95,79 +69,134 @@ class Sheet:
         """
         if not self.rows:
             return f"{latex(self.caption)}\n"
-        title, stop, notes = self.caption.partition(". ")
-        parts = self._parts()
+        title, _, notes = self.caption.partition(". ")
+        letters = [
+            2 + min(_LONG, max(map(len, (*_lines(head), *cells))))
+            for head, *cells in zip(self.titles, *self.rows, strict=True)
+        ]
+        parts = [list(range(self.texts))]
+        for column in range(self.texts, len(letters)):
+            if sum(letters[other] for other in (*parts[-1], column)) > _TURNED:
+                parts.append(list(range(self.texts)))
+            parts[-1].append(column)
         tables = [
-            part._latex(f"{title}{stop.strip()} Part {number} of {len(parts)}.")
-            if len(parts) > 1
-            else part._latex(title + stop.strip())
+            self._latex(
+                part,
+                f"{title}. Part {number} of {len(parts)}." if len(parts) > 1 else f"{title}.",
+                [letters[column] for column in part],
+            )
             for number, part in enumerate(parts, start=1)
         ]
         return "\n".join([*tables, rf"{{\small\noindent {latex(notes)}\par}}"]) + "\n"
 
-    def _latex(self, caption: str) -> str:
-        titles: dict[object, str] = dict(enumerate(map(_stacked, self.titles)))
-        style = pd.DataFrame(self.rows).style.hide(axis="index")
+    def _latex(self, columns: list[int], caption: str, letters: list[int]) -> str:
+        """Return some columns as LaTeX, in the size that their letters need."""
+        titles: dict[object, str] = {column: _stacked(self.titles[column]) for column in columns}
+        style = pd.DataFrame(self.rows)[columns].style.hide(axis="index")
         style = style.format(lambda cell: latex(str(cell)))
         style = style.format_index(lambda column: titles[column], axis="columns")
         if self.bold is not None:
-            marks = np.where(self.bold, "textbf: --rwrap;", "")
+            marks = np.where(self.bold[:, columns], "textbf: --rwrap;", "")
             style = style.apply(lambda _: marks, axis=None)
-        cut = [rf">{{\raggedright\arraybackslash}}p{{{width}\linewidth}}" for width in self.widths]
-        form = "l" * self.texts + "r" * (len(self.titles) - self.texts)
+        forms = [
+            rf">{{\raggedright\arraybackslash}}p{{{0.55 * width / sum(letters):.2f}\linewidth}}"
+            if width > _LONG
+            else "l"
+            if column < self.texts
+            else "r"
+            for column, width in zip(columns, letters, strict=True)
+        ]
         table = style.to_latex(
             environment="longtable",
             hrules=True,
             caption=latex(caption),
-            column_format="".join(cut) or form,
+            column_format="".join(forms),
         )
-        letters = _SMALL + 1 if self.widths else sum(self._widest())
-        size = "small" if letters <= _SMALL else "scriptsize"
+        size = "small" if sum(letters) <= _SMALL else "scriptsize"
         setting = rf"\begingroup\{size}\setlength{{\tabcolsep}}{{3pt}}"
         lines = [rf"{setting}\setlength{{\LTcapwidth}}{{\linewidth}}", table, r"\endgroup"]
         turned = [r"\begin{landscape}", *lines, r"\end{landscape}"]
-        return "\n".join(lines if letters <= _LINE else turned)
-
-    def _widest(self) -> list[int]:
-        """Return how many letters each column needs, with the space beside it."""
-        titles, columns = map(_lines, self.titles), zip(*self.rows, strict=True)
-        return [2 + max(map(len, (*a, *b))) for a, b in zip(titles, columns, strict=True)]
-
-    def _parts(self) -> list["Sheet"]:
-        """Return tables that fit a turned page, of some columns of numbers each."""
-        widest = [] if self.widths else self._widest()
-        fixed = list(range(self.texts))
-        parts = [list(fixed)]
-        for column in range(self.texts, len(widest)):
-            if sum(widest[other] for other in (*parts[-1], column)) > _TURNED:
-                parts.append(list(fixed))
-            parts[-1].append(column)
-        if len(parts) == 1:
-            return [self]
-        return [self._of_columns(part) for part in parts]
-
-    def without_empty_columns(self) -> "Sheet":
-        """Return the table without columns of numbers that have none."""
-        columns = enumerate(zip(*self.rows, strict=True))
-        return self._of_columns([n for n, cells in columns if n < self.texts or {*cells} != {NONE}])
-
-    def _of_columns(self, columns: list[int]) -> "Sheet":
-        return replace(
-            self,
-            titles=[self.titles[column] for column in columns],
-            rows=[[row[column] for column in columns] for row in self.rows],
-            bold=None if self.bold is None else self.bold[:, columns],
-        )
+        return "\n".join(lines if sum(letters) <= _LINE else turned)
 
 
-def written(sheets: Mapping[str, Sheet] | Sequence[Sheet]) -> dict[str, str]:
-    """Return tables as text, by suffix: md, tex; with headings where they are given by name."""
-    named = sheets.items() if isinstance(sheets, Mapping) else (("", sheet) for sheet in sheets)
-    parts = [(f"## {markdown(name)}\n\n" if name else "", sheet) for name, sheet in named]
-    return {
-        "md": "\n".join(heading + sheet.markdown() for heading, sheet in parts),
-        "tex": "\n".join([NEEDS, *(sheet.latex() for _, sheet in parts)]),
+class _Cells(Formatter):
+    """Writes cells from `Columns`."""
+
+    def format_field(self, value: Any, form: str) -> str:
+        if pd.isna(value):
+            raise _MissingError
+        match form:
+            case "%":
+                return points(value).lstrip("+")
+            case "pts":
+                return points(value)
+            case "int":
+                return str(int(value))
+            case "k":
+                return f"{value / 1e3:,.0f}"
+        return format(value, form)
+
+
+class _MissingError(Exception):
+    """A cell lacks a number."""
+
+
+def cell(template: str, row: Mapping[str, Any]) -> str:
+    """Return a cell of a row, see `Columns`."""
+    try:
+        return _Cells().vformat(template, (), row)
+    except _MissingError:
+        return NONE
+
+
+def sheet(table: pd.DataFrame, columns: Columns, caption: str, texts: int = 1) -> Sheet:
+    """Write a table as text; where it has no rows its caption stands alone."""
+    rows: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
+    cells = [[cell(template, row) for template in columns.values()] for row in rows]
+    return Sheet(list(columns), cells, caption, texts)
+
+
+def interval(column: str, form: str = "pts", ends: str = "") -> str:
+    """Return the template of a number with its interval, of columns that end in _low and _high."""
+    low, high = (f"{{{ends or column}_{end}:{form}}}" for end in ("low", "high"))
+    return f"{{{column}:{form}}} ({low} to {high})"
+
+
+def write_sheets(
+    template: str,
+    sheets: Mapping[str, Sheet],
+    data: pd.DataFrame | None = None,
+    digits: int = 6,
+) -> list[Path]:
+    """Write tables as Markdown and LaTeX, and their numbers as CSV.
+
+    Args:
+        template: path with ``{suffix}`` left open.
+        sheets: by heading, which is empty for one without.
+        data: the numbers; None where their file is there already.
+        digits: significant ones in the CSV file.
+
+    Returns:
+        The files made.
+    """
+    heads = [f"## {markdown(name)}\n\n" if name else "" for name in sheets]
+    tables = [own.markdown() for own in sheets.values()]
+    texts = {
+        "md": "\n".join(head + table for head, table in zip(heads, tables, strict=True)),
+        "tex": "\n".join([NEEDS, *(own.latex() for own in sheets.values())]),
     }
+    if data is not None:
+        texts["csv"] = data.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
+    made = [Path(template.format(suffix=suffix)) for suffix in texts]
+    for path, text in zip(made, texts.values(), strict=True):
+        write_text(path, text)
+    return made
+
+
+def write_csv(path: Path, data: pd.DataFrame) -> None:
+    """Write a table as CSV, atomically."""
+    with atomic(path) as temporary:
+        data.to_csv(temporary, index=False, lineterminator="\n")
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
@@ -193,79 +222,6 @@ def rows_of(table: pd.DataFrame) -> Iterator[Any]:
     yield from table.itertuples(index=False)
 
 
-def name(column: str) -> Cell:
-    """Return the cell of a name."""
-    return lambda row: str(getattr(row, column))
-
-
-def number(column: str, form: str = "d", unit: float = 1) -> Cell:
-    """Return the cell of a number in some unit, in Python's format."""
-
-    def cell(row: Any) -> str:
-        value = getattr(row, column)
-        if pd.isna(value):
-            return NONE
-        return format(int(value) if form == "d" else value / unit, form)
-
-    return cell
-
-
-def in_percent(column: str) -> Cell:
-    """Return the cell of a part of 1 in percent, without the sign."""
-    return lambda row: percentage(getattr(row, column))
-
-
-def percentage(part: float) -> str:
-    """Write a part of 1 in percent, without the sign."""
-    return NONE if pd.isna(part) else signed(100 * part).lstrip("+")
-
-
-def in_points(column: str) -> Cell:
-    """Return the cell of a difference in percentage points, with its sign."""
-
-    def cell(row: Any) -> str:
-        value = getattr(row, column)
-        return NONE if pd.isna(value) else signed(100 * value)
-
-    return cell
-
-
-def joined(first: Cell, between: str, second: Cell, after: str = "") -> Cell:
-    """Return the cell of two cells with something between; a dash where one of them has none."""
-
-    def cell(row: Any) -> str:
-        found = first(row), second(row)
-        return NONE if NONE in found else f"{found[0]}{between}{found[1]}{after}"
-
-    return cell
-
-
-def interval(column: str, ends: str = "", form: Callable[[str], Cell] = in_points) -> Cell:
-    """Return the cell of a number with its interval, of columns that end in _low and _high.
-
-    Args:
-        column: of the number.
-        ends: what the columns of the interval start with, if not the same.
-        form: how the three are written.
-    """
-    low, high = (form(f"{ends or column}_{end}") for end in ("low", "high"))
-    return joined(form(column), " (", joined(low, " to ", high), ")")
-
-
-_TITLE = 14  # letters of a title's line
-
-
-def _lines(title: str) -> list[str]:
-    """Break a title into lines; a unit in brackets has its own."""
-    parts = settable(title).replace(" (", "\n(").split("\n")
-    return [line for part in parts for line in wrapped(part, _TITLE, 4).splitlines()]
-
-
-def _stacked(title: str) -> str:
-    lines = list(map(latex, _lines(title)))
-    return lines[0] if len(lines) == 1 else r"\shortstack{" + r"\\".join(lines) + "}"
-
-
 def filled(template: str, **names: object) -> str:
     """Fill a path template but for its suffix."""
     return template.format(suffix="{suffix}", **names)
@@ -278,33 +234,12 @@ def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path]) 
     _LOG.info("%s", ", ".join(path.name for path in made))
 
 
-def write_csv(path: Path, data: pd.DataFrame) -> None:
-    """Write a table as CSV, atomically."""
-    with atomic(path) as temporary:
-        data.to_csv(temporary, index=False, lineterminator="\n")
+def _lines(title: str) -> list[str]:
+    """Break a title into lines; a unit in brackets has its own."""
+    parts = settable(title).replace(" (", "\n(").split("\n")
+    return [line for part in parts for line in wrapped(part, _TITLE, 4).splitlines()]
 
 
-def write_sheets(
-    template: str,
-    sheets: Mapping[str, Sheet] | Sequence[Sheet],
-    data: pd.DataFrame | None = None,
-    digits: int = 6,
-) -> list[Path]:
-    """Write tables as Markdown and LaTeX, and their numbers as CSV.
-
-    Args:
-        template: path with ``{suffix}`` left open.
-        sheets: by name, where each has a heading.
-        data: the numbers; None where their file is there already.
-        digits: significant ones in the CSV file.
-
-    Returns:
-        The files made.
-    """
-    texts = written(sheets)
-    if data is not None:
-        texts["csv"] = data.to_csv(index=False, lineterminator="\n", float_format=f"%.{digits}g")
-    made = [Path(template.format(suffix=suffix)) for suffix in texts]
-    for path, text in zip(made, texts.values(), strict=True):
-        write_text(path, text)
-    return made
+def _stacked(title: str) -> str:
+    lines = list(map(latex, _lines(title)))
+    return lines[0] if len(lines) == 1 else r"\shortstack{" + r"\\".join(lines) + "}"

@@ -13,14 +13,8 @@ _UNSEEN = re.compile(
 """Control characters but for line break and tab; marks of direction; halves of surrogate pairs."""
 
 _LATEX = {
+    **{character: f"\\{character}" for character in "{}$&#%_"},
     "\\": r"\textbackslash{}",
-    "{": r"\{",
-    "}": r"\}",
-    "$": r"\$",
-    "&": r"\&",
-    "#": r"\#",
-    "%": r"\%",
-    "_": r"\_",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
     "<": r"\textless{}",
@@ -80,7 +74,7 @@ def points(fraction: float) -> str:
 
 
 def latex(text: str) -> str:
-    """Escape text for LaTeX, `settable` text at that."""
+    """Escape text for LaTeX; what pdfLaTeX cannot set is shown by its number, as in [U+6570]."""
     return "".join(_LATEX.get(c, c) for c in settable(text))
 
 

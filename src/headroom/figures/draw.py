@@ -11,12 +11,18 @@ from typing import Any
 import matplotlib.style
 
 from headroom import paths
-from headroom.analysis.arithmetic import arithmetic, arithmetic_sheet
-from headroom.analysis.audit import audit, audit_sheet
+from headroom.analysis.audit import (
+    AUDIT_CAPTION,
+    AUDIT_COLUMNS,
+    CUT_CAPTION,
+    CUT_COLUMNS,
+    arithmetic,
+    audit,
+)
 from headroom.analysis.compression.trial import read_trial
 from headroom.analysis.gains import read_gained, read_z
 from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, head_pruning
-from headroom.analysis.sheet import filled, read_csv, record, write_sheets
+from headroom.analysis.sheet import filled, read_csv, record, sheet, write_sheets
 from headroom.config import Config
 from headroom.figures.drawing import save
 from headroom.figures.style import SHEET
@@ -84,12 +90,13 @@ def draw_audit(config: Config, published: Path) -> None:
     found, cuts = audit(head_pruning(published), config.seed), arithmetic(published)
     sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
     made = draw_exhibit(find_exhibit("audit"), config.run, "", [found], sources)
-    for paper, sheet, numbers, digits in (
-        ("sprint", audit_sheet(found.summary), found.summary, 6),
-        ("compression", arithmetic_sheet(cuts), cuts, 4),
+    for paper, numbers, columns, caption, digits in (
+        ("sprint", found.summary, AUDIT_COLUMNS, AUDIT_CAPTION, 6),
+        ("compression", cuts, CUT_COLUMNS, CUT_CAPTION, 4),
     ):
         template = filled(paths.AUDIT_TABLE, run=config.run, paper=paper)
-        made += write_sheets(template, [sheet], numbers, digits)
+        text = sheet(numbers, columns, caption, texts=2)
+        made += write_sheets(template, {"": text}, numbers, digits)
     record(made, stopwatch, sources)
 
 

@@ -4,9 +4,8 @@ All are parts of 1, so that 0.25 is 25%, and differences 0.01 to a percentage po
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,18 +25,18 @@ SAVINGS += ["small_batch", "seconds_small", "faster_small", "saved_small"]
 SAVINGS += ["large_batch", "seconds_large", "faster_large", "saved_large", "weight_bytes"]
 SAVINGS += ["apart_small", "apart_large"]
 SAVINGS += ["weight_removed", "peak_bytes", "peak_removed", "end_to_end", "end_to_end_faster"]
-SAVINGS += ["test_time"]
+SAVINGS += ["test_time", "test_time_low", "test_time_high"]
 """Columns: heads; parameters of the encoder, removed, and what the removed heads held by
 arithmetic; of the whole solver, and removed of it; arithmetic removed, and the speed-up if time
 followed it; seconds of a pass, t0 / t1 - 1 and 1 - t1 / t0 at the smallest and the largest batch,
 and whether the middle halves of the timings lie apart; bytes of weights; bytes that a fresh process
-grows by; seconds for the whole test part, and t0 / t1 - 1 of that."""
+grows by; seconds for the whole test part, t0 / t1 - 1 of that; t1 / t0 with its interval, timed
+in turns."""
 
 RESAMPLES = 2000
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A difference of two accuracies on the same seeds and examples, and its 95% interval."""
 
     value: float
@@ -56,21 +55,13 @@ def accuracy(
     values = own.to_numpy()
     low, high = bootstrap(*values.shape, trial.seed).interval(values)
     lenient = trial.right(arm, quantised=quantised, stratum=stratum, lenient=True)
-    found = {
-        "n": values.shape[1],
-        "seeds": values.shape[0],
-        "accuracy": values.mean(),
-        "sd": spread(values),
-        "low": float(low),
-        "high": float(high),
-        "lenient": lenient.to_numpy().mean(),
-    }
     base = trial.right(BASELINE, stratum=stratum)
-    change = (np.nan, np.nan, np.nan)
+    change: tuple[float, ...] = (np.nan, np.nan, np.nan)
     if not base.empty and (arm != BASELINE or quantised):
-        against = compared(own, base, trial.seed)
-        change = (against.value, against.low, against.high)
-    return found | dict(zip(("change", "change_low", "change_high"), change, strict=True))
+        change = compared(own, base, trial.seed)[:3]
+    mean, lenient_mean = values.mean(), lenient.to_numpy().mean()
+    found = (*values.shape[::-1], mean, spread(values), float(low), float(high), lenient_mean)
+    return dict(zip(ACCURACY, (*found, *change), strict=True))
 
 
 def difference(trial: Trial, arm: str, other: str) -> Difference:
@@ -79,21 +70,16 @@ def difference(trial: Trial, arm: str, other: str) -> Difference:
 
 
 def difference_of_changes(first: Trial, second: Trial, arm: str) -> Difference:
-    """Return an arm's change against the baseline in one trial minus that in another.
+    """Return an arm's change against the baseline in the second trial minus that in the first.
 
     Both are tested on the same data; their seeds are paired by number, which costs nothing, as
     trainings of different solvers share nothing.
-
-    Args:
-        first: what is subtracted.
-        second: what it is subtracted from.
-        arm: its name in both.
     """
-    changes = [
+    own, other = (
         trial.right(arm).sub(trial.right(BASELINE)).dropna(how="all").dropna(axis=1)
         for trial in (second, first)
-    ]
-    return compared(changes[0], changes[1], first.seed)
+    )
+    return compared(own, other, first.seed)
 
 
 def compared(own: pd.DataFrame, other: pd.DataFrame, seed: int) -> Difference:
@@ -105,9 +91,7 @@ def compared(own: pd.DataFrame, other: pd.DataFrame, seed: int) -> Difference:
 
 def paired(own: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
     """Return the differences of two tables, [seeds, examples], over what both have."""
-    seeds = own.index.intersection(other.index)
-    examples = own.columns.intersection(other.columns)
-    first, second = (table.loc[seeds, examples].to_numpy() for table in (own, other))
+    first, second = own.align(other, join="inner")
     return np.asarray(first - second)
 
 
@@ -128,46 +112,35 @@ def savings(trial: Trial, arm: str, *, quantised: bool = False) -> dict[str, Any
     own, base = (_measured(trial, *of) for of in ((arm, quantised), (BASELINE, False)))
     if own.empty or base.empty:
         return found
-    first, before = own.iloc[0], base.iloc[0]
-    peak, peak_before, end, end_before = (
-        float(rows[column].max())
-        for column in ("peak_bytes", "end_to_end_seconds")
-        for rows in (own, base)
-    )
-    flops = first["flops"] / before["flops"]
-    held = np.nan
+    most = pd.concat([own.max(numeric_only=True), base.max(numeric_only=True)], axis=1)
+    left = (most[0] / most[1]).to_dict()
+    for column, name in (
+        ("parameters", "parameters"),
+        ("whole_parameters", "whole"),
+        ("weight_bytes", "weight"),
+        ("peak_bytes", "peak"),
+    ):
+        found[f"{name}_removed"] = 1 - left[column]
+        found[name if name in found else f"{name}_bytes"] = most[0][column]
+    for size, row in (("small", 0), ("large", -1)):
+        before, after = base.iloc[row], own.iloc[row]
+        ratio = before["seconds"] / after["seconds"]
+        found[f"{size}_batch"] = int(after["batch"])
+        found[f"seconds_{size}"] = after["seconds"]
+        found[f"faster_{size}"], found[f"saved_{size}"] = ratio - 1, 1 - 1 / ratio
+        found[f"apart_{size}"] = bool(  # the middle halves of the timings do not overlap
+            after["seconds_high"] < before["seconds_low"]
+            or after["seconds_low"] > before["seconds_high"]
+        )
     if trial.encoder is not None:
-        held = removed * trial.encoder.head_parameters / before["parameters"]
+        held = removed * trial.encoder.head_parameters
+        found["parameters_at_most"] = held / most[1]["parameters"]
     return found | {
-        "parameters": first["parameters"],
-        "parameters_removed": 1 - first["parameters"] / before["parameters"],
-        "parameters_at_most": held,
-        "whole": first["whole_parameters"],
-        "whole_removed": 1 - first["whole_parameters"] / before["whole_parameters"],
-        "flops_removed": 1 - flops,
-        "speedup_at_most": 1 / flops - 1,
-        **_speed("small", before, first),
-        **_speed("large", base.iloc[-1], own.iloc[-1]),
-        "weight_bytes": first["weight_bytes"],
-        "weight_removed": 1 - first["weight_bytes"] / before["weight_bytes"],
-        "peak_bytes": peak,
-        "peak_removed": 1 - peak / peak_before,
-        "end_to_end": end,
-        "end_to_end_faster": end_before / end - 1,
-        "test_time": end / end_before,
-    }
-
-
-def _speed(size: str, base: pd.Series, own: pd.Series) -> dict[str, Any]:
-    """Return a speed-up at one batch size, stated both ways."""
-    before, after = base["seconds"], own["seconds"]
-    apart = own["seconds_high"] < base["seconds_low"] or own["seconds_low"] > base["seconds_high"]
-    return {
-        f"{size}_batch": int(own["batch"]),
-        f"seconds_{size}": after,
-        f"faster_{size}": before / after - 1,
-        f"saved_{size}": 1 - after / before,
-        f"apart_{size}": bool(apart),  # the middle halves of the timings do not overlap
+        "flops_removed": 1 - own["flops"].iloc[0] / base["flops"].iloc[0],
+        "speedup_at_most": base["flops"].iloc[0] / own["flops"].iloc[0] - 1,
+        "end_to_end": most[0]["end_to_end_seconds"],
+        "end_to_end_faster": 1 / left["end_to_end_seconds"] - 1,
+        **most[0].reindex(["test_time", "test_time_low", "test_time_high"]),
     }
 
 

@@ -1,56 +1,285 @@
-"""The tables as text: ours and the paper's numbers in columns side by side."""
+"""A compression's tables, the paper's numbers beside: Tables 1-4, the knee, eight bits, the cost.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+Accuracies and cuts are parts of 1. What was not measured, and what the paper has no number for, is
+empty.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from headroom.analysis.compression.findings import NOTABLE
-from headroom.analysis.compression.trial import Trial, label
-from headroom.analysis.sheet import (
-    NONE,
-    Cell,
-    Columns,
-    Sheet,
-    in_percent,
-    interval,
-    joined,
-    name,
-    number,
+from headroom.analysis.audit import ENCODERS
+from headroom.analysis.compression.findings import NOTABLE, knee, notices
+from headroom.analysis.compression.numbers import ACCURACY, SAVINGS, accuracy, difference, savings
+from headroom.analysis.compression.trial import (
+    BASELINE,
+    METHOD,
+    Trial,
+    label,
+    mixtures_of,
+    ratios_of,
 )
+from headroom.analysis.published import (
+    COMPRESSION,
+    COMPRESSION_FACTORS,
+    COMPRESSION_SIZES,
+    COMPRESSION_STRATEGIES,
+)
+from headroom.analysis.sheet import Columns, Sheet, interval, read_csv, sheet
+from headroom.config.study import ARMS
+
+STRATEGIES = {
+    "baseline": "baseline",
+    "pruning only": "pruning_only",
+    "without entropy": "without_entropy",
+    "without norm": "without_norm",
+    "with response distillation": "response_distillation",
+    "with feature distillation": "feature_distillation",
+    "random pruning": "random",
+    "global threshold pruning": "global",
+    "attention visualization pruning": "attention_visualisation",
+    "distillation only": "distillation_only",
+    "ours": "full",
+}
+"""The arm of each name in the paper's Table 4."""
+
+_STRATA = {"Simple": "low", "Medium": "medium", "Complex": "high", "All": "all"}
+_ALONE = {
+    "without_norm": 0.0,
+    "pruning_only": 0.5,
+    "without_entropy": 1.0,
+}  # alpha, no distillation
+_PARTS = {
+    "baseline_accuracy_pct": "published_baseline",
+    "accuracy_pct": "published_accuracy",
+    "param_reduction_pct": "published_parameters",
+    "speedup_pct": "published_speedup",
+    "flops_reduction_pct": "published_flops",
+    "memory_reduction_pct": "published_memory",
+}
+
+_ARM = ["compression", "subject", "data", "arm"]
+_SAME = ["published_accuracy", "published_change"]
+_CONDITION = ["published_model", *_SAME, "published_parameters", "published_parameters_at_most"]
+_CONDITION += ["published_speedup", "published_flops"]
+_BASE = ["baseline", "baseline_sd"]
+_KNEE = ["knee", "knee_low", "knee_high", "safe"]
+_GAP = ["gap", "gap_low", "gap_high"]
+_WARNED = ["device_hours", "warnings", "warned"]
+_OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
+
+COLUMNS: dict[str, list[str]] = {
+    "table1": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
+    "table2": [*_ARM, "ratio", *ACCURACY, *SAVINGS, *_CONDITION],
+    "table3a": [*_ARM, "alpha", "distilled", *ACCURACY, "against", *_GAP, *_SAME],
+    "table3b": [*_ARM, "stratum", *_BASE, *ACCURACY, "published_baseline", *_SAME],
+    "table4": [*_ARM, "ratio", *ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
+    "knee": [*_ARM, "ratio", *ACCURACY, "heads_removed", "heads", *_KNEE],
+    "quantisation": [*_ARM, "quantised", *ACCURACY, *SAVINGS],
+    "cost": [*_ARM, "seeds", "rounds", "epochs", "tokens", "seconds", *_WARNED],
+}
+"""Columns of each table. ``gap``: accuracy minus that of the method (Table 4), or of the mixture
+``against`` (Table 3a). ``knee``: the largest ratio not shown to lose more than `NOTABLE`, with a
+95% range; ``safe``: the largest shown to lose less."""
+
+Rows = Iterator[dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """How a table is shown: what it is, what is said where it has no rows, its columns."""
+def printed(folder: Path) -> pd.DataFrame:
+    """Return what the paper prints in its Tables 1-4, a row a condition.
 
-    caption: str
-    without: str
-    texts: int
-    """How many columns, from the left, hold text."""
-    columns: Columns
+    Args:
+        folder: where the published tables lie.
+
+    Returns:
+        ``of`` (ratio, arm, alpha or stratum) and ``key`` say which condition: the key of a ratio is
+        its model, of an arm or stratum its name here, of a mixture as `_mixture` has it. Then
+        ``published_model``, ``data``, ``ratio`` and the numbers.
+
+    Raises:
+        TableError: a table is missing or damaged.
+    """
+    names = (COMPRESSION, COMPRESSION_SIZES, COMPRESSION_FACTORS, COMPRESSION_STRATEGIES)
+    first, sizes, factors, arms = (read_csv(folder / name, ["accuracy_pct"]) for name in names)
+    ratios = pd.concat([first, sizes]).drop_duplicates(["model", "dataset", "pruning_ratio_pct"])
+    whole = ratios.groupby(["model", "dataset"])["accuracy_pct"].transform("first")
+    arms = arms.assign(of="arm", key=arms["strategy"].map(STRATEGIES))
+    arms = arms.assign(baseline_accuracy_pct=arms["accuracy_pct"].iloc[0])
+    factors = factors.assign(model="ATHENA-base", dataset="Math23k")  # of its Table 3
+    alphas, strata = (factors[factors["factor"] == name] for name in ("alpha", "complexity"))
+    mixed = [_mixture(float(level), distilled=True) for level in alphas["level"]]
+    alone = arms[arms["key"].isin(_ALONE)]
+    tables = [
+        ratios.assign(of="ratio", key=ratios["model"], baseline_accuracy_pct=whole),
+        arms,
+        alphas.assign(of="alpha", key=mixed, baseline_accuracy_pct=arms["accuracy_pct"].iloc[0]),
+        alone.assign(of="alpha", key=[_mixture(_ALONE[arm]) for arm in alone["key"]]),
+        strata.assign(of="stratum", key=strata["level"].map(_STRATA)),
+    ]
+    table = pd.concat(tables, ignore_index=True).rename(columns=_PARTS)
+    table[[*_PARTS.values()]] /= 100
+    shape = zip(table["model"].map(ENCODERS), table["pruning_ratio_pct"] / 100, strict=True)
+    held = [encoder.parameter_cut(ratio) for encoder, ratio in shape]
+    return table.rename(columns={"model": "published_model", "dataset": "data"}).assign(
+        ratio=table["pruning_ratio_pct"] / 100,
+        published_change=(table["published_accuracy"] - table["published_baseline"]).round(9),
+        published_parameters_at_most=held,
+    )
 
 
-def _arm(row: Any) -> str:
-    return label(row.arm)
+def _mixture(alpha: float, *, distilled: bool = False) -> str:
+    return f"{alpha:g}, distilled" if distilled else f"{alpha:g}"
 
 
-def _mean(column: str, sd: str) -> Cell:
-    """Return the cell of an accuracy in percent, with its spread over seeds if there are some."""
-    alone, spread = in_percent(column), joined(in_percent(column), " ± ", in_percent(sd))
-    return lambda row: alone(row) if spread(row) == NONE else spread(row)
+def exhibits(trials: Sequence[Trial], beside: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return every table by name, with `COLUMNS`; one without rows where a run has none.
+
+    Args:
+        trials: the compressions of the run.
+        beside: as `printed` returns it.
+    """
+
+    def paper(of: str, key: object, ratio: float, trial: Trial) -> dict[str, Any]:
+        found = beside[(beside["of"] == of) & (beside["key"] == key)]
+        found = found[(found["data"] == trial.papers_data) & np.isclose(found["ratio"], ratio)]
+        row = found.filter(like="published_").to_dict("records")[:1]
+        return {str(name): value for own in row for name, value in own.items()}
+
+    def condition(trial: Trial, arm: str, model: str) -> dict[str, Any]:
+        ratio = trial.settings[arm].ratio
+        own = {"ratio": ratio, **accuracy(trial, arm), **savings(trial, arm)}
+        return {"arm": arm, **own, **paper("ratio", trial.papers_model or model, ratio, trial)}
+
+    def ratios(trial: Trial) -> Rows:
+        for arm in [BASELINE, *ratios_of(trial).values()]:
+            if arm in trial.settings:
+                yield condition(trial, arm, "ATHENA-base")
+
+    def sizes(trial: Trial) -> Rows:
+        """Yield the baseline and the method; two solvers on one data set are the paper's two."""
+        alike = {other.subject: other.size for other in trials if other.data == trial.data}
+        larger = len(alike) == 2 and max(alike, key=lambda own: alike[own]) == trial.subject
+        larger &= len(set(alike.values())) == 2
+        for arm in (BASELINE, METHOD):
+            if arm in trial.settings:
+                yield condition(trial, arm, "ATHENA-large" if larger else "ATHENA-base")
+
+    def mixtures(trial: Trial) -> Rows:
+        middle, settings = trial.study.method.importance.alpha, trial.settings
+        for distilled in (True, False):
+            found = mixtures_of(trial, distilled=distilled)
+            for alpha, arm in found.items() if len(found) > 1 else ():
+                yield {
+                    "arm": arm,
+                    "alpha": alpha,
+                    "distilled": distilled,
+                    **accuracy(trial, arm),
+                    "against": middle,
+                    **_gap(trial, arm, found.get(middle)),
+                    **paper(
+                        "alpha", _mixture(alpha, distilled=distilled), settings[arm].ratio, trial
+                    ),
+                }
+
+    def strata(trial: Trial) -> Rows:
+        if not {BASELINE, METHOD} <= set(trial.settings):
+            return
+        there = set(trial.outcomes["stratum"])
+        known = [stratum for stratum in _STRATA.values() if stratum in there]
+        for stratum in (*known, *sorted(there - set(known)), "all"):
+            asked = None if stratum == "all" else stratum
+            base = accuracy(trial, BASELINE, stratum=asked)
+            yield {
+                "arm": METHOD,
+                "stratum": stratum,
+                **dict(zip(_BASE, (base["accuracy"], base["sd"]), strict=True)),
+                **accuracy(trial, METHOD, stratum=asked),
+                **paper("stratum", stratum, trial.study.method.ratio, trial),
+            }
+
+    def ablation(trial: Trial) -> Rows:
+        for arm in (arm for arm in ARMS if arm in trial.settings):
+            yield {
+                "arm": arm,
+                "ratio": trial.settings[arm].ratio,
+                **accuracy(trial, arm),
+                **_gap(trial, arm, METHOD if METHOD in trial.settings else None),
+                **savings(trial, arm),
+                **paper("arm", arm, trial.study.method.ratio, trial),
+            }
+
+    makers: Mapping[str, Callable[[Trial], Rows]] = {
+        "table1": ratios,
+        "table2": sizes,
+        "table3a": mixtures,
+        "table3b": strata,
+        "table4": ablation,
+        "knee": _knee,
+        "quantisation": _quantised,
+        "cost": _cost,
+    }
+    found = {}
+    for name, make in makers.items():
+        rows = [
+            {"compression": trial.name, "subject": trial.subject, "data": trial.data, **row}
+            for trial in trials
+            for row in make(trial)
+        ]
+        found[name] = pd.DataFrame(rows, columns=COLUMNS[name])
+    return found
 
 
-def _both(first: str, second: str) -> Cell:
-    """Return the cell of two numbers in percent; a dash where both lack."""
-    cells = in_percent(first), in_percent(second)
+def _gap(trial: Trial, arm: str, other: str | None) -> dict[str, float]:
+    if other in (None, arm):
+        return {}
+    return dict(zip(_GAP, difference(trial, arm, str(other)), strict=False))
 
-    def cell(row: Any) -> str:
-        found = [each(row) for each in cells]
-        return NONE if set(found) == {NONE} else ", ".join(found)
 
-    return cell
+def _knee(trial: Trial) -> Rows:
+    found = knee(trial)
+    for ratio, arm in ratios_of(trial).items() if found else ():
+        removed, heads = trial.heads(arm)
+        places = (found.ratio, found.low, found.high, found.safe) if found else ()
+        yield {
+            "arm": arm,
+            "ratio": ratio,
+            **accuracy(trial, arm),
+            "heads_removed": removed,
+            "heads": heads,
+            **dict(zip(_KNEE, places, strict=True)),
+        }
+
+
+def _quantised(trial: Trial) -> Rows:
+    for arm in (arm for arm in trial.study.int8 if arm in trial.settings):
+        for bits in (False, True):
+            if not trial.right(arm, quantised=bits).empty:
+                saved = savings(trial, arm, quantised=bits)
+                own = accuracy(trial, arm, quantised=bits)
+                yield {"arm": arm, "quantised": bits, **own, **saved}
+
+
+def _cost(trial: Trial) -> Rows:
+    warned = notices(trial)
+    for arm in trial.settings:
+        runs = trial.histories[arm].values()
+        rounds = [run["rounds"] for run in runs]
+        seconds = [run["seconds"] for run in runs]
+        texts = [notice.text for notice in warned if notice.arm == arm]
+        yield {
+            "arm": arm,
+            "seeds": len(seconds),
+            "rounds": np.mean([len(own) for own in rounds]),
+            "epochs": np.mean([sum(len(each["epochs"]) for each in own) for own in rounds]),
+            "tokens": np.mean([run["tokens"] for run in runs]),
+            "seconds": np.mean(seconds),
+            "device_hours": sum(seconds) / 3600,
+            "warnings": len(texts),
+            "warned": "; ".join(texts),
+        }
 
 
 _HOW = (
@@ -59,204 +288,184 @@ _HOW = (
     "examples."
 )
 _SPEED = (
-    "Small, large: how much faster a pass over a batch is, timed in turns with the baseline's, as "
-    "t0/t1 − 1 and as 1 − t1/t0. At most: what the removed heads can save by arithmetic: the "
-    "parameters that they held; the speed-up (t0/t1 − 1) of a pass whose time is that of its FLOPs."
+    "Time: of the whole test, in percent of the baseline's. At most: what the removed heads can "
+    "save by arithmetic: the parameters that they held; the speed-up (t0/t1 − 1) of a pass whose "
+    "time is that of its FLOPs."
 )
 _PUBLISHED = (
-    "Paper: arXiv 2511.17577, on the same data with solvers and divisions of its own; its "
-    "ways to count parameters and to time are not stated."
+    "Paper: arXiv 2511.17577, on the same data with solvers and divisions of its own; its ways to "
+    "count parameters and to time are not stated."
 )
-_COMPRESSION = ("compression", name("compression"))
-_RATIO = ("ratio (%)", in_percent("ratio"))
-_CUT = ("heads cut", joined(number("heads_removed"), " of ", number("heads")))
-_ACCURACY = ("accuracy (%)", _mean("accuracy", "sd"))
-_CHANGE = ("change", interval("change"))
-_PAPER = {
-    what: ("paper", in_percent(f"published_{what}"))
-    for what in ("accuracy", "change", "baseline", "parameters", "flops", "speedup", "memory")
+_OF: Columns = {"compression": "{compression}"}
+_RATIO: Columns = {"ratio (%)": "{ratio:%}"}
+_CUT: Columns = {"heads cut": "{heads_removed:int} of {heads:int}"}
+_RIGHT: Columns = {"accuracy (%)": "{accuracy_told}", "change": interval("change")}
+_OUTCOME: Columns = {
+    "accuracy (%)": "{accuracy_told}",
+    "accuracy, paper": "{published_accuracy:%}",
+    "change": interval("change"),
+    "change, paper": "{published_change:%}",
 }
-_OUTCOME = (_ACCURACY, _PAPER["accuracy"], _CHANGE, _PAPER["change"])
-_SPEEDS = (
-    ("small (%)", _both("faster_small", "saved_small")),
-    ("large (%)", _both("faster_large", "saved_large")),
-)
-_CONDITION = (
-    _COMPRESSION,
-    _RATIO,
-    _CUT,
-    *_OUTCOME,
-    ("params (%)", in_percent("parameters_removed")),
-    ("at most", in_percent("parameters_at_most")),
-    _PAPER["parameters"],
-    ("FLOPs (%)", in_percent("flops_removed")),
-    _PAPER["flops"],
-    *_SPEEDS,
-    ("at most", in_percent("speedup_at_most")),
-    _PAPER["speedup"],
-)
-_LAYOUTS: Mapping[str, _Layout] = {
-    "table1": _Layout(
+_TIME: Columns = {"time (%)": "{test_time:%}", "speed-up at most (%)": "{speedup_at_most:%}"}
+_FASTER: Columns = {"speed-up, paper": "{published_speedup:%}"}
+_HELD: Columns = {
+    "params cut (%)": "{parameters_removed:%}",
+    "params at most": "{parameters_at_most:%}",
+    "params, paper": "{published_parameters:%}",
+}
+_LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
+    "table1": (
         f"Table 1: ratios. {_HOW} Params, FLOPs: of the encoder, cut. {_SPEED} {_PUBLISHED}",
         "No arm of this run is the baseline, or differs from the method in its ratio only.",
         1,
-        _CONDITION,
+        {
+            **(_OF | _RATIO | _CUT | _OUTCOME | _HELD),
+            "FLOPs cut (%)": "{flops_removed:%}",
+            "FLOPs, paper": "{published_flops:%}",
+            **(_TIME | _FASTER),
+        },
     ),
-    "table2": _Layout(
+    "table2": (
         "Table 2: solvers of two sizes. Parameters: of the whole solver, in thousands; cut: of the "
         f"encoder. {_HOW} {_SPEED} {_PUBLISHED}",
         "No compression of this run has the baseline or the method.",
         2,
-        (
-            _COMPRESSION,
-            ("solver", name("subject")),
-            ("parameters", number("whole", ",.0f", 1e3)),
-            _RATIO,
-            *_OUTCOME,
-            ("cut (%)", in_percent("parameters_removed")),
-            _PAPER["parameters"],
-            *_SPEEDS,
-            _PAPER["speedup"],
-        ),
+        {
+            **_OF,
+            "solver": "{subject}",
+            "parameters": "{whole:k}",
+            **(_RATIO | _OUTCOME | _HELD | _TIME | _FASTER),
+        },
     ),
-    "table3a": _Layout(
+    "table3a": (
         "Table 3(a): alpha, the weight of the norm in the score, with and without distillation. "
         f"{_HOW} Against middle: the method's own alpha, in points. Paper, without "
         "distillation: from Table 4 of the paper.",
         "No two arms of this run differ in alpha only.",
         2,
-        (
-            _COMPRESSION,
-            ("distillation", lambda row: "with" if row.distilled else "without"),
-            ("alpha", number("alpha", "g")),
-            *_OUTCOME,
-            ("against middle", interval("gap")),
-        ),
+        {
+            **_OF,
+            "distillation": "{distilled_told}",
+            "alpha": "{alpha:g}",
+            **_OUTCOME,
+            "against middle": interval("gap"),
+        },
     ),
-    "table3b": _Layout(
+    "table3b": (
         f"Table 3(b): the method by stratum of the examples. {_HOW} {_PUBLISHED}",
         "No compression of this run has both the baseline and the method.",
         2,
-        (
-            _COMPRESSION,
-            ("stratum", name("stratum")),
-            ("n", number("n", "d")),
-            ("baseline (%)", _mean("baseline", "baseline_sd")),
-            _PAPER["baseline"],
-            *_OUTCOME,
-        ),
+        {
+            **_OF,
+            "stratum": "{stratum}",
+            "n": "{n:int}",
+            "baseline (%)": "{baseline_told}",
+            "baseline, paper": "{published_baseline:%}",
+            **_OUTCOME,
+        },
     ),
-    "table4": _Layout(
+    "table4": (
         f"Table 4: arms of the ablation. {_HOW} Against full: minus the method's accuracy, in "
-        "points. Params: cut of the encoder, of the whole solver. Memory: cut of the bytes of the "
-        f"weights, of the peak of a fresh process. {_SPEED} {_PUBLISHED}",
+        "points. Params: cut of the encoder. Memory: cut of the bytes of the weights. "
+        f"{_SPEED} {_PUBLISHED}",
         "No arm of the ablation is in this run.",
         2,
-        (
-            _COMPRESSION,
-            ("arm", _arm),
-            _ACCURACY,
-            _PAPER["accuracy"],
-            _CHANGE,
-            ("against full", interval("gap")),
-            ("params (%)", _both("parameters_removed", "whole_removed")),
-            _PAPER["parameters"],
-            *_SPEEDS,
-            _PAPER["speedup"],
-            ("memory (%)", _both("weight_removed", "peak_removed")),
-            _PAPER["memory"],
-        ),
+        {
+            **_OF,
+            "arm": "{arm_told}",
+            "accuracy (%)": "{accuracy_told}",
+            "accuracy, paper": "{published_accuracy:%}",
+            "change": interval("change"),
+            "against full": interval("gap"),
+            **(_HELD | _TIME | _FASTER),
+            "memory (%)": "{weight_removed:%}",
+            "memory, paper": "{published_memory:%}",
+        },
     ),
-    "knee": _Layout(
+    "knee": (
         f"Where accuracy breaks. {_HOW} Knee: the largest ratio whose interval still reaches "
         f"−{100 * NOTABLE:g} points, with the 95% range of the largest ratio that loses no more, "
         f"over resamples. Safe: the largest whose whole interval is above. 0: the baseline.",
         "No compression of this run has the baseline and two ratios.",
         1,
-        (
-            _COMPRESSION,
-            _RATIO,
-            _CUT,
-            _ACCURACY,
-            _CHANGE,
-            ("knee (%)", in_percent("knee")),
-            (
-                "95% range",
-                joined(number("knee_low", ".0f", 0.01), " to ", number("knee_high", ".0f", 0.01)),
-            ),
-            ("safe (%)", in_percent("safe")),
-        ),
+        {
+            **(_OF | _RATIO | _CUT | _RIGHT),
+            "knee (%)": "{knee:%}",
+            "95% range": "{knee_low:%} to {knee_high:%}",
+            "safe (%)": "{safe:%}",
+        },
     ),
-    "quantisation": _Layout(
+    "quantisation": (
         f"Pruning, weights of eight bits, and both. {_HOW} Weights in thousands of bytes, and cut "
-        "against the baseline's. Whole test: seconds, and t0/t1 − 1 in percent. Quantised solvers "
-        f"run on the CPU. {_SPEED}",
+        "against the baseline's. Time: of the whole test, in seconds and in percent of the "
+        "baseline's. Quantised solvers run on the CPU.",
         "No arm of this run is tested with weights of eight bits.",
         3,
-        (
-            _COMPRESSION,
-            ("arm", _arm),
-            ("weights", lambda row: "int8" if row.quantised else "float"),
-            _ACCURACY,
-            _CHANGE,
-            ("weights (kB)", number("weight_bytes", ",.0f", 1e3)),
-            ("cut (%)", in_percent("weight_removed")),
-            *_SPEEDS,
-            ("whole test (s)", number("end_to_end", ".2f")),
-            ("faster (%)", in_percent("end_to_end_faster")),
-        ),
+        {
+            **_OF,
+            "arm": "{arm_told}",
+            "weights": "{weights_told}",
+            **_RIGHT,
+            "weights (kB)": "{weight_bytes:k}",
+            "cut (%)": "{weight_removed:%}",
+            "whole test (s)": "{end_to_end:.2f}",
+            "time (%)": "{test_time:%}",
+        },
     ),
-    "cost": _Layout(
+    "cost": (
         "What compression costs. Means of one seed: rounds, epochs and tokens trained on in all of "
         "them, wall time; hours of the device for all seeds. The training before is not counted. "
-        "Warnings: how many things a user should look at; listed below.",
+        "Warnings: how many things a user should look at; their words are in the CSV file.",
         "Nothing was compressed in this run.",
         2,
-        (
-            _COMPRESSION,
-            ("arm", _arm),
-            ("seeds", number("seeds", "d")),
-            ("rounds", number("rounds", "g")),
-            ("epochs", number("epochs", ".3g")),
-            ("tokens", number("tokens", ",.0f")),
-            ("wall time (s)", number("seconds", ",.0f")),
-            ("device hours", number("device_hours", ".3f")),
-            ("warnings", number("warnings")),
-        ),
+        {
+            **_OF,
+            "arm": "{arm_told}",
+            "seeds": "{seeds:int}",
+            "rounds": "{rounds:g}",
+            "epochs": "{epochs:.3g}",
+            "tokens": "{tokens:,.0f}",
+            "wall time (s)": "{seconds:,.0f}",
+            "device hours": "{device_hours:.3f}",
+            "warnings": "{warnings:int}",
+        },
     ),
 }
+"""How tables are shown: what each is, what is said where it has no rows, how many columns hold
+text, and its columns; those that end in ``_told`` are made by `sheet_of`."""
 
 
 def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Sheet:
     """Return a table as text; one without rows is a sentence.
 
     Args:
-        exhibit: its name, see `headroom.analysis.compression.exhibits.COLUMNS`.
+        exhibit: its name, see `COLUMNS`.
         table: its numbers.
         trials: the compressions of the run.
     """
-    layout = _LAYOUTS[exhibit]
-    shown = [trial for trial in trials if trial.name in set(table["compression"])]
-    caption = " ".join([layout.caption, *map(introduced, shown)]) if len(table) else layout.without
-    return Sheet.of(table, layout.columns, caption, texts=layout.texts)
+    caption, without, texts, columns = _LAYOUTS[exhibit]
+    if table.empty:
+        return Sheet([], [], without)
+    shown = set(table["compression"])
+    told = {
+        f"{name}_told": [
+            f"{100 * mean:.1f}" + (f" ± {100 * sd:.1f}" if sd == sd else "")
+            for mean, sd in zip(table[name], table[spread], strict=True)
+        ]
+        for name, spread in (("accuracy", "sd"), ("baseline", "baseline_sd"))
+        if name in table
+    }
+    words = {"arm_told": table["arm"].map(label)}
+    for name, kinds in (("distilled", ("without", "with")), ("quantised", ("float", "int8"))):
+        if name in table:
+            as_told = "weights_told" if name == "quantised" else "distilled_told"
+            words[as_told] = table[name].map(dict(enumerate(kinds)))
+    captions = [caption, *(_introduced(trial) for trial in trials if trial.name in shown)]
+    return sheet(table.assign(**told, **words), columns, " ".join(captions), texts)
 
 
-def warned(cost: pd.DataFrame) -> Sheet:
-    """Return what a user should look at, from the table of costs; or a sentence."""
-    columns = (("compression", name("compression")), ("arm", _arm), ("warning", name("warned")))
-    found = cost[cost["warnings"] > 0]
-    none = "No warning: no arm lost notably, is no faster, or was trained unstably."
-    caption = "What to look at." if len(found) else none
-    return Sheet.of(found, columns, caption, texts=3, widths=(0.16, 0.2, 0.58))
-
-
-def introduced(trial: Trial) -> str:
-    """Say what a compression is of, how much it was tested on, and how it was timed."""
+def _introduced(trial: Trial) -> str:
+    """Say what a compression is of, and how much it was tested on."""
     right = trial.right(next(iter(trial.settings)))
     seeds = f"{len(right)} seeds" if len(right) > 1 else "one seed, so that intervals are about it"
-    text = f"{trial.name}: {trial.title}, {right.shape[1]} test examples, {seeds}"
-    if trial.measurements.empty:
-        return f"{text}; not timed."
-    batches = sorted(set(trial.measurements["batch"]))
-    tokens = trial.measurements["tokens"].iloc[0]
-    return f"{text}; batches of {batches[0]} and {batches[-1]} texts, {tokens} tokens each."
+    return f"{trial.name}: {trial.title}, {right.shape[1]} test examples, {seeds}."

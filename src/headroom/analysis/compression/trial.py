@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from headroom import paths
-from headroom.analysis.arithmetic import ENCODERS, Encoder
+from headroom.analysis.audit import ENCODERS, Encoder
 from headroom.analysis.sheet import read_csv
 from headroom.analysis.text import short
 from headroom.config import Config, Study
