@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headroom.analysis.arithmetic import ENCODERS, arithmetic
-from headroom.analysis.audit import audit, sentences
+from headroom.analysis.audit import ENCODERS, arithmetic, audit
 from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, SIZES, head_pruning, illegible
 from headroom.errors import TableError
 
@@ -57,12 +56,6 @@ def test_a_planted_effect_is_not_explained_away(found):
     planted = audit(table, seed=0)
     assert planted.summary["beyond"].iloc[0] > 12
     assert planted.summary["common"].iloc[0] > 0.2
-
-
-def test_there_is_a_sentence_for_each_model(found):
-    said = sentences(found.summary)
-    assert said[1].startswith("Table 2, Qwen2.5-Math-1.5B-Instruct: 11 (subject, layer) pairs")
-    assert len(said) == 5
 
 
 def test_every_cell_of_the_tables_is_read_or_has_a_reason():

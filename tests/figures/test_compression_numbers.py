@@ -8,7 +8,6 @@ import pytest
 
 import simulated_trials
 from headroom import paths
-from headroom.analysis.compression.exhibits import COLUMNS
 from headroom.analysis.compression.findings import knee, notices
 from headroom.analysis.compression.numbers import (
     RESAMPLES,
@@ -17,6 +16,7 @@ from headroom.analysis.compression.numbers import (
     difference_of_changes,
     savings,
 )
+from headroom.analysis.compression.tables import COLUMNS
 from headroom.analysis.compression.trial import BASELINE, mixtures_of, ratios_of, read_trial
 from headroom.errors import TableError
 from headroom.statistics.bootstrap import SeedBootstrap

@@ -4,10 +4,8 @@ import pytest
 from latex_document import typeset
 
 import simulated_trials
-from headroom.analysis.compression.exhibits import COLUMNS, exhibits
-from headroom.analysis.compression.published import Published
-from headroom.analysis.compression.tables import sheet_of, warned
-from headroom.analysis.sheet import read_csv, write_sheets, written
+from headroom.analysis.compression.tables import COLUMNS, exhibits, printed, sheet_of
+from headroom.analysis.sheet import read_csv, write_sheets
 from headroom.config.study import ARMS
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
@@ -15,7 +13,7 @@ PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 
 @pytest.fixture(scope="module")
 def beside():
-    return Published.read(PUBLISHED)
+    return printed(PUBLISHED)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +111,7 @@ def test_a_table_is_shown_alike_from_its_csv(tables, trials, tmp_path):
     for name, table in tables.items():
         template = str(tmp_path / f"{name}.{{suffix}}")
         sheet = sheet_of(name, table, trials)
-        write_sheets(template, [sheet], table)
+        write_sheets(template, {"": sheet}, table)
         again = read_csv(tmp_path / f"{name}.csv", COLUMNS[name])
         assert sheet_of(name, again, trials).rows == sheet.rows
         assert "asdiv: tiny on asdiv_a, 240 test examples, 3 seeds" in sheet.caption
@@ -132,8 +130,8 @@ def test_one_seed_is_said_and_has_no_spread(tables, trials):
 
 def test_latex_fits_the_page(tables, trials, tmp_path):
     sheets = [sheet_of(name, table, trials) for name, table in tables.items()]
-    sheets += [sheet_of("knee", tables["knee"].head(0), trials), warned(tables["cost"])]
-    typeset(tmp_path, written(sheets)["tex"])
+    sheets.append(sheet_of("knee", tables["knee"].head(0), trials))
+    typeset(tmp_path, *(sheet.latex() for sheet in sheets))
 
 
 def test_what_a_run_has_not_is_a_sentence(beside):
@@ -155,15 +153,7 @@ def test_names_with_markup_stay_text(beside):
     hostile = "a|b <script>alert(1)</script> $x_1$"
     found = simulated_trials.trial(data=hostile)
     found.outcomes["stratum"] = hostile
-    text = written([sheet_of("table3b", exhibits([found], beside)["table3b"], [found])])
-    assert "<script>" not in text["md"]
-    assert "a\\|b &lt;script&gt;" in text["md"]
-    assert r"\textless{}script\textgreater{}" in text["tex"]
-
-
-def test_warnings_are_listed_by_arm(tables):
-    text = warned(tables["cost"]).markdown()
-    assert "| asdiv | random | " in text
-    assert "seed 1, 2: the loss rose" in text
-    calm = tables["cost"].assign(warnings=0)
-    assert warned(calm).markdown().startswith("No warning")
+    sheet = sheet_of("table3b", exhibits([found], beside)["table3b"], [found])
+    assert "<script>" not in sheet.markdown()
+    assert "a\\|b &lt;script&gt;" in sheet.markdown()
+    assert r"\textless{}script\textgreater{}" in sheet.latex()

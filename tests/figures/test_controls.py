@@ -4,9 +4,9 @@ import pytest
 from scipy import stats
 
 import simulation
-from headroom.analysis.controls import ALL, HARMLESS, controls, helping, hurting
+from headroom.analysis.controls import ALL, HARMLESS, controls, gains_sheet, helping, hurting
 from headroom.analysis.failures import failures
-from headroom.analysis.placebos import gains_sheet, placebo_sentences, placebo_sheet, placebo_table
+from headroom.analysis.placebos import placebo_sheet, placebo_table
 from headroom.tables import ANSWERS, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 
@@ -211,14 +211,9 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
     assert table.loc[6, ["final", "outcome", "gain", "best"]].eq(0).all()
     assert list(table["norm"])[:6] == pytest.approx([3, 3, 3, 6, 6, 6])
     assert list(table["ratio_high"])[3:6] == pytest.approx([4, 4, 4])
-    heads_say, norms_say, numeric_say = placebo_sentences(table, "bfloat16")
-    assert "is 1.60 to 4.00 times as long" in norms_say
-    assert "changes 6.7% of all answers" in heads_say
-    assert "pruning a head changes 3.3%" in heads_say
-    assert "changes 20 of 200 answers; in bfloat16 some are expected to" in numeric_say
-    text = placebo_sheet(table, "math", "float32").markdown()
-    assert text.startswith("Noise as strong as a head")
-    assert "none is expected to" in text
+    text = placebo_sheet(table, "math").markdown()
+    assert "| noise | 1 | 5 | 200 | 20.0 |" in text
+    assert text.split("\n")[5].endswith("| 6 | 1.60 to 4.00 |")
     assert "| numerics | all | 5 | 200 | 10.0 | 0.0 | 0.0 | 0.0 | 0.0 | – | – |" in text
 
 
@@ -229,8 +224,4 @@ def test_what_the_store_no_longer_holds_is_left_out(z, tmp_path):
     table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone, unmeasured)
     assert table["norm"].isna().all()
     assert table["changed"].isna().all()
-    assert "changes none of 765 answers" in placebo_sentences(table, "float32")[1]
-    alone = table[table["kind"] == "head"]
-    assert placebo_sentences(alone, "float32") == []
-    (absent,) = placebo_sentences(alone, "float16")
-    assert "no numeric placebos: what float16 alone changes" in absent
+    assert "| heads | 1 | 5 | 765 | – | 0.0 |" in placebo_sheet(table, "math").markdown()

@@ -1,18 +1,18 @@
 import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import simulation
 from latex_document import HOSTILE, typeset
 from scipy import stats
 
+import simulation
 from headroom.analysis.gains import cells
-from headroom.analysis.prompts import comparison_sheet
-from headroom.analysis.published import REPRODUCED, SIZES, reproduced
-from headroom.analysis.sheet import written
-from headroom.analysis.sweep_tables import sweep_csv, sweep_sheets
+from headroom.analysis.published import REPRODUCED, SIZES, reproduced, sweep_csv, sweep_sheets
+from headroom.analysis.selectors import COMPARISON
+from headroom.analysis.sheet import Sheet, write_sheets
 from headroom.config import parse
 from headroom.statistics.proportion import wilson
 from headroom.variants import BASE, heads
@@ -28,8 +28,15 @@ def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97):
     return cells(simulation.simulated_z(n, names, np.random.default_rng(5), subjects), variants)
 
 
-def texts(table, found, sweep):
-    return written(sweep_sheets(table, found, sweep, *HOW))
+def texts(table, found, sweep, how=HOW):
+    return written(sweep_sheets(table, found, sweep, *how))
+
+
+def written(sheets: dict[str, Sheet]) -> dict[str, str]:
+    """Return tables as text, by suffix."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = write_sheets(f"{folder}/table.{{suffix}}", sheets)
+        return {file.suffix[1:]: file.read_text(encoding="utf-8") for file in files}
 
 
 def published(source, layers, query_heads, benchmark="math500"):
@@ -156,7 +163,7 @@ def test_a_difference_is_called_real_under_the_paper_s_rules_only(how):
     table, found = published("meta-llama/Meta-Llama-3-8B-Instruct", [5], 32)
     real = "a difference beyond its interval is real"
     for prompt, grading in (how, ("authors", "authors")):
-        text = written(sweep_sheets(table, found, "s", prompt, grading))["md"]
+        text = texts(table, found, "s", (prompt, grading))["md"]
         assert (real in text) == (prompt == grading == "authors")
         assert f"Prompt: {prompt}; grading: {grading}." in text
 
@@ -170,7 +177,7 @@ def test_the_paper_s_tables_fit_their_pages(tmp_path):
 def test_hostile_names_compile_to_text(tmp_path):
     comparison = pd.DataFrame({"decoding": ["T0.6_x"], "grading": ["authors"]})
     comparison = comparison.assign(n=61, correct=31, accuracy=31 / 61, no_answer=1, truncated=3)
-    other = comparison_sheet(comparison.assign(differ_from_default=0), "a_b").latex()
+    other = COMPARISON.sheet(comparison.assign(differ_from_default=0), "a_b").latex()
     table = of_shape((0, 2), 44, (*HOSTILE, *simulation.SUBJECTS))
     typeset(tmp_path, texts(table, NOTHING, HOSTILE[0])["tex"], other)
 

@@ -159,7 +159,7 @@ def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
     word = "holds" if low <= stated <= high else "fails"
     if np.isnan(value):
         word, why = _OPEN, "it was not measured"
-    elif word == "holds" and not exact and low <= 0 <= high:
+    elif word == "holds" and -np.inf < low <= 0 <= high and not exact:
         word, why = _OPEN, f"{why}: no effect and what is stated are both possible"
     return Verdict(word, why, value, *ends, most)
 
