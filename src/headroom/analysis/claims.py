@@ -104,7 +104,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
                 rows.append((*said, np.nan, *_UNDECIDED, "", "", *_UNDECIDED[:5]))
                 continue
             asked = _asked(paper, claim)
-            stated = float(str(claim.stated)) / (1 if claim.kind == "no later" else 100)
+            stated = float(str(claim.stated).split()[0]) / (1 if claim.kind == "no later" else 100)
             here = {how: found for how, t in own.items() if len(found := _asked(t, claim))}
             for how, found in (here or {("", ""): _asked({}, claim)}).items():
                 verdicts = judge(claim, asked, asked), judge(claim, found, asked)[:5]
@@ -174,20 +174,22 @@ def _at_most(claim: Any, rows: pd.DataFrame) -> Verdict:
 
 
 def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: a column is above zero, or not below (``kept``), in at least the stated share of rows.
+    """Judge: columns are above zero, or not below (``kept``), in at least these shares of rows.
 
     A row whose interval holds zero counts for neither side.
     """
-    numbers = _numbers(rows, claim.column)
-    value, low, high = numbers[:, 0], numbers[:, 1], numbers[:, 2]
-    shown = np.where(np.isnan(low), value, low) > 0
-    may_be = shown | ((low <= 0) & (high >= 0))
-    least, most, needed = shown.mean(), may_be.mean(), float(claim.stated) / 100
-    above = "not below" if claim.column == "kept" else "above"
-    why = f"{above} 0 in {shown.sum()} of {len(rows)}"
-    why += f", open in {(may_be & ~shown).sum()}" * bool((may_be & ~shown).any())
-    word = "holds" if least >= needed else "fails" if most < needed else _OPEN
-    return Verdict(word, f"{why}; taken: at least {100 * needed:g}%", least, least, most)
+    found = []
+    for column, stated in zip(claim.column.split(), str(claim.stated).split(), strict=True):
+        value, low, high, _ = _numbers(rows, column).T
+        shown = np.where(np.isnan(low), value, low) > 0
+        may_be = shown | ((low <= 0) & (high >= 0))
+        least, most, needed = shown.mean(), may_be.mean(), float(stated) / 100
+        why = f"{'not below' if column == 'kept' else 'above'} 0 in {shown.sum()} of {len(rows)}"
+        why += f", open in {(may_be & ~shown).sum()}" * bool((may_be & ~shown).any())
+        word = "holds" if least >= needed else "fails" if most < needed else _OPEN
+        found.append(Verdict(word, f"{why}; taken: at least {stated}%", least, least, most))
+    worst = min(found, key=lambda verdict: ["fails", _OPEN, "holds"].index(verdict.word))
+    return worst._replace(why="; ".join(verdict.why for verdict in found))
 
 
 def _no_later(claim: Any, rows: pd.DataFrame) -> Verdict:

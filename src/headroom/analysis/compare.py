@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from headroom import paths
-from headroom.analysis.runs import Pair, described
+from headroom.analysis.runs import Pair, Run, named
 from headroom.errors import ConfigError
-from headroom.planning.batches import Batch
+from headroom.planning.batches import Batch, batches
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
 from headroom.statistics.proportion import unpaired_difference
@@ -85,10 +85,10 @@ def compare(pair: Pair) -> Comparison:
         raise ConfigError(
             f"{pair.first.folder} and {pair.second.folder} have nothing to compare: models, "
             f"decodings and question sets are matched by name, the first has "
-            f"{described(pair.first)}, the second {described(pair.second)}"
+            f"{_described(pair.first)}, the second {_described(pair.second)}"
             + "".join(f"; {text}" for text in left_out[:2])
         )
-    settings = [*pair.settings(), *(pair.environment(*common[0]) if common else ())]
+    settings = list(pair.settings())
     return Comparison(
         settings=pd.DataFrame(settings, columns=SETTINGS, dtype=object),
         variants=_joined(variants, VARIANTS),
@@ -96,6 +96,12 @@ def compare(pair: Pair) -> Comparison:
         pass_at_n=_joined([_pass_at_n(pair, name) for name in selectors], PASS_AT_N),
         left_out=left_out,
     )
+
+
+def _described(run: Run) -> str:
+    """Name what a run asks for, in short."""
+    names = [named(batch) for batch in batches(run.config)]
+    return " | ".join(names[:3]) + (f" | {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _joined(parts: Sequence[pd.DataFrame], columns: list[str]) -> pd.DataFrame:

@@ -6,9 +6,8 @@ same name is compared whatever its settings, for those are what one wants to com
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headroom import paths
 from headroom.config import Config, load
@@ -20,8 +19,7 @@ from headroom.record import record_path
 _CONFIG = Path(paths.CONFIG).name
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """A run's folder, wherever it has been put, and the config that it was made with."""
 
     folder: Path
@@ -53,8 +51,7 @@ class Run:
         return self.file(template, **Store(self.config).keys(**batch.names))
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """The first run and the second; differences are second − first."""
 
     first: Run
@@ -66,80 +63,66 @@ class Pair:
         Samples have no fellow in the other run: they are left to Pass@N. Batches that neither run
         has graded, as those of prompt comparisons, are passed over if there are others.
         """
-        others = {_names(batch): batch for batch in batches(self.second.config)}
+        others = {named(batch): batch for batch in batches(self.second.config)}
         common, left_out, ungraded = [], [], []
         for batch in batches(self.first.config):
-            other = others.get(_names(batch))
-            if other is None or not self._both_greedy(batch.decoding):
+            name = named(batch)
+            if name not in others or not all(
+                run.config.decodings[batch.decoding].greedy for run in self
+            ):
                 continue
+            both = batch, others[name]
             missing = [
                 str(run.folder)
-                for run, own in ((self.first, batch), (self.second, other))
+                for run, own in zip(self, both, strict=True)
                 if not run.table(paths.ACCURACY, own).exists()
             ]
             if not self._same_split(batch.questions):
-                left_out.append(f"{_names(batch)}: questions of different splits")
+                left_out.append(f"{name}: questions of different splits")
             elif len(missing) == 1:
-                left_out.append(f"{_names(batch)}: not graded in {missing[0]}")
+                left_out.append(f"{name}: not graded in {missing[0]}")
             elif missing:
-                ungraded.append(f"{_names(batch)}: graded in neither run")
+                ungraded.append(f"{name}: graded in neither run")
             else:
-                common.append((batch, other))
+                common.append(both)
         return common, left_out if common else left_out + ungraded
 
     def selectors(self) -> tuple[list[str], list[str]]:
         """Return the selectors of both runs whose Pass@N is there, and why others are left out."""
         common, left_out = [], []
-        for name, selector in self.first.config.selectors.items():
-            other = self.second.config.selectors.get(name)
-            if other is None:
-                continue
-            there = [
-                run.file(paths.CURVES, selector=name).exists() for run in (self.first, self.second)
-            ]
+        for name in self.first.config.selectors.keys() & self.second.config.selectors.keys():
+            there = [run.file(paths.CURVES, selector=name).exists() for run in self]
+            test, other = (run.config.selectors[name].test for run in self)
             if not all(there):
                 left_out += [f"selector {name}: evaluated in one run only"] * any(there)
-            elif selector.test != other.test or not self._same_split(selector.test):
+            elif test != other or not self._same_split(test):
                 left_out.append(f"selector {name}: tested on different questions")
             else:
                 common.append(name)
-        return common, left_out
+        return sorted(common), sorted(left_out)
 
     def settings(self) -> Iterator[tuple[str, str | None, str | None]]:
         """Yield each setting that differs: dotted name, both values as JSON, None for none.
 
-        A section that one run lacks is one setting.
+        A section that one run lacks is one setting. Then come versions that graded the first batch.
         """
-        first, second = (
-            run.config.model_dump(mode="json", exclude={"run"}) for run in (self.first, self.second)
-        )
+        first, second = (run.config.model_dump(mode="json", exclude={"run"}) for run in self)
         yield from _differing(first, second)
-
-    def environment(
-        self, batch: Batch, other: Batch
-    ) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield what differs between the versions that graded a batch, in the same form."""
-        yield from _differing(
-            _environment(self.first.table(paths.ACCURACY, batch)),
-            _environment(self.second.table(paths.ACCURACY, other)),
-        )
-
-    def _both_greedy(self, decoding: str) -> bool:
-        return all(run.config.decodings[decoding].greedy for run in (self.first, self.second))
+        for both in self.batches()[0][:1]:
+            first, second = (
+                _environment(run.table(paths.ACCURACY, own))
+                for run, own in zip(self, both, strict=True)
+            )
+            yield from _differing(first, second)
 
     def _same_split(self, questions: str) -> bool:
         """Tell whether questions of one id are the same question in both runs."""
         return split_key(self.first.config, questions) == split_key(self.second.config, questions)
 
 
-def _names(batch: Batch) -> str:
+def named(batch: Batch) -> str:
+    """Return the names of a batch's model, decoding and questions."""
     return f"{batch.model}, {batch.decoding}, {batch.questions}"
-
-
-def described(run: Run) -> str:
-    """Name what a run asks for, in short."""
-    names = [_names(batch) for batch in batches(run.config)]
-    return " | ".join(names[:3]) + (f" | {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _environment(file: Path) -> dict[str, Any]:

@@ -105,12 +105,8 @@ class Shown:
 
     def judged(self) -> list[str]:
         """Return the files of this run that claims are judged from."""
-        files = []
-        for name in self.config.sweeps:
-            files += [self.sweep_table(name), *self._controls(name, ("gains",))]
-        for name in self.config.selectors:
-            files += [self.store.fill(t, selector=name) for t in (paths.CURVES, paths.PAIRED)]
-        return files + self.studied()
+        paired = [self.store.fill(paths.PAIRED, selector=name) for name in self.config.selectors]
+        return [*self.sweep_tables(), *paired, *self.studied()]
 
     def beside(self, template: str, *suffixes: str) -> list[str]:
         """Return what a figure's job makes beside its PNG, or the files with given suffixes."""

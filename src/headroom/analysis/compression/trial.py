@@ -13,7 +13,6 @@ from headroom.analysis.audit import ENCODERS, Encoder
 from headroom.analysis.sheet import read_csv
 from headroom.analysis.text import short
 from headroom.config import Config, Study
-from headroom.config import compression as section
 from headroom.config.compression import Compression
 from headroom.config.study import arm
 from headroom.record import read_json
@@ -121,10 +120,6 @@ class Trial:
         """Parameters of the whole solver before anything is removed."""
         return int(self.first_history(next(iter(self.settings)))["parameters"])
 
-    def parameters(self, arm: str) -> int:
-        """Return the parameters of the whole solver that the arm leaves under its first seed."""
-        return int(self._left(arm)["parameters"])
-
     def _left(self, arm: str) -> Mapping[str, Any]:
         """Return what was noted last of heads and parameters under the first seed."""
         history = self.first_history(arm)
@@ -144,12 +139,13 @@ def label(arm: str) -> str:
 def ratios_of(trial: Trial) -> dict[float, str]:
     """Return the arms that differ from the method in their ratio only, by rising ratio."""
     method = trial.study.method
-    found = {}
-    for name, settings in trial.settings.items():
-        alike = settings.model_copy(update={"ratio": method.ratio})
-        if settings.ratio > 0 and alike.decisive() == method.decisive():
-            found[settings.ratio] = name
-    return dict(sorted(found.items()))
+    return dict(
+        sorted(
+            (own.ratio, arm)
+            for arm, own in trial.settings.items()
+            if own.ratio > 0 and _alike(own.model_copy(update={"ratio": method.ratio}), method)
+        )
+    )
 
 
 def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
@@ -158,16 +154,17 @@ def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
     They differ so from the method, or, without distillation, from pruning alone.
     """
     method = trial.study.method if distilled else arm("pruning_only", trial.study.method)
-    if method.importance.criterion != "mixed":
-        return {}
-    alpha = {"alpha": method.importance.alpha}
+    middle = method.importance.alpha
     found = {}
-    for name, settings in trial.settings.items():
-        importance = settings.importance.model_copy(update=alpha)
-        alike = settings.model_copy(update={"importance": importance})
-        if alike.decisive() == method.decisive():
-            found[settings.importance.alpha] = name
+    for name, own in trial.settings.items() if method.importance.criterion == "mixed" else ():
+        importance = own.importance.model_copy(update={"alpha": middle})
+        if _alike(own.model_copy(update={"importance": importance}), method):
+            found[own.importance.alpha] = name
     return dict(sorted(found.items()))
+
+
+def _alike(first: Compression, second: Compression) -> bool:
+    return first.decisive() == second.decisive()
 
 
 def read_trial(config: Config, compression: str) -> Trial:
@@ -178,10 +175,12 @@ def read_trial(config: Config, compression: str) -> Trial:
     """
     study = config.compressions[compression]
     outcomes, histories, measurements = sources(config, compression)
-    noted = read_json(histories)
     problems = config.problems.get(study.data or "")
     encoder = config.solver_of(study).encoder if study.solver is not None else None
-    shape, papers = _known(encoder)
+    papers = _PAPERS_MODELS.get(Path(encoder.source).name) if encoder and encoder.source else None
+    shape = ENCODERS.get(papers or "")
+    if encoder is not None and encoder.source is None:
+        shape = Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate)
     return Trial(
         name=compression,
         subject=study.solver or study.model or "",
@@ -189,7 +188,8 @@ def read_trial(config: Config, compression: str) -> Trial:
         study=study,
         outcomes=read_table(outcomes, STUDY_OUTCOMES),
         histories={
-            arm: {int(seed): own for seed, own in runs.items()} for arm, runs in noted.items()
+            arm: {int(seed): own for seed, own in runs.items()}
+            for arm, runs in read_json(histories).items()
         },
         measurements=read_csv(measurements, MEASUREMENTS),
         seed=config.seed,
@@ -197,16 +197,6 @@ def read_trial(config: Config, compression: str) -> Trial:
         papers_model=papers if problems else None,
         encoder=shape,
     )
-
-
-def _known(encoder: section.Encoder | None) -> tuple[Encoder | None, str | None]:
-    """Return the shape of an encoder, and the name of the paper's solver on it, where known."""
-    if encoder is None:
-        return None, None
-    if encoder.source is None:
-        return Encoder(encoder.layers, encoder.width, encoder.heads, encoder.intermediate), None
-    papers = _PAPERS_MODELS.get(Path(encoder.source).name)
-    return (ENCODERS[papers] if papers else None), papers
 
 
 def read_trials(config: Config) -> list[Trial]:
