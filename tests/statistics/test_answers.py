@@ -103,6 +103,21 @@ def test_drawing_everything_equals_ordering_everything(
         np.testing.assert_allclose(drawn[:, ANSWERS - 1 :], ordered[:, ANSWERS - 1 :], atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("group", "weight"),
+    [
+        ([0, 1, 1], [0.5, 0.25, 0.25]),  # a tie of groups that are not equally large
+        ([0, 0, 0, 1, 1, 1], [0.1, 0.2, 0.3, 0.3, 0.2, 0.1]),  # sums that differ by rounding
+    ],
+)
+def test_weighted_votes_that_tie_are_broken_at_random(
+    group: list[int], weight: list[float]
+) -> None:
+    labels = np.array([group])
+    found = majority_ordered(labels, labels == 0, len(group), np.array([weight]))
+    assert found[0, -1] == pytest.approx(0.5)
+
+
 def test_majority_of_many_drawn_heads_agrees_with_simulation() -> None:
     draw = np.random.default_rng(2)
     group = draw.choice(5, p=[0.35, 0.3, 0.2, 0.1, 0.05], size=(1, 60))
