@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 from huggingface_hub import ModelCardData
 
-from headroom.config import Config, Embedder, Model, Questions
+from headroom.config import Config, Questions
 from headroom.models.source import local_folder
 from headroom.sprint.evaluation import POINTS
 
@@ -39,10 +39,18 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         tokens=f"{decoding.max_new_tokens:,}",
         grading=config.grading,
     )
+    embedder = config.embedders[chosen["embedder"]]
+    made = f"{model.source}, revision {model.revision}, {model.dtype}"
+    if model.train is not None:
+        steps, seed = model.train.steps, model.train.seed
+        made = f"{options.model}, trained here for {steps:,} steps, seed {seed}"
+    embedding = f"{embedder.source}, revision {embedder.revision}"
+    if embedder.source is None:
+        embedding = f"mean of the last hidden states of {embedder.model}"
     facts_shown = {
-        "model": _model(options.model, model),
+        "model": made,
         "heads": f"{len(facts['heads'])}: {facts['heads'][0]} to {facts['heads'][-1]}",
-        "question embeddings": _embedder(config, chosen["embedder"]),
+        "question embeddings": embedding,
         "learnt from": _questions(options.train, config.questions[options.train]),
         "tested on": _questions(options.test, config.questions[options.test]),
         "training": f"{chosen['epochs']:,} epochs, learning rate {chosen['learning_rate']:g}, "
@@ -77,19 +85,6 @@ def _markdown(header: list[str], rows: Mapping[str, list[str]]) -> str:
     ]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
-
-
-def _model(name: str, model: Model) -> str:
-    if model.train is not None:
-        return f"{name}, trained here for {model.train.steps:,} steps, seed {model.train.seed}"
-    return f"{model.source}, revision {model.revision}, {model.dtype}"
-
-
-def _embedder(config: Config, name: str) -> str:
-    embedder: Embedder = config.embedders[name]
-    if embedder.source is not None:
-        return f"{embedder.source}, revision {embedder.revision}"
-    return f"mean of the last hidden states of {embedder.model}"
 
 
 def _questions(name: str, questions: Questions) -> str:

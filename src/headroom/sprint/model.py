@@ -109,11 +109,6 @@ class HeadSelector(nn.Module):
         """Return q_i, within the geometry."""
         return self._place(embeddings @ self.theta_weight.mT + self.theta_bias.unsqueeze(-2))
 
-    def extra_repr(self) -> str:
-        """Say what it is where it is shown."""
-        pool, dimension = self.heads.shape[-2:]
-        return f"{pool} heads, {self.setting.geometry}, dimension {dimension}"
-
     def _place(
         self, points: Float[Tensor, "*selectors points dimension"]
     ) -> Float[Tensor, "*selectors points dimension"]:
