@@ -19,7 +19,7 @@ MAY_IMPORT = [
         "generation.job": "",
         "generation.prepare": "pandas",
         "grading.matrix": "pandas",
-        "athena.storage": "pandas",
+        "athena.problems": "pandas",
         "compression.arm_tables": "pandas",
         "analysis.jobs": "pandas scipy",
         "report.page": "pandas scipy",

@@ -41,7 +41,7 @@ rank-heads sprint.job:rank(selector) Rank the heads for each question.
 evaluate sprint.job:evaluate(selector) Pass@N of a selector and baselines.
 weigh-embedding sprint.job:weigh_embedding(selector) Ask whether the question embedding matters.
 choose sprint.job:choose(selector) Say what of Pass@N is left without an oracle.
-problems athena.storage:read_data(data) Read a dataset and divide it.
+problems athena.problems:read_data(data) Read a dataset and divide it.
 encoder compression.arm_jobs:prepare_encoder(encoder) Fetch a pretrained encoder.
 teacher compression.arm_jobs:train_teacher(solver data seed) Train a solver with all its heads.
 compress compression.arm_jobs:compress_arm(subject data arm seed) Compress a solver or a model.

@@ -29,7 +29,7 @@ COMPRESSED = "results/store/compressed/{subject}/{data}/{arm}/{seed}/model"
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
 FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
 # Trainings that are under way.
-TEACHER_JOURNAL = "results/store/.journal/solvers/{solver}/{data}/{seed}.safetensors"
+TEACHER_JOURNAL = "results/store/.journal/solvers/{solver}/{data}/{seed}.pt"
 COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/{seed}"
 
 # A run: everything from grading on. It can be remade from the store without model or GPU.

@@ -58,6 +58,10 @@ def joined(solver: MathSolver, examples: list[Example]) -> Batch:
     return collate(examples, solver.tokenizer.pad_token_id)
 
 
+def owners(batch: Batch) -> Tensor:
+    return torch.cat([level.rows.owner for level in batch.levels])
+
+
 class OneByOne:
     """The solver of the specification, for one problem, without padding, masks or batches."""
 
@@ -138,10 +142,10 @@ def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver: MathSolver,
         output = solver.athena(batch)
         for owner, example in enumerate(examples):
             reason, answer = OneByOne(solver.athena, example).run(example)
-            own = output.reason[batch.owners == owner]
+            own = output.reason[owners(batch) == owner]
             # Within a level a batch stands by operation, as each problem does.
             torch.testing.assert_close(own, torch.tensor(reason), rtol=1e-4, atol=1e-4)
-            own = output.answer[batch.thought_owners == owner]
+            own = output.answer[batch.accepted[-1][1].owner == owner]
             torch.testing.assert_close(own, torch.tensor(answer), rtol=1e-4, atol=1e-4)
     assert output.reason.std() > 0.1
 
@@ -151,9 +155,9 @@ def test_targets_and_answers_stand_where_their_logits_do(
 ) -> None:
     batch = joined(solver, examples)
     for owner, example in enumerate(examples):
-        own = batch.targets[batch.owners == owner]
+        own = batch.targets[owners(batch) == owner]
         assert own.bool().tolist() == example.schedule.target.tolist()
-        answers = batch.answers[batch.thought_owners == owner]
+        answers = batch.answers[batch.accepted[-1][1].owner == owner]
         assert answers.nonzero().flatten().tolist() == [example.schedule.answer]
     assert batch.judged == len(batch.targets) + len(batch.answers)
 

@@ -18,7 +18,7 @@ from headroom.athena.equations import (
     parse,
 )
 from headroom.athena.generated import generate
-from headroom.athena.storage import (
+from headroom.athena.problems import (
     Parts,
     complexity,
     divide,

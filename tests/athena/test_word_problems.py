@@ -13,7 +13,7 @@ from headroom.athena.expansion import schedule
 from headroom.athena.expressions import Expressions, harvest
 from headroom.athena.generated import TEMPLATES, generate
 from headroom.athena.inference import lenient, strict
-from headroom.athena.storage import complexity, divide, operator_count
+from headroom.athena.problems import complexity, divide, operator_count
 from headroom.config.compression import Partition, WordProblems
 from headroom.errors import BenchmarkError
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from headroom import paths
-from headroom.athena.storage import read_data, read_parts
+from headroom.athena.problems import read_data, read_parts
 from headroom.compression import arm_jobs, arm_measurements, arm_tables
 from headroom.compression.decoder import Decoder
 from headroom.config import Config, parse

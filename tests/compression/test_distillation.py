@@ -91,7 +91,7 @@ def test_the_response_is_two_divergences(teacher, student, batch, temperature):
     candidates = sum(bernoulli(t / temperature, s / temperature) for t, s in pairs) / len(pairs)
     answers = 0.0
     for owner in range(len(PROBLEMS)):
-        places = [i for i, one in enumerate(batch.thought_owners.tolist()) if one == owner]
+        places = [i for i, one in enumerate(batch.accepted[-1][1].owner.tolist()) if one == owner]
         p = softmax([taught.answer[place].item() / temperature for place in places])
         q = softmax([own.answer[place].item() / temperature for place in places])
         answers += sum(a * math.log(a / b) for a, b in zip(p, q, strict=True)) / len(PROBLEMS)

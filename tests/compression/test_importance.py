@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from headroom.compression.choice import Scores
-from headroom.compression.importance import (
+from headroom.compression.criteria import (
     calibrate,
     min_max,
     mixed,

@@ -13,9 +13,8 @@ from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.compression import rounds, training
 from headroom.compression.footprint import parameters
-from headroom.compression.history import Epoch, History, Round
-from headroom.compression.journal import shape_of
-from headroom.compression.rounds import compress
+from headroom.compression.rounds import History, Round, compress
+from headroom.compression.training import Epoch, Fit, shape_of
 from headroom.config.compression import (
     Compression,
     Distillation,
@@ -279,26 +278,36 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     assert "\n" not in str(error.value)
 
 
+def epoch(number: int, solved: float, **losses: float) -> Epoch:
+    return Epoch(epoch=number, steps=3 * number, losses=losses, dev_strict=solved)
+
+
 def test_warnings_name_what_to_look_at() -> None:
     def history(*losses: tuple[float, float], after: float) -> History:
         rounds = [
-            Round([], 7, 90, [Epoch(n, n, {"a": x, "b": 1.0}, after) for n, x in enumerate(two)], 2)
+            Round(
+                removals=[],
+                heads=7,
+                parameters=90,
+                epochs=[epoch(n, after, a=x, b=1.0) for n, x in enumerate(two)],
+                best=2,
+            )
             for two in losses
         ]
-        return History(0.5, 8, 99, rounds)
+        return History(dev_strict=0.5, heads=8, parameters=99, rounds=rounds)
 
     assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings() == []
     assert history((2.0, 1.0), (1.0, 3.0), after=0.484).warnings() == [
         "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
         "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
     ]
-    assert History(0.5, 8, 99, []).warnings() == []
+    assert History(dev_strict=0.5, heads=8, parameters=99).warnings() == []
 
 
 def test_the_best_epoch_counts_where_it_was_taken() -> None:
-    epochs = [Epoch(1, 3, {}, 0.2), Epoch(2, 6, {}, 0.6), Epoch(3, 9, {}, 0.4)]
-    assert Round([], 1, 1, epochs, best=2).dev_strict == 0.6
-    assert Round([], 1, 1, epochs, best=None).dev_strict == 0.4
+    epochs = [epoch(1, 0.2), epoch(2, 0.6), epoch(3, 0.4)]
+    assert Fit(epochs=epochs, best=2).dev_strict == 0.6
+    assert Fit(epochs=epochs).dev_strict == 0.4
 
 
 LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})
@@ -328,11 +337,11 @@ JOURNALLED = {
 def test_a_killed_compression_goes_on_to_the_same_bits(
     run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: int, repeated: int
 ) -> None:
-    step = training._Run._step
+    step = training._Run.step
 
     def counting(count: Callable[[], None]) -> None:
         monkeypatch.setattr(
-            training._Run, "_step", lambda self, indices: (step(self, indices), count())
+            training._Run, "step", lambda self, indices: (step(self, indices), count())
         )
 
     def dying(count: Callable[[], None]) -> None:
@@ -349,7 +358,7 @@ def test_a_killed_compression_goes_on_to_the_same_bits(
         assert len(steps) == expected
         assert history == undisturbed
         assert same(weights(whole), weights(resumed))
-    assert [file.name for file in tmp_path.iterdir()] == ["rounds.safetensors"]
+    assert [file.name for file in tmp_path.iterdir()] == ["rounds.pt"]
 
 
 def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_path: Path) -> None:
@@ -359,6 +368,6 @@ def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_p
         run(own, folder=tmp_path, seed=4)
     with pytest.raises(ModelError, match="of a training with another settings; remove it"):
         run(JOURNALLED["scratch"], folder=tmp_path)
-    (tmp_path / "rounds.safetensors").write_bytes(b"half")
+    (tmp_path / "rounds.pt").write_bytes(b"half")
     with pytest.raises(ModelError, match=r"is no checkpoint .*; remove it and run again"):
         run(own, folder=tmp_path)

@@ -10,10 +10,9 @@ from dying import killed_at
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
+from headroom.athena.problems import divide
 from headroom.athena.solver import MathSolver, new_solver
-from headroom.athena.storage import divide
-from headroom.compression.history import Fit
-from headroom.compression.training import Between, epoch_batches, task, train
+from headroom.compression.training import Between, Fit, epoch_batches, task, train
 from headroom.config.compression import Encoder, Partition, Solver, Training, profile
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
@@ -83,7 +82,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     """It dies at step 8, in the middle of the second epoch, after the checkpoint of step 6."""
     _, examples = setup()
     whole, undisturbed = fit(recipe(patience=3), dev=examples[:9])
-    checkpoint = tmp_path / "state.safetensors"
+    checkpoint = tmp_path / "state.pt"
 
     class Counter(Between):
         def __init__(self, count: Callable[[], None]) -> None:
@@ -106,11 +105,11 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         assert done == steps
         assert_same(whole, trained)
         assert result == undisturbed
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.safetensors"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.pt"]
 
 
 def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "state.safetensors"
+    checkpoint = tmp_path / "state.pt"
     fit(recipe(epochs=1), checkpoint=checkpoint)
     with pytest.raises(ModelError, match="training with another settings; remove it"):
         fit(recipe(epochs=2), checkpoint=checkpoint)
@@ -156,7 +155,7 @@ def test_an_objective_may_have_more_parts_and_all_are_logged() -> None:
 
 
 def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "state.safetensors"
+    checkpoint = tmp_path / "state.pt"
 
     def training(stop: int) -> dict[str, torch.Tensor]:
         solver, examples = setup()

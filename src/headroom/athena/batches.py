@@ -1,8 +1,8 @@
 """Word problems as tensors: read texts, and expansions of a whole batch as flat arrays.
 
 A level is one depth of all the batch's problems. Its candidates stand by operation, so that each
-operation is applied once; `owner` says whose they are. Thoughts are numbered over the batch, in
-the order in which levels accept them.
+operation is applied once. Thoughts are numbered over the batch, in the order in which levels accept
+them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,10 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
-from headroom.athena.equations import NUMBER, Problem
-from headroom.athena.expansion import Schedule, schedule
+from headroom.athena.equations import Problem
+from headroom.athena.expansion import Schedule
 from headroom.athena.expressions import Op
-from headroom.config.compression import Solver
-from headroom.errors import BenchmarkError
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,42 @@ class Texts:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Where items that lie flat over a batch stand in rows, one row a problem."""
+
+    owner: Int[Tensor, " items"]
+    slot: Int[Tensor, " items"]
+    length: int
+    """Of the longest row."""
+
+    @classmethod
+    def of(cls, owner: Int[np.ndarray, " items"]) -> "Rows":
+        """Return the rows of items with these owners, each row in the order of its items."""
+        order = np.argsort(owner, kind="stable")
+        counts = np.bincount(owner, minlength=1)
+        slot = np.empty_like(owner)
+        slot[order] = np.arange(len(owner)) - np.repeat(starts(counts), counts)
+        return cls(tensor(owner), tensor(slot), int(counts.max()))
+
+    def pad(
+        self, items: Float[Tensor, "items width"], batch: int
+    ) -> Float[Tensor, "batch length width"]:
+        """Return items in rows, with zeros after the last."""
+        rows = items.new_zeros(batch, self.length, items.shape[-1])
+        return rows.index_put((self.owner, self.slot), items)
+
+    def filled(self, batch: int) -> Bool[Tensor, "batch length"]:
+        """Return which places of the rows hold an item."""
+        places = self.owner.new_zeros(batch, self.length, dtype=torch.bool)
+        places[self.owner, self.slot] = True
+        return places
+
+    def flat(self, rows: Float[Tensor, "batch length width"]) -> Float[Tensor, "items width"]:
+        """Return items in rows as they were before `pad`."""
+        return rows[self.owner, self.slot]
+
+
+@dataclass(frozen=True)
 class Level:
     """The candidates of one depth, by operation."""
 
@@ -61,23 +94,7 @@ class Level:
     left: Int[Tensor, " candidates"]
     """Thought, number or constant that the operation takes."""
     right: Int[Tensor, " candidates"]
-    owner: Int[Tensor, " candidates"]
-    slot: Int[Tensor, " candidates"]
-    """Place among the owner's candidates of this depth."""
-    most: int
-    """The largest number of candidates of a problem."""
-
-
-@dataclass(frozen=True)
-class Accepted:
-    """The candidates of a level that become thoughts."""
-
-    index: Int[Tensor, " accepted"]
-    """Places among the level's candidates."""
-    slot: Int[Tensor, " accepted"]
-    """Place among the owner's thoughts."""
-    most: int
-    """The largest number of thoughts that a problem has from now on."""
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -86,13 +103,11 @@ class Batch:
 
     texts: Texts
     levels: tuple[Level, ...]
-    accepted: tuple[Accepted, ...]
-    """For each level."""
+    accepted: tuple[tuple[Int[Tensor, " accepted"], Rows], ...]
+    """For each level: which of its candidates become thoughts, and the rows of all so far."""
     targets: Float[Tensor, " candidates"]
-    owners: Int[Tensor, " candidates"]
     answers: Float[Tensor, " thoughts"]
     """1 for the thought that is the whole equation."""
-    thought_owners: Int[Tensor, " thoughts"]
 
     @property
     def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
@@ -101,66 +116,19 @@ class Batch:
         return {"input_ids": texts.input_ids, "attention_mask": texts.attention_mask}
 
     @property
-    def size(self) -> int:
-        """How many problems there are."""
-        return len(self.texts.input_ids)
-
-    @property
     def judged(self) -> int:
         """How many logits the task's loss is averaged over."""
         return len(self.targets) + len(self.answers)
 
 
-def prepare(
-    problems: Sequence[Problem],
-    tokenizer: PreTrainedTokenizerBase,
-    constants: Sequence[float],
-    solver: Solver,
-) -> list[Example]:
-    """Tokenize problems and work their expansions out.
-
-    Raises:
-        BenchmarkError: a text is longer than the encoder reads.
-    """
-    texts = [problem.text.replace(NUMBER, tokenizer.mask_token) for problem in problems]
-    encoded = tokenizer(texts, add_special_tokens=True, verbose=False)
-    examples = []
-    for index, problem in enumerate(problems):
-        ids = np.array(encoded["input_ids"][index], dtype=np.int64)
-        places = np.flatnonzero(ids == tokenizer.mask_token_id)
-        if len(ids) > tokenizer.model_max_length or len(places) != len(problem.numbers):
-            raise BenchmarkError(
-                f"problem {problem.problem_id}: {len(ids)} tokens with {len(places)} places for "
-                f"{len(problem.numbers)} numbers; the encoder reads at most "
-                f"{tokenizer.model_max_length} tokens: shorten or remove it"
-            )
-        stretch = len(tokenizer.mask_token) - len(NUMBER)
-        start = problem.question + stretch * problem.text.count(NUMBER, 0, problem.question)
-        end = len(texts[index]) - 1
-        tokens = {encoded.char_to_token(index, at) for at in range(start, end + 1)} - {None}
-        last = max(tokens)
-        goal = sorted(tokens) if solver.goal == "question" else [last]
-        plan = schedule(
-            problem.equation,
-            len(problem.numbers),
-            constants,
-            solver.depth,
-            multi=solver.targets == "multi",
-        )
-        examples.append(Example(problem, ids, places, np.array(goal), plan))
-    return examples
-
-
 def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
     """Join examples to a batch."""
-    schedules = [example.schedule for example in examples]
-    lengths = [len(plan.op) for plan in schedules]
-    owner = np.repeat(np.arange(len(examples)), lengths)
-    depth = np.concatenate([plan.depth for plan in schedules])
-    op = np.concatenate([plan.op for plan in schedules])
-    target = np.concatenate([plan.target for plan in schedules])
-    slot = _ranks(owner * (depth.max() + 1) + depth)
-
+    plans = [example.schedule for example in examples]
+    op, left, right, target, depth = (
+        np.concatenate([getattr(plan, name) for plan in plans])
+        for name in ("op", "left", "right", "target", "depth")
+    )
+    owner = np.repeat(np.arange(len(plans)), [len(plan.op) for plan in plans])
     # Level by level, operation by operation; within a problem its own order is kept.
     order = np.lexsort((op, depth))
     thought_of = np.empty(len(order), dtype=np.int64)
@@ -168,39 +136,31 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
 
     # A problem's k-th thought is the batch's thought thoughts[first_thought[problem] + k].
     thoughts = thought_of[target]
-    first_thought = starts([int(plan.target.sum()) for plan in schedules])
+    first_thought = starts([int(plan.target.sum()) for plan in plans])
     first_number = starts([len(example.places) for example in examples])
-    sides = []
-    for side in ("left", "right"):
-        local = np.concatenate([getattr(plan, side) for plan in schedules])
+
+    def over_batch(local: Int[np.ndarray, " items"]) -> Int[np.ndarray, " items"]:
         place = thoughts[np.where(op > Op.CONSTANT, local + first_thought[owner], 0)]
         place = np.where(op == Op.NUMBER, local + first_number[owner], place)
-        sides.append(np.where(op == Op.CONSTANT, local, place))
-    left, right = sides
+        return np.where(op == Op.CONSTANT, local, place)
 
+    left, right = over_batch(left), over_batch(right)
     answers = np.zeros(len(thoughts), dtype=np.float32)
-    for plan, first in zip(schedules, first_thought, strict=True):
+    for plan, first in zip(plans, first_thought, strict=True):
         if plan.answer is not None:
             answers[thoughts[first + plan.answer]] = 1
-    taken = np.argsort(thoughts)  # the batch's thoughts, among all problems' own
-    thought_slots = _ranks(owner[target])[taken]
     levels = np.split(order, np.searchsorted(depth[order], np.arange(1, depth.max() + 1)))
     kept = [np.flatnonzero(target[part]) for part in levels]
+    owners = owner[order][target[order]]
     ends = np.cumsum([len(index) for index in kept])
-    slots = np.split(thought_slots, ends[:-1])
     return Batch(
         texts=collate_texts(examples, pad_token_id),
-        levels=tuple(
-            level(op[part], left[part], right[part], owner[part], slot[part]) for part in levels
-        ),
+        levels=tuple(level(op[part], left[part], right[part], owner[part]) for part in levels),
         accepted=tuple(
-            Accepted(tensor(index), tensor(slot), int(thought_slots[:end].max(initial=-1)) + 1)
-            for index, slot, end in zip(kept, slots, ends, strict=True)
+            (tensor(index), Rows.of(owners[:end])) for index, end in zip(kept, ends, strict=True)
         ),
         targets=tensor(target[order].astype(np.float32)),
-        owners=tensor(owner[order]),
         answers=tensor(answers),
-        thought_owners=tensor(owner[target][taken]),
     )
 
 
@@ -224,12 +184,10 @@ def level(
     left: Int[np.ndarray, " candidates"],
     right: Int[np.ndarray, " candidates"],
     owner: Int[np.ndarray, " candidates"],
-    slot: Int[np.ndarray, " candidates"],
 ) -> Level:
     """Return candidates, which stand by operation, as tensors."""
     counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
-    most = int(slot.max()) + 1
-    return Level(counts, tensor(left), tensor(right), tensor(owner), tensor(slot), most)
+    return Level(counts, tensor(left), tensor(right), Rows.of(owner))
 
 
 def _padded(
@@ -242,14 +200,7 @@ def _padded(
     return tensor(padded), tensor(mask)
 
 
-def _ranks(groups: Int[np.ndarray, " items"]) -> Int[np.ndarray, " items"]:
-    """Return each item's place among the items of its group; groups stand together."""
-    starts = np.flatnonzero(np.diff(groups, prepend=groups[0] - 1))
-    lengths = np.diff(starts, append=len(groups))
-    return np.arange(len(groups)) - np.repeat(starts, lengths)
-
-
-def starts(lengths: Sequence[int]) -> Int[np.ndarray, " problems"]:
+def starts(lengths: Sequence[int] | Int[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:
     """Return where each problem's items start among all problems' items."""
     return np.concatenate([[0], np.cumsum(lengths)[:-1]])
 

@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Literal
 
 from headroom.errors import BenchmarkError
@@ -30,16 +31,20 @@ _TOKEN = re.compile(
     r"|(?P<name>n\d+)|(?P<pi>PI)|(?P<symbol>[-+*/^()\[\]{}])"
 )
 _PYTHON = {"[": "(", "]": ")", "{": "(", "}": ")", "^": "**"}
-_SYMBOLS: dict[type[ast.operator], Symbol] = dict(
-    zip((ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow), PRECEDENCE, strict=True)
-)
-_FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = dict(
-    zip(
-        PRECEDENCE,
-        (operator.add, operator.sub, operator.mul, operator.truediv, operator.pow),
-        strict=True,
-    )
-)
+_SYMBOLS: dict[type[ast.operator], Symbol] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.Pow: "^",
+}
+_FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "^": operator.pow,
+}
 
 
 @dataclass(frozen=True)
@@ -219,27 +224,40 @@ def infix(equation: Equation) -> str:
             return f"n{index}"
         case Constant(value):
             return f"{value:g}"
+        case Negation(Operation() | Negation() as operand):
+            return f"-({infix(operand)})"
         case Negation(operand):
-            text = infix(operand)
-            return f"-({text})" if isinstance(operand, Operation | Negation) else f"-{text}"
+            return f"-{infix(operand)}"
         case Operation(symbol, left, right):
-            sides = [
-                f"({infix(operand)})"
-                if _needs_brackets(equation, operand, right=operand is right)
-                else infix(operand)
-                for operand in (left, right)
-            ]
-            return symbol.join(sides)
+            first, second = infix(left), infix(right)
+            rank = PRECEDENCE[symbol]
+            # Powers bind to the right, differences and quotients to the left.
+            first = f"({first})" if _rank(left) < rank + (symbol == "^") else first
+            second = f"({second})" if _rank(right) < rank + (symbol in "-/^") else second
+            return f"{first}{symbol}{second}"
 
 
-def _needs_brackets(parent: Operation, operand: Equation, *, right: bool) -> bool:
-    """Tell whether an operand of an operation must stand in brackets to keep the value."""
-    if not isinstance(operand, Operation):
-        return isinstance(operand, Negation)
-    outer, inner = PRECEDENCE[parent.symbol], PRECEDENCE[operand.symbol]
-    if inner != outer:
-        return inner < outer
-    return parent.symbol == "^" or (right and parent.symbol in "-/")
+def _rank(equation: Equation) -> int:
+    """Return how firmly an equation holds together as an operand."""
+    match equation:
+        case Operation(symbol):
+            return PRECEDENCE[symbol]
+        case Negation():
+            return 0
+    return 4
+
+
+def bracketed(equation: Equation) -> str:
+    """Write an equation so that `parse` gives back the same tree: all brackets, all digits."""
+    match equation:
+        case Number(index):
+            return f"n{index}"
+        case Constant(value):
+            return f"{Decimal(repr(value)):f}"
+        case Negation(operand):
+            return f"(-{bracketed(operand)})"
+        case Operation(symbol, left, right):
+            return f"({bracketed(left)}{symbol}{bracketed(right)})"
 
 
 def _convert(tree: ast.expr, text: str) -> Equation:

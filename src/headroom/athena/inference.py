@@ -11,14 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from headroom.athena.batches import (
-    Accepted,
-    Example,
-    collate_texts,
-    level,
-    starts,
-    tensor,
-)
+from headroom.athena.batches import Example, Rows, collate_texts, level, starts, tensor
 from headroom.athena.expansion import Candidate, Expander
 from headroom.athena.expressions import Op
 from headroom.athena.networks import Athena, Progress
@@ -104,7 +97,8 @@ class _Search:
         self._progress = Progress(athena.head, athena.read(texts))
         self._expanders = [Expander(len(example.places), constants) for example in examples]
         self._first_number = starts([len(example.places) for example in examples])
-        self._thoughts: list[list[int]] = [[] for _ in examples]  # places among the batch's
+        self._owners = np.empty(0, dtype=np.int64)  # of all thoughts, in order of acceptance
+        self._thoughts = [self._owners] * len(examples)  # each problem's, among all
         self._depth = [0] * len(examples)
 
     def run(self, depth: int) -> list[Solution]:
@@ -125,34 +119,32 @@ class _Search:
     def _accept(self, offered: dict[int, list[Candidate]]) -> None:
         """Judge candidates and accept those that are probable enough."""
         rows = [
-            (op, *self._places(op, owner, left, right), owner, slot, expression)
+            (op, *self._places(op, owner, left, right), owner, expression)
             for owner, candidates in offered.items()
-            for slot, (op, left, right, expression) in enumerate(candidates)
+            for op, left, right, expression in candidates
         ]
         rows.sort(key=lambda row: row[0])
-        op, left, right, owner, slot, expression = np.array(rows, dtype=np.int64).T
-        candidates = move(level(op, left, right, owner, slot), self._device)
+        op, left, right, owner, expression = np.array(rows, dtype=np.int64).T
+        candidates = move(level(op, left, right, owner), self._device)
         probability = _sigmoid(self._progress.judge(candidates))
 
         accepted = []
         for problem in offered:
             own = np.flatnonzero(owner == problem)
             kept = own[probability[own] >= ACCEPTED_FROM]
-            if not len(kept) and not self._thoughts[problem]:
+            if not len(kept) and not len(self._thoughts[problem]):
                 kept = own
             room = self._expanders[problem].room
             kept = np.sort(kept[np.argsort(-probability[kept], kind="stable")[:room]])
             self._expanders[problem].accept(expression[kept].tolist())
             accepted.append(kept)
         index = np.concatenate(accepted)
-        total = sum(map(len, self._thoughts))
-        new_slots = []
-        for place, problem in enumerate(owner[index], start=total):
-            new_slots.append(len(self._thoughts[problem]))
-            self._thoughts[problem].append(place)
-        most = max(map(len, self._thoughts))
-        slots = np.array(new_slots, dtype=np.int64)
-        self._progress.accept(move(Accepted(tensor(index), tensor(slots), most), self._device))
+        self._owners = np.concatenate([self._owners, owner[index]])
+        self._thoughts = [
+            np.flatnonzero(self._owners == problem) for problem in range(len(self._examples))
+        ]
+        all_rows = move(Rows.of(self._owners), self._device)
+        self._progress.accept(tensor(index).to(self._device), all_rows)
 
     def _places(self, op: Op, owner: int, left: int, right: int) -> tuple[int, int]:
         """Return what a candidate takes, numbered over the batch."""

@@ -18,7 +18,7 @@ from torch.nn.functional import (
 )
 from transformers import PreTrainedModel
 
-from headroom.athena.batches import Accepted, Batch, Level, Texts
+from headroom.athena.batches import Batch, Level, Rows, Texts
 from headroom.athena.expressions import MERGES, UNARY, Op
 from headroom.models.attention import attention_maps
 
@@ -34,7 +34,7 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
-        """Return as many vectors."""
+        """Return the vectors, changed."""
         inner = nn.functional.gelu(self.inner(self.norm(x)))
         return x + self.dropout(self.outer(inner))
 
@@ -82,32 +82,6 @@ class Merge(nn.Module):
         both = self.norm(torch.stack([left, right], dim=1))
         mixed = self.attention(both, both).sum(dim=1)
         return self.forward_layer(mixed + left + right)
-
-
-class Rows(NamedTuple):
-    """Where items that lie flat over a batch stand in rows, one row a problem."""
-
-    owner: Int[Tensor, " items"]
-    slot: Int[Tensor, " items"]
-    length: int
-    """Of the longest row."""
-
-    def pad(
-        self, items: Float[Tensor, "items width"], batch: int
-    ) -> Float[Tensor, "batch length width"]:
-        """Return items in rows, with zeros after the last."""
-        rows = items.new_zeros(batch, self.length, items.shape[-1])
-        return rows.index_put((self.owner, self.slot), items)
-
-    def filled(self, batch: int) -> Bool[Tensor, "batch length"]:
-        """Return which places of the rows hold an item."""
-        places = self.owner.new_zeros(batch, self.length, dtype=torch.bool)
-        places[self.owner, self.slot] = True
-        return places
-
-    def flat(self, rows: Float[Tensor, "batch length width"]) -> Float[Tensor, "items width"]:
-        """Return items in rows as they were before `pad`."""
-        return rows[self.owner, self.slot]
 
 
 class Judge(nn.Module):
@@ -250,9 +224,9 @@ class Athena(nn.Module):
         reading = self.read(batch.texts, attentions=attentions)
         progress = Progress(self.head, reading)
         reason = []
-        for level, accepted in zip(batch.levels, batch.accepted, strict=True):
+        for level, (index, rows) in zip(batch.levels, batch.accepted, strict=True):
             reason.append(progress.judge(level))
-            progress.accept(accepted)
+            progress.accept(index, rows)
         return Output(torch.cat(reason), progress.answers(), reading.attentions)
 
 
@@ -263,45 +237,35 @@ class Progress:
     """
 
     def __init__(self, head: ThoughtHead, reading: Reading) -> None:
-        self._head = head
-        self._reading = reading
-        self._level: Level
+        self._head, self._reading = head, reading
         self._embeddings: Tensor
         self._vectors: Tensor
         first = reading.first
+        self._thoughts, self._premises = first[:0], first
         nobody = torch.zeros(0, dtype=torch.long, device=first.device)
-        self._thoughts = first[:0]
         self._rows = Rows(nobody, nobody, 0)
-        everybody = torch.arange(len(first), device=first.device)
-        self._premises = first
-        self._premise_rows = Rows(everybody, torch.zeros_like(everybody), 1)
 
     def judge(self, level: Level) -> Float[Tensor, " candidates"]:
         """Return the reason logits of a level's candidates."""
-        batch = len(self._reading.first)
-        self._level = level
+        rows, batch = self._rows, len(self._reading.first)
+        # Each problem's premises are its first token, then its thoughts.
+        owner = torch.cat([torch.arange(batch, device=rows.owner.device), rows.owner])
+        slot = torch.cat([torch.zeros_like(owner[:batch]), rows.slot + 1])
+        premises = Rows(owner, slot, rows.length + 1)
         self._embeddings = self._head.embed(level, self._reading, self._thoughts)
         self._vectors, logits = self._head.reason(
             self._embeddings,
-            Rows(level.owner, level.slot, level.most),
-            self._premise_rows.pad(self._premises, batch),
-            self._premise_rows.filled(batch),
+            level.rows,
+            premises.pad(self._premises, batch),
+            premises.filled(batch),
         )
         return logits
 
-    def accept(self, accepted: Accepted) -> None:
-        """Make some of the candidates judged last thoughts and premises."""
-        index, slot, most = accepted.index, accepted.slot, accepted.most
-        owner = self._level.owner[index]
+    def accept(self, index: Int[Tensor, " accepted"], rows: Rows) -> None:
+        """Make some of the candidates judged last thoughts; `rows` are those of all thoughts."""
         self._thoughts = torch.cat([self._thoughts, self._embeddings[index]])
         self._premises = torch.cat([self._premises, self._vectors[index]])
-        rows, premise_rows = self._rows, self._premise_rows
-        self._rows = Rows(torch.cat([rows.owner, owner]), torch.cat([rows.slot, slot]), most)
-        self._premise_rows = Rows(
-            torch.cat([premise_rows.owner, owner]),
-            torch.cat([premise_rows.slot, slot + 1]),
-            most + 1,
-        )
+        self._rows = rows
 
     def answers(self) -> Float[Tensor, " thoughts"]:
         """Return the answer logits of all thoughts, in order of acceptance."""
@@ -332,11 +296,12 @@ def response_loss(
     cross_entropy, entropy = (
         binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
     )
+    owners, problems = batch.accepted[-1][1].owner, len(batch.texts.input_ids)
     said, taught = (
-        _log_shares(output.answer.float() / temperature, batch.thought_owners, batch.size)
+        _log_shares(output.answer.float() / temperature, owners, problems)
         for output in (student, teacher)
     )
-    answers = kl_div(said, taught, reduction="sum", log_target=True) / batch.size
+    answers = kl_div(said, taught, reduction="sum", log_target=True) / problems
     return temperature**2 * (cross_entropy - entropy + answers)
 
 

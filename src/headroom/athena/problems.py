@@ -1,7 +1,11 @@
-"""Word problems as the solver sees them: numbers masked, an equation over them, its value.
+"""Word problems: read, divided into parts, and kept as a table, the same for every job.
 
-They come from a local file, from the hub, or are generated. A row that cannot be used is left out
-with its reason, never silently; a file that is no such dataset is an error.
+Numbers are masked, with an equation over them and its value. Problems come from a local file, from
+the hub, or are generated. A row that cannot be used is left out with its reason, never silently; a
+file that is no such dataset is an error.
+
+A stratum is a complexity with a set of operators; every part keeps the shares of the strata.
+Problems with the same masked text are one problem with other numbers: they always share a part.
 
 Sources: Math23k, Wang et al., Deep Neural Solver for Math Word Problems, EMNLP 2017: Chinese, with
 equations over the values of the numbers. ASDiv-A, Miao et al., A Diverse Corpus for Evaluating and
@@ -13,10 +17,16 @@ number of a text follows ATHENA.
 import logging
 import re
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple
+from random import Random
+from typing import Any, Literal, NamedTuple
 
+import pandas as pd
+
+from headroom import paths
 from headroom.athena import generated
 from headroom.athena.equations import (
     NUMBER,
@@ -26,18 +36,31 @@ from headroom.athena.equations import (
     Number,
     Operation,
     Problem,
+    bracketed,
     evaluate,
+    infix,
     literal,
     parse,
     parse_prefix,
     replace,
+    walk,
 )
 from headroom.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
-from headroom.config.compression import MATH23K, WordProblems
+from headroom.config import Config
+from headroom.config.compression import MATH23K, Partition, WordProblems
 from headroom.errors import BenchmarkError
+from headroom.planning.store import Store
+from headroom.record import Stopwatch, write_record
+from headroom.tables import PROBLEMS, atomic, read_table, write_table
+
+_LOG = logging.getLogger(__name__)
+
+Complexity = Literal["low", "medium", "high"]
 
 _HUB_PARTS = {"train": "train", "validation": "valid", "test": "test"}
 _MOST_DROPPED = 0.05  # of all rows; a file that loses more is not what it should be
+_FOLDS = 5
+_DEV_OF_FOLDS = (1, 9)  # development part, training part
 
 _NUMBER = re.compile(
     r"[A-Z]+\d+"  # digits glued to a capital letter are a label
@@ -46,8 +69,6 @@ _NUMBER = re.compile(
 _PLACES = 4  # a number of the equation is the number of the text that agrees to these
 _POWERS = (2.0, 3.0)
 _CLAUSES = re.compile(r".*[，。．；,;] (?=.*\w)")  # all but the last
-
-_LOG = logging.getLogger(__name__)
 
 
 class Dropped(NamedTuple):
@@ -58,15 +79,165 @@ class Dropped(NamedTuple):
     reason: str
 
 
-class Format(NamedTuple):
-    """The columns of a dataset's rows, and what makes a problem of one."""
+class Parts(NamedTuple):
+    """The parts of a dataset."""
 
-    columns: tuple[str, ...]
-    """The first is the id."""
-    part: str
-    """The column with the official split or fold."""
-    convert: Callable[[Mapping[str, Any], str], Problem]
-    """Takes a row and its part; raises BenchmarkError for one that cannot be used."""
+    train: list[Problem]
+    dev: list[Problem]
+    test: list[Problem]
+
+
+def read_data(config: Config, data: str) -> None:
+    """Read the dataset with a key, divide it, and write its rows and what was left out."""
+    stopwatch = Stopwatch()
+    name = Store(config).name("data", data)
+    settings = config.problems[name]
+    problems, dropped = read(settings)
+    parts = divide(problems, settings.partition)
+    sizes = {part: len(rows) for part, rows in parts._asdict().items()}
+    output, left_out = (Path(path.format(data=data)) for path in (paths.PROBLEMS, paths.DROPPED))
+    write_table(output, table(parts), PROBLEMS)
+    with atomic(left_out) as temporary:
+        pd.DataFrame(dropped, columns=Dropped._fields).to_csv(temporary, index=False)
+    for file in (left_out, output):
+        facts = {"data": settings.model_dump(mode="json"), "rows": sizes, "dropped": len(dropped)}
+        write_record(file, stopwatch, facts)
+    told = ", ".join(f"{count} rows in {part}" for part, count in sizes.items())
+    _LOG.info("%s: %s, %d left out", name, told, len(dropped))
+
+
+def table(parts: Parts) -> pd.DataFrame:
+    """Return divided problems in the columns of `tables.PROBLEMS`."""
+    rows = [
+        (
+            problem.problem_id,
+            part,
+            stratum(problem.equation),
+            problem.part,
+            problem.text,
+            problem.question,
+            list(problem.numbers),
+            bracketed(problem.equation),
+            problem.answer,
+        )
+        for part, problems in parts._asdict().items()
+        for problem in problems
+    ]
+    return pd.DataFrame(rows, columns=PROBLEMS.names)
+
+
+def read_parts(data: str) -> Parts:
+    """Return the parts of the dataset with a key, as `read_data` divided it.
+
+    Raises:
+        TableError: the file is missing, damaged or of another schema.
+    """
+    parts = Parts([], [], [])
+    rows = read_table(Path(paths.PROBLEMS.format(data=data)), PROBLEMS)
+    for row in rows.to_dict("records"):
+        problem = Problem(
+            problem_id=row["example_id"],
+            text=row["text"],
+            question=row["question"],
+            numbers=tuple(map(float, row["numbers"])),
+            equation=parse(row["equation"]),
+            answer=row["answer"],
+            part=row["official"],
+        )
+        getattr(parts, row["part"]).append(problem)
+    return parts
+
+
+def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
+    """Divide problems into training, development and test part.
+
+    Raises:
+        BenchmarkError: the dataset has no such official split, or a part would be empty.
+    """
+    match partition.protocol:
+        case "random":
+            parts = Parts(*draw(problems, partition.ratios, partition.seed))
+        case "official":
+            own = ("train", "valid", "test")
+            parts = Parts(*([p for p in problems if p.part == part] for part in own))
+        case "folds":
+            parts = _cross_validation(problems, partition)
+    for name, part in parts._asdict().items():
+        if not part:
+            raise BenchmarkError(
+                f"protocol {partition.protocol} leaves the {name} part of {len(problems)} "
+                f"problems empty; use another protocol or more problems"
+            )
+    return parts
+
+
+def draw(problems: Sequence[Problem], shares: Sequence[int], seed: int) -> list[list[Problem]]:
+    """Draw parts with the given shares, of every stratum and of the whole.
+
+    Returns:
+        The parts, each in the order of `problems`.
+    """
+    groups = defaultdict(list)
+    for index, problem in enumerate(problems):
+        groups[problem.text].append(index)
+    order = list(groups.values())
+    Random(f"split/{seed}").shuffle(order)
+
+    wanted = [share / sum(shares) for share in shares]
+    parts: list[list[int]] = [[] for _ in shares]
+    tallies: dict[str, Counter[int]] = defaultdict(Counter)
+    for group in order:
+        counted = tallies["whole"], tallies[stratum(problems[group[0]].equation)]
+        lack = [
+            sum(share * (tally.total() + len(group)) - tally[part] for tally in counted)
+            for part, share in enumerate(wanted)
+        ]
+        part = lack.index(max(lack))
+        for tally in counted:
+            tally[part] += len(group)
+        parts[part] += group
+    return [[problems[index] for index in sorted(part)] for part in parts]
+
+
+def _cross_validation(problems: Sequence[Problem], partition: Partition) -> Parts:
+    own = sorted({problem.part for problem in problems})
+    if own == [str(fold) for fold in range(_FOLDS)]:
+        folds = [[p for p in problems if p.part == fold] for fold in own]
+    else:
+        folds = draw(problems, [1] * _FOLDS, partition.seed)
+    test = folds[partition.fold]
+    others = [problem for fold in folds if fold is not test for problem in fold]
+    dev, train = draw(others, _DEV_OF_FOLDS, partition.seed)
+    return Parts(train, dev, test)
+
+
+def stratum(equation: Equation) -> str:
+    """Return complexity and set of operators: ``low +*``."""
+    symbols = {part.symbol for part in walk(equation) if isinstance(part, Operation)}
+    return f"{complexity(equation)} {''.join(sorted(symbols))}"
+
+
+def complexity(equation: Equation) -> Complexity:
+    """Return the class of an equation: low, medium or high.
+
+    Low: at most 2 operators and no brackets. High: 5 operators or more, or brackets within
+    brackets. Medium: the rest. Brackets that change nothing do not count.
+    """
+    operators, nested = operator_count(equation), nesting(equation)
+    if operators >= 5 or nested >= 2:
+        return "high"
+    return "medium" if operators >= 3 or nested else "low"
+
+
+def operator_count(equation: Equation) -> int:
+    """Return how many operations on two values an equation has."""
+    return sum(isinstance(part, Operation) for part in walk(equation))
+
+
+def nesting(equation: Equation) -> int:
+    """Return how deep brackets stand within brackets, written with no more than needed."""
+    steps = ((character == "(") - (character == ")") for character in infix(equation))
+    return max(accumulate(steps))
 
 
 def read(settings: WordProblems) -> tuple[list[Problem], list[Dropped]]:
@@ -87,18 +258,36 @@ def read(settings: WordProblems) -> tuple[list[Problem], list[Dropped]]:
             for split, part in _HUB_PARTS.items()
             for place, row in hub_rows(hub, split)
         )
-        return _read(MATH23K, rows, FORMATS["math23k"])
+        return _converted(MATH23K, rows, FORMATS["math23k"])
     file = Path(settings.file).expanduser()
-    rows = file_rows(file, settings.revision)
-    return _read(str(file), rows, FORMATS[settings.dataset])
+    return _converted(str(file), file_rows(file, settings.revision), FORMATS[settings.dataset])
 
 
-def _read(origin: str, rows: Iterable[Row], form: Format) -> tuple[list[Problem], list[Dropped]]:
+class Format(NamedTuple):
+    """The columns of a dataset's rows, and what makes a problem of one."""
+
+    columns: tuple[str, ...]
+    """The first is the id."""
+    part: str
+    """The column with the official split or fold."""
+    convert: Callable[[Mapping[str, Any], str], Problem]
+    """Takes a row and its part; raises BenchmarkError for one that cannot be used."""
+
+
+def _converted(
+    origin: str, rows: Iterable[Row], form: Format
+) -> tuple[list[Problem], list[Dropped]]:
     problems: list[Problem] = []
     dropped: list[Dropped] = []
     ids: set[str] = set()
     for place, row in rows:
-        _check_columns(f"{origin} {place}", row, form)
+        for column in (*form.columns, form.part):
+            value = row.get(column)
+            if not isinstance(value, str) and not (column == form.part and type(value) is int):
+                raise BenchmarkError(
+                    f"{origin} {place}: column {column!r} is {value!r:.60}, not text; the columns "
+                    f"are {', '.join((*form.columns, form.part))}"
+                )
         row_id = row[form.columns[0]]
         if row_id in ids:
             raise BenchmarkError(f"{origin} {place}: id {row_id!r} stands twice; ids must differ")
@@ -116,24 +305,16 @@ def _read(origin: str, rows: Iterable[Row], form: Format) -> tuple[list[Problem]
     return problems, dropped
 
 
-def _check_columns(place: str, row: Mapping[str, Any], form: Format) -> None:
-    for column in (*form.columns, form.part):
-        value = row.get(column)
-        if not isinstance(value, str) and not (column == form.part and type(value) is int):
-            raise BenchmarkError(
-                f"{place}: column {column!r} is {value!r:.60}, not text; the columns are "
-                f"{', '.join((*form.columns, form.part))}"
-            )
-
-
 def from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
     """Convert a row of ASDiv-A; its equation may be infix or prefix.
 
     Raises:
         BenchmarkError: it has no number, or an equation that cannot be read or evaluated.
     """
-    text = " ".join(row["Problem"].replace(NUMBER, f" {NUMBER} ").split())
-    question = " ".join(row["Question"].replace(NUMBER, f" {NUMBER} ").split())
+    text, question = (
+        " ".join(row[column].replace(NUMBER, f" {NUMBER} ").split())
+        for column in ("Problem", "Question")
+    )
     if not text.endswith(question):
         raise BenchmarkError(f"the text does not end with its question {question!r:.60}")
     equation = row["Equation"]
@@ -175,16 +356,9 @@ def mask(text: str) -> tuple[str, list[str]]:
     Numbers are integers and decimals, with or without percent sign, fractions in brackets, and
     mixed numbers. Characters of private use, which some rows hold, are removed.
     """
-    printed: list[str] = []
-
-    def take(match: re.Match[str]) -> str:
-        number = match["number"]
-        if number is None:
-            return match.group()
-        printed.append(number)
-        return f" {NUMBER} "
-
-    masked = _NUMBER.sub(take, "".join(c for c in text if unicodedata.category(c) != "Co"))
+    clean = "".join(c for c in text if unicodedata.category(c) != "Co")
+    printed = [number for number in _NUMBER.findall(clean) if number]
+    masked = _NUMBER.sub(lambda match: f" {NUMBER} " if match["number"] else match[0], clean)
     return " ".join(masked.split()), printed
 
 
@@ -198,10 +372,9 @@ def over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
         BenchmarkError: a power other than 2 or 3.
     """
     values = [round(literal(number), _PLACES) for number in printed]
-    fractions = {
-        value: index for index, value in reversed(list(enumerate(values))) if "/" in printed[index]
-    }
-    first = {value: index for index, value in reversed(list(enumerate(values)))}
+    last_to_first = list(enumerate(values))[::-1]
+    first = {value: index for index, value in last_to_first}
+    fractions = {value: index for index, value in last_to_first if "/" in printed[index]}
 
     def place(part: Equation) -> Equation | None:
         match part:

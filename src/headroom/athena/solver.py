@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import safetensors.torch
 import torch
 from jaxtyping import Float
@@ -13,14 +14,15 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from headroom.athena.batches import Batch, Example, collate, prepare
+from headroom.athena.batches import Batch, Example, collate
 from headroom.athena.equations import NUMBER, Problem
+from headroom.athena.expansion import schedule
 from headroom.athena.expressions import harvest
 from headroom.athena.inference import Solution, solve
 from headroom.athena.networks import Athena, Output, ThoughtHead, response_loss, task_loss
-from headroom.athena.storage import complexity
+from headroom.athena.problems import complexity
 from headroom.config.compression import Solver, Training
-from headroom.errors import ModelError
+from headroom.errors import BenchmarkError, ModelError
 from headroom.models.geometry import HeadGeometry
 from headroom.models.learner import Verdict, quantised
 from headroom.models.load import load_encoder, new_encoder
@@ -41,6 +43,9 @@ class MathSolver:
     constants: tuple[float, ...]
     settings: Solver
 
+    at_once = 64
+    """How many problems may lie side by side."""
+
     @property
     def network(self) -> Athena:
         """What is trained."""
@@ -52,22 +57,37 @@ class MathSolver:
         return self.athena.encoder
 
     @property
-    def at_once(self) -> int:
-        """How many problems may lie side by side."""
-        return 64
-
-    @property
     def recipe(self) -> Training:
         """How it is trained from scratch."""
         return self.settings.training
 
     def prepare(self, problems: Sequence[Problem]) -> list[Example]:
-        """Return problems as the solver reads them.
+        """Tokenize problems and work their expansions out.
 
         Raises:
             BenchmarkError: a text is longer than the encoder reads.
         """
-        return prepare(problems, self.tokenizer, self.constants, self.settings)
+        mask, most = self.tokenizer.mask_token, self.tokenizer.model_max_length
+        texts = [problem.text.replace(NUMBER, mask) for problem in problems]
+        encoded = self.tokenizer(texts, add_special_tokens=True, verbose=False)
+        depth, multi = self.settings.depth, self.settings.targets == "multi"
+        examples = []
+        for index, problem in enumerate(problems):
+            ids, numbers = np.array(encoded["input_ids"][index], np.int64), len(problem.numbers)
+            places = np.flatnonzero(ids == self.tokenizer.mask_token_id)
+            if len(ids) > most or len(places) != numbers:
+                raise BenchmarkError(
+                    f"problem {problem.problem_id}: {len(ids)} tokens with {len(places)} places "
+                    f"for {numbers} numbers; the encoder reads at most {most} tokens: shorten or "
+                    f"remove it"
+                )
+            start = len(problem.text[: problem.question].replace(NUMBER, mask))
+            asked = range(start, len(texts[index]))
+            tokens = sorted({encoded.char_to_token(index, at) for at in asked} - {None})
+            goal = np.array(tokens if self.settings.goal == "question" else tokens[-1:])
+            plan = schedule(problem.equation, numbers, self.constants, depth, multi=multi)
+            examples.append(Example(problem, ids, places, goal, plan))
+        return examples
 
     def answers(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
         """Solve problems; see `headroom.athena.inference.solve`."""

@@ -15,12 +15,11 @@ from typing import Any
 import pandas as pd
 
 from headroom import paths
+from headroom.athena.problems import read_parts
 from headroom.athena.solver import load_solver, new_solver
-from headroom.athena.storage import read_parts
 from headroom.compression.decoder import Decoder, load_decoder, to_answer, to_learn
-from headroom.compression.journal import shape_of
 from headroom.compression.rounds import compress
-from headroom.compression.training import train
+from headroom.compression.training import shape_of, train
 from headroom.config import Config
 from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.models.learner import Learner, Verdict
@@ -30,14 +29,7 @@ from headroom.planning.batches import Arm, find_arm, find_encoder, find_solver, 
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, read_json, write_record
 from headroom.saying import RESULT
-from headroom.tables import (
-    ANSWERS,
-    OUTCOMES,
-    QUESTIONS,
-    read_table,
-    write_json,
-    write_table,
-)
+from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_json, write_table
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -67,12 +59,10 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
     output = Path(paths.TEACHER.format(**keys))
     learner.save(output.parent)
-    epochs = [vars(epoch) for epoch in fit.epochs]
-    facts = {**keys, "settings": settings.model_dump(mode="json"), "epochs": epochs}
-    write_record(output, stopwatch, {**facts, "best": fit.best}, output.parent)
+    facts = {**keys, "settings": settings.model_dump(mode="json"), **fit.model_dump()}
+    write_record(output, stopwatch, facts, output.parent)
     _forget(journal)
-    last = fit.epochs[(fit.best or 0) - 1]
-    solved = "" if last.dev_strict is None else f", {last.dev_strict:.1%} of its development part"
+    solved = "" if fit.dev_strict is None else f", {fit.dev_strict:.1%} of its development part"
     _LOG.info("%s learnt %s, seed %d%s", solver, name, seed, solved)
 
 
@@ -83,10 +73,11 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
+    study, other = chosen.study, chosen.layout()
     learner, *rows = lesson(config, chosen, seed)
     examples, dev = map(learner.prepare, rows)
-    other, model = chosen.layout(), chosen.study.model
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
+    on_cpu = study.model and config.models[study.model].device == "cpu"
     learner, history = compress(
         learner,
         examples,
@@ -95,26 +86,26 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
         seed,
         layout=shape_of(left(config, other, seed).encoder) if other else None,
         folder=journal,
-        device="cpu" if model and config.models[model].device == "cpu" else "auto",
+        device="cpu" if on_cpu else "auto",
     )
+    folder = Path(chosen.file(paths.COMPRESSED, seed))
     if chosen.settings.rounds:
-        learner.save(Path(chosen.file(paths.COMPRESSED, seed)))
+        learner.save(folder)
     facts = {**chosen.wildcards, "seed": seed, "settings": chosen.settings.model_dump(mode="json")}
     output = Path(chosen.file(paths.OUTCOMES, seed))
     strict = _test(learner, tested_on(config, chosen), output, stopwatch, facts)
+    epochs = sum(len(each.epochs) for each in history.rounds)
     noted = {
-        **history.as_json(),
+        **history.model_dump(),
+        "warnings": history.warnings(),
         "seconds": stopwatch.seconds,
-        "tokens": sum(len(each.epochs) for each in history.rounds)
-        * sum(len(example.input_ids) for example in examples),
+        "tokens": epochs * sum(len(example.input_ids) for example in examples),
     }
     output = Path(chosen.file(paths.HISTORY, seed))
     write_json(output, noted)
-    facts = {**facts, "strict": strict}
-    write_record(output, stopwatch, facts, Path(chosen.file(paths.COMPRESSED, seed)))
+    write_record(output, stopwatch, {**facts, "strict": strict}, folder)
     _forget(journal)
     heads = history.rounds[-1].heads if history.rounds else history.heads
-    study = chosen.study
     _LOG.log(
         RESULT,
         "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
@@ -129,8 +120,8 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     chosen = find_arm(config, subject, data, arm)
     learner = left(config, chosen, seed).quantised()
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
-    rows = tested_on(config, chosen)
-    _test(learner, rows, output, stopwatch, {**chosen.wildcards, "seed": seed}, quantised=True)
+    facts = {**chosen.wildcards, "seed": seed}
+    _test(learner, tested_on(config, chosen), output, stopwatch, facts, quantised=True)
 
 
 def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
@@ -167,26 +158,30 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
 
 def start(config: Config, arm: Arm, seed: int) -> Learner:
     """Return what an arm starts from, with all heads, on the CPU."""
-    study = arm.study
+    study, folder = arm.study, folder_of(config, arm, seed, pruned=False)
     if study.model is None:
-        return load_solver(folder_of(config, arm, seed, pruned=False))
+        return load_solver(folder)
     assert study.train is not None
-    loaded = load_model(str(folder_of(config, arm, seed, pruned=False)), device="cpu")
-    decoding, family = config.decodings[study.decoding], config.questions[study.train].family
-    name = config.models[study.model].source or study.model
-    batch_size = config.models[study.model].batch_size
-    return Decoder(loaded, name, decoding, family, config.grading, batch_size=batch_size)
+    model, family = config.models[study.model], config.questions[study.train].family
+    return Decoder(
+        load_model(str(folder), device="cpu"),
+        model.source or study.model,
+        config.decodings[study.decoding],
+        family,
+        config.grading,
+        batch_size=model.batch_size,
+    )
 
 
 def left(config: Config, arm: Arm, seed: int) -> Learner:
     """Return what an arm left, on the CPU; an arm without rounds leaves what it found."""
     if not arm.settings.rounds:
         return start(config, arm, seed)
-    place = folder_of(config, arm, seed)
+    folder = folder_of(config, arm, seed)
     if arm.study.model is None:
-        return load_solver(place)
-    learner = load_decoder(place, device="cpu")
-    return replace(learner, batch_size=config.models[arm.study.model].batch_size)
+        return load_solver(folder)
+    batch_size = config.models[arm.study.model].batch_size
+    return replace(load_decoder(folder, device="cpu"), batch_size=batch_size)
 
 
 def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:

@@ -24,13 +24,9 @@ Unit = Literal["group", "query", "head"]
 heads; one query head of every group of a layer; any head alone, which can be zeroed, not cut."""
 
 
-_ROUNDING = 1e-9
-"""0.29 * 100 is 28.999999999999996 in floating point, and means 29."""
-
-
 def heads_at(ratio: float, heads: int) -> int:
     """Return how many of the original heads a ratio is, rounded down."""
-    return math.floor(ratio * heads + _ROUNDING)
+    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996, and means 29
 
 
 def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
@@ -97,9 +93,7 @@ def lowest_heads(
 def unit_size(layer: AttentionLayer, unit: Unit) -> int:
     """Return how many heads of a layer go at once."""
     shared = layer.query_heads // layer.kv_heads
-    if unit == "group":
-        return shared
-    return layer.kv_heads if unit == "query" and shared > 1 else 1
+    return {"group": shared, "query": layer.kv_heads if shared > 1 else 1, "head": 1}[unit]
 
 
 def _units(
@@ -107,14 +101,14 @@ def _units(
 ) -> list[tuple[float, list[Variant]]]:
     """Return what may go from a layer with its mean score, from the lowest up."""
     size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
-    groups = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
-    if unit == "query" and size > 1:
-        ordered = (sorted(group, key=lambda head: (scores[head], head)) for group in groups)
-        groups = [list(heads) for heads in zip(*ordered, strict=True)]
+    units = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
+    if unit == "query" and size > 1:  # the lowest of each group, the second lowest of each, ...
+        ranked = (sorted(group, key=lambda head: (scores[head], head)) for group in units)
+        units = [list(heads) for heads in zip(*ranked, strict=True)]
     return sorted(
         (
             sum(scores[head] for head in heads) / len(heads),
             [Variant(layer.index, head) for head in heads],
         )
-        for heads in groups
+        for heads in units
     )

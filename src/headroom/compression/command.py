@@ -31,7 +31,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--criterion",
         default="norm",
         help="score by which the lowest heads go: norm (default, needs no data), random; entropy, "
-        "mixed, attention, taylor (look at --texts); causal (reads --accuracy)",
+        "mixed, attention (look at --texts); causal (reads --accuracy)",
     )
     prune.add_argument("--texts", type=Path, help="file of texts, one a line, to look at")
     prune.add_argument("--accuracy", type=Path, help="causal: accuracy matrix of a sweep")

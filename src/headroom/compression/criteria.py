@@ -1,32 +1,40 @@
 """The criteria that heads are ranked by, in `headroom prune` and in compressions.
 
-Each gives a score to each head of a model, and the lowest go first. A criterion of one's own is one
-more entry of `CRITERIA`; a config names it once `Importance.criterion` lists it.
+Each gives a score to each head of a model, and the lowest go first. The score of arXiv 2511.17577
+(eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H of the size of a head's projections and the
+entropy of its attention; `Importance` says how the gaps of the equations are filled. A criterion of
+one's own is one more entry of `CRITERIA`; a config names it once `Importance.criterion` lists it.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from headroom.compression.choice import Scores
-from headroom.compression.importance import Calibration, Texts, calibrate, mixed, weight_norms
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
-from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
+from headroom.models.attention import attention_maps, eager_attention
+from headroom.models.geometry import HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
 from headroom.models.masks import pruned
+from headroom.models.readers import find_readers
 from headroom.variants import BASE, Variant
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Texts = Mapping[str, Tensor]
+"""What a model reads: input_ids and attention_mask [batch, tokens], padded on either side."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +49,10 @@ class Ranked:
     seed: int
     texts: Callable[[], Iterable[Texts]]
     """Returns what the model reads, batch by batch."""
-    losses: Callable[[], tuple[Iterable[Any], Callable[[Any], Tensor]]]
-    """Returns batches, and what computes the sum of the losses of a batch's rows."""
     drops: Callable[[], Scores]
     """Returns what is lost without each head, measured."""
 
-    def calibration(self) -> Calibration:
+    def calibration(self) -> "Calibration":
         """Return what the heads do on the texts."""
         return calibrate(self.model, self.geometry, self.texts())
 
@@ -91,11 +97,6 @@ CRITERIA = {
         lambda of: of.calibration().peak,
         needs="texts",
     ),
-    "taylor": Criterion(
-        "smallest |gradient x mask| of the language modelling loss",
-        lambda of: taylor(of.model, of.geometry, *of.losses()),
-        needs="texts",
-    ),
     "causal": Criterion(
         "smallest loss of accuracy on training questions", lambda of: of.drops(), needs="accuracy"
     ),
@@ -132,15 +133,8 @@ def head_scores(
             part = examples[start : start + learner.at_once]
             yield move(learner.collate(part), encoder.device)
 
-    def drawn() -> Iterator[Batch]:
-        return batches(calibration(examples, settings))
-
     def loss(batch: Batch) -> Float[Tensor, ""]:
         return learner.task_loss(learner.run(batch), batch) * batch.judged
-
-    @torch.no_grad()
-    def mean_loss(whole: Sequence[Batch]) -> float:
-        return sum(float(loss(batch)) for batch in whole) / sum(batch.judged for batch in whole)
 
     def drops() -> Scores:
         known = learner.known_drops(geometry)
@@ -148,16 +142,21 @@ def head_scores(
             return known
         if not dev:
             raise ModelError("criterion causal needs a development part; give one, or use mixed")
-        return loss_rises(encoder, geometry, partial(mean_loss, list(batches(dev))))
+        whole = list(batches(dev))
+        judged = sum(batch.judged for batch in whole)
+        with torch.no_grad():
+            return loss_rises(
+                encoder, geometry, lambda: sum(float(loss(batch)) for batch in whole) / judged
+            )
 
+    drawn = calibration(examples, settings)
     with evaluating(learner.network):
         ranked = Ranked(
             encoder,
             geometry,
             settings,
             seed,
-            texts=lambda: (batch.inputs for batch in drawn()),
-            losses=lambda: (drawn(), loss),
+            texts=lambda: (batch.inputs for batch in batches(drawn)),
             drops=drops,
         )
         return CRITERIA[settings.criterion].scores(ranked)
@@ -167,6 +166,132 @@ def calibration(examples: Sequence[Example], settings: Importance) -> list[Examp
     """Return the training examples that scores are measured on: always the same."""
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))
     return [examples[index] for index in sorted(order[: settings.calibration].tolist())]
+
+
+def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
+    """Return S = alpha w + (1 - alpha) H of norm and entropy (eq. 4), scaled as settings say."""
+    if settings.scale == "min_max":
+        norm, entropy = min_max(norm), min_max(entropy)
+    share = settings.entropy_sign * (1 - settings.alpha)
+    return {layer: settings.alpha * norm[layer] + share * entropy[layer] for layer in norm}
+
+
+def min_max(scores: Scores) -> Scores:
+    """Stretch scores to 0 to 1 over the heads of all layers; equal scores become 0."""
+    values = torch.cat(list(scores.values()))
+    low, width = values.min(), values.max() - values.min()
+    return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
+
+
+def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
+    """Return the sum over queries, keys and values of the mean absolute weight of a head (eq. 1).
+
+    Heads that share keys and values share their part of the sum.
+    """
+
+    def mean(name: str) -> Float[Tensor, " rows"]:
+        module = model.get_submodule(name)
+        weight = module.get_parameter("weight").detach().float().abs().cpu()
+        return weight.mean(0 if isinstance(module, Conv1D) else 1)
+
+    return _head_sums(model, geometry, mean)
+
+
+def _head_sums(
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
+    mean: Callable[[str], Float[Tensor, " rows"]],
+) -> Scores:
+    """Return the mean over a head's rows, summed over its projections, which are named."""
+    scores, readers = {}, find_readers(model, geometry)
+    for layer in geometry.layers:
+        sums = torch.zeros(layer.query_heads)
+        for name, read in readers[layer.index].items():
+            sums += mean(name) @ read.float()
+        scores[layer.index] = sums / layer.head_dim
+    return scores
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What the heads of a model do on some texts."""
+
+    raw_entropy: Scores
+    """Entropy of the attention over keys, in nats (eq. 3): mean over queries."""
+    entropy: Scores
+    """The same, divided for each query by the logarithm of the number of its visible keys."""
+    peak: Scores
+    """Largest attention weight over keys: mean over queries. The score of the attention
+    visualisation."""
+    activation_norms: Scores
+    """Sum over queries, keys and values of the mean absolute entry: mean over tokens."""
+
+
+def calibrate(
+    model: PreTrainedModel, geometry: HeadGeometry, batches: Iterable[Texts]
+) -> Calibration:
+    """Watch the heads of a model on texts, in evaluation mode.
+
+    Every token that is not padding counts alike, but for queries that see one key only.
+
+    Args:
+        model: an encoder or decoder; it is left as it was.
+        geometry: its heads.
+        batches: texts.
+
+    Raises:
+        ModelError: the model has no eager attention whose weights can be read, or no text has two
+            tokens.
+    """
+    layers = geometry.layers
+    sums = {each.index: torch.zeros(3, each.query_heads, dtype=torch.float64) for each in layers}
+    rows: dict[str, Tensor] = {}
+    tokens: Counter[str] = Counter()
+    queries, valid = 0, torch.empty(0)
+
+    def add(name: str, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.shape[:-1] == valid.shape:  # not what is projected beside the tokens
+            rows[name] = rows.get(name, 0.0) + output[valid].abs().double().sum(0).cpu()
+            tokens[name] += int(valid.sum())
+
+    with ExitStack() as stack, torch.no_grad():
+        stack.enter_context(eager_attention(model))
+        for name in itertools.chain.from_iterable(find_readers(model, geometry).values()):
+            hook = model.get_submodule(name).register_forward_hook(partial(add, name))
+            stack.callback(hook.remove)
+        stack.enter_context(evaluating(model))
+        for batch in batches:
+            valid = batch["attention_mask"].bool()
+            keys = visible_keys(valid, causal=geometry.keeps_cache)
+            counted = valid & (keys > 1)
+            maps = model(**batch, output_attentions=True).attentions
+            for layer, attention in zip(layers, attention_maps(model, maps), strict=True):
+                nats = entropy(attention, valid)
+                share = nats / keys.clamp(min=2).log()[:, None]
+                most = (attention.float() * valid[:, None, None]).amax(-1)
+                each = torch.stack([nats, share, most]).movedim(2, 1)  # 3, heads, batch, queries
+                sums[layer.index] += each[..., counted].double().sum(-1).cpu()
+            queries += int(counted.sum())
+    if not queries:
+        raise ModelError("no text to calibrate on has two tokens; give longer ones")
+    raw, relative, peak = (
+        {layer: (each[kind] / queries).float() for layer, each in sums.items()} for kind in range(3)
+    )
+    norms = _head_sums(model, geometry, lambda name: (rows[name] / tokens[name]).float())
+    return Calibration(raw, relative, peak, norms)
+
+
+def entropy(
+    attention: Float[Tensor, "batch query_heads queries keys"], valid: Bool[Tensor, "batch keys"]
+) -> Float[Tensor, "batch query_heads queries"]:
+    """Return the entropy in nats of the attention over keys that are not padding (eq. 3)."""
+    attention = attention.float() * valid[:, None, None]
+    return -torch.xlogy(attention, attention).sum(-1)
+
+
+def visible_keys(valid: Bool[Tensor, "batch tokens"], *, causal: bool) -> Tensor:
+    """Return how many keys each query sees, [batch, queries]: all, or those up to its own."""
+    return valid.cumsum(1) if causal else valid.sum(1, keepdim=True).expand(valid.shape)
 
 
 def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
@@ -201,13 +326,7 @@ def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
 
 
 def loss_rises(model: nn.Module, geometry: HeadGeometry, loss: Callable[[], float]) -> Scores:
-    """Return how much a loss rises when each head is masked.
-
-    Args:
-        model: a model, or the encoder within a solver.
-        geometry: its heads.
-        loss: computes the loss of whatever the model serves on a fixed set, in evaluation mode.
-    """
+    """Return how much a loss on a fixed set rises when each head of a model is masked."""
     base = loss()
     scores = {}
     for layer in geometry.layers:
@@ -217,46 +336,3 @@ def loss_rises(model: nn.Module, geometry: HeadGeometry, loss: Callable[[], floa
                 rises.append(loss() - base)
         scores[layer.index] = torch.tensor(rises)
     return scores
-
-
-def taylor(
-    model: nn.Module,
-    geometry: HeadGeometry,
-    batches: Iterable[Any],
-    loss: Callable[[Any], Tensor],
-) -> Scores:
-    """Return the mean over rows of |gradient x mask|, the loss that a head's removal would cost
-    were the loss linear in its mask (Michel et al., arXiv 1905.10650, eq. 2).
-
-    Args:
-        model: a model, or the encoder within a solver.
-        geometry: its heads.
-        batches: what the loss is computed on.
-        loss: the sum over a batch's rows of their losses. Gradients of parameters are not touched.
-
-    Raises:
-        ModelError: there is no batch.
-    """
-    totals = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
-    rows = 0
-    masks: dict[int, Tensor] = {}
-
-    def mask(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
-        joined, *rest = inputs
-        ones = joined.new_ones(len(joined), 1, layer.query_heads, 1, requires_grad=True)
-        masks[layer.index] = ones
-        return ((joined.unflatten(-1, (layer.query_heads, -1)) * ones).flatten(-2), *rest)
-
-    with ExitStack() as hooks, torch.enable_grad():
-        for layer in geometry.layers:
-            projection = geometry.output_projection(model, layer.index)
-            hooks.callback(projection.register_forward_pre_hook(partial(mask, layer)).remove)
-        for batch in batches:
-            gradients = torch.autograd.grad(loss(batch), list(masks.values()))
-            for index, gradient in zip(masks, gradients, strict=True):
-                totals[index] += gradient.abs().sum((0, 1, 3)).float().cpu()
-            rows += len(gradients[0])
-            masks.clear()
-    if not rows:
-        raise ModelError("there is no text to compute gradients on; give some")
-    return {layer: total / rows for layer, total in totals.items()}

@@ -20,7 +20,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 
 from headroom.compression.criteria import accuracy_drops
 from headroom.config import Decoding, Family
@@ -92,19 +93,14 @@ def to_learn(
     return found
 
 
-@dataclass(frozen=True)
-class Example:
+class Example(NamedTuple):
     """A question as the decoder reads it, the answer to learn after it."""
 
     question: Question
+    example_id: str
     input_ids: Int[np.ndarray, " tokens"]
     prompt: int
     """How many of the tokens are the prompt."""
-
-    @property
-    def example_id(self) -> str:
-        """The question's."""
-        return self.question.question_id
 
 
 @dataclass(frozen=True)
@@ -164,40 +160,34 @@ class Decoder:
     encoder = network
     """The whole network: all heads may be cut."""
 
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's own."""
-        return self.loaded.tokenizer
-
-    @property
-    def recipe(self) -> None:
-        """Decoders are trained elsewhere."""
+    recipe = None
+    """Decoders are trained elsewhere."""
 
     def prepare(self, rows: Sequence[Question]) -> list[Example]:
         """Return questions with their prompts and answers in tokens."""
-        own, ends = self.tokenizer.eos_token_id, self.loaded.eos_token_ids
+        tokenizer, ends = self.loaded.tokenizer, self.loaded.eos_token_ids
+        own = tokenizer.eos_token_id
         last = (own,) if own in ends else ends[:1]  # the tokenizer's, if it does end answers
         examples = []
         for row in rows:
-            text = prompt_text(self.tokenizer, row.text, self.decoding, self.family)
-            prompt = encode_prompt(self.tokenizer, text)
+            text = prompt_text(tokenizer, row.text, self.decoding, self.family)
+            prompt = encode_prompt(tokenizer, text)
             end = last if row.taught and row.ended else ()
             ids = np.array([*prompt, *row.taught, *end], dtype=np.int64)
-            examples.append(Example(row, ids, len(prompt)))
+            examples.append(Example(row, row.question_id, ids, len(prompt)))
         return examples
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples, which have answers to learn."""
-        shape = len(examples), max(len(example.input_ids) for example in examples)
-        ids = torch.full(shape, self.tokenizer.pad_token_id)
-        mask = torch.zeros(shape, dtype=torch.long)
-        asked = torch.zeros(shape, dtype=torch.bool)
-        for row, example in enumerate(examples):
-            length = len(example.input_ids)
-            ids[row, :length] = torch.from_numpy(example.input_ids)
-            mask[row, :length] = 1
-            asked[row, example.prompt - 1 : length - 1] = True
-        return Batch(ids, mask, asked, ids[:, 1:][asked[:, :-1]])
+        texts = [torch.from_numpy(example.input_ids) for example in examples]
+        ids = pad_sequence(
+            texts, batch_first=True, padding_value=self.loaded.tokenizer.pad_token_id
+        )
+        lengths = torch.tensor([len(text) for text in texts])[:, None]
+        prompts = torch.tensor([example.prompt for example in examples])[:, None]
+        places = torch.arange(ids.shape[1])
+        asked = (places >= prompts - 1) & (places < lengths - 1)
+        return Batch(ids, (places < lengths).long(), asked, ids[:, 1:][asked[:, :-1]])
 
     def run(self, batch: Batch, *, attentions: bool = False) -> Output:
         """Return the logits of the answers' tokens, each from all tokens before it."""
@@ -239,34 +229,31 @@ class Decoder:
 
         The stratum is the subject. There is one rule of grading: what is strict is lenient.
         """
-        found = self.answers(examples)
+        tokens = self.answers(examples)
         questions = pd.DataFrame(
-            {
-                "question_id": [example.example_id for example in examples],
-                "answer": [example.question.gold for example in examples],
-            }
+            [(example.example_id, example.question.gold) for example in examples],
+            columns=["question_id", "answer"],
         )
         answers = questions[["question_id"]].assign(
             sample=0,
-            token_ids=pd.Series(found),
-            text=self.tokenizer.batch_decode(found, skip_special_tokens=True),
+            token_ids=pd.Series(tokens),
+            text=self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True),
             stop_reason="",
             margin=0.0,
         )
         graded = grade_answers(
             questions, {str(BASE): answers}, family=self.family, preset=self.grading
         )
+        found = zip(examples, graded["answer"], graded["correct"].tolist(), strict=True)
         return [
             Verdict(
                 example.example_id,
                 example.question.subject,
                 answer if isinstance(answer, str) else None,
-                correct,
-                correct,
+                right,
+                right,
             )
-            for example, answer, correct in zip(
-                examples, graded["answer"], graded["correct"].tolist(), strict=True
-            )
+            for example, answer, right in found
         ]
 
     def with_network(self, network: PreTrainedModel) -> "Decoder":
@@ -298,11 +285,11 @@ class Decoder:
             for head in heads
             if layer.kept and head not in layer.kept
         ]
-        about = "lowest scores in rounds of pruning and training"
-        if folder.exists():
-            shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
+        pruning = Pruning(
+            self.name, None, removed, "lowest scores in rounds of pruning and training"
+        )
         form: Form = "free" if removed else "uniform"
-        pruning = Pruning(self.name, None, removed, about)
         save_pruned(self.network, geometry, folder, form, pruning, self.loaded.folder)
         facts = {
             "name": self.name,
@@ -320,13 +307,9 @@ class Decoder:
             Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
             for example in examples
         ]
-        as_it_stands = replace(
-            self.loaded,
-            geometry=find_heads(self.network),
-            device=self.network.device,
-        )
+        now = {"geometry": find_heads(self.network), "device": self.network.device}
         with evaluating(self.network):
-            engine = Engine(as_it_stands, greedy, self.batch_size)
+            engine = Engine(replace(self.loaded, **now), greedy, self.batch_size)
             found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
         return [found[request] for request in asked]
 

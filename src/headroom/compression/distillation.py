@@ -6,7 +6,6 @@ for itself. Teacher and student see the same batch, under teacher forcing where 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -52,41 +51,33 @@ def distilled(teacher: Teacher, geometry: HeadGeometry, settings: Distillation) 
         settings: losses and weights.
     """
     survivors = list(surviving_heads(teacher.geometry, geometry).values())
-    return _Distilled(teacher.learner, survivors, settings)
+    maps = settings.feature != "none"
 
-
-@dataclass(frozen=True)
-class _Distilled:
-    teacher: Learner
-    survivors: Sequence[Sequence[int]]
-    settings: Distillation
-
-    def __call__(self, learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
-        settings, maps = self.settings, self.settings.feature != "none"
-        teacher = self.teacher
-        teacher.network.to(learner.encoder.device)
+    def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
+        teacher.learner.network.to(learner.encoder.device)
         with ExitStack() as stack:
             if maps:
                 stack.enter_context(eager_attention(learner.encoder))
-                stack.enter_context(eager_attention(teacher.encoder))
+                stack.enter_context(eager_attention(teacher.learner.encoder))
             output = learner.run(batch, attentions=maps)
             stack.enter_context(torch.no_grad())
-            taught = teacher.run(batch, attentions=maps)
+            taught = teacher.learner.run(batch, attentions=maps)
         parts = {"task": settings.task_weight * learner.task_loss(output, batch)}
         if settings.response:
             loss = learner.response_loss(output, taught, batch, settings.temperature)
             parts["response"] = settings.distill_weight * loss
-        if settings.feature != "none":
-            matched = settings.feature == "matched"
+        if maps:
             loss = feature_loss(
                 output.attentions,
                 taught.attentions,
                 batch.inputs["attention_mask"].bool(),
-                self.survivors if matched else None,
+                survivors if settings.feature == "matched" else None,
                 settings.reduction,
             )
             parts["feature"] = settings.distill_weight * settings.beta * loss
         return parts
+
+    return objective
 
 
 def feature_loss(
@@ -113,10 +104,8 @@ def feature_loss(
             squares = (own.float().mean(1, True) - taught.float().mean(1, True)).square()
         else:
             squares = (own.float() - taught[:, list(survivors[index])].float()).square()
-        if reduction == "literal":
-            layers.append(squares.mean())
-        else:
-            layers.append(squares.sum(-1).mean(1)[valid].mean())
+        mean = squares.mean() if reduction == "literal" else squares.sum(-1).mean(1)[valid].mean()
+        layers.append(mean)
     return torch.stack(layers).mean()
 
 
@@ -129,10 +118,12 @@ def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
     """
     readers = find_readers(encoder, find_heads(encoder))
     attentions = {name.rpartition(".")[0] for names in readers.values() for name in names}
-    with ExitStack() as stack:
-        for name in attentions:
-            for dropout in encoder.get_submodule(name).children():
-                if isinstance(dropout, nn.Dropout):
-                    stack.callback(setattr, dropout, "p", dropout.p)
-                    dropout.p = 0.0
+    children = [child for name in attentions for child in encoder.get_submodule(name).children()]
+    dropouts = {each: each.p for each in children if isinstance(each, nn.Dropout)}
+    for dropout in dropouts:
+        dropout.p = 0.0
+    try:
         yield
+    finally:
+        for dropout, p in dropouts.items():
+            dropout.p = p

@@ -42,13 +42,7 @@ class Size:
 
 
 def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
-    """Return how large a model is.
-
-    Args:
-        model: an encoder or decoder.
-        geometry: its heads.
-        tokens: length of the text that arithmetic is counted for.
-    """
+    """Return how large a model is; its arithmetic is counted for a text of so many tokens."""
     layers = [_layer_module(model, layer) for layer in geometry.layers]
     return Size(
         parameters=parameters(model),
@@ -117,14 +111,9 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 def in_turns(
     calls: Sequence[Callable[[], Any]], turns: int, warm_ups: int = 0
 ) -> Float[np.ndarray, "turns calls"]:
-    """Return how long calls take, in seconds.
+    """Return how long calls take, in seconds, in so many turns after so many that do not count.
 
     The calls take turns, so that whatever else the machine does falls on all of them alike.
-
-    Args:
-        calls: what to time.
-        turns: how often each is timed.
-        warm_ups: how often each is called before.
     """
     with torch.inference_mode():
         seconds = [[_seconds(call) for call in calls] for _ in range(warm_ups + turns)]
@@ -132,16 +121,12 @@ def in_turns(
 
 
 def _seconds(call: Callable[[], Any]) -> float:
-    _wait_for_device()
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    wait()
     started = time.perf_counter()
     call()
-    _wait_for_device()
+    wait()
     return time.perf_counter() - started
-
-
-def _wait_for_device() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "cpu") -> list[int]:
@@ -174,23 +159,19 @@ def _tell_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
     Each is measured in a fork, which starts with the libraries loaded and nothing else: importing
     them takes longer than all the rest. Returns the exit status.
     """
+    peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
     for folder in folders:
         child = os.fork()
         if child == 0:
-            before = _peak(device)
+            before = peak()
             model = load_checkpoint(folder, device=device)
             with torch.inference_mode():
                 model(**dummy_texts(model, int(batch), int(tokens)))
-            print(_peak(device) - before, flush=True)
+            print(peak() - before, flush=True)
             return 0
         if os.waitpid(child, 0)[1]:
             return 1
     return 0
-
-
-def _peak(device: str) -> int:
-    """Return the peak so far, in bytes: of the GPU's memory, or resident on the CPU."""
-    return peak_resident() if device == "cpu" else torch.cuda.max_memory_allocated()
 
 
 def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:

@@ -1,17 +1,15 @@
 """Pruning a model on disk: choose heads, zero or cut them, save what is left."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from headroom.compression.choice import Scope, Scores, Unit, heads_at, lowest_heads, unit_size
-from headroom.compression.criteria import CRITERIA, Ranked, accuracy_drops
+from headroom.compression.choice import Scope, Unit, heads_at, lowest_heads, unit_size
+from headroom.compression.criteria import CRITERIA, Ranked, Texts, accuracy_drops
 from headroom.compression.footprint import Size, size
-from headroom.compression.importance import Texts
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
@@ -25,11 +23,16 @@ from headroom.variants import Variant
 _TEXT_TOKENS = 512
 _BATCH = 16
 _MEASURED_TOKENS = 128
+_SIZES = {
+    "parameters": "parameters",
+    "layer_parameters": "parameters of the layers",
+    "flops": f"operations, {_MEASURED_TOKENS} tokens",
+    "weight_bytes": "bytes of weights",
+}
 _HOW = (
     "Left of the source's. Counted from the shapes, a multiplication and an addition as two "
     "operations; nothing was timed, and the model answered no questions."
 )
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,11 @@ class Pruned:
     after: Size
 
     def __str__(self) -> str:
-        less = 1 - self.after.parameters / self.before.parameters
-        work = 1 - self.after.flops / self.before.flops
-        gain = (
-            "zeroed, sizes unchanged"
-            if self.form == "zeroed"
-            else (f"{less:.1%} fewer parameters, {work:.1%} less arithmetic")
-        )
+        gain = "zeroed, sizes unchanged"
+        if self.form != "zeroed":
+            less = 1 - self.after.parameters / self.before.parameters
+            work = 1 - self.after.flops / self.before.flops
+            gain = f"{less:.1%} fewer parameters, {work:.1%} less arithmetic"
         return f"{self.folder}: {len(self.removed)} heads removed, {gain}"
 
 
@@ -81,7 +82,7 @@ def prune(
         form: `zeroed` and `uniform` load with plain `from_pretrained`, `free` with
             `headroom.load_model`.
         criterion: the score, by its name in `headroom.compression.criteria.CRITERIA`.
-        texts: what entropy, mixed, attention and taylor look at.
+        texts: what entropy, mixed and attention look at.
         accuracy: what causal reads: the accuracy matrix (Parquet) of a sweep over all heads of
             some layers, on training questions.
         alpha: weight of the norm in mixed.
@@ -105,36 +106,33 @@ def prune(
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
     if criterion not in CRITERIA:
         raise ModelError(f"criterion {criterion!r} is not known; use {', '.join(CRITERIA)}")
-    chosen_by = CRITERIA[criterion]
-    if heads is None and chosen_by.needs == "texts" and not texts:
+    by = CRITERIA[criterion]
+    if heads is None and by.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
-    if heads is None and chosen_by.needs == "accuracy" and accuracy is None:
+    if heads is None and by.needs == "accuracy" and accuracy is None:
         raise ModelError(
             f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
         )
-    named = [Variant.parse(name) for name in heads or ()]
+    chosen = sorted({Variant.parse(name) for name in heads or ()})
+    about = "named by hand"
 
     folder = fetch_model(source, revision)
     model = load_checkpoint(str(folder), device=device)
     geometry = find_heads(model)
-    if ratio is None:
-        chosen = sorted(set(named))
-        about = "named by hand"
-    else:
+    if ratio is not None:
+        matrix = Path(str(accuracy))
         ranked = Ranked(
             model,
             geometry,
             Importance(alpha=alpha),
             seed,
-            texts=lambda: _read(model, geometry, folder, texts or (), _BATCH),
-            losses=lambda: (_read(model, geometry, folder, texts or (), 1), _loss(model, geometry)),
-            drops=lambda: _drops(Path(str(accuracy)), geometry),
+            texts=lambda: _read(model, geometry, folder, texts or ()),
+            drops=lambda: accuracy_drops(read_table(matrix, ACCURACY, exact=False), geometry),
         )
-        scores = chosen_by.scores(ranked)
-        about = chosen_by.about.format(alpha=alpha, seed=seed)
+        about = by.about.format(alpha=alpha, seed=seed)
         unit, scope = "head" if form == "zeroed" else unit, "layer" if form == "uniform" else scope
         count = _count(geometry, ratio, form, unit)
-        chosen = lowest_heads(scores, geometry, count, scope=scope, unit=unit)
+        chosen = lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
     if not chosen:
         raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
 
@@ -145,43 +143,32 @@ def prune(
     else:
         geometry = remove_heads(model, geometry, chosen)
         after = size(model, geometry, _MEASURED_TOKENS)
-    measured = _measured(before, after)
+    measured = {
+        name: f"{getattr(after, field):,} of {getattr(before, field):,}"
+        for field, name in _SIZES.items()
+    }
     facts = Pruning(source, _revision(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
 
 
 def _read(
-    model: PreTrainedModel, geometry: HeadGeometry, folder: Path, lines: Sequence[str], rows: int
+    model: PreTrainedModel, geometry: HeadGeometry, folder: Path, lines: Sequence[str]
 ) -> Iterator[Texts]:
-    """Yield lines as the model reads them, so many at a time."""
+    """Yield lines as the model reads them, some at a time."""
     tokenizer = load_tokenizer(folder)
     tokenizer.padding_side = "left" if geometry.keeps_cache else "right"
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
-    for start in range(0, len(lines), rows):
+    for start in range(0, len(lines), _BATCH):
         encoded = tokenizer(
-            list(lines[start : start + rows]),
+            list(lines[start : start + _BATCH]),
             padding=True,
             truncation=True,
             max_length=min(_TEXT_TOKENS, tokenizer.model_max_length),
             return_tensors="pt",
         )
         yield {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
-
-
-def _loss(model: PreTrainedModel, geometry: HeadGeometry) -> Callable[[Texts], Tensor]:
-    """Return the language modelling loss, if the model has one."""
-    if model.get_output_embeddings() is None or not geometry.keeps_cache:
-        raise ModelError(
-            f"criterion taylor needs the loss of a language model, and {type(model).__name__} is "
-            f"none; use norm, entropy or mixed"
-        )
-    return lambda batch: model(**batch, labels=batch["input_ids"]).loss
-
-
-def _drops(accuracy: Path, geometry: HeadGeometry) -> Scores:
-    return accuracy_drops(read_table(accuracy, ACCURACY, exact=False), geometry)
 
 
 def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
@@ -195,15 +182,5 @@ def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
 
 def _revision(folder: Path) -> str:
     """Return the commit of a model from the hub, or the fingerprint of a local folder."""
-    hub = folder.parent.name == "snapshots" and _COMMIT.fullmatch(folder.name)
+    hub = folder.parent.name == "snapshots" and re.fullmatch(r"[0-9a-f]{40}", folder.name)
     return folder.name if hub else fingerprint(folder)
-
-
-def _measured(before: Size, after: Size) -> dict[str, str]:
-    rows = {
-        "parameters": (before.parameters, after.parameters),
-        "parameters of the layers": (before.layer_parameters, after.layer_parameters),
-        f"operations, {_MEASURED_TOKENS} tokens": (before.flops, after.flops),
-        "bytes of weights": (before.weight_bytes, after.weight_bytes),
-    }
-    return {name: f"{new:,} of {old:,}" for name, (old, new) in rows.items()}

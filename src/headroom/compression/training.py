@@ -1,14 +1,16 @@
-"""Training of whatever can learn.
+"""Training of whatever can learn, and its checkpoints: one that was killed goes on to the bit.
 
 One process, on the GPU if there is one; accelerate brings mixed precision. Every step draws its
-dropout from a seed of its own, so that a training that was killed goes on as if nothing had been.
+dropout from a seed of its own, so that a resumed training draws what an undisturbed one does.
 """
 
+import hashlib
 import logging
 import math
+import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,17 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from jaxtyping import Float
+from pydantic import BaseModel
 from torch import Tensor
+from transformers import PreTrainedModel
 
-from headroom.compression import journal
-from headroom.compression.history import Epoch, Fit
-from headroom.config.compression import Training
+from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
+from headroom.models.geometry import find_heads, kept_heads
 from headroom.models.learner import Batch, Example, Learner, accuracy, move
+from headroom.models.removal import remove_heads
+from headroom.tables import atomic
+from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
@@ -30,6 +36,33 @@ _BUCKETS = 16  # batches sorted by length together: less padding
 
 Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
 """Returns the parts of the loss on a batch, weighted; their sum is minimised, each is logged."""
+
+
+class Epoch(BaseModel):
+    """What an epoch brought."""
+
+    epoch: int
+    """From 1."""
+    steps: int
+    """Optimiser steps since the start of the training."""
+    losses: dict[str, float]
+    """Means over the epoch's steps, by part of the objective."""
+    dev_strict: float | None
+    """Share of the development part that is solved. Without `patience` it is found after the last
+    epoch only; None without a development part."""
+
+
+class Fit(BaseModel):
+    """How a training went."""
+
+    epochs: list[Epoch] = []
+    best: int | None = None
+    """The epoch whose weights were taken; None: the last one's, whatever it was worth."""
+
+    @property
+    def dev_strict(self) -> float | None:
+        """Share of the development part that the weights taken solve; None without one."""
+        return self.epochs[(self.best or 0) - 1].dev_strict
 
 
 class Between:
@@ -43,11 +76,11 @@ class Between:
         """
         return False
 
-    def state(self) -> tuple[Mapping[str, Tensor], dict[str, Any]]:
-        """Return what has to be remembered, tensors and JSON values: checkpoints keep it."""
-        return {}, {}
+    def state(self) -> dict[str, Any]:
+        """Return what checkpoints have to keep: JSON values and tensors."""
+        return {}
 
-    def restore(self, tensors: Mapping[str, Tensor], facts: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         """Go on with what `state` returned; the network has its shape of then."""
 
 
@@ -92,167 +125,154 @@ def train(
         raise ModelError("patience needs a development part; give one, or set patience: null")
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        run = _Run(learner, examples, dev, settings, seed, objective, between, checkpoint, device)
+        accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
+        between = between or Between()
+        run = _Run(
+            learner, examples, dev, settings, seed, objective, between, checkpoint, accelerator
+        )
         return run.to_the_end()
 
 
+@dataclass
 class _Run:
     """A training under way."""
 
-    def __init__(
-        self,
-        learner: Learner,
-        examples: Sequence[Example],
-        dev: Sequence[Example],
-        settings: Training,
-        seed: int,
-        objective: Objective,
-        between: Between | None,
-        checkpoint: Path | None,
-        device: str,
-    ) -> None:
-        self._learner, self._examples, self._dev = learner, examples, dev
-        self._settings, self._seed, self._objective = settings, seed, objective
-        self._between, self._checkpoint = between or Between(), checkpoint
-        self._identity = {
-            "seed": seed,
-            "settings": settings.model_dump(mode="json"),
-            "examples": journal.examples_key(examples, dev),
-        }
-        self._accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
-        self._model = learner.network.to(self._accelerator.device)
-        self._steps_per_epoch = math.ceil(len(examples) / settings.batch_size)
-        self._total_steps = settings.epochs * self._steps_per_epoch
-        self._steps = 0
-        self._sums: dict[str, float] = {}
-        self._fit = Fit()
-        self._best: dict[str, Tensor] = {}
-        self._optimizer = self._new_optimizer()
+    learner: Learner
+    examples: Sequence[Example]
+    dev: Sequence[Example]
+    settings: Training
+    seed: int
+    objective: Objective
+    between: Between
+    checkpoint: Path | None
+    accelerator: Accelerator
+
+    def __post_init__(self) -> None:
+        self.model = self.learner.network.to(self.accelerator.device)
+        self.steps_per_epoch = math.ceil(len(self.examples) / self.settings.batch_size)
+        self.total_steps = self.settings.epochs * self.steps_per_epoch
+        self.steps = 0
+        self.sums: dict[str, float] = {}
+        self.fit = Fit()
+        self.best: dict[str, Tensor] = {}
+        self.identity = identity(self.settings, self.seed, self.examples, self.dev)
+        if self.checkpoint is not None and self.checkpoint.exists():
+            self.go_on(self.checkpoint)
+        else:
+            self.optimizer = self.new_optimizer()
 
     def to_the_end(self) -> Fit:
-        if self._checkpoint is not None and self._checkpoint.exists():
-            self._go_on(self._checkpoint)
-        self._model.train()
+        settings, fit = self.settings, self.fit
+        self.model.train()
         begin = reported = time.monotonic()
-        first, size = self._steps, self._settings.batch_size
-        while not self._over():
-            epoch, done = divmod(self._steps, self._steps_per_epoch)
-            for indices in epoch_batches(self._examples, size, self._seed, epoch)[done:]:
-                self._step(indices)
-                inside = self._steps % self._steps_per_epoch
-                if inside and self._steps % self._settings.checkpoint_steps == 0:
-                    self._save()
+        first = self.steps
+        while (done := len(fit.epochs)) < settings.epochs:
+            if settings.patience is not None and done - (fit.best or done) >= settings.patience:
+                break
+            batches = epoch_batches(self.examples, settings.batch_size, self.seed, done)
+            for indices in batches[self.steps % self.steps_per_epoch :]:
+                self.step(indices)
+                inside = self.steps % self.steps_per_epoch
+                if inside and self.steps % settings.checkpoint_steps == 0:
+                    self.save()
                 now = time.monotonic()
                 if inside and now - reported > _SECONDS_BETWEEN_REPORTS:
                     reported = now
-                    left = (now - begin) / (self._steps - first) * (self._total_steps - self._steps)
-                    losses = _words(self._means(inside))
-                    told = (self._steps, self._total_steps, losses, left)
+                    left = (now - begin) / (self.steps - first) * (self.total_steps - self.steps)
+                    told = (self.steps, self.total_steps, _words(self.means(inside)), left)
                     _LOG.info("step %d of %d, %s, %.0f s left", *told)
-            self._end_epoch(epoch + 1)
-            self._save()
-        if self._best:
-            self._model.load_state_dict(self._best)
-        self._model.eval()
-        return self._fit
+            self.end_epoch(done + 1)
+            self.save()
+        if self.best:
+            self.model.load_state_dict(self.best)
+        self.model.eval()
+        return fit
 
-    def _over(self) -> bool:
-        done, patience = len(self._fit.epochs), self._settings.patience
-        tired = patience is not None and done - (self._fit.best or done) >= patience
-        return tired or done == self._settings.epochs
-
-    def _step(self, indices: Sequence[int]) -> None:
-        settings = self._settings
-        for group in self._optimizer.param_groups:
-            group["lr"] = settings.learning_rate * (1 - self._steps / self._total_steps)
-        torch.manual_seed(self._seed * 1_000_003 + self._steps)
+    def step(self, indices: Sequence[int]) -> None:
+        settings, device = self.settings, self.accelerator.device
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.learning_rate * (1 - self.steps / self.total_steps)
+        torch.manual_seed(self.seed * 1_000_003 + self.steps)
         pieces = [
-            self._learner.collate([self._examples[index] for index in piece])
+            self.learner.collate([self.examples[index] for index in piece])
             for piece in np.array_split(indices, settings.micro_batches)
             if len(piece)
         ]
         judged = sum(piece.judged for piece in pieces)
         for piece in pieces:
-            with self._accelerator.autocast():
-                parts = self._objective(self._learner, move(piece, self._accelerator.device))
+            with self.accelerator.autocast():
+                parts = self.objective(self.learner, move(piece, device))
                 loss = torch.stack(list(parts.values())).sum() * (piece.judged / judged)
-            self._accelerator.backward(loss)
+            self.accelerator.backward(loss)
             for name, part in parts.items():
                 value = float(part.detach()) * piece.judged / judged
                 if not math.isfinite(value):
                     raise ModelError(
-                        f"the {name} part of the loss is {value} at step {self._steps + 1}; lower "
+                        f"the {name} part of the loss is {value} at step {self.steps + 1}; lower "
                         f"learning_rate, now {settings.learning_rate}"
                     )
-                self._sums[name] = self._sums.get(name, 0.0) + value
-        self._accelerator.clip_grad_norm_(self._model.parameters(), settings.clip)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        self._steps += 1
-        if self._between.after_step(self._steps):
-            self._accelerator.free_memory()
-            self._optimizer = self._new_optimizer()
-            self._best, self._fit.best = {}, None
+                self.sums[name] = self.sums.get(name, 0.0) + value
+        self.accelerator.clip_grad_norm_(self.model.parameters(), settings.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps += 1
+        if self.between.after_step(self.steps):
+            self.accelerator.free_memory()
+            self.optimizer = self.new_optimizer()
+            self.best, self.fit.best = {}, None
 
-    def _end_epoch(self, epoch: int) -> None:
-        losses, self._sums = self._means(self._steps_per_epoch), {}
+    def end_epoch(self, epoch: int) -> None:
+        losses, self.sums = self.means(self.steps_per_epoch), {}
         # Answering may take longer than learning: it is done where something follows from it.
-        patient = self._settings.patience is not None
-        wanted = patient or epoch == self._settings.epochs
-        solved = accuracy(self._learner, self._dev) if wanted else None
-        best = self._fit.taken.dev_strict if self._fit.best else None
-        self._fit.epochs.append(Epoch(epoch, self._steps, losses, solved))
-        if patient and (best is None or (solved or 0.0) > best):
-            self._fit.best = epoch
-            self._best = {
-                name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()
-            }
+        patient = self.settings.patience is not None
+        wanted = patient or epoch == self.settings.epochs
+        solved = accuracy(self.learner, self.dev) if wanted else None
+        better = not self.fit.best or (solved or 0.0) > (self.fit.dev_strict or 0.0)
+        self.fit.epochs.append(
+            Epoch(epoch=epoch, steps=self.steps, losses=losses, dev_strict=solved)
+        )
+        if patient and better:
+            self.fit.best = epoch
+            self.best = {name: each.detach().clone() for name, each in self._weights().items()}
         of_dev = "" if solved is None else f"; {solved:.1%} of the development part solved"
-        _LOG.info("epoch %d of %d: %s", epoch, self._settings.epochs, _words(losses) + of_dev)
+        _LOG.info("epoch %d of %d: %s", epoch, self.settings.epochs, _words(losses) + of_dev)
 
-    def _means(self, steps: int) -> dict[str, float]:
-        return {name: total / steps for name, total in self._sums.items()}
+    def _weights(self) -> dict[str, Tensor]:
+        return dict(self.model.state_dict())
 
-    def _new_optimizer(self) -> torch.optim.Optimizer:
-        trained = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
-        decayed, others = (
-            [parameter for parameter in trained if (parameter.ndim > 1) is matrices]
-            for matrices in (True, False)
-        )
+    def means(self, steps: int) -> dict[str, float]:
+        return {name: total / steps for name, total in self.sums.items()}
+
+    def new_optimizer(self) -> torch.optim.Optimizer:
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         groups = [
-            {"params": decayed, "weight_decay": self._settings.weight_decay},
-            {"params": others, "weight_decay": 0.0},
+            {
+                "params": [each for each in trained if (each.ndim > 1) is matrices],
+                "weight_decay": self.settings.weight_decay if matrices else 0.0,
+            }
+            for matrices in (True, False)
         ]
-        optimizer = torch.optim.AdamW(groups, lr=self._settings.learning_rate, fused=True)
-        return self._accelerator.prepare_optimizer(optimizer)
+        optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)
+        return self.accelerator.prepare_optimizer(optimizer)
 
-    def _save(self) -> None:
-        if self._checkpoint is None:
+    def save(self) -> None:
+        if self.checkpoint is None:
             return
-        memory, remembered = self._between.state()
-        done = {"steps": self._steps, "sums": self._sums, "fit": asdict(self._fit)}
-        journal.write(
-            self._checkpoint,
-            self._learner,
-            {**self._identity, **done, "memory": remembered},
-            optimizer=self._optimizer,
-            best=self._best,
-            memory=memory,
-        )
+        done = {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
+        more = {"best": self.best, "memory": self.between.state()}
+        moments = self.optimizer.state_dict()
+        facts = {**self.identity, **done}
+        write_checkpoint(self.checkpoint, self.learner, facts, optimizer=moments, **more)
 
-    def _go_on(self, checkpoint: Path) -> None:
-        facts, moments, self._best, memory = journal.read(checkpoint, self._learner, self._identity)
-        self._optimizer = self._new_optimizer()
-        parameters = dict(self._model.named_parameters())
-        for name, tensor in moments.items():
-            parameter, _, key = name.rpartition("/")
-            own = parameters[parameter]
-            self._optimizer.state[own][key] = tensor.to(own.device)
-        self._between.restore(memory, facts["memory"])
-        self._steps, self._sums = facts["steps"], facts["sums"]
-        epochs = [Epoch(**epoch) for epoch in facts["fit"]["epochs"]]
-        self._fit = Fit(epochs, facts["fit"]["best"])
-        _LOG.info("going on after step %d", self._steps)
+    def go_on(self, checkpoint: Path) -> None:
+        state = read_checkpoint(checkpoint, self.learner, self.identity)
+        self.optimizer = self.new_optimizer()
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.between.restore(state["memory"])
+        facts, self.best = state["facts"], state["best"]
+        self.steps, self.sums = facts["steps"], facts["sums"]
+        self.fit = Fit.model_validate(facts["fit"])
+        _LOG.info("going on after step %d", self.steps)
 
 
 def _words(losses: Mapping[str, float]) -> str:
@@ -272,3 +292,68 @@ def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int)
         bucket.sort(key=lambda index: len(examples[index].input_ids))
         batches += [bucket[first : first + size] for first in range(0, len(bucket), size)]
     return [batches[place] for place in torch.randperm(len(batches), generator=draw).tolist()]
+
+
+def identity(
+    settings: Training | Compression, seed: int, *parts: Sequence[Example]
+) -> dict[str, Any]:
+    """Return what tells a training from others: settings, seed, and a hash of examples' ids."""
+    ids = repr([[example.example_id for example in part] for part in parts])
+    examples = hashlib.sha256(ids.encode()).hexdigest()[:16]
+    return {"seed": seed, "settings": settings.model_dump(mode="json"), "examples": examples}
+
+
+def write_checkpoint(
+    path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Any]
+) -> None:
+    """Write a learner's weights, its heads, JSON facts and more tensors, atomically."""
+    state = {"facts": dict(facts), "shape": shape_of(learner.encoder), **more}
+    with atomic(path) as temporary:
+        torch.save({"model": learner.network.state_dict(), **state}, temporary)
+
+
+def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring a learner, with all its heads, to where a checkpoint ends; return what it holds.
+
+    Args:
+        path: the checkpoint.
+        learner: loses heads and takes weights.
+        own: what the facts must share with what is to go on.
+
+    Raises:
+        ModelError: it is damaged, of something else, or of a model with other shapes.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        differing = [name for name in own if state["facts"].get(name) != own[name]]
+        if not differing:
+            restore_shape(learner.encoder, state["shape"])
+            learner.network.load_state_dict(state["model"])
+    except (OSError, EOFError, RuntimeError, pickle.PickleError, LookupError, TypeError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{path} is no checkpoint ({reason}); remove it and run again") from None
+    if differing:
+        raise ModelError(
+            f"{path} is of a training with another {' and '.join(differing)}; remove it "
+            f"and run again"
+        )
+    return state
+
+
+def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:
+    """Return which heads a pruned encoder kept, by layer; nothing for a whole one."""
+    return {str(layer): list(heads) for layer, heads in kept_heads(encoder.config).items()}
+
+
+def restore_shape(encoder: PreTrainedModel, shape: Mapping[str, Sequence[int]]) -> None:
+    """Cut an encoder to the heads of `shape`, as `shape_of` returned them."""
+    if shape == shape_of(encoder):
+        return
+    geometry = find_heads(encoder)
+    gone = [
+        Variant(layer.index, head)
+        for layer in geometry.layers
+        for head, number in enumerate(layer.original_heads)
+        if number not in shape.get(str(layer.index), [number])
+    ]
+    remove_heads(encoder, geometry, gone)

@@ -184,10 +184,10 @@ class Importance(Section):
     and by them these heads, which do the reasoning, would go first.
     """
 
-    criterion: Literal["mixed", "attention", "taylor", "causal", "random"] = "mixed"
+    criterion: Literal["mixed", "attention", "causal", "random"] = "mixed"
     """mixed: alpha w + (1 - alpha) H, weight norm and attention entropy. attention: largest
-    attention weight, mean over queries. taylor: |gradient x mask|. causal: rise of the loss on the
-    development part without the head. random: a uniform draw."""
+    attention weight, mean over queries. causal: rise of the loss on the development part without
+    the head. random: a uniform draw."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """mixed: weight of the norm."""
     norm: Literal["weights", "activations"] = "weights"

@@ -27,7 +27,7 @@ MEASUREMENTS += ["flops_counted", "weight_bytes", "peak_bytes", "end_to_end_seco
 """Columns of speed and size, a row for each arm, number of bits, length and batch size."""
 
 History = Mapping[str, Any]
-"""How one arm went under one seed, as `headroom.compression.history` notes it."""
+"""How one arm went under one seed, as `headroom.compression.rounds.History` notes it."""
 
 _PAPERS_DATA = {"math23k": "Math23k", "asdiv_a": "ASDiv-A"}
 _PAPERS_MODELS = {
