@@ -147,13 +147,6 @@ def removed(arm: Arm) -> list[str]:
     return [head for one in removals for head in one["heads"]]
 
 
-def test_a_dataset_is_divided_once_for_all_jobs(config: Config) -> None:
-    found = read_parts(data_key(config, "words"))
-    assert list(map(len, found)) == [28, 7, 7]
-    dropped = Path(paths.DROPPED.format(data=data_key(config, "words")))
-    assert pd.read_csv(dropped).columns.tolist() == ["row", "reason"]
-
-
 @pytest.mark.parametrize("compression", ["words", "decoder"])
 def test_outcomes_are_of_the_test_part(config: Config, compression: str) -> None:
     sizes = {"words": len(read_parts(data_key(config, "words")).test), "decoder": 7}

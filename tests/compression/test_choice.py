@@ -1,6 +1,7 @@
 """The lowest heads go when they are due, and what stays can be cut."""
 
 import itertools
+from typing import Any
 
 import pytest
 import torch
@@ -16,20 +17,13 @@ from headroom.variants import Variant
 def geometry(*layers: tuple[int, int]) -> HeadGeometry:
     """Layers of (query heads, key/value heads)."""
     return HeadGeometry(
-        tuple(
-            AttentionLayer(index, f"{index}", query_heads, kv_heads, 5)
-            for index, (query_heads, kv_heads) in enumerate(layers)
-        )
+        tuple(AttentionLayer(index, f"{index}", *heads, 5) for index, heads in enumerate(layers))
     )
 
 
 def random_scores(heads: HeadGeometry, seed: int = 0) -> Scores:
     draw = torch.Generator().manual_seed(seed)
     return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in heads.layers}
-
-
-def names(heads: list[Variant]) -> list[str]:
-    return [str(head) for head in heads]
 
 
 def test_the_count_equals_that_of_a_brute_force_over_single_heads():
@@ -57,8 +51,7 @@ def test_layers_lose_equal_numbers_if_ranked_apart():
     scores = {layer: score + layer for layer, score in random_scores(heads).items()}
     chosen = lowest_heads(scores, heads, 6, scope="layer")
     assert [sum(head.layer == layer for head in chosen) for layer in range(3)] == [2, 2, 2]
-    rest = lowest_heads(scores, heads, 7, scope="layer")
-    assert set(chosen) < set(rest)
+    assert set(chosen) < set(lowest_heads(scores, heads, 7, scope="layer"))
     assert {head.layer for head in lowest_heads(scores, heads, 3)} == {0}
 
 
@@ -72,46 +65,40 @@ def test_grouped_heads_leave_a_model_that_can_be_cut(unit, scope, count):
     without(heads, chosen)
 
 
-def test_a_group_scores_the_mean_of_its_heads():
-    heads = geometry((6, 2), (6, 2))
-    scores = {0: torch.tensor([0.0, 0.0, 0.9, 0.4, 0.4, 0.4]), 1: torch.full((6,), 0.35)}
-    assert names(lowest_heads(scores, heads, 3)) == ["L00H00", "L00H01", "L00H02"]
-    scores[0][2] = 1.1
-    assert names(lowest_heads(scores, heads, 3)) == ["L01H00", "L01H01", "L01H02"]
+MIDDLE = [0.4] * 3
+RANKED = [0.5, 0.1, 0.3, 0.2, 0.9, 0.4]
 
 
-def test_queries_go_by_their_rank_in_each_group():
-    heads = geometry((6, 2), (6, 2))
-    scores = {0: torch.tensor([0.5, 0.1, 0.3, 0.2, 0.9, 0.4]), 1: torch.full((6,), 0.2)}
-    assert names(lowest_heads(scores, heads, 2, unit="query")) == ["L00H01", "L00H03"]
+@pytest.mark.parametrize(
+    ("shape", "scores", "unit", "lowest"),
+    [
+        # A group has the mean of its heads' scores.
+        ((6, 2), {0: [0.0, 0.0, 0.9, *MIDDLE], 1: [0.35] * 6}, "group", "L00H00 L00H01 L00H02"),
+        ((6, 2), {0: [0.0, 0.0, 1.1, *MIDDLE], 1: [0.35] * 6}, "group", "L01H00 L01H01 L01H02"),
+        # Queries go by their rank in each group, heads that are only zeroed one by one.
+        ((6, 2), {0: RANKED, 1: [0.2] * 6}, "query", "L00H01 L00H03"),
+        ((6, 2), {0: RANKED}, "head", "L00H01 L00H03"),
+        ((6, 2), {0: RANKED}, "head", "L00H00 L00H01 L00H02 L00H03 L00H05"),
+        ((3, 3), {0: [0.5, 0.1, 0.3]}, "query", "L00H01 L00H02"),
+        ((3, 3), {1: [0.3, 0.2, 0.1]}, "group", "L01H01 L01H02"),  # layers without scores stay
+    ],
+)
+def test_units_go_by_their_scores(
+    shape: tuple[int, int], scores: dict[int, list[float]], unit: Any, lowest: str
+) -> None:
+    tensors = {layer: torch.tensor(values) for layer, values in scores.items()}
+    heads = lowest_heads(tensors, geometry(shape, shape), len(lowest.split()), unit=unit)
+    assert " ".join(map(str, heads)) == lowest
 
 
-def test_heads_go_one_by_one_if_they_are_only_zeroed():
-    heads = geometry((6, 2))
-    scores = {0: torch.tensor([0.5, 0.1, 0.3, 0.2, 0.9, 0.4])}
-    assert names(lowest_heads(scores, heads, 2, unit="head")) == ["L00H01", "L00H03"]
-    assert len(lowest_heads(scores, heads, 5, unit="head")) == 5
-
-
-def test_layers_without_scores_lose_nothing():
-    heads = geometry((3, 3), (3, 3))
-    scores = {1: torch.tensor([0.3, 0.2, 0.1])}
-    assert names(lowest_heads(scores, heads, 2)) == ["L01H01", "L01H02"]
-
-
-def test_more_heads_than_can_go_are_refused():
-    heads = geometry((4, 4), (3, 3))
-    with pytest.raises(ModelError, match="6 heads cannot go: 5 can, as each of 2 layers keeps 1"):
-        lowest_heads(random_scores(heads), heads, 6)
-    grouped = geometry((6, 2), (6, 2))
-    with pytest.raises(ModelError, match="7 heads cannot go: 6 can, as each of 2 layers keeps 3"):
-        lowest_heads(random_scores(grouped), grouped, 7)
-
-
-def test_query_heads_that_share_nothing_go_one_by_one():
-    heads = geometry((3, 3))
-    scores = {0: torch.tensor([0.5, 0.1, 0.3])}
-    assert names(lowest_heads(scores, heads, 2, unit="query")) == ["L00H01", "L00H02"]
+@pytest.mark.parametrize(
+    ("shapes", "count", "kept"), [([(4, 4), (3, 3)], 6, 1), ([(6, 2), (6, 2)], 7, 3)]
+)
+def test_more_heads_than_can_go_are_refused(shapes, count: int, kept: int):
+    heads = geometry(*shapes)
+    message = f"{count} heads cannot go: {count - 1} can, as each of 2 layers keeps {kept}"
+    with pytest.raises(ModelError, match=message):
+        lowest_heads(random_scores(heads), heads, count)
 
 
 @pytest.mark.parametrize(

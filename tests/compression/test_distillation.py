@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from small import certain_solver, same, weights
 
 from headroom.athena.batches import Batch, collate
 from headroom.athena.generated import generate
-from headroom.athena.networks import task_loss
-from headroom.athena.solver import MathSolver, new_solver
+from headroom.athena.solver import MathSolver
 from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
 from headroom.config.compression import Distillation, Encoder, Solver
 from headroom.models.attention import eager_attention
@@ -23,20 +23,11 @@ SMALL = Solver(
 PROBLEMS = generate(5, seed=5)
 
 
-def build(seed: int, settings: Solver = SMALL) -> MathSolver:
-    """Return a solver that is sure of this and that."""
-    solver = new_solver(settings, PROBLEMS, seed)
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in solver.athena.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw))
-    solver.athena.eval()
-    return solver
-
-
 @pytest.fixture(scope="module")
 def solver() -> MathSolver:
-    return build(1)
+    solver = certain_solver(SMALL, len(PROBLEMS), 1)
+    solver.athena.eval()
+    return solver
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +89,9 @@ def test_the_response_is_two_divergences(teacher, student, batch, temperature):
     assert min(candidates, answers) > 1e-3
     expected = 0.7 * temperature**2 * (candidates + answers)
     assert parts["response"].item() == pytest.approx(expected, rel=1e-4)
-    assert parts["task"].item() == pytest.approx(0.2 * task_loss(own, batch).item(), rel=1e-4)
+    assert parts["task"].item() == pytest.approx(
+        0.2 * solver.task_loss(own, batch).item(), rel=1e-4
+    )
     assert set(parts) == {"task", "response"}
 
 
@@ -169,8 +162,7 @@ def test_a_student_that_is_its_teacher_learns_nothing(solver, batch):
 )
 def test_gradients_reach_the_student_only(teacher, student, batch, settings):
     solver, geometry = student
-    taught = teacher.learner.athena
-    before = {name: tensor.clone() for name, tensor in taught.state_dict().items()}
+    taught, before = teacher.learner.athena, weights(teacher.learner)
     solver.athena.train()
     parts = distilled(teacher, geometry, settings)(solver, batch)
     torch.stack(list(parts.values())).sum().backward()
@@ -180,8 +172,7 @@ def test_gradients_reach_the_student_only(teacher, student, batch, settings):
         assert all(gradient.abs().max() > 0 for gradient in gradients)
     assert all(parameter.grad is None for parameter in taught.parameters())
     assert not taught.training and solver.athena.training
-    for name, tensor in taught.state_dict().items():
-        assert torch.equal(tensor, before[name])
+    assert same(before, weights(teacher.learner))
 
 
 def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from dying import killed_at
+from small import killed_at, same, weights
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
@@ -62,14 +62,6 @@ def run(solver: MathSolver, examples: list[Example]) -> Callable[..., tuple[Math
         return compress(solver, examples, examples[:dev], settings, seed, device="cpu", **more)
 
     return run
-
-
-def weights(solver: MathSolver) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in solver.athena.state_dict().items()}
-
-
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def removed(history: History) -> list[str]:
@@ -183,11 +175,6 @@ def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> No
         left = others
         seen.append(removal.scores)
     assert any(seen[1][head] != seen[0][head] for head in seen[1])
-
-
-def test_layers_lose_equal_numbers_if_ranked_apart(run) -> None:
-    smaller, _ = run(method(importance=Importance(scope="layer"), distillation=NO_TEACHER))
-    assert [len(heads) for heads in shape_of(smaller.athena.encoder).values()] == [2, 2]
 
 
 LITERAL = method(schedule="literal", exponent=2.0, distillation=NO_TEACHER)

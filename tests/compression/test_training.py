@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from dying import killed_at
+from small import killed_at, same, weights
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
@@ -35,20 +35,10 @@ def setup(n: int = N, seed: int = 2) -> tuple[MathSolver, list[Example]]:
     return solver, solver.prepare(problems)
 
 
-def weights(solver: MathSolver) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in solver.athena.state_dict().items()}
-
-
 def fit(recipe: Training = RECIPE, **more) -> tuple[dict[str, torch.Tensor], Fit]:
     solver, examples = setup()
     result = train(solver, examples, more.pop("dev", []), recipe, seed=9, device="cpu", **more)
     return weights(solver), result
-
-
-def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == other.keys()
-    for name, tensor in one.items():
-        assert torch.equal(tensor, other[name]), name
 
 
 def recipe(**changes) -> Training:
@@ -72,10 +62,10 @@ def test_the_same_seed_gives_the_same_weights_and_another_does_not() -> None:
     first, _ = fit()
     assert torch.equal(torch.get_rng_state(), state)
     torch.manual_seed(78)
-    assert_same(first, fit()[0])
+    assert same(first, fit()[0])
     solver, examples = setup()
     train(solver, examples, [], RECIPE, seed=10, device="cpu")
-    assert any(not torch.equal(tensor, first[name]) for name, tensor in weights(solver).items())
+    assert not same(first, weights(solver))
 
 
 def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
@@ -103,7 +93,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     for steps in (list(range(7, 16)), []):  # a finished training is not trained again
         trained, result, done = resumed()
         assert done == steps
-        assert_same(whole, trained)
+        assert same(whole, trained)
         assert result == undisturbed
     assert sorted(file.name for file in tmp_path.iterdir()) == ["state.pt"]
 
@@ -178,7 +168,7 @@ def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path:
         training(7)
     resumed = training(99)
     assert whole["encoder.encoder.layer.1.attention.self.query.weight"].shape == (16, 24)
-    assert_same(whole, resumed)
+    assert same(whole, resumed)
 
 
 def test_patience_ends_training_and_takes_the_best_epoch() -> None:
@@ -198,14 +188,14 @@ def test_patience_ends_training_and_takes_the_best_epoch() -> None:
     )
     assert (result.best, len(result.epochs)) == (2, 5)
     assert [epoch.dev_strict for epoch in result.epochs] == [0.3, 0.5, 0.5, 0.4, 0.5]
-    assert_same(weights(solver), kept[5])
+    assert same(weights(solver), kept[5])
 
 
 def test_without_patience_the_development_part_is_looked_at_once() -> None:
     _, examples = setup()
     seen = [epoch.dev_strict for epoch in fit(dev=examples[:9])[1].epochs]
     assert seen[:2] == [None, None] and seen[2] is not None
-    assert_same(fit(dev=examples[:9])[0], fit()[0])
+    assert same(fit(dev=examples[:9])[0], fit()[0])
 
 
 def test_patience_without_a_development_part_is_refused() -> None:

@@ -15,7 +15,6 @@ from headroom.athena.batches import Example, Rows, collate_texts, level, starts,
 from headroom.athena.expansion import Candidate, Expander
 from headroom.athena.expressions import Op
 from headroom.athena.networks import Athena, Progress
-from headroom.models.geometry import evaluating
 from headroom.models.learner import move
 
 ACCEPTED_FROM = 0.5
@@ -43,46 +42,15 @@ class Solution:
     lenient: bool
 
 
-@torch.inference_mode()
-def solve(
-    athena: Athena,
-    examples: Sequence[Example],
-    constants: Sequence[float],
-    depth: int,
-    pad_token_id: int,
-    batch_size: int = 64,
-) -> list[Solution]:
-    """Solve problems, in evaluation mode.
-
-    After each depth all thoughts are judged as answers. A problem is done when one of them
-    reaches `ANSWERED_FROM`, when no thought is new, or at the last depth; its answer is the
-    thought with the highest probability.
+class Search:
+    """The expansion of a batch of problems by their solver, in evaluation mode.
 
     Args:
-        athena: the solver; its mode is put back.
+        athena: the solver's networks.
         examples: the problems. Their schedules are not looked at.
         constants: the values that the solver was built with.
-        depth: the last depth that is expanded.
         pad_token_id: of the encoder's tokenizer.
-        batch_size: problems at a time; changes speed only, but for rounding.
-
-    Returns:
-        The solutions, in the order of `examples`.
     """
-    # Problems of like length share a batch: less padding.
-    order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
-    found: dict[int, Solution] = {}
-    with evaluating(athena):
-        for start in range(0, len(order), batch_size):
-            places = order[start : start + batch_size]
-            batch = [examples[place] for place in places]
-            solutions = _Search(athena, batch, constants, pad_token_id).run(depth)
-            found.update(zip(places, solutions, strict=True))
-    return [found[place] for place in range(len(examples))]
-
-
-class _Search:
-    """The expansion of a batch of problems."""
 
     def __init__(
         self,
@@ -102,6 +70,12 @@ class _Search:
         self._depth = [0] * len(examples)
 
     def run(self, depth: int) -> list[Solution]:
+        """Return the solutions, with nothing expanded beyond a depth.
+
+        After each depth all thoughts are judged as answers. A problem is done when one of them
+        reaches `ANSWERED_FROM`, when no thought is new, or at the last depth; its answer is the
+        thought with the highest probability.
+        """
         active = list(range(len(self._examples)))
         probabilities = np.empty(0)
         for reached in range(depth + 1):

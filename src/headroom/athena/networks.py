@@ -11,11 +11,7 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    kl_div,
-    scaled_dot_product_attention,
-)
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 
 from headroom.athena.batches import Batch, Level, Rows, Texts
@@ -272,43 +268,3 @@ class Progress:
         goal, mask = self._reading.goal, self._reading.goal_mask
         _, logits = self._head.answer(self._thoughts, self._rows, goal, mask)
         return logits
-
-
-def task_loss(output: Output, batch: Batch) -> Float[Tensor, ""]:
-    """Return the mean binary cross-entropy of a batch's reason and answer logits together."""
-    reason = binary_cross_entropy_with_logits(output.reason, batch.targets, reduction="sum")
-    answer = binary_cross_entropy_with_logits(output.answer, batch.answers, reduction="sum")
-    return (reason + answer) / batch.judged
-
-
-def response_loss(
-    student: Output, teacher: Output, batch: Batch, temperature: float
-) -> Float[Tensor, ""]:
-    """Return how far a student's verdicts are from its teacher's (arXiv 2511.17577, eq. 6).
-
-    Both judge the same candidates, under teacher forcing. Reason logits are independent of each
-    other, answer logits compete within a problem. So the loss is temperature² times the mean over
-    candidates of the divergence KL(teacher || student) of two Bernoulli distributions, plus the
-    mean over problems of that of the softmax over a problem's thoughts.
-    """
-    asked, right = (output.reason.float() / temperature for output in (student, teacher))
-    shares = right.sigmoid()
-    cross_entropy, entropy = (
-        binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
-    )
-    owners, problems = batch.accepted[-1][1].owner, len(batch.texts.input_ids)
-    said, taught = (
-        _log_shares(output.answer.float() / temperature, owners, problems)
-        for output in (student, teacher)
-    )
-    answers = kl_div(said, taught, reduction="sum", log_target=True) / problems
-    return temperature**2 * (cross_entropy - entropy + answers)
-
-
-def _log_shares(
-    logits: Float[Tensor, " thoughts"], owners: Int[Tensor, " thoughts"], problems: int
-) -> Float[Tensor, " thoughts"]:
-    """Return the logarithm of each thought's share in the softmax over its problem's thoughts."""
-    foreign = owners != torch.arange(problems, device=owners.device)[:, None]
-    rows = logits.expand(problems, -1).masked_fill(foreign, -torch.inf)
-    return rows.log_softmax(-1)[owners, torch.arange(len(owners), device=owners.device)]

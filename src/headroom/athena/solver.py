@@ -9,21 +9,22 @@ from pathlib import Path
 import numpy as np
 import safetensors.torch
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headroom.athena.batches import Batch, Example, collate
 from headroom.athena.equations import NUMBER, Problem
 from headroom.athena.expansion import schedule
 from headroom.athena.expressions import harvest
-from headroom.athena.inference import Solution, solve
-from headroom.athena.networks import Athena, Output, ThoughtHead, response_loss, task_loss
+from headroom.athena.inference import Search, Solution
+from headroom.athena.networks import Athena, Output, ThoughtHead
 from headroom.athena.problems import complexity
 from headroom.config.compression import Solver, Training
 from headroom.errors import BenchmarkError, ModelError
-from headroom.models.geometry import HeadGeometry
+from headroom.models.geometry import HeadGeometry, evaluating
 from headroom.models.learner import Verdict, quantised
 from headroom.models.load import load_encoder, new_encoder
 from headroom.tables import atomic, write_json
@@ -89,10 +90,23 @@ class MathSolver:
             examples.append(Example(problem, ids, places, goal, plan))
         return examples
 
+    @torch.inference_mode()
     def answers(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
-        """Solve problems; see `headroom.athena.inference.solve`."""
-        depth, padding = self.settings.depth, self.tokenizer.pad_token_id
-        return solve(self.athena, examples, self.constants, depth, padding, batch_size)
+        """Solve problems, in evaluation mode, so many at a time; see `headroom.athena.inference`.
+
+        The batch size changes speed only, but for rounding.
+        """
+        # Problems of like length share a batch: less padding.
+        order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
+        found: dict[int, Solution] = {}
+        with evaluating(self.athena):
+            for start in range(0, len(order), batch_size):
+                places = order[start : start + batch_size]
+                batch = [examples[place] for place in places]
+                padding = self.tokenizer.pad_token_id
+                search = Search(self.athena, batch, self.constants, padding)
+                found.update(zip(places, search.run(self.settings.depth), strict=True))
+        return [found[place] for place in range(len(examples))]
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples to a batch."""
@@ -103,14 +117,33 @@ class MathSolver:
         return self.athena(batch, attentions=attentions)
 
     def task_loss(self, output: Output, batch: Batch) -> Float[Tensor, ""]:
-        """Return the solver's own loss; see `headroom.athena.networks`."""
-        return task_loss(output, batch)
+        """Return the mean binary cross-entropy of reason and answer logits together."""
+        reason = binary_cross_entropy_with_logits(output.reason, batch.targets, reduction="sum")
+        answer = binary_cross_entropy_with_logits(output.answer, batch.answers, reduction="sum")
+        return (reason + answer) / batch.judged
 
     def response_loss(
         self, student: Output, teacher: Output, batch: Batch, temperature: float
     ) -> Float[Tensor, ""]:
-        """Return how far a student's verdicts are from its teacher's."""
-        return response_loss(student, teacher, batch, temperature)
+        """Return how far a student's verdicts are from its teacher's (arXiv 2511.17577, eq. 6).
+
+        Both judge the same candidates, under teacher forcing. Reason logits are independent of each
+        other, answer logits compete within a problem. So the loss is temperature² times the mean
+        over candidates of the divergence KL(teacher || student) of two Bernoulli distributions,
+        plus the mean over problems of that of the softmax over a problem's thoughts.
+        """
+        asked, right = (output.reason.float() / temperature for output in (student, teacher))
+        shares = right.sigmoid()
+        cross_entropy, entropy = (
+            binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
+        )
+        owners, problems = batch.accepted[-1][1].owner, len(batch.texts.input_ids)
+        said, taught = (
+            _log_shares(output.answer.float() / temperature, owners, problems)
+            for output in (student, teacher)
+        )
+        answers = kl_div(said, taught, reduction="sum", log_target=True) / problems
+        return temperature**2 * (cross_entropy - entropy + answers)
 
     def known_drops(self, geometry: HeadGeometry) -> None:
         """Return None: no sweep measures what a head of a solver is worth."""
@@ -226,3 +259,12 @@ def _forget(head: ThoughtHead) -> None:
         if isinstance(module, nn.Linear | nn.LayerNorm):
             module.reset_parameters()
     nn.init.normal_(head.constants)
+
+
+def _log_shares(
+    logits: Float[Tensor, " thoughts"], owners: Int[Tensor, " thoughts"], problems: int
+) -> Float[Tensor, " thoughts"]:
+    """Return the logarithm of each thought's share in the softmax over its problem's thoughts."""
+    foreign = owners != torch.arange(problems, device=owners.device)[:, None]
+    rows = logits.expand(problems, -1).masked_fill(foreign, -torch.inf)
+    return rows.log_softmax(-1)[owners, torch.arange(len(owners), device=owners.device)]
