@@ -9,7 +9,7 @@ from small import certain_solver, same, weights
 from headroom.athena.batches import Batch, collate
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver
-from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
+from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.config.compression import Distillation, Encoder, Solver
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
@@ -36,20 +36,20 @@ def batch(solver: MathSolver) -> Batch:
 
 
 @pytest.fixture(scope="module")
-def teacher(solver: MathSolver) -> Teacher:
+def teacher(solver: MathSolver) -> MathSolver:
     """It lacks a head itself, so that places and numbers differ."""
     smaller = copied(solver)
-    geometry = remove_heads(smaller.encoder, find_heads(smaller.encoder), [Variant(1, 0)])
-    return Teacher.of(smaller, geometry)
+    remove_heads(smaller.encoder, find_heads(smaller.encoder), [Variant(1, 0)])
+    return frozen(smaller)
 
 
 @pytest.fixture
-def student(teacher: Teacher) -> tuple[MathSolver, HeadGeometry]:
+def student(teacher: MathSolver) -> tuple[MathSolver, HeadGeometry]:
     """Other weights, without heads 0 and 2 of the first layer; 2 of the second."""
-    smaller = copied(teacher.learner)
+    smaller = copied(teacher)
     smaller.athena.requires_grad_(True)
     heads = [Variant(0, 0), Variant(0, 2), Variant(1, 1)]
-    geometry = remove_heads(smaller.encoder, teacher.geometry, heads)
+    geometry = remove_heads(smaller.encoder, find_heads(smaller.encoder), heads)
     with torch.no_grad():
         for parameter in smaller.athena.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(2)))
@@ -77,7 +77,7 @@ def test_the_response_is_two_divergences(teacher, student, batch, temperature):
     )
     solver, geometry = student
     parts = distilled(teacher, geometry, settings)(solver, batch)
-    own, taught = outputs(solver, batch), outputs(teacher.learner, batch)
+    own, taught = outputs(solver, batch), outputs(teacher, batch)
     pairs = list(zip(taught.reason.tolist(), own.reason.tolist(), strict=True))
     candidates = sum(bernoulli(t / temperature, s / temperature) for t, s in pairs) / len(pairs)
     answers = 0.0
@@ -129,7 +129,7 @@ def test_the_feature_is_a_squared_difference_of_attention(
     settings = Distillation(feature=feature, reduction=reduction, response=False, beta=3.0)
     solver, geometry = student
     parts = distilled(teacher, geometry, settings)(solver, batch)
-    own, taught = outputs(solver, batch), outputs(teacher.learner, batch)
+    own, taught = outputs(solver, batch), outputs(teacher, batch)
     expected = 0.0
     for layer in range(2):
         found = rows(own, taught, batch, feature, layer)
@@ -146,7 +146,7 @@ def test_the_feature_is_a_squared_difference_of_attention(
 
 def test_a_student_that_is_its_teacher_learns_nothing(solver, batch):
     geometry = find_heads(solver.encoder)
-    teacher = Teacher.of(solver, geometry)
+    teacher = frozen(solver)
     parts = distilled(teacher, geometry, Distillation())(solver, batch)
     assert parts["response"].item() == parts["feature"].item() == 0.0
     assert parts["task"].item() > 0.01
@@ -162,7 +162,7 @@ def test_a_student_that_is_its_teacher_learns_nothing(solver, batch):
 )
 def test_gradients_reach_the_student_only(teacher, student, batch, settings):
     solver, geometry = student
-    taught, before = teacher.learner.athena, weights(teacher.learner)
+    taught, before = teacher.athena, weights(teacher)
     solver.athena.train()
     parts = distilled(teacher, geometry, settings)(solver, batch)
     torch.stack(list(parts.values())).sum().backward()
@@ -172,7 +172,7 @@ def test_gradients_reach_the_student_only(teacher, student, batch, settings):
         assert all(gradient.abs().max() > 0 for gradient in gradients)
     assert all(parameter.grad is None for parameter in taught.parameters())
     assert not taught.training and solver.athena.training
-    assert same(before, weights(teacher.learner))
+    assert same(before, weights(teacher))
 
 
 def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
@@ -193,12 +193,12 @@ def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
 
 def test_a_teacher_is_a_copy(solver, batch):
     solver = copied(solver)
-    teacher = Teacher.of(solver, find_heads(solver.encoder))
+    teacher = frozen(solver)
     expected = outputs(solver, batch).reason
     with torch.no_grad():
         for parameter in solver.athena.parameters():
             parameter.zero_()
-    torch.testing.assert_close(outputs(teacher.learner, batch).reason, expected)
+    torch.testing.assert_close(outputs(teacher, batch).reason, expected)
     assert all(parameter.requires_grad for parameter in solver.athena.parameters())
 
 

@@ -138,11 +138,11 @@ def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
     monkeypatch.setattr(rounds, "distilled", distilled)
     monkeypatch.setattr(rounds, "train", training)
     run(arm(name, METHOD))
-    heads = [sum(layer.query_heads for layer in one.geometry.layers) for one in taught]
+    heads = [sum(layer.query_heads for layer in find_heads(one.encoder).layers) for one in taught]
     assert heads == teachers
     recursive = name != "joint_single_teacher"
     for number, one in enumerate(taught):
-        assert same(dict(one.learner.athena.state_dict()), trained[number if recursive else 0])
+        assert same(dict(one.athena.state_dict()), trained[number if recursive else 0])
 
 
 def test_trained_on_takes_the_steps_of_a_pruned_arm(run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,10 @@ def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monk
     original = rounds.distilled
 
     def distilled(teacher, geometry, settings):
-        heads = (sum(one.query_heads for one in g.layers) for g in (teacher.geometry, geometry))
+        heads = (
+            sum(one.query_heads for one in g.layers)
+            for g in (find_heads(teacher.encoder), geometry)
+        )
         pairs.append(tuple(heads))
         return original(teacher, geometry, settings)
 

@@ -8,6 +8,7 @@ import logging
 import os
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -221,9 +222,6 @@ def _forget(journal: Path) -> None:
     """Remove a journal, and the folders above it that are empty now."""
     if journal.is_dir():
         shutil.rmtree(journal)
-    else:
-        journal.unlink(missing_ok=True)
-    for folder in journal.parents:
-        if not folder.is_dir() or any(folder.iterdir()):
-            break
-        folder.rmdir()
+    journal.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.removedirs(journal.parent)

@@ -6,7 +6,7 @@ for itself. Teacher and student see the same batch, under teacher forcing where 
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,43 +25,36 @@ Maps = Sequence[Float[Tensor, "batch heads queries keys"]]
 """Attention weights of each layer."""
 
 
-class Teacher(NamedTuple):
-    """A learner as it was, which learns no more."""
-
-    learner: Learner
-    geometry: HeadGeometry
-
-    @classmethod
-    def of(cls, learner: Learner, geometry: HeadGeometry) -> "Teacher":
-        """Return a copy of a learner, frozen and in evaluation mode."""
-        teacher = copied(learner)
-        teacher.network.requires_grad_(False).eval()
-        return cls(teacher, geometry)
+def frozen(learner: Learner) -> Learner:
+    """Return a teacher: a copy of a learner that learns no more, in evaluation mode."""
+    teacher = copied(learner)
+    teacher.network.requires_grad_(False).eval()
+    return teacher
 
 
-def distilled(teacher: Teacher, geometry: HeadGeometry, settings: Distillation) -> Objective:
+def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) -> Objective:
     """Return the objective of a student: its own, and to do as its teacher does.
 
     Its parts are `task` and, as the settings have it, `response` and `feature`, weighted. Where
     attention maps are compared, train `without_attention_dropout`.
 
     Args:
-        teacher: whom to learn from: the student as it was, before heads went.
+        teacher: whom to learn from, `frozen`: the student as it was, before heads went.
         geometry: the student's heads as they stand.
         settings: losses and weights.
     """
-    survivors = list(surviving_heads(teacher.geometry, geometry).values())
+    survivors = list(surviving_heads(find_heads(teacher.encoder), geometry).values())
     maps = settings.feature != "none"
 
     def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
-        teacher.learner.network.to(learner.encoder.device)
+        teacher.network.to(learner.encoder.device)
         with ExitStack() as stack:
             if maps:
                 stack.enter_context(eager_attention(learner.encoder))
-                stack.enter_context(eager_attention(teacher.learner.encoder))
+                stack.enter_context(eager_attention(teacher.encoder))
             output = learner.run(batch, attentions=maps)
             stack.enter_context(torch.no_grad())
-            taught = teacher.learner.run(batch, attentions=maps)
+            taught = teacher.run(batch, attentions=maps)
         parts = {"task": settings.task_weight * learner.task_loss(output, batch)}
         if settings.response:
             loss = learner.response_loss(output, taught, batch, settings.temperature)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headroom.compression.choice import heads_at, heads_due, lowest_heads, unit_size
 from headroom.compression.criteria import head_scores
-from headroom.compression.distillation import Teacher, distilled, without_attention_dropout
+from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
 from headroom.compression.training import (
     Between,
@@ -205,9 +205,8 @@ class _Run(Between, Generic[_L]):
         given, heads = self.given, _heads(self.geometry)
         solved, size = accuracy(given, self.dev), parameters(given.network)
         self.history = History(dev_strict=solved, heads=heads, parameters=size)
-        self.teacher: Teacher | None = None
-        if self.settings.distillation.teacher != "none":
-            self.teacher = Teacher.of(given, self.geometry)
+        taught = self.settings.distillation.teacher != "none"
+        self.teacher: Learner | None = frozen(given) if taught else None
         self.objective: Objective = task
         self.removals: list[Removal] = []
         self.stopped = False
@@ -276,8 +275,8 @@ class _Run(Between, Generic[_L]):
         """Return what a training between whose steps heads go has to remember."""
         state: dict[str, Any] = {"removals": [removal.model_dump() for removal in self.removals]}
         if self.teacher is not None and self.settings.distillation.teacher == "recursive":
-            network, encoder = self.teacher.learner.network, self.teacher.learner.encoder
-            state["teacher"] = {"model": network.state_dict(), "shape": shape_of(encoder)}
+            model, shape = self.teacher.network.state_dict(), shape_of(self.teacher.encoder)
+            state["teacher"] = {"model": model, "shape": shape}
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -288,13 +287,13 @@ class _Run(Between, Generic[_L]):
             teacher = copied(self.given)
             restore_shape(teacher.encoder, state["teacher"]["shape"])
             teacher.network.load_state_dict(state["teacher"]["model"])
-            self.teacher = Teacher.of(teacher, find_heads(teacher.encoder))
+            self.teacher = frozen(teacher)
         self.aim()
 
     def cut(self, count: int) -> None:
         """Remove the heads of lowest score; the teacher is the learner before, if recursive."""
         if self.settings.distillation.teacher == "recursive":
-            self.teacher = Teacher.of(self.learner, self.geometry)
+            self.teacher = frozen(self.learner)
         if count:
             self.remove(count)
         self.aim()
