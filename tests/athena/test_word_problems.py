@@ -115,9 +115,8 @@ def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
 
 
 def test_numbers_without_places_are_left_out_with_their_reason(tmp_path: Path) -> None:
-    rows = [ENGLISH | {"asdiv_id": str(number)} for number in range(40)]
-    bad = [{"Numbers": "63"}, {"Equation": "n0 + n2"}]
-    rows += [ENGLISH | {"asdiv_id": f"bad{n}"} | change for n, change in enumerate(bad)]
+    changes = [{}] * 40 + [{"Numbers": "63"}, {"Equation": "n0 + n2"}]
+    rows = [ENGLISH | {"asdiv_id": str(number)} | each for number, each in enumerate(changes)]
     reasons = [reason for _, reason in read(tmp_path, "asdiv_a", rows)[1]]
     assert reasons == [
         "the text has 2 places for 1 numbers; correct the row",
@@ -162,10 +161,7 @@ def test_the_hub_is_asked_for_all_three_splits(monkeypatch: pytest.MonkeyPatch) 
 
     def rows(hub, split):
         asked.append((hub.path, hub.revision, split))
-        yield (
-            "row 1",
-            {key: value for key, value in CHINESE.items() if key != "split"} | {"id": split},
-        )
+        yield "row 1", CHINESE | {"id": split, "split": None}
 
     monkeypatch.setattr(source, "hub_rows", rows)
     found, _ = source.read(WordProblems(dataset="math23k", revision="abc"))
