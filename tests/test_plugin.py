@@ -12,6 +12,7 @@ from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from headroom import cli
+from headroom.generation import client
 from headroom.saying import RESULT
 from snakemake_logger_plugin_headroom import LogHandler
 from snakemake_logger_plugin_headroom.screen import Screen
@@ -213,6 +214,23 @@ def test_every_rule_of_a_stage_is_one_of_the_workflow() -> None:
     for rules in STAGES.values():
         assert [rule for rule in rules if f"rule {rule}:" not in text] == []
     assert stage_of("draw_sweep_math") == "Tables and figures"
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "seconds", "said"),
+    [
+        (0, 9200, 0.0, "loading the model"),
+        (0, 9200, 4.0, "writing the first of 9200 answers"),
+        (2, 9200, 53.0, "2 of 9200 answers after 53 s"),
+        (2, 3, 53.0, "2 of 3 answers after 53 s"),
+        (100, 9200, 50.0, "100 of 9200 answers, 2.0/s, 4550 s left"),
+        (30, 120, 60.0, "30 of 120 answers, 0.5/s, 180 s left"),
+    ],
+)
+def test_no_time_left_is_told_before_it_is_worth_something(
+    done: int, total: int, seconds: float, said: str
+) -> None:
+    assert client.progress(done, total, seconds) == said
 
 
 def test_words() -> None:

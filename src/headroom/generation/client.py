@@ -43,7 +43,7 @@ _SECONDS_BETWEEN_TRIES = 0.05
 _SECONDS_TO_STOP = 10.0
 _SECONDS_TO_LISTEN = 300.0  # of an engine that begins, on a slow disk; one that ends takes less
 _TRIES = 3
-_TELLING = 100  # answers from which on their rate is told
+_FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quarter, within these
 
 
 class Place(NamedTuple):
@@ -330,7 +330,7 @@ def progress(done: int, total: int, seconds: float) -> str:
     if not done:
         return f"writing the first of {total} answers" if seconds else "loading the model"
     words = f"{done} of {total} answers"
-    if done < min(_TELLING, total / 4):
+    if done < max(_FEWEST, min(_TELLING, total / 4)):
         return f"{words} after {seconds:.0f} s"
     rate = done / seconds
     return f"{words}, {rate:.1f}/s, {(total - done) / rate:.0f} s left"
