@@ -14,7 +14,7 @@ from headroom import paths
 from headroom.config import Config, load, parse
 from headroom.jobs import JOBS, command
 from headroom.planning.batches import arms, find_batch, teachers
-from headroom.planning.cost import generation_request, generation_seconds, here, training_request
+from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import COMPRESSION_TABLES
 from headroom.planning.inputs import resolve
 from headroom.planning.session import begin
@@ -257,7 +257,8 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: 
     name, unit, seconds, waits = rules.planned(generate, after)
     assert (name, waits) == ("generate", [7, 5])
     batch = find_batch(config, *BATCH.values())
-    assert seconds == 3 * generation_seconds(config, batch, here())
+    assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
+    assert rules.planned(generate, [], local=False)[2] == generation_seconds(config, batch)
     assert unit == rules.planned(generate._replace(jobid=4), [])[1] != "3"
     full = arms(config, "words")[1]
     compress = Job(Rule("compress"), SimpleNamespace(**full.wildcards, seed="0"), 8)

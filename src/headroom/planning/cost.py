@@ -141,9 +141,12 @@ def this_cpu() -> Card:
     return ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=cores * flops)
 
 
-def here() -> Card:
-    """Return what this machine computes on: its GPU, of a usual kind, or its cores."""
-    return ANY_CARD if any(Path("/dev").glob("nvidia[0-9]*")) else this_cpu()
+def card_of(device: str, *, local: bool = True) -> Card:
+    """Return what a model with a `device` computes on, here or on a cluster: a usual GPU, a CPU."""
+    if not local:
+        return ANY_CORE if device == "cpu" else ANY_CARD
+    gpu = device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*"))
+    return ANY_CARD if gpu else this_cpu()
 
 
 def generation_cost(config: Config, batch: Batch) -> Cost:

@@ -77,8 +77,12 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         logger.warning(f"{ahead} files in {paths.RESULTS} were dated in the future, now at present")
     write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
     dag = workflow.dag
-    jobs = {job.jobid: rules.planned(job, dag.dependencies[job]) for job in dag.needrun_jobs()}
-    cores = workflow.resource_settings.cores or 1 if workflow.local_exec else 1  # not a cluster's
+    local = bool(workflow.local_exec)
+    jobs = {
+        job.jobid: rules.planned(job, dag.dependencies[job], local=local)
+        for job in dag.needrun_jobs()
+    }
+    cores = workflow.resource_settings.cores or 1 if local else 1  # not a cluster's
     logger.info("", extra={"planned": jobs, "cores": cores})
 
 

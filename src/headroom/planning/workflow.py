@@ -23,10 +23,10 @@ from headroom.planning.batches import (
 )
 from headroom.planning.cost import (
     Request,
+    card_of,
     generation_cost,
     generation_request,
     generation_seconds,
-    here,
     training_request,
     training_seconds,
 )
@@ -150,21 +150,28 @@ class Rules(Shown):
     def _values(self) -> dict[str, Any]:
         return self.config.model_dump(mode="json")
 
-    def planned(self, job: Any, after: Iterable[Any]) -> tuple[str, str, float, list[int]]:
+    def planned(
+        self, job: Any, after: Iterable[Any], *, local: bool = True
+    ) -> tuple[str, str, float, list[int]]:
         """Return what the time left is told from, see `snakemake_logger_plugin_headroom.pace`.
 
         Args:
             job: one of Snakemake's jobs.
             after: the jobs that it waits for.
+            local: whether jobs run on this machine, not on a cluster.
         """
         name, wildcards = job.rule.name, job.wildcards
         unit, seconds = str(job.jobid), 0.0
         if name == "generate":
             batch = self._batch(wildcards)
             unit = str(self.store.keys(**batch.names))
-            seconds = self._cores * generation_seconds(self.config, batch, here())
+            card = card_of(self.config.models[batch.model].device, local=local)
+            cores = self._cores if local else 1
+            seconds = cores * generation_seconds(self.config, batch, card)
         elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
-            seconds = training_seconds(self.config, *self._trained(wildcards), card=here())
+            seconds = training_seconds(
+                self.config, *self._trained(wildcards), card=card_of("auto", local=local)
+            )
         return name, unit, seconds, [other.jobid for other in after]
 
     def split(self, wildcards: Any) -> Inputs:

@@ -26,10 +26,10 @@ from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     Request,
     aligned,
+    card_of,
     duration,
     generation_request,
     generation_seconds,
-    here,
 )
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.record import read_record
@@ -102,7 +102,7 @@ def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
     files = [Path(file) for file in store.answers(little)]
     rows = [row for file in files for row in read_arrow(file, ANSWERS).to_pylist()]
     new = [row for row in rows if row["question_id"] != rows[0]["question_id"]] or rows
-    card = here()
+    card = card_of(config.models[batch.model].device)
     planned = generation_seconds(whole, little, card) * len(new) / len(rows)
     asked = [each for each in batches(config) if each.model == batch.model]
     ahead = sum(generation_seconds(config, each, card) for each in asked)
