@@ -12,8 +12,9 @@ from headroom import paths
 Subject = Literal["run", "sweep", "layer", "selector", "compression"]
 """What there is one figure of; a layer is one of a sweep."""
 
-Section = Literal["controls", "embedding", "compression", "cost", "published", "figures"]
-"""A section of the page that shows figures, as `report/templates` names it."""
+Section = Literal["luck", "sampling", "question", "compression", "printed", "page"]
+"""Where the page shows a figure: folded in a section, or among what the papers print; of those of
+"page" it draws its own."""
 
 _FILES: dict[Subject, str] = {
     "run": "",
@@ -57,6 +58,12 @@ class Exhibit(NamedTuple):
         return self.title.format_map(places), self.caption.format_map(places)
 
     @property
+    def heading(self) -> str:
+        """Its title without its subject."""
+        title = self.title.replace("{of}: ", "")
+        return f"{title[0].upper()}{title[1:]}"
+
+    @property
     def caption_file(self) -> str:
         """What Snakemake's report says below the figure, before there is a run."""
         caption = self.caption.format_map(_Facts())
@@ -76,7 +83,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "run",
         "gains",
         "figures.gains:violins",
-        "figures",
+        "printed",
         "Gain from pruning one head",
         "A dot is a (subject, layer) pair: accuracy without a head minus the base model's. The "
         "best of a layer's heads is raised by selection, the median head is not; placebos prune "
@@ -87,7 +94,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "run",
         "gains",
         "figures.gains:levels",
-        "figures",
+        "luck",
         "Gain by difficulty",
         "Accuracy without a head minus the base model's, by MATH level. Dots are layers, lines "
         "their medians; the best head is raised by selection, the median head is not. Dotted: no "
@@ -98,7 +105,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "sweep",
         "accuracy",
         "figures.maps:agreement_map",
-        "figures",
+        "sampling",
         "{of}: agreement between heads",
         "Share of n = {n} questions on which two models, each without one of {heads} heads, are "
         "both right or both wrong; the base model comes first. Median pair of heads {median}; "
@@ -110,7 +117,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "layer",
         "accuracy",
         "figures.maps:heatmap",
-        "figures",
+        "printed",
         "{of}, layer {layer}: accuracy (%) without one head",
         "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; bold: "
         "best head, ties included. Triangles differ: q < 0.05, exact McNemar test, "
@@ -122,7 +129,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "selector",
         "curves",
         "figures.pass_at_n:curves",
-        "figures",
+        "printed",
         "Pass@N: {of}",
         "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
         "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected; "
@@ -133,7 +140,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "selector",
         "points",
         "figures.maps:space",
-        "embedding",
+        "question",
         "{of}: where heads and questions lie",
         "Test questions (left, n = {questions}) and heads (right, n = {heads}) in the selector's "
         "space, on two principal components ({kept} of the variance); grey repeats the other "
@@ -144,7 +151,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "compression",
         "trial",
         "figures.compression:pareto",
-        "compression",
+        "page",
         "{of}: accuracy against time",
         "Change of accuracy against the unpruned model on the same n = {n} examples ({seeds}), "
         "paired 95% bootstrap intervals, over the time of the whole test. Hollow: weights of eight "
@@ -166,14 +173,14 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "run",
         "published",
         "figures.gains:audit_figure",
-        "published",
+        "page",
         "Published gains, and what chance alone gives",
         "Best head minus No Prune in n = {n} (subject, layer) pairs of the SPRINT paper with half "
         "of their heads legible, medians as bars. Beside them the median where pruning does "
         "nothing, 95% interval of 4,000 simulations: an upper bound on chance. No test.",
     ),
 )
-"""The figures, in the order in which a section of the page shows them."""
+"""The figures, in the order in which the page shows them."""
 
 EMPTY = "An empty figure."
 """How the alternative text of a figure starts that has nothing to show."""
@@ -192,9 +199,9 @@ PAPERS = ("sprint", "compression")
 CONTROL_TABLES = ("gains", "heads", "spread", "failures")
 
 
-def exhibits(per: Subject, section: Section | None = None) -> list[Exhibit]:
-    """Return the figures of a kind of subject: all, or those of a section of the page."""
-    return [each for each in EXHIBITS if each.per == per and section in (None, each.section)]
+def exhibits(per: Subject) -> list[Exhibit]:
+    """Return the figures of a kind of subject."""
+    return [each for each in EXHIBITS if each.per == per]
 
 
 def find_exhibit(name: str) -> Exhibit:

@@ -118,7 +118,7 @@ class Shown:
         files = [fill(paths.AUDIT_TABLE, paper=paper, suffix="csv") for paper in PAPERS]
         files += self.beside(paths.CLAIMS, "csv", "md")
         for exhibit in exhibits("run"):
-            if config.sweeps or exhibit.section == "published":
+            if config.sweeps or exhibit.needs == "published":
                 files += self._pictures(exhibit)
         for name in config.sweeps:
             files += [self.sweep_table(name), fill(paths.TABLE, sweep=name, suffix="md")]

@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 
 from headroom.analysis.facts import Said, Source
 from headroom.analysis.text import plain, points
-from headroom.planning.exhibits import find_exhibit
+from headroom.planning.exhibits import EMPTY, Exhibit
 from headroom.record import read_json
 from headroom.report.svg import Scale, ruler, strip
 
@@ -136,11 +136,11 @@ class Images:
         self._run = run
         self._room = _ROOM
 
-    def of(self, name: str, **names: str) -> list[Block]:
+    def of(self, exhibit: Exhibit, of: str, layer: int) -> list[Block]:
         """Return a figure of the run, as an image on white; none where it was not drawn."""
-        path = Path(find_exhibit(name).path.format(run=self._run, suffix="svg", **names))
-        told = read_json(path.with_suffix(".json")) if path.exists() else {"alt": "An empty"}
-        if told["alt"].startswith("An empty"):
+        path = Path(exhibit.template(self._run, of, layer).format(suffix="svg"))
+        told = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
+        if told["alt"].startswith(EMPTY):
             return []
         image = _smaller(path.read_text(encoding="utf-8"))
         self._room -= len(image)

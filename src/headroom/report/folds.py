@@ -1,6 +1,6 @@
 """What is folded away: tables and images of a run, a declaration each."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headroom import paths
@@ -8,7 +8,7 @@ from headroom.analysis.facts import Source
 from headroom.analysis.text import short
 from headroom.analysis.verdicts import tested_on, title
 from headroom.config import Config
-from headroom.planning.exhibits import COMPRESSION_TABLES
+from headroom.planning.exhibits import COMPRESSION_TABLES, EXHIBITS, Exhibit, find_exhibit
 from headroom.planning.shown import Shown
 from headroom.report.blocks import Block, Columns, Images, Table, table
 from headroom.sprint.matching import MEAN
@@ -193,13 +193,6 @@ _FOLDS = (
     ),
 )
 
-_IMAGES = (
-    ("luck", "Gain by difficulty", "levels"),
-    ("sampling", "How much heads agree", "agreement"),
-    ("question", "Where heads and questions lie", "space"),
-    ("compression", "Losses while training", "losses"),
-)
-
 _PRINTED: Columns = {
     "setting": "arm",
     "questions": "stratum",
@@ -212,8 +205,8 @@ _PRINTED: Columns = {
     "against the method": "gap points gap_low gap_high",
     "parameters (%)": "parameters_removed part",
     "FLOPs (%)": "flops_removed part",
-    "time of one (%)": "saved_small part",
-    "time of a batch (%)": "saved_large part",
+    "time of the whole test (%)": "test_time part",
+    "speed-up at most (%)": "speedup_at_most part",
     "bytes (%)": "weight_removed part",
     "largest ratio (%)": "knee part",
     "published (%)": "published_accuracy part",
@@ -233,18 +226,23 @@ def folded(config: Config, images: Images, section: str) -> dict[str, list[Block
                 said = f"{of} {fold.said}".strip()
                 own = table(source.where(**fold.where), fold.columns, said, fold.limit)
                 found.setdefault(fold.title, []).extend(own)
-    for own_section, heading, name in _IMAGES:
-        if own_section == section:
-            found[heading] = _drawn(config, images, name)
+    for exhibit in EXHIBITS:
+        if exhibit.section == section:
+            found[exhibit.heading] = _drawn(config, images, exhibit)
     return {heading: blocks for heading, blocks in found.items() if blocks}
 
 
 def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
     """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
     found: dict[str, list[Block]] = {
-        "Figure 2: gains of the best and the median head": _drawn(config, images, "violins"),
-        "Figure 4: Pass@N": _drawn(config, images, "pass_at_n"),
-        "Figure 5: accuracy by subject and head": _drawn(config, images, "heatmap"),
+        **{
+            heading: _drawn(config, images, find_exhibit(name))
+            for heading, name in (
+                ("Figure 2: gains of the best and the median head", "violins"),
+                ("Figure 4: Pass@N", "pass_at_n"),
+                ("Figure 5: accuracy by subject and head", "heatmap"),
+            )
+        },
         "Tables 1-4: accuracy by subject, layer and head": [
             _matrix(source, of) for source, of in _sources(config, paths.TABLE)
         ],
@@ -284,19 +282,21 @@ def _sources(config: Config, template: str) -> Iterator[tuple[Source, str]]:
         yield Source.read(config, template, **names), said
 
 
-def _drawn(config: Config, images: Images, name: str) -> list[Block]:
+def _drawn(config: Config, images: Images, exhibit: Exhibit) -> list[Block]:
     """Return the images of a figure, one of each of its subjects."""
-    each: list[dict[str, str]] = [{}]
-    if name in ("agreement", "heatmap"):
-        each = [{"sweep": sweep} for sweep in config.sweeps]
-    elif name in ("pass_at_n", "space"):
-        each = [{"selector": selector} for selector in config.selectors]
-    elif name == "losses":
-        each = [{"compression": compression} for compression in config.compressions]
-    if name == "heatmap":
-        layers = Shown(config).layers
-        each = [of | {"layer": f"{n:02d}"} for of in each for n in layers(of["sweep"])]
-    return [picture for names in each for picture in images.of(name, **names)]
+    subjects: dict[str, Iterable[str]] = {
+        "sweep": config.sweeps,
+        "layer": config.sweeps,
+        "selector": config.selectors,
+        "compression": config.compressions,
+    }
+    layers = Shown(config).layers
+    return [
+        picture
+        for of in subjects.get(exhibit.per, [""])
+        for layer in (layers(of) if exhibit.per == "layer" else [0])
+        for picture in images.of(exhibit, of, layer)
+    ]
 
 
 def _matrix(cells: Source, caption: str) -> Table:
