@@ -11,17 +11,33 @@ def test_names_have_at_least_two_digits_and_read_back():
     for layer, head in [(0, 0), (5, 3), (31, 9), (7, 127), (100, 12)]:
         assert Variant.parse(str(Variant(layer, head))) == Variant(layer, head)
     assert str(Variant(5, 3)) == "L05H03"
-    for variant in (Variant(5, 3, noise=True), Variant(100, 12, noise=True), Variant(placebo=100)):
+    for variant in (
+        Variant(5, 3, noise=True),
+        Variant(100, 12, noise=True),
+        Variant(5, 0, replay=True),
+        Variant(placebo=100),
+    ):
         assert Variant.parse(str(variant)) == variant
     assert str(Variant(7, 127)) == "L07H127"
     assert str(Variant(5, 3, noise=True)) == "L05N03"
+    assert str(Variant(5, 0, replay=True)) == "L05R00"
     assert str(Variant(placebo=2)) == "placebo02"
     assert Variant.parse("base") is BASE
 
 
 def test_variants_sort_by_number_with_base_first_and_placebos_last():
     ordered = ["base", "L00H02", "L02H09", "L02H100", "L10H00", "L100H00"]
-    ordered += ["L00N05", "L02N09", "L02N100", "L10N00", "placebo02", "placebo10", "placebo100"]
+    ordered += [
+        "L00N05",
+        "L02N09",
+        "L02N100",
+        "L10N00",
+        "L00R00",
+        "L10R00",
+        "placebo02",
+        "placebo10",
+        "placebo100",
+    ]
     shuffled = [Variant.parse(name) for name in random.Random(0).sample(ordered, len(ordered))]
     assert [str(variant) for variant in sorted(shuffled)] == ordered
     assert sorted(ordered) != ordered  # as text they would sort otherwise
@@ -49,6 +65,7 @@ def test_another_name_of_a_placebo_is_refused(name):
     [
         ({"layer": 5}, "both a layer and a head"),
         ({"noise": True}, "noise needs a layer"),
+        ({"replay": True}, "a replay needs a layer"),
         ({"layer": 5, "head": 3, "placebo": 1}, "a numeric placebo has no layer"),
     ],
 )

@@ -10,7 +10,9 @@ from transformers import PreTrainedModel
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
-from headroom.generation.engine import Answer, Engine, Request
+from headroom.generation import weights
+from headroom.generation.decoder import Decoder
+from headroom.generation.engine import Answer, Engine, Request, fitting_rows
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
@@ -267,3 +269,18 @@ def test_rotary_frequencies_that_depend_on_the_batch_are_refused() -> None:
     loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
     with pytest.raises(ModelError, match="rope_type 'dynamic'"):
         Engine(loaded, Decoding(), 2)
+
+
+def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded = loaded_model(tiny_models.build(QWEN2))
+    decoder = Decoder.of(loaded)
+    few = Decoding(max_new_tokens=100)
+    assert fitting_rows(loaded, decoder, few) == fitting_rows(loaded, None, few) == 64
+    monkeypatch.setattr(weights, "_HEAVY", 1)
+    assert fitting_rows(loaded, decoder, few) == 128
+    monkeypatch.setattr("os.sysconf", lambda _: 1 << 10)
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    token = 4 * 2 * 2 * 8 * 4  # layers, keys and values, heads of them, width, bytes
+    assert fitting_rows(loaded, decoder, few) == max(1, (1 << 20) // 8 // (2 * token * 612))
+    answers = list(Engine(loaded, few, None).run(requests()[:2]))
+    assert len(answers) == 2

@@ -89,7 +89,8 @@ def controls(
         noise: logit gaps below this can turn with numerics.
         seed: decides sign patterns and splits.
     """
-    layers, noises = _by_layer(variants), _by_layer(placebos)
+    layers = _by_layer(variants)
+    noises = _by_layer([each for each in placebos if each.kind == "noise"])
     numeric = [str(each) for each in placebos if each.kind == "numeric"]
     others = {
         "placebo": noises,

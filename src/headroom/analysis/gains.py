@@ -158,6 +158,7 @@ def beside_placebos(
         ``numeric_gain``, of the best numeric one, which has no layer.
     """
     best: dict[tuple[str, str, int | None], float] = {}
+    others = [variant for variant in others if variant.kind != "replay"]
     layers = {variant.layer for variant in others}
     for by, group, part in groups_of(z):
         for layer in layers:

@@ -87,7 +87,7 @@ def placebo_table(
                 "outcome": float(np.mean(correct[names].ne(correct[base], axis=0))),
                 "gain": gains.mean(),
                 "best": gains.max(),
-                **(_lengths(norms, members) if layer is not None else {}),
+                **(_lengths(norms, members) if kind in ("head", "noise") else {}),
             }
         )
     return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
@@ -95,7 +95,8 @@ def placebo_table(
 
 def placebo_sheet(table: pd.DataFrame, sweep: str) -> Sheet:
     """Return the table as text."""
-    kinds = table["kind"].map({"head": "heads", "noise": "noise", "numeric": "numerics"})
+    words = {"head": "heads", "noise": "noise", "replay": "verification", "numeric": "numerics"}
+    kinds = table["kind"].map(words)
     layers = table["layer"].map(str, na_action="ignore").fillna("all")
     return sheet(table.assign(kind=kinds, layer=layers), _SHOWN, f"{sweep}: {CAPTION}")
 

@@ -149,7 +149,7 @@ class Decoder:
     """Accuracy matrix of a sweep over training questions, for the criterion causal."""
     at_once: int = 16
     """How many texts may lie side by side where no gradient is kept."""
-    batch_size: int = 64
+    batch_size: int | None = None
     """How many questions are answered together; changes speed and memory only, but for rounding."""
 
     @property

@@ -12,6 +12,8 @@ _LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) e
 
 Geometry = Literal["sphere", "ball", "literal"]
 
+Placebos = Literal["none", "numeric", "noise", "both", "replay", "all"]
+
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
 
@@ -31,11 +33,12 @@ class Sweep(Section):
     grading: Preset | None = None
     """Rules that grade its answers; null: the run's. Two sweeps that differ in nothing else share
     their answers."""
-    placebos: Literal["none", "numeric", "noise", "both"] = "none"
+    placebos: Placebos = "none"
     """Variants that prune nothing, as many as heads in a layer: what the best head of a layer
     gains is held against the best placebo. numeric: the base model decoded again in other batches,
     without verification. noise: for each head a random direction of the norm that pruning the head
-    takes away, added at the same place; as many answers as the heads give. both: both."""
+    takes away, added at the same place; as many answers as the heads give. both: both. replay: one
+    a layer, the base model's answers verified as those of the layer's heads are. all: all three."""
     noise_placebos: Count | None = None
     """Noise placebos a layer; null: as many as heads. Fewer are spread over the layer's heads, and
     the best head is not held against the best of them, which had fewer chances."""

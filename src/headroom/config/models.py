@@ -61,9 +61,9 @@ class Model(Section):
     """auto: the GPU if there is one; balanced: spread over all GPUs by accelerate."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""
-    batch_size: Count = 64
-    """Sequences decoded together; changes speed and memory, and in fp32 no answer whose margins
-    exceed 1e-3."""
+    batch_size: Count | None = None
+    """Sequences decoded together; null: as many as the model's shape and the memory allow. Changes
+    speed and memory, and in fp32 no answer whose margins exceed 1e-3."""
     backend: Literal["headroom", "vllm"] = "headroom"
     """What answers. headroom: the engine, made for sweeps. vllm: vLLM, where headroom[vllm] is
     installed; no placebos, one process, a GPU each. Their answers lie apart in the store."""

@@ -15,6 +15,7 @@ What each part is worth, and what measured no better, stands in `LOG.md`.
 
 import gc
 import logging
+import os
 import sys
 import time
 from collections import Counter, defaultdict, deque
@@ -49,6 +50,12 @@ _LOG = logging.getLogger(__name__)
 
 _REFILL = 8
 """Prompts are prefilled when one row in this many is free: few at a time are dear."""
+
+_ROWS = 64
+"""Rows of a batch where more gain nothing."""
+
+_PROMPT = 512
+"""Tokens of a prompt that memory is set aside for."""
 
 Prompt = tuple[int, ...]
 
@@ -94,7 +101,8 @@ class Engine:
         decoding: how tokens are chosen, and how many at most. An answer also ends where the
             model's positions end. Other settings of the model's `generation_config`, such as a
             repetition penalty, do not apply.
-        batch_size: most rows decoded, or verified, together. Halved when GPU memory runs out.
+        batch_size: most rows decoded, or verified, together; None: as many as the model's shape
+            and the memory allow. Halved when GPU memory runs out.
         decoder: the model's, if it is made already: what is forked later shares its memory.
         checked: whether answers are held against the model's own modules as they come; by default
             in half precision and on GPUs.
@@ -108,7 +116,7 @@ class Engine:
         self,
         loaded: LoadedModel,
         decoding: Decoding,
-        batch_size: int,
+        batch_size: int | None,
         decoder: Decoder | None = None,
         *,
         checked: bool | None = None,
@@ -118,7 +126,6 @@ class Engine:
         _check_rotary(config)
         self._loaded = loaded
         self._decoding = decoding
-        self._batch_size = batch_size
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
         self.statistics = Statistics()
         self._decoder = decoder or Decoder.of(loaded)
@@ -126,6 +133,7 @@ class Engine:
             checked = loaded.dtype != torch.float32 or loaded.device.type == "cuda"
         self._check = Check(loaded) if checked and self._decoder else None
         self._falls: list[str] = []
+        self._batch_size = batch_size or fitting_rows(loaded, self._decoder, decoding)
 
     def run(
         self,
@@ -155,7 +163,8 @@ class Engine:
     @property
     def facts(self) -> dict[str, Any]:
         """What a record says of how answers came about."""
-        facts: dict[str, Any] = {"path": self._decoder.path if self._decoder else "modules"}
+        path = self._decoder.path if self._decoder else "modules"
+        facts: dict[str, Any] = {"path": path, "batch_size": self._batch_size}
         if self._check is not None:
             found = self._check.findings
             facts["check"] = {"bound": found.bound, "audited": found.audited, "worst": found.worst}
@@ -324,6 +333,25 @@ class Engine:
         seed = self._decoding.seed
         numbers = uniforms(seed, request.question_id, request.sample, limit)
         return Row(request, limit, ends, numbers)
+
+
+def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
+    """Return how many rows to decode together, from a model's shape and the memory that is free.
+
+    Large products are faster the more rows they have; small ones gain nothing above 64.
+    """
+    most = _ROWS if decoder is None else 128 if decoder.weights.is_heavy else _ROWS
+    layers = loaded.geometry.layers
+    if loaded.device.type == "cuda":
+        free, total = torch.cuda.mem_get_info(loaded.device)
+        free -= total // 12 + (1 << 30)
+        most = 512
+    else:
+        pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = pages // (4 * (os.cpu_count() or 1))  # of one worker, beside weights and the rest
+    token = sum(2 * layer.kv_heads * layer.head_dim for layer in layers) * loaded.dtype.itemsize
+    row = token * (decoding.max_new_tokens + _PROMPT)
+    return max(1, min(most, int(free / (2 * row))))  # decoding and verification have slots each
 
 
 def rows_together(batch_size: int, placebo: int) -> int:

@@ -15,6 +15,9 @@ from headroom.variants import BASE, Variant
 _GROUP = 24
 """Pruned variants that answer together; some tables are complete when one group is."""
 
+_ROWS = 64
+"""Of a batch, where the engine is to find out how many."""
+
 _BATCHES = 8
 """A unit fills the engine's batch this many times at least: while it runs dry, rows stand idle."""
 
@@ -60,7 +63,7 @@ class Schedule:
         if not self._group:
             return None
         requests = sum(map(len, self._group.values()))
-        smallest = _BATCHES * self.work.config.models[self.work.model].batch_size
+        smallest = _BATCHES * (self.work.config.models[self.work.model].batch_size or _ROWS)
         share = max(requests / (2 * self._workers), min(smallest, requests / self._workers))
         questions = math.ceil(len(self._group) * share / requests)
         taken = [self._group.pop(question) for question in list(self._group)[:questions]]

@@ -39,7 +39,7 @@ class Unit:
 
     decoding: Decoding
     family: Family
-    batch_size: int
+    batch_size: int | None
     questions: dict[str, str]
     """Texts by question id."""
     requests: list[tuple[Variant, Key]]
@@ -171,7 +171,6 @@ class Work:
                 "decoding": settings(self.config, "decodings", self.decoding),
                 "questions": settings(self.config, "questions", self.questions),
             },
-            "batch_size": self.config.models[self.model].batch_size,
             "answers": len(rows),
             "reused": sum(row.get("reused", False) for row in rows),
             "new_tokens": sum(len(row["token_ids"]) for row in rows),

@@ -34,7 +34,7 @@ class Worker:
     def __init__(self, loaded: LoadedModel | VllmModel, decoder: Decoder | None = None) -> None:
         self._loaded = loaded
         self._decoder = decoder
-        self._engines: dict[tuple[Decoding, int], Engine | VllmEngine] = {}
+        self._engines: dict[tuple[Decoding, int | None], Engine | VllmEngine] = {}
 
     @classmethod
     def of(cls, section: Model, model: str, device: str) -> "Worker":

@@ -102,10 +102,10 @@ def variant_masks(
 def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
     kept = torch.ones(len(variants), layer.query_heads)
     changed = [(row, each) for row, each in enumerate(variants) if each.layer == layer.index]
-    pruned = [(row, each.head) for row, each in changed if not each.noise]
+    pruned = [(row, each.head) for row, each in changed if each.kind == "head"]
     if pruned:
         kept[tuple(zip(*pruned, strict=True))] = 0
-    if len(pruned) == len(changed):
+    if not any(each.noise for _, each in changed):
         return RowMasks(kept)
     directions = torch.zeros(len(variants), layer.width)
     heads = torch.zeros(len(variants), dtype=torch.long)
@@ -211,7 +211,7 @@ def zero_head_weights(
         ModelError: the variant's layer or head is out of range.
     """
     geometry.check(variant)
-    if variant.layer is None or variant.head is None or variant.noise:
+    if variant.layer is None or variant.head is None or variant.kind != "head":
         yield model
         return
     columns = geometry.weights_that_read(model, variant.layer, variant.head)

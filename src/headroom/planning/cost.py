@@ -72,6 +72,7 @@ ANSWER_TOKENS = {
 """Mean length of an answer, assumed; the limit of the decoding caps it."""
 
 PROMPT_TOKENS = {"generated_math": 25, "generated_gsm8k": 25}
+_ROWS = 64  # decoded together, where the engine is to find out how many
 _PROMPT_TOKENS = 120  # of all others
 
 SPLIT_SIZES = {
@@ -164,7 +165,7 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
     benchmark = config.questions[batch.questions].benchmark
     prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)
     answers = generation_cost(config, batch).answers
-    rows = min(model.batch_size, answers)
+    rows = min(model.batch_size or _ROWS, answers)
     token = 2e9 * model.billions / card.flops
     cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
     step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
@@ -308,7 +309,7 @@ def _too_large(config: Config, card: Card) -> list[str]:
     found = []
     for name, model in config.models.items():
         cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model) * 1000
-        needed = (model.billions * 1e9 * _width(model) + model.batch_size * cached) / 1e9
+        needed = (model.billions * 1e9 * _width(model) + (model.batch_size or _ROWS) * cached) / 1e9
         if needed > 0.9 * card.gigabytes:
             found.append(f"not {name} ({needed:.0f} GB)")
     return found

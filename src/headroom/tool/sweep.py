@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from headroom import paths
 from headroom.config import Config, parse
+from headroom.config.experiments import Placebos
 from headroom.config.models import Dtype
 from headroom.config.questions import Benchmark, Grader
 from headroom.errors import ConfigError
@@ -46,7 +47,7 @@ def sweep(
     dtype: Dtype | None = None,
     device: str = "auto",
     batch_size: int | None = None,
-    placebos: Literal["none", "numeric", "noise", "both"] = "none",
+    placebos: Placebos = "none",
     cores: int | None = None,
 ) -> "pd.DataFrame":
     """Prune heads one at a time and answer a benchmark with each; no Snakemake needed.
