@@ -204,19 +204,6 @@ def walk(equation: Equation) -> Iterator[Equation]:
             yield from walk(right)
 
 
-def replace(equation: Equation, change: Callable[[Equation], Equation | None]) -> Equation:
-    """Return an equation with parts exchanged; outermost parts are offered to `change` first."""
-    changed = change(equation)
-    if changed is not None:
-        return changed
-    match equation:
-        case Negation(operand):
-            return Negation(replace(operand, change))
-        case Operation(symbol, left, right):
-            return Operation(symbol, replace(left, change), replace(right, change))
-    return equation
-
-
 def infix(equation: Equation) -> str:
     """Write an equation without brackets that it does not need."""
     match equation:

@@ -33,6 +33,7 @@ from headroom.athena.equations import (
     PRECEDENCE,
     Constant,
     Equation,
+    Negation,
     Number,
     Operation,
     Problem,
@@ -42,7 +43,6 @@ from headroom.athena.equations import (
     literal,
     parse,
     parse_prefix,
-    replace,
     walk,
 )
 from headroom.benchmarks.sources import HubDataset, Row, file_rows, hub_rows
@@ -376,20 +376,25 @@ def over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
     first = {value: index for index, value in last_to_first}
     fractions = {value: index for index, value in last_to_first if "/" in printed[index]}
 
-    def place(part: Equation) -> Equation | None:
+    def place(part: Equation) -> Equation:
         match part:
             case Operation("^", base, Constant(power)) if power in _POWERS:
-                return Operation("^", replace(base, place), Constant(power))
+                return Operation("^", place(base), Constant(power))
             case Operation("^"):
                 raise BenchmarkError("the equation has a power other than 2 or 3; correct the row")
-            case Operation("/", Constant(above), Constant(below)) if below:
-                quotient = round(above / below, _PLACES)
-                return Number(fractions[quotient]) if quotient in fractions else None
-            case Constant(value) if round(value, _PLACES) in first:
-                return Number(first[round(value, _PLACES)])
-        return None
+            case Operation("/", Constant(above), Constant(below)) if (
+                below and (quotient := round(above / below, _PLACES)) in fractions
+            ):
+                return Number(fractions[quotient])
+            case Operation(symbol, left, right):
+                return Operation(symbol, place(left), place(right))
+            case Negation(operand):
+                return Negation(place(operand))
+            case Constant(value) if (value := round(value, _PLACES)) in first:
+                return Number(first[value])
+        return part
 
-    return replace(equation, place)
+    return place(equation)
 
 
 FORMATS = {

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from jaxtyping import Float
 from pydantic import BaseModel
-from torch import Tensor
 
 from headroom.compression.choice import heads_at, heads_due, lowest_heads, unit_size
 from headroom.compression.criteria import head_scores
@@ -36,7 +34,7 @@ from headroom.compression.training import (
 from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.learner import Batch, Example, Learner, accuracy, copied
+from headroom.models.learner import Example, Learner, accuracy, copied
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
@@ -328,8 +326,7 @@ class _Run(Between, Generic[_L]):
         self.removals.append(Removal(step=self.steps, heads=heads, scores=noted))
 
     def train(self, recipe: Training, between: Between | None = None) -> None:
-        number, encoder = len(self.history.rounds), self.learner.encoder
-        before = self.steps
+        number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
         # In all arms that train what was trained before, so that they differ in their names only.
         own = nullcontext() if self.settings.scratch else without_attention_dropout(encoder)
         checkpoint = self.folder and self.folder / f"training_{number}.pt"
@@ -340,7 +337,8 @@ class _Run(Between, Generic[_L]):
                 self.dev,
                 recipe,
                 self.seed * 1009 + number,
-                objective=self.minimised,
+                # The objective changes when heads go.
+                objective=lambda learner, batch: self.objective(learner, batch),
                 between=between,
                 checkpoint=checkpoint,
                 device=self.device,
@@ -361,7 +359,3 @@ class _Run(Between, Generic[_L]):
                 self.folder / _STATE, self.learner, {**self.identity, "rounds": rounds}
             )
             checkpoint.unlink(missing_ok=True)
-
-    def minimised(self, learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
-        """The objective as it stands: it changes when heads go."""
-        return self.objective(learner, batch)

@@ -233,12 +233,10 @@ class _Run:
         )
         if patient and better:
             self.fit.best = epoch
-            self.best = {name: each.detach().clone() for name, each in self._weights().items()}
+            weights = self.model.state_dict().items()
+            self.best = {name: tensor.detach().clone() for name, tensor in weights}
         of_dev = "" if solved is None else f"; {solved:.1%} of the development part solved"
         _LOG.info("epoch %d of %d: %s", epoch, self.settings.epochs, _words(losses) + of_dev)
-
-    def _weights(self) -> dict[str, Tensor]:
-        return dict(self.model.state_dict())
 
     def means(self, steps: int) -> dict[str, float]:
         return {name: total / steps for name, total in self.sums.items()}
