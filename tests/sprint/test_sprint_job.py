@@ -404,7 +404,7 @@ def test_an_embedding_that_is_missing_is_named_in_one_line(config: Config) -> No
 
 
 def test_jobs_that_write_tables_do_not_load_torch() -> None:
-    modules = "sprint.job, compression.arm_tables, athena.storage, analysis.jobs, figures.draw"
+    modules = "sprint.job, compression.arm_tables, athena.problems, analysis.jobs, figures.draw"
     code = f"""if True:
         import importlib, sys
         for name in "{modules}".split(", "):
