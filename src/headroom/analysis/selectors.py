@@ -88,10 +88,10 @@ SELECTOR_TABLES = (
         "One answer chosen among N without an oracle, in percent of the questions, with 95% "
         "bootstrap intervals over questions. Recovered: of Pass@N (the oracle), the questions that "
         "one of the N answers solves. First: that of the nearest head; a single sample. Majority: "
-        "most votes; of equals the nearest head's, of samples any. Agreement: a vote counts as "
-        "much as its head agreed with the others on training questions. Verifier: a logistic "
-        "regression on votes, rank and length, fitted to held-out training questions. Right "
-        "answers count as equal however they are written.",
+        "most votes; of equals one at random. Agreement: a vote counts as much as its head agreed "
+        "with the others on training questions. Verifier: a logistic regression on votes, rank and "
+        "length, fitted to held-out training questions. Right answers count as equal however they "
+        "are written.",
         2,
     ),
 )
