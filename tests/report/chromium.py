@@ -15,6 +15,8 @@ from typing import Any, BinaryIO
 BINARY = shutil.which("chromium") or shutil.which("google-chrome")
 DEMO = Path(__file__).parents[2] / "results/demo/report.html"
 """The page of a finished demo, where there is one: held to the same budgets."""
+SLOW = 3
+"""How much longer a loaded machine may take than a reader's."""
 _PROBES = Path(__file__).with_name("probes.js").read_text(encoding="utf-8")
 _NOISE = ("Page.javascriptDialogOpening", "Runtime.consoleAPICalled", "Runtime.exceptionThrown")
 _NOISE += ("Log.entryAdded", "Network.requestWillBeSent")

@@ -64,7 +64,7 @@ class Section:
     folds: dict[str, list[Block]] = field(default_factory=dict)
 
 
-def table(source: Source, columns: Columns, caption: Any = "", limit: int = 100) -> list[Block]:
+def table(source: Source, columns: Columns, caption: Any = "", limit: int = 600) -> list[Block]:
     """Return a table; none without rows.
 
     Columns without a value vanish, constant ones go to the caption.

@@ -1,7 +1,8 @@
 """What is folded away: tables and images of a run, a declaration each."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from headroom import paths
 from headroom.analysis.facts import Source
@@ -14,207 +15,132 @@ from headroom.report.blocks import Block, Columns, Images, Table, table
 from headroom.sprint.matching import MEAN
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """A table, of each sweep, selector or comparison, or of the run, as its path says."""
 
     section: str
     title: str
     template: str
-    columns: Columns
+    columns: str
+    """Titles and cells, see `headroom.report.blocks.Columns`: ``right (%)=accuracy part, ...``."""
     said: str = ""
-    where: Mapping[str, object] = field(default_factory=dict)
-    limit: int = 100
+    where: Mapping[str, object] = MappingProxyType({})
 
 
 def _controls(name: str) -> str:
     return paths.CONTROLS.replace("{table}", name)
 
 
-_TRIED: Columns = {
-    **{name.replace("_", " "): name for name in ("geometry", "reading", "criterion", "embedder")},
-    **{name.replace("_", " "): f"{name} plain" for name in ("dimension", "diversity", "k")},
-    **{name.replace("_", " "): f"{name} plain" for name in ("weight_decay", "learning_rate")},
-    "N": "n",
-    "seed": "seed count",
-    "Pass@1 (%)": "pass_at_1 part",
-    "Pass@4 (%)": "pass_at_4 part",
-    "Pass@N (%)": "pass_at_n part",
-    "test (%)": "test part",
-}
+_TRIED = (
+    "geometry=geometry, reading=reading, criterion=criterion, embedder=embedder, "
+    "dimension=dimension plain, diversity=diversity plain, heads=k count, "
+    "weight decay=weight_decay plain, learning rate=learning_rate plain, N=n, seed=seed count, "
+    "Pass@1 (%)=pass_at_1 part, Pass@4 (%)=pass_at_4 part, Pass@N (%)=pass_at_n part, "
+    "test (%)=test part"
+)
+
+_TRIALS = "How the settings were chosen"
 
 _FOLDS = (
     Fold(
         "heads",
         "Every head",
         _controls("heads"),
-        {
-            "head": "variant",
-            "right (%)": "accuracy part",
-            "gain": "gain points low high",
-            "won": "gained count",
-            "lost": "lost count",
-            "q": "q p",
-            "no answer (%)": "no_answer part",
-            "cut off (%)": "truncated part",
-            "tokens": "tokens plain",
-        },
-        limit=2000,
+        "head=variant, right (%)=accuracy part, gain=gain points low high, won=gained count, "
+        "lost=lost count, q=q p, no answer (%)=no_answer part, cut off (%)=truncated part, "
+        "tokens=tokens plain",
     ),
     Fold(
         "heads",
         "How heads that hurt fail",
         _controls("failures"),
-        {
-            "head": "variant",
-            "gain": "gain points",
-            "most fail by": "mode",
-            "of what it loses (%)": "mode_share part",
-            "ends in a loop (%)": "loops part",
-            "share of the norm (%)": "norm_share part",
-            "rank in its layer": "norm_rank count",
-        },
+        "head=variant, gain=gain points, most fail by=mode, of what it loses (%)=mode_share part, "
+        "ends in a loop (%)=loops part, share of the norm (%)=norm_share part, "
+        "rank in its layer=norm_rank count",
     ),
     Fold(
         "luck",
         "Gains by subject, level and layer",
         _controls("gains"),
-        {
-            "questions": "group",
-            "layer": "layer count",
-            "n": "n count",
-            "best head": "gain points",
-            "by luck": "by_chance points",
-            "q": "q p",
-            "placebo": "placebo points",
-            "held out": "held_out points low high",
-        },
+        "questions=group, layer=layer count, n=n count, best head=gain points, "
+        "by luck=by_chance points, q=q p, placebo=placebo points, "
+        "held out=held_out points low high",
     ),
     Fold(
         "luck",
         "Spread between heads, and placebos",
         _controls("spread"),
-        {
-            "between": lambda row: row.first["of"].replace("do not surely hurt", "may not hurt"),
-            "heads": "heads count",
-            "spread": "spread points",
-            "noise": "noise points",
-            "left": "component points",
-            "p": "p p",
-        },
+        "between=of, heads=heads count, spread=spread points, noise=noise points, "
+        "left=component points, p=p p",
         "Standard deviations in points: observed, of equal heads, and what is left.",
     ),
     Fold(
         "luck",
         "Spread between heads, and placebos",
         _controls("placebos"),
-        {
-            "pruned or placebo": "kind",
-            "layer": "layer count",
-            "variants": "variants count",
-            "answers changed (%)": "changed part",
-            "verdicts changed (%)": "outcome part",
-            "mean gain": "gain points",
-            "best gain": "best points",
-        },
+        "pruned or placebo=kind, layer=layer count, variants=variants count, "
+        "answers changed (%)=changed part, verdicts changed (%)=outcome part, "
+        "mean gain=gain points, best gain=best points",
     ),
     Fold(
         "sampling",
         "Pass@N of every method",
         paths.CURVES,
-        {
-            "method": "method",
-            "N": "n count",
-            "solved (%)": "pass_at_n part low high",
-            "majority (%)": "majority part",
-            "distinct answers": "distinct_answers ratio",
-            "tokens": "tokens count",
-        },
+        "method=method, N=n count, solved (%)=pass_at_n part low high, "
+        "majority (%)=majority part, distinct answers=distinct_answers ratio, tokens=tokens count",
         where={"n": (1, 2, 4, 8, 16)},
     ),
     Fold(
         "sampling",
         "One answer chosen among N",
         paths.CHOOSING,
-        {
-            "answers of": "method",
-            "chosen by": "rule",
-            "N": "n count",
-            "right (%)": "accuracy part low high",
-        },
+        "answers of=method, chosen by=rule, N=n count, right (%)=accuracy part low high",
     ),
-    *(
-        Fold("sampling", "How the settings were chosen", template, _TRIED, where=where)
-        for template, where in (
-            (paths.CHOICE, {"chosen": True}),
-            (paths.ABLATION, {"n": MEAN}),
-            (paths.SENSITIVITY, {"chosen": True}),
-        )
-    ),
+    Fold("sampling", _TRIALS, paths.CHOICE, _TRIED, where={"chosen": True}),
+    Fold("sampling", _TRIALS, paths.ABLATION, _TRIED, where={"n": MEAN}),
+    Fold("sampling", _TRIALS, paths.SENSITIVITY, _TRIED, where={"chosen": True}),
     Fold(
         "question",
         "Other methods, held-out questions, similar heads",
         paths.EMBEDDING_VALUE,
-        {
-            "method": "method",
-            "questions": "questions",
-            "heads": "pool",
-            "against": "against",
-            "difference": "difference points low high",
-            "p": "p p",
-        },
+        "method=method, questions=questions, heads=pool, against=against, "
+        "difference=difference points low high, p=p p",
         where={"n": MEAN},
     ),
     Fold(
         "compression",
         "Costs, and what to look at",
         paths.COMPRESSION_TABLE.replace("{exhibit}", "cost"),
-        {
-            "compression": "compression",
-            "setting": "arm",
-            "rounds": "rounds count",
-            "epochs": "epochs count",
-            "tokens": "tokens count",
-            "seconds": "seconds count",
-            "look at": "warned",
-        },
+        "compression=compression, setting=arm, rounds=rounds count, epochs=epochs count, "
+        "tokens=tokens count, seconds=seconds count, look at=warned",
     ),
     Fold(
         "trust",
         "Does the prompt matter?",
         paths.COMPARISON,
-        {
-            "prompt": "decoding",
-            "grading": "grading",
-            "n": "n count",
-            "right (%)": "accuracy part",
-            "verdicts that differ": "differ_from_default count",
-        },
+        "prompt=decoding, grading=grading, n=n count, right (%)=accuracy part, "
+        "verdicts that differ=differ_from_default count",
     ),
 )
 
-_PRINTED: Columns = {
-    "setting": "arm",
-    "questions": "stratum",
-    "ratio (%)": "ratio part",
-    "alpha": "alpha plain",
-    "eight bits": "quantised",
-    "heads gone": "heads_removed count",
-    "right (%)": "accuracy part low high",
-    "change": "change points change_low change_high",
-    "against the method": "gap points gap_low gap_high",
-    "parameters (%)": "parameters_removed part",
-    "FLOPs (%)": "flops_removed part",
-    "time of the whole test (%)": "test_time part",
-    "speed-up at most (%)": "speedup_at_most part",
-    "bytes (%)": "weight_removed part",
-    "largest ratio (%)": "knee part",
-    "published (%)": "published_accuracy part",
-    "published change": "published_change points",
-    "published parameters (%)": "published_parameters part",
-    "published speed (%)": "published_speedup part",
-}
+_PRINTED = (
+    "setting=arm, questions=stratum, ratio (%)=ratio part, alpha=alpha plain, "
+    "eight bits=quantised, heads gone=heads_removed count, right (%)=accuracy part low high, "
+    "change=change points change_low change_high, against the method=gap points gap_low gap_high, "
+    "parameters (%)=parameters_removed part, FLOPs (%)=flops_removed part, "
+    "time of the whole test (%)=test_time part, speed-up at most (%)=speedup_at_most part, "
+    "bytes (%)=weight_removed part, largest ratio (%)=knee part, "
+    "published (%)=published_accuracy part, published change=published_change points, "
+    "published parameters (%)=published_parameters part, "
+    "published speed (%)=published_speedup part"
+)
 """Columns of the second paper's tables; each table has some of them."""
+
+
+def columns(text: str) -> Columns:
+    """Return columns as they are declared: titles and cells with `=` between and commas after."""
+    pairs = (each.partition("=") for each in text.split(", "))
+    return {title: cell for title, _, cell in pairs}
 
 
 def folded(config: Config, images: Images, section: str) -> dict[str, list[Block]]:
@@ -224,7 +150,7 @@ def folded(config: Config, images: Images, section: str) -> dict[str, list[Block
         if fold.section == section:
             for source, of in _sources(config, fold.template):
                 said = f"{of} {fold.said}".strip()
-                own = table(source.where(**fold.where), fold.columns, said, fold.limit)
+                own = table(source.where(**fold.where), columns(fold.columns), said)
                 found.setdefault(fold.title, []).extend(own)
     for exhibit in EXHIBITS:
         if exhibit.section == section:
@@ -252,7 +178,7 @@ def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
             source = Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
             of = {"tested on": lambda row: tested_on(config, row.first["compression"])}
             name = exhibit.replace("table", "Table ").capitalize()
-            found[f"Second paper, {name}"] = table(source, {**of, **_PRINTED})
+            found[f"Second paper, {name}"] = table(source, {**of, **columns(_PRINTED)})
     return {name: blocks for name, blocks in found.items() if blocks}
 
 

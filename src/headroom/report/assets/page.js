@@ -183,7 +183,7 @@ const explore = (sweeps) => {
     const box = make("p", { class: "text", dir: "auto", tabindex: 0, "aria-label": `Answer ${title}` });
     if (text === null) box.append(make("i", {}, `The text is not on this page; answers lie in ${now().store}.`));
     else if (start === undefined) box.append(text);
-    else box.append(text.slice(0, start), make("mark", {}, text.slice(start, text.length - end) || "∅"), text.slice(text.length - end));
+    else box.append(text.slice(0, start), make("mark", {}, text.slice(start, text.length - end)), text.slice(text.length - end));
     return make("div", {},
       make("p", { class: "side" }, `${title} `, make("span", { class: right ? "won" : "lost" }, right ? "✓ right" : "✗ wrong"),
         make("small", {}, margin === null || margin === undefined ? "" : ` · margin ${margin}`)),

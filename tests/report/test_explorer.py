@@ -1,0 +1,237 @@
+"""The explorer, driven as a reader does; hostile texts; the papers' size; what is left out."""
+
+import json
+import re
+from pathlib import Path
+
+import chromium
+import numpy as np
+import pandas as pd
+import pytest
+
+import simulated_runs
+import simulation
+from headroom.analysis import jobs
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
+from headroom.report import explorer
+from headroom.report.page import write_report
+from headroom.tables import ANSWERS, read_table, write_table
+
+in_browser = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
+# Markup, ends of script, direction marks, escapes, a null byte and a quote.
+HOSTILE = (
+    "</script><script>alert(1)</script><img src='https://example.org/x' onerror=alert(2)>"
+    "<svg onload=alert(3)> \u202eabc\u2066 \x1b[31m &lt;b&gt; ]]> <!-- \u2028 ' \" \\ {{ 7*7 }} 𝔘"
+)
+
+
+def embedded(page: Path) -> list[dict]:
+    html = page.read_text(encoding="utf-8")
+    return json.loads(re.search(r'id="run">(.*?)</script>', html, re.DOTALL)[1])
+
+
+@pytest.fixture
+def sweep(pages, browser):
+    browser.prefer("light")
+    browser.resize(1280, 900)
+    browser.file, browser.config = pages("sweep")
+    browser.open(browser.file)
+    yield browser
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_every_head_opens_what_it_won_and_lost(sweep):
+    folder = sweep.file.parent
+    heads = pd.read_csv(folder / "controls/demo/heads.csv").set_index("variant").drop("base")
+    for head in sweep.run(
+        "[...document.querySelectorAll('[data-head]')].map((one) => one.dataset.head)"
+    ):
+        sweep.run(f"document.querySelector('[data-head={head}]').click()")
+        counts = [int(n) for n in re.findall(r"(?:won|lost) (\d+)", sweep.ask("texts('.list')")[0])]
+        assert counts == heads.loc[head, ["gained", "lost"]].tolist()
+        assert f"Without {head}" in sweep.ask("texts('.head')")[0]
+        assert sweep.run("location.hash") == f"#demo/{head}"
+    assert head == heads.index[-1]
+
+
+@in_browser
+def test_texts_are_the_store_s_and_the_first_difference_is_marked(sweep):
+    store = Store(sweep.config)
+    (batch,) = [b for b in batches(sweep.config) if len(b.variants) > 5]
+    files = dict(zip(map(str, batch.variants), store.answers(batch), strict=True))
+    read = {
+        name: read_table(sweep.file.parents[2] / files[name], ANSWERS)["text"]
+        for name in ("base", "L02H03")
+    }
+    (place, *_) = np.flatnonzero(read["base"] != read["L02H03"])
+    sweep.run(f"location.hash = '#demo/L02H03/q{place}'")
+    sweep.run("new Promise((done) => setTimeout(done, 50))")
+    shown = sweep.run("[...document.querySelectorAll('.text')].map((one) => one.textContent)")
+    assert shown == [read["base"][place], read["L02H03"][place]]
+    marks = sweep.run(
+        "[...document.querySelectorAll('.text mark')]"
+        ".map((one) => [one.previousSibling.data.length, one.textContent])"
+    )
+    start = next(n for n, (a, b) in enumerate(zip(*shown, strict=False)) if a != b)
+    assert [at for at, _ in marks] == [start, start]
+    assert "L02H03" in marks[1][1]
+
+
+@in_browser
+def test_keys_addresses_and_back_lead_through_the_map(sweep):
+    sweep.run("document.querySelector('[data-head=L00H00]').click()")
+    sweep.run("document.querySelector('[data-head=L00H00]').focus()")
+    sweep.press("ArrowRight", "ArrowDown")
+    assert sweep.run("location.hash") == "#demo/L02H01"
+    assert sweep.run("document.activeElement.dataset.head") == "L02H01"
+    sweep.press("Enter", "Enter")
+    assert re.fullmatch(r"#demo/L02H01/q\d+", sweep.run("location.hash"))
+    sweep.press("Escape")
+    assert sweep.run("document.activeElement.dataset.head") == "L02H01"
+    sweep.run("history.back()")
+    sweep.run("new Promise((done) => setTimeout(done, 100))")
+    assert "/q" in sweep.run("location.hash")
+    assert len(sweep.ask("texts('.text')")) == 2
+    sweep.run("history.go(-2)")
+    sweep.run("new Promise((done) => setTimeout(done, 100))")
+    assert "Without L00H01" in sweep.ask("texts('.head')")[0]
+
+
+@in_browser
+def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
+    z = pd.read_parquet(next((sweep.file.parent / "accuracy").rglob("greedy-*/math_test*.parquet")))
+    part = z[z["subject"] == "Geometry"]
+    sweep.run(
+        "{ const one = document.getElementById('group'); one.selectedIndex = "
+        "[...one.options].findIndex((o) => o.text.startsWith('Geometry')); "
+        "one.dispatchEvent(new Event('input')); }"
+    )
+    gain = part["L05H02"].mean() - part["base"].mean()
+    label = sweep.run("document.querySelector('[data-head=L05H02]').ariaLabel")
+    assert f"{100 * gain:+.1f}".replace("-", "−").replace("+0.0", "0.0") in label
+    classes = sweep.run("document.querySelector('[data-head=L05H02]').className")
+    assert explorer.colour(gain) == classes
+    sweep.run(
+        "{ const one = document.querySelector('[type=search]'); one.value = 'nowhere'; "
+        "one.dispatchEvent(new Event('input')); }"
+    )
+    assert "No question" in sweep.ask("texts('.list')")[0]
+
+
+@pytest.fixture
+def filled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return simulation.demo().model_copy(update={"selectors": {}, "comparisons": {}})
+
+
+@in_browser
+def test_hostile_text_stays_inert(filled, browser, tmp_path):
+    simulation.fill(filled, subjects=(HOSTILE, "Algebra"), text=HOSTILE)
+    for batch in batches(filled):
+        for file in map(Path, Store(filled).answers(batch)):
+            answers = read_table(file, ANSWERS)
+            answers["text"] = [f"\0{text}" for text in answers["text"]]
+            answers.loc[3:5, "text"] += "\u202e<b>" * 20_000
+            write_table(file, answers, ANSWERS)
+    jobs.write_tables(filled, "demo", simulation.PUBLISHED)
+    jobs.write_controls(filled, "demo")
+    simulated_runs.audit(filled)
+    write_report(filled)
+    page = tmp_path / "results/simulated/report.html"
+    assert page.stat().st_size < 5e6
+    assert "\0" not in page.read_text(encoding="utf-8")
+    browser.open(page)
+    browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    for place in range(6):
+        browser.run(f"location.hash = '#demo/L02H03/q{place}'")
+        browser.run("new Promise((done) => setTimeout(done, 30))")
+    text = " ".join(browser.ask("texts('.question')"))
+    assert "<script>alert(1)</script>" in text
+    assert "[U+202E]abc[U+2066]" in text
+    assert "[U+0000]" in text
+    assert "characters more]" in text
+    assert (
+        browser.run("document.querySelectorAll('.explorer img, .explorer svg, b script').length")
+        == 0
+    )
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser, tmp_path):
+    simulation.fill(filled)
+    jobs.write_tables(filled, "demo", simulation.PUBLISHED)
+    jobs.write_controls(filled, "demo")
+    simulated_runs.audit(filled)
+    for file in [*Path("results/store/questions").glob("*.parquet")]:
+        file.unlink()
+    for file in Path("results/store").rglob("L0*.parquet"):
+        file.unlink()
+    write_report(filled)
+    browser.open(tmp_path / "results/simulated/report.html")
+    browser.run("document.querySelector('[data-head=L05H02]').click()")
+    assert "test/" in browser.run("document.querySelector('.list ol').innerText")
+    browser.run("document.querySelector('.list ol button').click()")
+    assert "answers lie in results/store/" in browser.ask("texts('.question')")[0]
+    assert browser.complaints() == []
+
+
+@in_browser
+def test_at_the_papers_size_a_click_is_painted_within_a_fifth_of_a_second(
+    tmp_path, monkeypatch, browser
+):
+    monkeypatch.chdir(tmp_path)
+    config = simulation.paper_scale()
+    name = next(iter(config.sweeps))
+    config = config.model_copy(update={"sweeps": {name: config.sweeps[name]}})
+    simulation.fill(config, text="and note that 3x = 48. " * 20, alike=True)
+    jobs.write_tables(config, name, simulation.PUBLISHED)
+    jobs.write_controls(config, name)
+    simulated_runs.audit(config)
+    write_report(config)
+    page = tmp_path / "results/paper/report.html"
+    assert page.stat().st_size < 5e6
+    assert len(embedded(page)[0]["questions"]) == 500
+    browser.resize(1280, 900)
+    browser.open(page)
+    assert browser.ask("beyond()") == 0
+    browser.call("Emulation.setCPUThrottlingRate", rate=4)
+    took = browser.run(
+        "new Promise((done) => { const start = performance.now(); "
+        "document.querySelectorAll('[data-head]')[77].click(); "
+        "requestAnimationFrame(() => setTimeout(() => done(performance.now() - start))); })"
+    )
+    browser.call("Emulation.setCPUThrottlingRate", rate=1)
+    assert took <= 200 * chromium.SLOW
+    browser.resize(390, 844, phone=True)
+    assert browser.ask("beyond()") == 0
+
+
+def test_texts_have_a_budget_and_outcomes_none(filled, monkeypatch):
+    monkeypatch.setattr(explorer, "_BUDGET", 20_000)
+    simulation.fill(filled, text="x" * 300)
+    jobs.write_controls(filled, "demo")
+    (found,) = explorer.explored(filled)
+    kept = [head for head in found["heads"] if head["answers"] is not None]
+    assert 1 <= len(kept) < len(found["heads"])
+    assert sum(len(rest) for head in kept for _, _, rest, _ in head["answers"]) <= 20_000
+    gains = [head["gain"] for head in found["heads"]]
+    assert max(head["gain"] for head in kept) == max(gains)
+    assert all(head["bits"] for head in found["heads"])
+
+
+def test_lengths_are_those_of_the_page_s_script():
+    before, after = [("𝔘𝔙 is", 1.0)], [("𝔘𝔙 was", 0.5)]
+    ((place, length, rest, margin),) = explorer._changed(before, after)
+    units = np.frombuffer(before[0][0].encode("utf-16-le"), dtype="<u2")
+    assert units[:length].tobytes().decode("utf-16-le") == "𝔘𝔙 "
+    assert (place, rest, margin) == (0, "was", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("gain", "shown"), [(0, ""), (0.001, "u1"), (0.15, "u5"), (-0.9, "d5"), (-0.06, "d2")]
+)
+def test_colours_have_one_scale_and_end_at_fifteen_points(gain, shown):
+    assert explorer.colour(gain) == shown

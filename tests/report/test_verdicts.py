@@ -1,0 +1,132 @@
+"""What verdicts claim, and that numbers keep their value, file and row in text and HTML."""
+
+import math
+import re
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import simulation
+from headroom import paths
+from headroom.analysis import jobs
+from headroom.analysis.facts import FORMS, Number, Said, Source, direction
+from headroom.analysis.verdicts import title, verdicts
+from headroom.config import parse
+from headroom.errors import TableError
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Return the config of a filled run of a sweep and two selectors."""
+    monkeypatch.chdir(tmp_path)
+    values = simulation.DEMO | {"comparisons": {}}
+    values["selectors"] = dict.fromkeys(("one", "two"), values["selectors"]["math"])
+    config = parse(values)
+    simulation.fill(config)
+    jobs.write_controls(config, "demo")
+    audit = pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]})
+    path = Path(paths.AUDIT_TABLE.format(run=config.run, paper="sprint", suffix="csv"))
+    path.parent.mkdir()
+    audit.to_csv(path, index=False)
+    return config
+
+
+def told(config, section):
+    """Return the verdict of a section."""
+    return next(each for each in verdicts(config) if each.section == section)
+
+
+def change(config, template, changes, **names):
+    """Change columns of a table of the run."""
+    path = Path(template.format(run=config.run, suffix="csv", **names))
+    pd.read_csv(path).assign(**changes).to_csv(path, index=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "answer", "mark"),
+    [
+        ((-0.1, -0.02), (-0.1, 0.02), "Sampling beats choosing heads on 1 of 2", "▼"),
+        ((-0.1, -0.02), (-0.2, -0.1), "Sampling beats choosing heads on 2 of 2", "▼"),
+        ((0.01, 0.2), (-0.1, 0.1), "Choosing heads beats sampling on 1 of 2", "▲"),
+        ((-0.1, 0.1), (-0.1, 0.1), "Choosing heads is not shown to beat sampling", "–"),
+        ((0.01, 0.2), (-0.2, -0.1), "Heads beat sampling on 1, lose on 1", "!"),
+    ],
+)
+def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config, one, two, answer, mark):
+    for name, (low, high) in (("one", one), ("two", two)):
+        ends = {"difference": (low + high) / 2, "low": low, "high": high}
+        change(config, paths.PAIRED, ends, selector=name)
+    found = told(config, "sampling")
+    assert (found.answer, found.mark) == (answer, mark)
+    assert "T = 0.9, " not in str(found)
+    assert "16 answers" in str(found)
+
+
+def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
+    heads = Source.read(config, paths.CONTROLS, sweep="demo", table="heads").rows
+    pruned = heads[heads["variant"] != "base"]
+    best = pruned.loc[pruned["gain"].idxmax()]
+    found = told(config, "heads")
+    assert found.answer == "No head is shown to help when lost"
+    hurt = ((pruned["q"] < 0.05) & (pruned["gain"] < 0)).sum()
+    assert f"Best of 24: {FORMS['points'](best['gain'])} points" in str(found)
+    assert f"{hurt} hurt" in str(found)
+    change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
+    assert told(config, "heads").answer == "24 heads help when lost"
+
+
+@pytest.mark.parametrize(("p", "low", "mark"), [(0.001, 0.01, "▲"), (0.2, -0.01, "–")])
+def test_the_question_matters_only_where_it_is_shown(config, p, low, mark):
+    for name in ("one", "two"):
+        simulation.embedding_table(low=low, p=p).to_csv(
+            paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="csv"), index=False
+        )
+    assert told(config, "question").mark == mark
+
+
+def test_published_gains_are_held_against_luck(config):
+    found = told(config, "published")
+    assert (found.mark, found.answer) == ("!", "Published gains: 5 beat chance")
+    assert "Of 100 " in str(found)
+    assert "luck gives 5." in str(found)
+    change(config, paths.AUDIT_TABLE, {"beyond": 30}, paper="sprint")
+    assert told(config, "published").mark == "▲"
+
+
+def test_each_verdict_is_a_line_with_the_numbers_of_the_page(config):
+    for verdict in verdicts(config):
+        assert re.sub("<[^>]*>", "", verdict.effect.__html__()) == str(verdict.effect)
+        assert len(verdict.answer.split()) <= 9
+        assert len(re.findall(r"\w\S*", str(verdict))) <= 32
+        assert not re.search(r"nan|L\d\dH", str(verdict))
+
+
+def test_numbers_name_file_row_and_column():
+    rows = pd.DataFrame({"gain": [0.1, -0.021, math.nan], "low": [0, -0.05, 0], "high": 0.01})
+    source = Source("a/b.csv", rows, whole=True)
+    (_, second, last) = source
+    assert second.number("gain", "points").__html__() == (
+        '<data value="-0.021" data-from="a/b.csv" data-key="gain@1">−2.1</data>'
+    )
+    assert str(second.interval("gain", "points", "low", "high")) == "−2.1 (−5.0 to +1.0)"
+    assert last.number("gain", "points").__html__() == ""
+    assert source.number("low", "points", "sum").key == "low@*:sum"
+    assert source[1:].number("low", "count", "count").key == "low@1,2:count"
+    assert direction(0.1, 0.2) + direction(-0.2, -0.1) + direction(-1, 1) == "▲▼–"
+
+
+def test_what_a_sentence_is_given_is_escaped():
+    number = Number(1, "a.csv", "x@0", "1")
+    said = Said("{a} & {n}", a="<b>\u202e", n=number)
+    assert said.__html__().startswith("&lt;b&gt;")
+    assert str(said) == "<b> & 1"
+
+
+def test_titles_are_words_not_keys(config):
+    assert title(config, "math_test") == "MATH-like"
+
+
+def test_a_table_without_a_column_is_refused(config):
+    with pytest.raises(TableError, match="missing"):
+        Source.read(config, paths.AUDIT_TABLE, ["nothing"], paper="sprint")
