@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from headroom import paths
 from headroom.analysis.compare import BATCH, BEST, Comparison
 from headroom.analysis.controls import LEVEL
 from headroom.analysis.runs import Pair
@@ -83,7 +84,12 @@ _PARTS: dict[str, tuple[Columns, str, int]] = {
 
 def summary(found: Comparison, pair: Pair) -> str:
     """Return the comparison for a terminal: the first rows of each table."""
-    lines = [f"first:  {pair.first.folder}", f"second: {pair.second.folder}"]
+    lines = []
+    for name, run in (("first: ", pair.first), ("second:", pair.second)):
+        lines.append(f"{name} {run.folder}")
+        found_by = run.file(paths.FINDINGS)  # the verdicts of its page
+        if found_by.exists():
+            lines += [f"  {line}" for line in found_by.read_text(encoding="utf-8").splitlines()]
     for title, part in _sheets(found, whole=False).items():
         shown = part.rows[:_SHOWN]
         lines += ["", title]

@@ -135,6 +135,12 @@ class Run:
         return {file.stem: Drawn(file) for file in sorted((self.folder / "figures").glob("*.png"))}
 
     @property
+    def findings(self) -> list[str]:
+        """What the run answers, a line a question: the verdicts of its page."""
+        file = self.path(paths.FINDINGS)
+        return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+
+    @property
     def report(self) -> Path:
         """The report, one self-contained HTML page."""
         return self.path(paths.REPORT)
