@@ -14,7 +14,7 @@ from headroom.analysis.compression.trial import METHOD, label
 from headroom.analysis.controls import GAINS, LEVEL
 from headroom.analysis.facts import Said, Source
 from headroom.analysis.text import plain, short
-from headroom.analysis.verdicts import best_sampling, measured, tested_on, title
+from headroom.analysis.verdicts import best_sampling, tested_on, title
 from headroom.config import Config
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
@@ -171,14 +171,8 @@ def _differences(rows: Source, of: str, caption: str) -> list[Block]:
 
 def compression(config: Config) -> Section:
     """Return whether heads can go for good."""
-    named = [each for name in config.compressions for each in _pruned(config, name)]
-    names = {row: f"{place}. {told}" for place, (told, row) in enumerate(named, start=1)}
-    times = {row: _time(config, row) for row in names}
-
-    def time(row: Source) -> Any:
-        own = times[row]
-        return own.interval("test_time", "ratio", "test_time_low", "test_time_high") if own else ""
-
+    pruned = [each for name in config.compressions for each in _pruned(config, name)]
+    names = {row: f"{place}. {told}" for place, (told, row) in enumerate(pruned, start=1)}
     rows = marks(
         names,
         names.__getitem__,
@@ -186,24 +180,15 @@ def compression(config: Config) -> Section:
         ("change_low", "change_high"),
         {
             "change of accuracy": "change points change_low change_high",
-            "heads gone": _share_of_heads,
+            "heads gone": "heads_removed count",
+            "of": "heads count",
             "parameters saved": "whole_removed percent",
-            "test time": time,
+            "test time": "test_time ratio test_time_low test_time_high",
         },
         "Against the unpruned model; its test time is 1.",
     )
-    chart = _against_time([(told, row, own) for row, told in names.items() if (own := times[row])])
+    chart = _against_time([row for _, row in pruned])
     return Section("compression", "Can heads go for good?", [*_longer(config)], [*chart, *rows])
-
-
-def _time(config: Config, row: Source) -> Source | None:
-    own = row.first
-    return measured(config, own["compression"], own["arm"], quantised=_bits(row))
-
-
-def _share_of_heads(row: Source) -> Said:
-    gone, of = (row.number(column, "count") for column in ("heads_removed", "heads"))
-    return Said("{gone} of {heads}", gone=gone, heads=of)
 
 
 def _bits(row: Source) -> bool:
@@ -251,25 +236,23 @@ def _longer(config: Config) -> Iterator[Said]:
         yield Said(said + ".", of=tested_on(config, of["compression"]), change=change, **parts)
 
 
-def _against_time(found: list[tuple[str, Source, Source]]) -> list[Block]:
+def _against_time(pruned: list[Source]) -> list[Block]:
     """Return the change of accuracy against the time of the whole test."""
-    if not found:
+    timed = [(place, row) for place, row in enumerate(pruned, 1) if row.number("test_time")]
+    if not timed:
         return []
-    columns = ["change", "change_low", "change_high"]
-    values = [
-        (name, 100 * row.first[columns], own.first["test_time"], _bits(row))
-        for name, row, own in found
-    ]
-    times = [1.0, *(time for _, _, time, _ in values)]
-    x = Scale(min(times) - 0.05, max(times) + 0.05)
-    y = Scale.over([_NOTABLE, *(end for _, change, _, _ in values for end in change)])
-    told = ", ".join(f"{name} {change['change']:+.1f}" for name, change, _, _ in values[:4])
+    ends = [end for _, row in timed for end in 100 * row.first[["change_low", "change_high"]]]
+    times = [1.0, *(row.first["test_time"] for _, row in timed)]
+    x, y = Scale(min(times) - 0.05, max(times) + 0.05), Scale.over([_NOTABLE, *ends])
+    told = ", ".join(f"{place}: {100 * row.first['change']:+.1f}" for place, row in timed)
     alt = f"Change of accuracy in points against test time: {told}."
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
-    for name, (value, low, high), time, bits in values:
+    for place, row in timed:
+        low, high = 100 * row.first["change_low"], 100 * row.first["change_high"]
         way = "up" if low > 0 else "down" if high < 0 else "none"
-        place = name.partition(".")[0]
-        chart.point(time, value, f"{'ring' if bits else 'dot'} {way}", place, (low, high))
+        kind = f"{'ring' if _bits(row) else 'dot'} {way}"
+        change, time = 100 * row.first["change"], row.first["test_time"]
+        chart.point(time, change, kind, str(place), (low, high))
     chart.level(_NOTABLE, "−1.5")
     caption = (
         "Change of accuracy in points, with 95% interval, against the time of the whole test. "
