@@ -89,6 +89,7 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 _UNKNOWN_SIZE = 1_000
 """Assumed for questions whose number the config does not state."""
 
+_ROWS = 64  # of a batch that is sized from memory
 _CPU_SHARE = 0.7  # of the rate of a product in one thread
 _START_SECONDS = 30.0  # start of a job and loading of a model
 _HEAD_DIM = 128

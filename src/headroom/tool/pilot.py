@@ -40,7 +40,7 @@ QUESTIONS = 20
 HEADS = 2
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
-_SELF = "self_check"
+_CHECKS = ("path", "check", "falls")
 """What a record says of the engine's check of itself, where it makes one."""
 
 _LOG = logging.getLogger(__name__)
@@ -169,9 +169,8 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
     print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
     print(*aligned(rows, left=1), sep="\n")
     for of in found:
-        check = of.facts.get(_SELF)
-        told = f"its check of itself: {check}" if check else "it says nothing of a check of itself"
-        print(f"{of.model}: the engine ran on {of.facts.get('device')}; {told}")
+        told = [f"{name} {of.facts[name]}" for name in _CHECKS if of.facts.get(name)]
+        print(f"{of.model}: the engine ran on {', '.join([of.facts['device'], *told])}")
     print(f"the whole config's answers: about {duration(sum(of.hours for of in found))}")
 
 
