@@ -1,13 +1,15 @@
 """The rows that are decoded together, one token a step; rows come and go at any step."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.decoder import Decoder
 from headroom.generation.modules import ModuleRows, Modules
@@ -15,6 +17,9 @@ from headroom.generation.requests import Answer, Request, Row
 from headroom.generation.sampling import choose, margins, sample
 from headroom.generation.slots import Segments, Slots, States
 from headroom.models.masks import RowMasks
+
+if TYPE_CHECKING:
+    from headroom.config import Decoding
 
 Watch = Callable[[Row, int, Tensor], object]
 """Is shown a row, the number of one of its tokens, and the logits that it was chosen by."""

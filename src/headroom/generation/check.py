@@ -7,21 +7,26 @@ head shows only there: it must lie nearer to its own variant's truth than to the
 answers leave in groups, after some were scored again: every token within the bound of the best.
 """
 
+from __future__ import annotations
+
 import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from headroom.generation.requests import Answer, Request, Row
-from headroom.models.load import LoadedModel
 from headroom.models.masks import pruned
 from headroom.variants import BASE, Variant
+
+if TYPE_CHECKING:
+    from headroom.models.load import LoadedModel
 
 BOUNDS = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
 """How far below the best a token's logit may lie, at least, in logits."""

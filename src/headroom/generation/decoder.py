@@ -6,9 +6,12 @@ computed only where something is chosen. The same weights give the same function
 modules but for rounding; `Decoder.of` makes sure by a trial.
 """
 
+from __future__ import annotations
+
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Complex, Float, Int
@@ -19,9 +22,11 @@ from headroom.generation.attention import Attention, best
 from headroom.generation.sampling import choose
 from headroom.generation.slots import Segments, Slots
 from headroom.generation.weights import Layer, Weights, serves
-from headroom.models.load import LoadedModel
 from headroom.models.masks import RowMasks, variant_masks
 from headroom.variants import Variant
+
+if TYPE_CHECKING:
+    from headroom.models.load import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -52,7 +57,7 @@ class Decoder:
         self._angles = torch.empty(0)
 
     @staticmethod
-    def of(loaded: LoadedModel) -> "Decoder | None":
+    def of(loaded: LoadedModel) -> Decoder | None:
         """Return a decoder for a model, or None where it needs its own modules."""
         if serves(loaded):
             decoder = Decoder(loaded)

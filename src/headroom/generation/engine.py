@@ -13,6 +13,8 @@ sampled tokens do not depend on the batch, but at the edge of an interval (see `
 What each part is worth, and what measured no better, stands in `LOG.md`.
 """
 
+from __future__ import annotations
+
 import gc
 import logging
 import os
@@ -22,14 +24,13 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.attention import dense
 from headroom.generation.batch import Batch
@@ -40,9 +41,12 @@ from headroom.generation.modules import Modules
 from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verified, Verifier
-from headroom.models.load import LoadedModel
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
+
+if TYPE_CHECKING:
+    from headroom.config import Decoding
+    from headroom.models.load import LoadedModel
 
 __all__ = ["Answer", "Engine", "Request", "Statistics"]
 

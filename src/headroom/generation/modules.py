@@ -6,6 +6,8 @@ into a free slot so that its prompt ends where the others end now. Verification 
 through the whole model.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,12 +20,12 @@ from transformers.cache_utils import Cache, DynamicLayer
 
 from headroom.generation.requests import Drafted, Request, Row
 from headroom.generation.sampling import choose
-from headroom.models.load import LoadedModel
 from headroom.models.masks import HeadMasks, variant_masks
 from headroom.variants import Variant
 
 if TYPE_CHECKING:
     from headroom.generation.batch import Watch
+    from headroom.models.load import LoadedModel
 
 RowStates = Sequence[tuple[Tensor, Tensor]]
 """Keys and values of one row, layer by layer, [kv_heads, tokens, head_dim] each."""
@@ -182,7 +184,7 @@ class WholePass:
         self._cache = DynamicCache()
 
     def feed(
-        self, bounds: dict[Drafted, tuple[int, int]], watch: "Watch | None"
+        self, bounds: dict[Drafted, tuple[int, int]], watch: Watch | None
     ) -> tuple[list[int], list[float]]:
         """Feed the text's next chunk; return each row's choices and gaps, from its prompt on."""
         ((drafted, (begin, end)),) = bounds.items()
@@ -216,7 +218,7 @@ class WholePass:
 class _SlotLayer(DynamicLayer):
     """Keys and values of one layer, [slots, kv_heads, columns, head_dim] each."""
 
-    def __init__(self, cache: "_SlotCache", keys: Tensor, values: Tensor) -> None:
+    def __init__(self, cache: _SlotCache, keys: Tensor, values: Tensor) -> None:
         super().__init__()
         self._cache = cache
         self.keys = keys.new_zeros(0)

@@ -5,8 +5,10 @@ one product. The two parts of a rotary pair are put side by side, in queries and
 norms alike, so that no score changes and rotation is one complex product.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -21,7 +23,9 @@ from transformers import (
 )
 
 from headroom.generation.linear import ACTIVATIONS, Linear
-from headroom.models.load import LoadedModel
+
+if TYPE_CHECKING:
+    from headroom.models.load import LoadedModel
 
 _SERVED = (
     GemmaForCausalLM,

@@ -1,0 +1,188 @@
+"""What the engine does on a GPU: `python -m headroom.bench.gpu STAGE`, in stages of minutes.
+
+For machines that have torch, transformers and numpy but not this package: the folder beside it is
+enough. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
+
+- ``smoke``: rates of products and of memory, one small sweep.
+- ``exact``: the reasoner's answers against `generate`'s in float32, and held by the self-check in
+  half precision.
+- ``1.5b``, ``7b``: random weights of Qwen2.5's shapes (timing only): `generate` in batches of 16,
+  the engine decoding, and a sweep whose heads' answers part from the base model's at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Annotated, Any
+
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+if importlib.util.find_spec("jaxtyping") is None:  # its names are read as text only
+    stub = ModuleType("jaxtyping")
+    stub.__getattr__ = lambda name: Annotated  # type: ignore[method-assign]
+    sys.modules["jaxtyping"] = stub
+
+from headroom.generation.engine import Engine, Request
+from headroom.models.geometry import find_heads
+from headroom.models.masks import zero_head_weights
+from headroom.variants import BASE, Variant, heads
+
+STAGES = ("smoke", "exact", "1.5b", "7b")
+REASONER = Path(__file__).parents[1] / "reasoner" / "weights"
+_QWEN = {"vocab_size": 151936, "num_key_value_heads": 4, "tie_word_embeddings": True}
+_SHAPES: dict[str, dict[str, Any]] = {
+    "1.5b": {
+        **_QWEN,
+        "hidden_size": 1536,
+        "intermediate_size": 8960,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 2,
+    },
+    "7b": {
+        **_QWEN,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+    },
+    "tiny": {
+        **_QWEN,
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+    },
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a stage and print its figures, a line each."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("stage", choices=STAGES)
+    stage = parser.parse_args(arguments).stage
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "CPU, a rehearsal"
+    print(f"{name}; torch {torch.__version__}")
+    if stage == "smoke":
+        rates(device)
+        speed("tiny", device)
+    elif stage == "exact":
+        exact(device)
+    else:
+        speed(stage if device.type == "cuda" else "tiny", device)
+
+
+def rates(device: torch.device) -> None:
+    """Print what large products and copies reach."""
+    size = 8192 if device.type == "cuda" else 256
+    ones = torch.ones(size, size, device=device, dtype=torch.bfloat16)
+    seconds = min(_seconds(lambda: ones @ ones, device) for _ in range(5))
+    print(f"product of {size}: {2e-12 * size**3 / seconds:.2f} TFLOP/s")
+    seconds = min(_seconds(ones.clone, device) for _ in range(5))
+    print(f"copy: {4e-9 * ones.numel() / seconds:.0f} GB/s")
+
+
+def exact(device: torch.device) -> None:
+    """Print how answers in each type compare with the modules'."""
+    types = [torch.float32, torch.bfloat16]
+    types += [torch.float16] if device.type == "cuda" else []
+    for dtype in types:
+        model = AutoModelForCausalLM.from_pretrained(REASONER, dtype=dtype).to(device).eval()
+        loaded = _loaded(model)
+        layers = range(len(loaded.geometry.layers))
+        wanted = _requests(model, 6, [BASE, *heads(layers, [0, 3])])
+        engine = Engine(loaded, _decoding(24), None, checked=True)
+        answers = {answer.request: answer.token_ids for answer in engine.run(wanted)}
+        told = engine.facts
+        if dtype == torch.float32:
+            told["differing"] = sum(
+                answers[request] != _generated(loaded, [request], 24)[0] for request in wanted
+            )
+        print(f"{dtype}: {len(wanted)} answers, {told}")
+
+
+def speed(shape: str, device: torch.device) -> None:
+    """Print tokens a second of each way to answer."""
+    config = Qwen2Config(**_SHAPES[shape], max_position_embeddings=4096)
+    with torch.device(device):
+        model = Qwen2ForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
+    loaded = _loaded(model)
+    tiny = shape == "tiny"
+    tokens, questions = (8, 6) if tiny else (600, 512)
+    base = _requests(model, questions, [BASE])
+    seconds = _seconds(lambda: _generated(loaded, base[:16], tokens), device)
+    print(f"generate, batch 16: {min(16, len(base)) * tokens / seconds:.0f} tokens/s")
+    few = [BASE, *heads([len(loaded.geometry.layers) // 2], range(3 if tiny else 12))]
+    sweep = _requests(model, questions // 6, few)
+    for name, wanted in (("decoding", base), ("sweep", sweep)):
+        engine = Engine(loaded, _decoding(tokens), None)
+        seconds = _seconds(lambda: list(engine.run(wanted)), device)  # noqa: B023
+        done = engine.statistics
+        print(
+            f"engine, {name}: {done.kept / seconds:.0f} kept tokens/s, "
+            f"{done.accepted / done.kept:.0%} accepted, {engine.facts}"
+        )
+
+
+def _loaded(model: Any) -> Any:
+    return SimpleNamespace(
+        model=model,
+        geometry=find_heads(model),
+        device=model.device,
+        dtype=model.dtype,
+        pad_token_id=0,
+        eos_token_ids=(),
+    )
+
+
+def _decoding(tokens: int) -> Any:
+    return SimpleNamespace(greedy=True, max_new_tokens=tokens, seed=0)
+
+
+def _requests(model: Any, questions: int, variants: list[Variant]) -> list[Request]:
+    draw = torch.Generator().manual_seed(0)
+    words = model.config.vocab_size
+    prompts = [
+        tuple(torch.randint(3, words, (20 + number % 7,), generator=draw).tolist())
+        for number in range(questions)
+    ]
+    return [Request(f"q{n}", p, variant) for n, p in enumerate(prompts) for variant in variants]
+
+
+def _generated(loaded: Any, requests: list[Request], tokens: int) -> list[tuple[int, ...]]:
+    """Answer with `generate`, left-padded; all requests of the first one's variant."""
+    width = max(len(request.prompt) for request in requests)
+    pads = [width - len(request.prompt) for request in requests]
+    ids = [[0] * pad + [*each.prompt] for pad, each in zip(pads, requests, strict=True)]
+    visible = [[0] * pad + [1] * (width - pad) for pad in pads]
+    with zero_head_weights(loaded.model, loaded.geometry, requests[0].variant):
+        rows = loaded.model.generate(
+            torch.tensor(ids, device=loaded.device),
+            attention_mask=torch.tensor(visible, device=loaded.device),
+            do_sample=False,
+            max_new_tokens=tokens,
+            min_new_tokens=tokens,
+            eos_token_id=None,
+            pad_token_id=0,
+        )
+    return [tuple(row) for row in rows[:, width:].tolist()]
+
+
+def _seconds(work: Any, device: torch.device) -> float:
+    begin = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The GPU script, rehearsed on the CPU, where torch, transformers and numpy are all there is."""
+
+import subprocess
+import sys
+
+import pytest
+
+_WITHOUT = """
+import importlib.util, sys
+lacking = {"pydantic", "datasets", "snakemake", "pandas", "pyarrow", "jaxtyping"}
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in lacking:
+            raise ModuleNotFoundError(name)
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *of: None if name in lacking else found(name, *of)
+sys.meta_path.insert(0, Refuse())
+from headroom.bench.gpu import main
+main([sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "told"),
+    [
+        ("smoke", ["TFLOP/s", "GB/s", "generate, batch 16", "engine, sweep"]),
+        ("exact", ["'differing': 0", "torch.bfloat16", "'path': 'dense'"]),
+        ("7b", ["engine, decoding", "engine, sweep"]),
+    ],
+)
+def test_each_stage_runs_with_few_packages(stage: str, told: list[str]) -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _WITHOUT, stage], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stderr[-2000:]
+    assert all(words in found.stdout for words in told), found.stdout
+    assert "falls" not in found.stdout
