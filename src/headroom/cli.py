@@ -134,9 +134,8 @@ def compare(first: str, second: str, *, out: Path | None = None) -> None:
         second: the run to compare with it, likewise
         out: write the tables there, as CSV and Markdown
     """
-    from headroom.analysis.compare import compare
+    from headroom.analysis.compare import Pair, Run, compare
     from headroom.analysis.compare_text import summary, write
-    from headroom.analysis.runs import Pair, Run
 
     pair = Pair(Run.find(first), Run.find(second))
     found = compare(pair)

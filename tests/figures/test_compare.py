@@ -5,12 +5,11 @@ from pathlib import Path
 import pandas as pd
 import pyarrow as pa
 import pytest
-import simulation
 from scipy import stats
 
+import simulation
 from headroom import paths
-from headroom.analysis.compare import BEST, compare
-from headroom.analysis.runs import Pair, Run
+from headroom.analysis.compare import BEST, Pair, Run, compare
 from headroom.cli import main
 from headroom.config import Config, parse
 from headroom.tables import ACCURACY, read_table, write_json, write_table

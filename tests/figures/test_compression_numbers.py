@@ -9,15 +9,18 @@ import pytest
 import simulated_trials
 from headroom import paths
 from headroom.analysis.compression.findings import knee, notices
-from headroom.analysis.compression.numbers import (
+from headroom.analysis.compression.tables import COLUMNS
+from headroom.analysis.compression.trial import (
+    BASELINE,
     RESAMPLES,
     accuracy,
     difference,
     difference_of_changes,
+    mixtures_of,
+    ratios_of,
+    read_trial,
     savings,
 )
-from headroom.analysis.compression.tables import COLUMNS
-from headroom.analysis.compression.trial import BASELINE, mixtures_of, ratios_of, read_trial
 from headroom.errors import TableError
 from headroom.statistics.bootstrap import SeedBootstrap
 

@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA
 
 import simulated_trials
 import simulation
-from headroom.analysis.compression.numbers import accuracy
+from headroom.analysis.compression.trial import accuracy
 from headroom.analysis.controls import controls
 from headroom.analysis.gains import against_base, beside_placebos, cells, gains
 from headroom.figures.compression import losses, pareto

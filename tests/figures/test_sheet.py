@@ -8,7 +8,7 @@ import pytest
 from latex_document import HOSTILE, typeset
 
 import simulation
-from headroom.analysis.selectors import COMPARISON, SELECTOR_TABLES
+from headroom.analysis.jobs import COMPARISON, SELECTOR_TABLES
 from headroom.analysis.sheet import Sheet, interval, read_csv, sheet, write_sheets
 from headroom.analysis.text import latex, markdown, plain, short, signed, wrapped
 from headroom.errors import TableError

@@ -10,8 +10,8 @@ from scipy import stats
 
 import simulation
 from headroom.analysis.gains import cells
+from headroom.analysis.jobs import COMPARISON
 from headroom.analysis.published import REPRODUCED, SIZES, reproduced, sweep_csv, sweep_sheets
-from headroom.analysis.selectors import COMPARISON
 from headroom.analysis.sheet import Sheet, write_sheets
 from headroom.config import parse
 from headroom.statistics.proportion import wilson

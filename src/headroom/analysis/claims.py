@@ -20,9 +20,17 @@ import pandas as pd
 
 from headroom import paths
 from headroom.analysis.audit import ENCODERS
-from headroom.analysis.compression.numbers import accuracy, difference_of_changes, savings
 from headroom.analysis.compression.tables import printed as printed_conditions
-from headroom.analysis.compression.trial import BASELINE, METHOD, Trial, ratios_of, read_trials
+from headroom.analysis.compression.trial import (
+    BASELINE,
+    METHOD,
+    Trial,
+    accuracy,
+    difference_of_changes,
+    ratios_of,
+    read_trials,
+    savings,
+)
 from headroom.analysis.gains import cells, groups_of, read_z
 from headroom.analysis.published import (
     COMPRESSION_CLAIMS,

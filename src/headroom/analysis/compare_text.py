@@ -7,9 +7,8 @@ from pathlib import Path
 import pandas as pd
 
 from headroom import paths
-from headroom.analysis.compare import BATCH, BEST, Comparison
+from headroom.analysis.compare import BATCH, BEST, Comparison, Pair
 from headroom.analysis.controls import LEVEL
-from headroom.analysis.runs import Pair
 from headroom.analysis.sheet import NONE, Columns, Sheet, sheet, write_csv
 from headroom.analysis.text import markdown, short
 from headroom.errors import ConfigError

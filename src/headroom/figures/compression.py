@@ -7,8 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from headroom.analysis.compression.numbers import accuracy, savings
-from headroom.analysis.compression.trial import METHOD, Trial, label, mixtures_of
+from headroom.analysis.compression.trial import METHOD, Trial, accuracy, label, mixtures_of, savings
 from headroom.analysis.sheet import rows_of
 from headroom.analysis.text import percent, points, short
 from headroom.figures.drawing import Figure, empty

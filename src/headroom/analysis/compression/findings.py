@@ -7,8 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from headroom.analysis.compression.numbers import accuracy, bootstrap, paired, savings
-from headroom.analysis.compression.trial import BASELINE, Trial, ratios_of
+from headroom.analysis.compression.trial import (
+    BASELINE,
+    Trial,
+    accuracy,
+    bootstrap,
+    paired,
+    ratios_of,
+    savings,
+)
 from headroom.analysis.text import percent, points
 
 NOTABLE = 0.015

@@ -13,14 +13,18 @@ import pandas as pd
 
 from headroom.analysis.audit import ENCODERS
 from headroom.analysis.compression.findings import NOTABLE, knee, notices
-from headroom.analysis.compression.numbers import ACCURACY, SAVINGS, accuracy, difference, savings
 from headroom.analysis.compression.trial import (
+    ACCURACY,
     BASELINE,
     METHOD,
+    SAVINGS,
     Trial,
+    accuracy,
+    difference,
     label,
     mixtures_of,
     ratios_of,
+    savings,
 )
 from headroom.analysis.published import (
     COMPRESSION,
