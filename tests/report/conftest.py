@@ -2,7 +2,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import chromium
-import pandas as pd
 import pytest
 
 import simulated_runs
@@ -18,25 +17,12 @@ def make(folder: Path, config: Config, trials: list[simulated_trials.Trial]) -> 
     with simulated_runs.inside(folder):
         simulation.fill(config)
         simulated_trials.fill(config, trials)
-        for trial in trials:
-            _timed(Path(paths.MEASUREMENTS.format(run=config.run, compression=trial.name)))
         simulated_runs.draw_sweeps(config)
         if trials:
             simulated_runs.draw_trials(config)
         simulated_runs.audit(config)
         write_report(config)
     return folder / paths.REPORT.format(run=config.run)
-
-
-def _timed(file: Path) -> None:
-    """Add the time of the whole test, as measurements have it."""
-    table = pd.read_csv(file)
-    table["test_time"] = 0.9 + 0.01 * table.index
-    table["test_time_low"], table["test_time_high"] = (
-        table["test_time"] - 0.1,
-        table["test_time"] + 0.1,
-    )
-    table.to_csv(file, index=False)
 
 
 def whole() -> Config:

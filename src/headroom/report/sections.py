@@ -36,6 +36,10 @@ _ROWS = 8
 _NOTABLE = -1.5
 """Change of accuracy in points that a user should look into."""
 
+_READING = (
+    "The best head of a layer, in points over the whole model: ○ as picked, ● on held-out "
+    "questions with 95% interval; ◇ best placebo, | luck alone."
+)
 _NAMES = {
     METHOD: "{ratio} gone, taught",
     "pruning_only": "{ratio} gone, no teacher",
@@ -83,7 +87,8 @@ def heads(config: Config) -> Section:
 
 def luck(config: Config) -> Section:
     """Return whether a best head's gain is more than the luck of the best of many."""
-    lead, blocks = [], []
+    lead: list[Said] = []
+    blocks: list[Block] = []
     for sweep in config.sweeps:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         overall, subjects = gains.where(by="overall"), gains.where(by="subject")
@@ -110,8 +115,7 @@ def luck(config: Config) -> Section:
             {"bar": "by_chance", "diamond": "placebo", "ring": "gain", "dot": "held_out"},
             ("low", "high"),
             {"held out": "held_out points low high"},
-            f"{of} The best head of a layer, in points over the whole model: ○ as picked, ● on "
-            "held-out questions with 95% interval; ◇ best placebo, | luck alone.",
+            of if blocks else f"{of} {_READING}",
             clip=_CLIP,
         )
     return Section("luck", "Is a gain more than luck?", lead, blocks)
