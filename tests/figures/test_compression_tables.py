@@ -4,7 +4,8 @@ import pytest
 from latex_document import typeset
 
 import simulated_trials
-from headroom.analysis.compression.tables import COLUMNS, exhibits, printed, sheet_of
+from headroom.analysis.compression.sheets import sheet_of
+from headroom.analysis.compression.tables import COLUMNS, exhibits, printed
 from headroom.analysis.sheet import read_csv, write_sheets
 from headroom.config.study import ARMS
 

@@ -11,7 +11,8 @@ import pandas as pd
 
 from headroom import paths
 from headroom.analysis.claims import claims, claims_sheets
-from headroom.analysis.compression.tables import exhibits, printed, sheet_of
+from headroom.analysis.compression.sheets import sheet_of
+from headroom.analysis.compression.tables import exhibits, printed
 from headroom.analysis.compression.trial import read_trials, sources
 from headroom.analysis.controls import NOISE, controls, gains_sheet
 from headroom.analysis.failures import failures
