@@ -25,11 +25,6 @@ def uniforms(seed: int, question_id: str, sample: int, count: int) -> Float[np.n
     return np.random.Generator(np.random.Philox(key=key)).random(count)
 
 
-def greedy(logits: Float[Tensor, "batch vocabulary"]) -> Int[Tensor, " batch"]:
-    """Return the most probable token of each row."""
-    return logits.argmax(-1)
-
-
 def choose(
     logits: Float[Tensor, "batch vocabulary"],
 ) -> tuple[Int[Tensor, " batch"], Float[Tensor, " batch"]]:
