@@ -32,7 +32,7 @@ class Scale:
         found = [value for value in values if not math.isnan(value)]
         low, high = max(-limit, min([0.0, *found])), min(limit, max([0.0, *found]))
         space = 0.06 * (high - low or 1)
-        return cls(low - space * (low < 0), high + space * (high > 0))
+        return cls(low - space * (low < 0), high + space * (high > 0 or low == high))
 
     def share(self, value: float) -> float:
         """Return where a value lies, in percent of the length."""
