@@ -1,4 +1,4 @@
-"""The model card of a selector, in the hub's format: what it is, of what, measured how."""
+"""The model card of a trained selector, in the format of the Hugging Face hub."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,8 +22,8 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
 
     Args:
         config: the resolved config, with revisions.
-        name: of the selector.
-        facts: what it was saved with.
+        name: the selector's config name.
+        facts: the metadata saved with the selector.
         curves: Pass@N on the test questions, columns of `headroom.tables.CURVES`.
     """
     options, chosen = config.selectors[name], facts["setting"]
@@ -71,7 +71,7 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         "whose removal is expected to help to answer it (SPRINT, "
         "[arXiv 2506.03978](https://arxiv.org/abs/2506.03978), section 4).\n\n"
         f"{_markdown([''], {key: [value] for key, value in facts_shown.items()})}\n\n"
-        f"The folder of the run answers questions with it:\n\n```sh\nheadroom solve --run "
+        f"To answer a question with it:\n\n```sh\nheadroom solve --run "
         f'results/{config.run} --selector {name} "What is 3 times 7?"\n```\n\n{measured}\n'
         f"{_markdown([f'N = {n}' for n in shown['n'].unique()], passes)}\n"
     )

@@ -1,17 +1,17 @@
 """Choosing one of N answers without knowing the right one: how much of Pass@N is left.
 
-Pass@N counts a question as solved if any of N answers is right; somebody who wants one answer has
-to choose. Rules that need no oracle are held against it:
+Pass@N counts a question as solved if any of N answers is right; a user who wants one answer has to
+choose. These rules work without the oracle and are compared with it:
 
-- ``first``: the nearest head's answer; a single sample.
-- ``majority``: the answer with most votes; of equals one at random, in expectation.
-- ``agreement``: the same, where a vote counts as much as its head agrees with the others: the share
-  of other heads that answered training questions alike, which needs no right answers.
-- ``verifier``: the answer that a logistic regression on votes, rank and length takes to be right
-  most likely. It has learnt from training questions that the selector had not seen.
+- ``first``: the nearest head's answer, or a single sample.
+- ``majority``: the answer with the most votes; ties are broken at random, in expectation.
+- ``agreement``: the same with weighted votes. A head's weight is the share of other heads whose
+  answers to the training questions equal its own; no right answers are needed.
+- ``verifier``: the answer that a logistic regression on votes, rank and length rates most likely to
+  be right. It is trained on training questions that the selector had not seen.
 
-Answers are equal as they were graded: the right ones among them count as one, however they are
-written, which favours every rule that counts votes, a little.
+Grading decides which answers are equal: all right answers to a question count as one, however they
+are written, which slightly favours every rule that counts votes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +31,15 @@ AGREEMENT, VERIFIER = "agreement", "verifier"
 COLUMNS = ["method", "rule", "n", "accuracy", "low", "high"]
 COLUMNS += ["recovered", "recovered_low", "recovered_high"]
 COLUMNS += ["over_majority", "over_low", "over_high"]
-"""Columns of the table: share of questions that a rule answers rightly, that share divided by
-Pass@N, and what it has over the majority, each with a 95% bootstrap interval over questions."""
+"""Columns of the table: the share of questions that a rule answers correctly, that share divided by
+Pass@N, and its lead over the majority, each with a 95% bootstrap interval over questions."""
 
 Rules = dict[str, Values]
-"""By rule, with N = 1..max_n: 1 where the chosen answer is right, else 0, or its chance."""
+"""By rule, for N = 1..max_n: the probability that the chosen answer is right, often 0 or 1."""
 
 
 def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
-    """Return the share of (question, other column) pairs with an equal answer, for each column."""
+    """Return, for each column, the share of (question, other column) pairs with an equal answer."""
     group, answered = answers.group, answers.group != together.NO_ANSWER
     pairs = len(group) * max(1, group.shape[1] - 1)
     same = [
@@ -58,9 +58,9 @@ def among_ranked(
     """Score every rule on answers in the order of their columns.
 
     Args:
-        answers: nearest head first.
-        weight: of each vote, for ``agreement``.
-        held_out: what ``verifier`` learns from, in the same kind of order.
+        answers: the nearest head first.
+        weight: weight of each vote, for ``agreement``.
+        held_out: what ``verifier`` is trained on, also the nearest head first.
         max_n: largest N.
     """
     group, correct = answers.group, answers.correct
@@ -74,7 +74,7 @@ def among_ranked(
 
 
 def among_drawn(answers: Answers, max_n: int) -> Rules:
-    """Score the rules that need no order, in expectation over draws without replacement."""
+    """Score the rules that need no ranking, in expectation over draws without replacement."""
     one = answers.correct.mean(axis=1, keepdims=True)
     return {
         ORACLE: pass_at_n_drawn(answers.correct, max_n),
@@ -84,11 +84,11 @@ def among_drawn(answers: Answers, max_n: int) -> Rules:
 
 
 def compare(rules: Mapping[str, Rules], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Hold the rules of some methods against the oracle and against the majority.
+    """Compare the rules of some methods with the oracle and with the majority.
 
     Args:
         rules: by method, all on the same questions.
-        bootstrap: resamples of these questions. What was learnt counts as given.
+        bootstrap: resamples of these questions. Trained models are taken as fixed.
 
     Returns:
         Columns `COLUMNS`, at N = 1, 2, 4, ...
@@ -112,7 +112,7 @@ def compare(rules: Mapping[str, Rules], bootstrap: Bootstrap) -> pd.DataFrame:
 
 
 def _ratio(value: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Return what a rule reaches of the ceiling; 1 where nothing can be reached."""
+    """Return the share of the ceiling that a rule reaches; 1 where the ceiling is 0."""
     return np.divide(value, ceiling, out=np.ones_like(value), where=ceiling > 0)
 
 
@@ -120,7 +120,7 @@ def _verified(
     held_out: Sequence[Answers], answers: Answers, n: int
 ) -> Float[np.ndarray, " questions"]:
     """Return 1 where the verifier's choice among the first N answers is right, else 0."""
-    # Slow to import, and most jobs of a selector choose nothing.
+    # Imported here because it is slow and most of a selector's jobs do not need it.
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
@@ -135,19 +135,19 @@ def _verified(
     if 0 < right.sum() < len(right) and first.any():
         verifier = make_pipeline(StandardScaler(), LogisticRegression()).fit(features, right)
         scores[first] = verifier.decision_function(facts[first])
-    else:  # nothing to learn: by votes
+    else:  # nothing to learn from: go by votes
         scores[first] = facts[first][:, 0]
-    chosen = scores.argmax(axis=1)  # of equals the nearest
+    chosen = scores.argmax(axis=1)  # ties go to the nearest
     return answers.correct[np.arange(len(chosen)), chosen].astype(float)
 
 
 def _candidates(
     answers: Answers, n: int
 ) -> tuple[Float[np.ndarray, "questions n 3"], Bool[np.ndarray, "questions n"]]:
-    """Return the share of votes, mean rank and relative length of each of the first N answers.
+    """Return features of each of the first N answers, and which are the first of their group.
 
-    All are those of its group of equal answers: the length is the mean number of tokens, divided
-    by the question's mean. And which answers are the first of their group: one a candidate.
+    The features are those of its group of equal answers: share of votes, mean rank, and mean
+    number of tokens relative to the question's mean. The first answer of a group is its candidate.
     """
     same = together.same_answers(answers.group[:, :n])
     votes = np.maximum(same.sum(axis=2), 1)

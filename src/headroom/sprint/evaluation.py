@@ -1,8 +1,8 @@
-"""Pass@N of SPRINT beside its baselines, with diversity and cost at the same N.
+"""Pass@N of SPRINT and its baselines, with diversity and cost at the same N.
 
-All methods read answers that exist; nothing is generated. A method either orders answers (the
-first N count) or draws them (exact expectation). One that orders fewer than N, such as a single
-answer, stays at its last value; one that draws ends where its answers end.
+All methods use existing answers; nothing is generated. A method either orders answers (the first N
+count) or draws them (exact expectation). The curve of a method that orders fewer than N answers
+stays at its last value; the curve of a method that draws ends where its answers end.
 """
 
 import math
@@ -24,63 +24,61 @@ from headroom.statistics.paired import Component, paired_interval
 from headroom.tables import CURVES
 
 POINTS = (1, 2, 4, 8, 16)
-"""The N that tables show."""
+"""The values of N that tables show."""
 
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
 DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
 DIVERSITY += ["computed"]
-"""Columns of the table of diversity and cost at equal N, means over questions: distinct final
-answers by value and the share of pairs that agree, with 95% bootstrap intervals; generated tokens
-of all N answers and of the longest; how often the question passes the model; tokens computed."""
+"""Columns of the table of diversity and cost at equal N, means over questions: the number of
+distinct final answers and the share of pairs that agree, with 95% bootstrap intervals; generated
+tokens of all N answers and of the longest; passes of the prompt through the model; tokens computed.
+"""
 
 OVERHEAD = ("embedding_seconds", "embedding_bytes", "selection_seconds", "selection_bytes")
-"""What the record of that table holds, where it was measured: wall time and memory that embedding
-the test questions and ranking the heads for them took."""
+"""Facts in that table's record, where measured: wall time and memory of embedding the test
+questions and of ranking the heads for them."""
 
 APART = ["difference_apart", "low_apart", "high_apart"]
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
 PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
 """Columns of the paired table: SPRINT minus method at every N, with a 95% interval, and the
-standard errors that the choice of test questions, the draw of training questions and the seeds give
-to the difference; empty where they were not varied. The interval covers those that are there; the
-band holds at all N of a method at once. The peak is the N of a method's largest difference, with a
-95% interval over questions. Then how many test questions resemble a training question, and the
-difference on the others. The table of votes has the same columns: the accuracy of the majority of
-SPRINT's N answers minus one greedy answer of the base model, and minus the majority of N samples.
+standard errors of the difference that come from the choice of test questions, the draw of training
+questions and the seeds; empty where these were not varied. The interval covers all that are given;
+the band holds at all N of a method at once. The peak is the N of a method's largest difference,
+with a 95% interval over questions. Last come the number of test questions that resemble a training
+question, and the difference on the others. The table of votes has the same columns: the accuracy of
+the majority of SPRINT's N answers minus that of one greedy answer of the base model, and minus that
+of the majority of N samples.
 """
 
 Values = Float[np.ndarray, "questions max_n"]
-"""What a method reaches on each question with N = 1..max_n answers; NaN where undefined."""
+"""A method's value on each question with N = 1..max_n answers; NaN where undefined."""
 
 Scores = dict[str, Values]
 """By measure: ``pass_at_n``; accuracy of the ``majority``; ``distinct_answers``; ``agreement`` of
-pairs; ``tokens`` of all answers; those of the ``longest``, which are the steps that N answers take
-side by side; ``prompts``, how often the question passes the model: what answers share is computed
-once."""
+pairs; ``tokens`` of all answers; tokens of the ``longest``, the number of steps in which N answers
+are generated in one batch; ``prompts``, passes of the prompt through the model, where layers that
+answers share are computed once."""
 
 
 class Answers(NamedTuple):
-    """What is known of some answers to each question."""
+    """Some graded answers to each question."""
 
     correct: Bool[np.ndarray, "questions answers"]
     group: Int[np.ndarray, "questions answers"]
-    """Equal answers to a question share a label; -1 for none."""
+    """Equal answers to a question share a label; -1 where there is no answer."""
     tokens: Int[np.ndarray, "questions answers"]
     shared: Float[np.ndarray, "questions answers"]
-    """Part of the question's passage through the model that is as in the base model: all layers
-    for a sample or the base model itself, those below its own for a pruned head."""
+    """Share of the model's layers that process the prompt as in the base model: all for the base
+    model and its samples, those below the head's own layer for a pruned head."""
 
     def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
-        """Return the answers of some columns, in their order: one order for all questions or each.
-
-        Args:
-            order: column numbers.
-        """
+        """Return the answers in the columns `order`, the same for all questions or one row each."""
         rows = np.broadcast_to(order, (len(self.correct), np.shape(order)[-1]))
         return Answers(*(np.take_along_axis(part, rows, 1) for part in self))
 
     def of(self, questions: Int[np.ndarray, " chosen"]) -> "Answers":
-        """Return the answers to some questions, by row number."""
+        """Return the answers to the questions with these row numbers."""
         return Answers(*(part[questions] for part in self))
 
 
@@ -100,7 +98,7 @@ def ordered(answers: Answers, max_n: int) -> Scores:
 
 
 def drawn(answers: Answers, max_n: int) -> Scores:
-    """Score a method that draws answers at random, without replacement: NaN beyond their number."""
+    """Score a method that draws answers without replacement; NaN where N exceeds their number."""
     correct, group, tokens, shared = answers
     count = np.arange(1, tokens.shape[1] + 1)
 
@@ -131,7 +129,7 @@ def oracle(answers: Answers, max_n: int) -> Scores:
 
 
 def mean_over(scores: Sequence[Scores]) -> Scores:
-    """Return a selector's scores in expectation over its seed: question by question, the mean."""
+    """Return the mean of a method's scores over its seeds, question by question."""
     return {name: np.mean([one[name] for one in scores], axis=0) for name in scores[0]}
 
 
@@ -147,8 +145,8 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
 
     Args:
         scores: by method, all on the same questions.
-        bootstrap: resamples of these questions. Its intervals are about the choice of test
-            questions; a trained selector counts as given.
+        bootstrap: resamples of these questions. The intervals cover the choice of test questions;
+            a trained selector is taken as fixed.
     """
     parts = []
     for method in methods.in_display_order(list(scores)):
@@ -163,14 +161,14 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
 def diversity(
     scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float = math.nan
 ) -> pd.DataFrame:
-    """Return how different a method's N answers are and what they cost: columns `DIVERSITY`.
+    """Return how much a method's N answers differ and what they cost: columns `DIVERSITY`.
 
-    The oracle, which has no answers of its own, is left out. Embedding a question is not counted.
+    The oracle has no answers of its own and is left out. The cost of embedding is not counted.
 
     Args:
         scores: by method, all on the same questions.
         bootstrap: resamples of these questions.
-        prompt_tokens: mean length of a prompt; where it is not known, tokens computed are not.
+        prompt_tokens: mean length of a prompt; if NaN, the tokens computed are NaN, too.
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
@@ -186,12 +184,12 @@ def diversity(
 
 
 def ablation(passes: Mapping[str, Values], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Return Pass@N of every reading of the loss and every λ, all else as chosen.
+    """Return Pass@N of every geometry and λ, all other settings as chosen.
 
-    No setting is chosen from it.
+    It is for display only: no setting is chosen by it.
 
     Args:
-        passes: Pass@1..max_n on the test questions of each reading.
+        passes: Pass@1..max_n on the test questions, by reading of the loss.
         bootstrap: resamples of these questions.
 
     Returns:
@@ -214,15 +212,15 @@ def paired(
     bootstrap: Bootstrap,
     measure: str = "pass_at_n",
 ) -> pd.DataFrame:
-    """Return what SPRINT reaches minus what every other method does, columns `PAIRED`.
+    """Return SPRINT's value minus every other method's, columns `PAIRED`.
 
     Args:
         scores: by method, all on the same questions.
-        learnt: scores of SPRINT and of the others that learn from training questions, one a seed:
-            learnt from all of them, then from each redraw.
+        learnt: for each training (on all training questions, then on each redraw) the scores of
+            SPRINT and of every other method that is trained, one for each seed.
         apart: which questions resemble no training question.
         bootstrap: resamples of the questions, for the band and the peak.
-        measure: what is compared, Pass@N or the majority's accuracy.
+        measure: which measure is compared, ``pass_at_n`` or ``majority``.
     """
     of = {method: score[measure] for method, score in scores.items()}
 
@@ -252,7 +250,7 @@ def paired(
 def _differences(
     lead: Values, whole: Sequence[Values], redrawn: Sequence[Sequence[Values]]
 ) -> pd.DataFrame:
-    """Return mean differences with intervals, and the standard errors of their sources."""
+    """Return mean differences with intervals and the standard error from each source."""
 
     def means(seeds: Sequence[Values]) -> Float[np.ndarray, "seeds max_n"]:
         return np.stack([one.mean(axis=0) for one in seeds])
@@ -274,8 +272,8 @@ def _differences(
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
     """Return the N of the largest mean difference, and the ends of its 95% interval.
 
-    The first of equals. The interval is the percentile interval of the same N in the resamples; N
-    at which the other method is not defined are left out.
+    Ties go to the smallest N. The interval is the percentile interval of the peak over resamples;
+    values of N at which the other method is undefined are left out.
     """
     known = differences[:, ~np.isnan(differences).any(axis=0)]
     found = bootstrap.means(known).argmax(axis=1) + 1
@@ -285,7 +283,7 @@ def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
 
 
 def simultaneous(differences: Values, bootstrap: Bootstrap) -> float:
-    """Return how much wider intervals have to be to hold at all N at once.
+    """Return the factor by which intervals must widen to hold at all N at once.
 
     The 95% quantile of the largest studentised deviation over N in the resamples (the sup-t band of
     Montiel Olea and Plagborg-Møller 2019), divided by the normal quantile of a single interval.
@@ -307,15 +305,15 @@ m of n questions vary (n − m) / m times as much as results on fresh draws of n
 def components(
     whole: Float[np.ndarray, "seeds columns"], redrawn: Sequence[Float[np.ndarray, "seeds columns"]]
 ) -> tuple[Component | None, Component | None]:
-    """Return the variance that the draw and the seeds add to a mean over seeds.
+    """Return the variances that the draw of training questions and the seeds add to a mean.
 
     Args:
-        whole: what selectors trained on all training questions reach, one a seed.
-        redrawn: the same on each redraw.
+        whole: values of selectors trained on all training questions, one row for each seed.
+        redrawn: the same for each redraw.
 
     Returns:
-        Of the draw, without what the seeds explain, and of the seeds; None where there are fewer
-        than two redraws, or than two seeds.
+        The variance of the draw, less the part that the seeds explain, and that of the seeds. None
+        where there are fewer than two redraws, or fewer than two seeds.
     """
     seeds, columns = whole.shape
     of_seeds, of_draws = None, None

@@ -1,4 +1,4 @@
-"""What a head selector of a config reads and writes: its pool, its tables, where they lie."""
+"""The files that a head selector's jobs read and write: its pool, its tables and their paths."""
 
 import math
 from collections import defaultdict
@@ -35,7 +35,7 @@ from headroom.tables import (
 from headroom.variants import BASE, Variant
 
 Order = Int[np.ndarray, "questions pool"]
-"""Numbers in the pool for each question, best first."""
+"""For each question, head numbers in the pool, best first."""
 
 Rows = Int[np.ndarray, " questions"]
 """Numbers of training questions."""
@@ -45,7 +45,7 @@ Rows = Int[np.ndarray, " questions"]
 class Experiment:
     """A selector of a config: trained on one question set, tested on another.
 
-    Whatever it reads raises `TableError` where a table is missing, damaged, or lacks what is asked.
+    All methods that read raise `TableError` where a table is missing, damaged, or lacks rows.
     """
 
     config: Config
@@ -54,27 +54,27 @@ class Experiment:
 
     @property
     def options(self) -> Selector:
-        """Its section of the config."""
+        """The selector's section of the config."""
         return self.config.selectors[self.name]
 
     @cached_property
     def store(self) -> Store:
-        """Where its files lie."""
+        """Paths of the run's files."""
         return Store(self.config)
 
     @cached_property
     def heads(self) -> list[str]:
-        """Names of the pool's members: heads, sorted, after the base model if it is one."""
+        """Names of the pool's members: the base model if it is included, then the heads, sorted."""
         base = [BASE] if self.options.include_base else []
         return [str(member) for member in (*base, *pool(self.config, self.options))]
 
     @property
     def max_n(self) -> int:
-        """Largest N: the pool has no more answers."""
+        """Largest N, at most the size of the pool."""
         return min(self.options.max_n, len(self.heads))
 
     def output(self, template: str) -> Path:
-        """Return where a file of the selector lies."""
+        """Return the path of one of the selector's files."""
         return self.store.path(template, selector=self.name, suffix="csv")
 
     def save(
@@ -88,11 +88,12 @@ class Experiment:
         """Write a file of the selector and its record.
 
         Args:
-            template: where.
-            content: a text, or a table.
-            facts: kept in the record, and in a table of a schema itself.
-            schema: of a Parquet table; others are CSV, with six significant digits.
-            measured: further facts, which differ from run to run, for the record alone.
+            template: path template, from `headroom.paths`.
+            content: a text or a table.
+            facts: kept in the record, and in the metadata of a Parquet table.
+            schema: schema of a Parquet table; without one a table is CSV with six significant
+                digits.
+            measured: facts that differ from run to run; only the record keeps them.
         """
         path = self.output(template)
         if schema is not None and not isinstance(content, str):
@@ -105,26 +106,26 @@ class Experiment:
         write_record(path, self.stopwatch, {**facts, **measured})
 
     def table(self, template: str, questions: str, decoding: str | None = None) -> Path:
-        """Return where graded answers or Z lie; by default of the selector's own decoding."""
+        """Return the path of graded answers or of Z, by default for the selector's decoding."""
         names = {"model": self.options.model, "questions": questions}
         return self.store.path(template, decoding=decoding or self.options.decoding, **names)
 
     def prompt_tokens(self) -> float:
         """Return the mean length of a prompt of the test questions, in tokens.
 
-        NaN of answers from before it was kept.
+        NaN if the record of the answers is too old to hold it.
         """
         answers = self.table(paths.ANSWERS.replace("{variant}", "base"), self.options.test)
         return float(read_record(answers).get("prompt_tokens", math.nan))
 
     def embedded(self, questions: str, embedder: str) -> Path:
-        """Return where the embeddings of a question set lie."""
+        """Return the path of a question set's embeddings."""
         return self.store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
 
     def questions(
         self, questions: str, ids: Sequence[str] | None = None
     ) -> tuple[list[str], Questions]:
-        """Return questions of a set, all or by id, as they are ranked: embeddings and subjects."""
+        """Return ids, and embeddings with subjects, of a question set: all or those given."""
         found = {}
         for name in self.options.embedder:
             path = self.embedded(questions, name)
@@ -144,7 +145,7 @@ class Experiment:
     def z(
         self, questions: str, variants: Sequence[str], ids: Sequence[str] | None = None
     ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
-        """Return ids of a question set, all or those given, and columns of its accuracy matrix."""
+        """Return ids and columns of the accuracy matrix of a question set: all rows or by id."""
         path = self.table(paths.ACCURACY, questions)
         table = read_table(path, ACCURACY, exact=False).set_index("question_id")
         rows = list(table.index if ids is None else ids)
@@ -157,12 +158,12 @@ class Experiment:
         variants: Sequence[str] | None = None,
         decoding: str | None = None,
     ) -> Answers:
-        """Return graded answers: a row a question, a column for each sample of each variant.
+        """Return graded answers: a row for each question, a column for each variant and sample.
 
         Args:
-            questions: name of the set.
-            ids: of the questions.
-            variants: names; by default the pool's.
+            questions: name of the question set.
+            ids: ids of the questions.
+            variants: names of variants; by default the pool.
             decoding: by default the selector's.
         """
         variants = variants or self.heads
@@ -189,7 +190,7 @@ class Experiment:
 
     @cached_property
     def rankings(self) -> dict[tuple[str, str], list[Order]]:
-        """Rankings by method and training, one a seed: of `tested`, or of the fold left out."""
+        """Rankings by method and training, one for each seed, of `tested` or the fold left out."""
         found = defaultdict(list)
         columns = ["method", "training", "seed"]
         for (method, training, _), part in self._trainings.groupby(columns, sort=False):
@@ -210,14 +211,14 @@ class Experiment:
     def held_out(
         self, count: int, method: str = methods.SPRINT
     ) -> Iterator[tuple[Rows, Rows, Order]]:
-        """Yield folds of the training questions, ranked by what was trained without them.
+        """Yield folds of the training questions, each ranked by a method trained on the others.
 
         Args:
-            count: how many training questions there are; they are numbered as `z` does.
+            count: number of training questions, numbered by their rows in `z`.
             method: SPRINT or a rival.
 
         Yields:
-            What was learnt from, the fold, and the fold's rankings.
+            The questions trained on, those of the fold, and the fold's rankings.
         """
         for name, fit, fold in validation.trainings(count, self.options):
             if fold is not None:

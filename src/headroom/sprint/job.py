@@ -1,7 +1,6 @@
-"""The steps of a head selector as jobs: train, rank, evaluate, weigh the embedding, choose.
+"""The jobs of a head selector: train, rank, evaluate, weigh the embedding, choose.
 
-Each reads tables, calls the modules beside it, and writes its results and their records. Those
-that train or rank load torch, the others do without.
+Each reads tables and writes results and their records. Only those that train or rank import torch.
 """
 
 import logging
@@ -71,9 +70,9 @@ def train(config: Config, name: str) -> None:
 def rank(config: Config, name: str) -> None:
     """Rank the heads of the pool for each test question.
 
-    Writes `paths.RANKING`, where heads and questions lie as `paths.POINTS`, and as
-    `paths.TRAININGS` the rankings of selectors trained from every seed, on redraws of the training
-    questions, and without each fold of them.
+    Writes `paths.RANKING`, the positions of heads and questions (`paths.POINTS`), and the rankings
+    of selectors trained from every seed, on redraws of the training questions, and without each
+    fold of them (`paths.TRAININGS`).
 
     Raises:
         TableError: the selector was trained for another pool.
@@ -132,7 +131,7 @@ def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
-    the size of the pool where that is smaller than `max_n`. Writes `paths.CURVES`, `paths.PAIRED`,
+    `max_n` or the size of the pool. Writes `paths.CURVES`, `paths.PAIRED`,
     `paths.VOTES`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
     `paths.OVERLAP` (test questions that resemble training questions) and the selector's model card,
     `paths.SELECTOR_CARD`. The record of diversity holds the seconds of embedding and selection.
@@ -145,7 +144,7 @@ def evaluate(config: Config, name: str) -> None:
     base = experiment.answers(options.test, questions, [str(BASE)])
 
     def learnt(training: str, rows: Int[np.ndarray, " questions"]) -> dict[str, list[Scores]]:
-        """Return the scores of what learns from some training questions, one a seed."""
+        """Return the scores of methods trained on these questions, one for each seed."""
         shortlist, _ = rankers.choose_shortlist(z[rows], answers.correct, options)
         of_all = {
             methods.COVER: rankers.greedy_cover(z[rows]),
@@ -209,13 +208,11 @@ def evaluate(config: Config, name: str) -> None:
 
 
 def weigh_embedding(config: Config, name: str) -> None:
-    """Ask whether the question matters, for SPRINT and for simpler methods.
+    """Measure whether knowing the question matters, for SPRINT and for simpler methods.
 
-    On held-out training and on test questions, of the first seed.
-
-    For each fold of the training questions the chosen setting is trained again without it. The
-    setting was chosen on parts of these questions, which favours SPRINT there, a little.
-    Writes `paths.EMBEDDING_VALUE`.
+    Uses selectors of the first seed, on test questions and on folds of the training questions, each
+    ranked by a selector trained without it. The setting was chosen on parts of the training
+    questions, which slightly favours SPRINT there. Writes `paths.EMBEDDING_VALUE`.
     """
     experiment = Experiment(config, name)
     options, heads, rankings = experiment.options, experiment.heads, experiment.rankings
@@ -240,12 +237,11 @@ def weigh_embedding(config: Config, name: str) -> None:
 
 
 def choose(config: Config, name: str) -> None:
-    """Say how much of Pass@N is left where nobody knows the right answer.
+    """Measure how much of Pass@N is left when one answer is chosen without the oracle.
 
-    What learns from answers learns from training questions: how far a head agrees with the others
-    from all of them, the verifier from folds, each ranked by a selector trained without it.
-    SPRINT's values are means over selectors trained from each of the config's seeds, as in the
-    curves. Writes `paths.CHOOSING`.
+    Agreement between heads is computed on all training questions; the verifier is trained on
+    their folds, each ranked by a selector trained without it. SPRINT's values are means over
+    selectors trained from each of the config's seeds, as in the curves. Writes `paths.CHOOSING`.
     """
     experiment = Experiment(config, name)
     options, asked, max_n = experiment.options, experiment.tested, experiment.max_n

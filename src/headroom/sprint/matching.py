@@ -1,10 +1,10 @@
-"""Does the question embedding matter? SPRINT against itself without knowing the question.
+"""Does the question embedding matter? SPRINT compared with methods that ignore the question.
 
-A selector that ranks heads by the question's embedding is held against three that do not know the
-question: itself with the embeddings of the questions shuffled, which keeps all else; the greedy
-cover, the same heads for every question; and heads drawn from the pool. Each on all heads, and on
-those whose training accuracy is within noise of the base model's, where avoiding bad heads gains
-nothing.
+A selector that ranks heads by the question's embedding is compared with three that do not use the
+question: itself with the questions' embeddings shuffled and all else equal; the greedy cover, which
+takes the same heads for every question; and heads drawn from the pool. Each comparison is made on
+all heads, and on those whose training accuracy is within noise of the base model's, where avoiding
+bad heads gains nothing.
 """
 
 from collections.abc import Sequence
@@ -33,15 +33,15 @@ SHUFFLED, DRAWN = "shuffled questions", "heads drawn from the pool"
 ALL, EQUAL = "all heads", "heads as accurate as base"
 
 _PERMUTATIONS = 10_000
-_LEVEL = 0.05  # of the test that takes a head for less accurate than base, or more
-_BLOCK = 500  # permutations at once: bounds the memory
+_LEVEL = 0.05  # significance level of the test of a head's accuracy against base
+_BLOCK = 500  # permutations at once; bounds memory
 
 
 class Ranked(NamedTuple):
-    """Questions that a selector has not seen, ranked by it, and what it was trained on."""
+    """Questions that a selector was not trained on, its rankings, and its training data."""
 
     questions: Int[np.ndarray, " questions"]
-    """Numbers; those of several parts may overlap."""
+    """Question numbers; several parts may share some."""
     correct: Bool[np.ndarray, "questions pool"]
     order: Int[np.ndarray, "questions pool"]
     """Heads, nearest first."""
@@ -49,7 +49,7 @@ class Ranked(NamedTuple):
     train_base: Bool[np.ndarray, " train"]
 
     def equal(self) -> "Ranked":
-        """Keep the heads that the exact McNemar test on training questions leaves equal to base."""
+        """Keep heads that an exact McNemar test on training questions does not tell from base."""
         kept = mcnemar(self.train.astype(np.int8) - self.train_base[:, np.newaxis]) >= _LEVEL
         number = np.cumsum(kept) - 1
         order = number[self.order[kept[self.order]]].reshape(len(self.order), -1)
@@ -59,9 +59,9 @@ class Ranked(NamedTuple):
 def first_right(
     correct: Bool[np.ndarray, "questions pool"], order: Int[np.ndarray, "rankings pool"]
 ) -> Int[np.ndarray, "questions rankings"]:
-    """Return at which place each ranking has its first head that is right; pool size if none is.
+    """Return the position of the first right head under each ranking; the pool's size if none is.
 
-    Pass@N of a question under another question's ranking is 1 where this is below N.
+    Rankings may be those of other questions. Pass@N is 1 where the position is below N.
     """
     place = np.argsort(order, axis=1).astype(np.int16)
     first = np.full((len(correct), len(order)), order.shape[1], np.int16)
@@ -73,16 +73,17 @@ def first_right(
 def compare(
     method: str, parts: Sequence[Ranked], questions: str, max_n: int, resamples: int, seed: int
 ) -> pd.DataFrame:
-    """Hold a method against what does not know the question.
+    """Compare a method with those that do not use the question.
 
-    Values of a question in several parts are averaged, so that the bootstrap draws questions.
+    If a question is in several parts, its values are averaged, so that the bootstrap draws whole
+    questions.
 
     Args:
-        method: SPRINT, or a simpler one.
-        parts: each ranked by what was trained without it.
-        questions: what to call them in the table.
+        method: SPRINT or a simpler method.
+        parts: questions, each part ranked by a selector trained without it.
+        questions: their name in the table.
         max_n: largest N.
-        resamples: of the bootstrap over questions.
+        resamples: number of bootstrap resamples of the questions.
         seed: decides resamples and permutations.
 
     Returns:
@@ -100,7 +101,7 @@ def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> 
         np.concatenate([part.questions for part in parts]), return_inverse=True
     )
     shown = [n for n in POINTS if n <= max_n]
-    # What a ranking is worth by the place of its first right head: at each N, and their mean.
+    # Row: position of a ranking's first right head. Column: Pass@N of that ranking.
     worth = np.array([np.arange(1, max_n + 1) > place for place in range(max_n + 1)], float)
 
     def at_points(
@@ -114,12 +115,12 @@ def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> 
         np.add.at(total, row_of, at_points(np.concatenate(passes)))
         return total / np.bincount(row_of)[:, np.newaxis]
 
-    # Beyond max_n all places are alike.
+    # All positions from max_n on count the same.
     first = [np.minimum(first_right(part.correct, part.order), max_n) for part in parts]
     own = by_question([worth[np.diagonal(each)] for each in first])
     p = permutation_p(first, at_points(worth), seed)
     others = {
-        # Over all rankings of the same questions: the exact expectation over permutations.
+        # The mean over all rankings is the exact expectation over permutations.
         SHUFFLED: [
             np.stack([(each < n).mean(axis=1) for n in range(1, max_n + 1)], axis=1)
             for each in first
@@ -146,11 +147,11 @@ def permutation_p(
     worth: Float[np.ndarray, "places points"],
     seed: int,
 ) -> Float[np.ndarray, " points"]:
-    """Return the share of permutations of the questions that do at least as well, one-sided.
+    """Return the one-sided p-value: the share of permutations of the questions that score as well.
 
     Args:
-        first: place of the first right head, of each question under each question's ranking.
-        worth: what a place counts.
+        first: position of the first right head of each question under each question's ranking.
+        worth: score of each position.
         seed: decides the permutations.
     """
     observed = sum(worth[np.diagonal(each)].sum(axis=0) for each in first)

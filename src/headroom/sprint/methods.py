@@ -23,8 +23,8 @@ def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
     """Return the display name of each sampling decoding.
 
     Args:
-        temperatures: by the decoding's config name. Where two share a temperature, the config name
-            is added.
+        temperatures: by the decoding's config name, which is added to the display name where
+            several decodings share a temperature.
     """
     shared = Counter(temperatures.values())
     return {
@@ -34,7 +34,7 @@ def sampling(temperatures: Mapping[str, float]) -> dict[str, str]:
 
 
 def in_display_order(methods: list[str]) -> list[str]:
-    """Sort method names: SPRINT, head baselines, sampling in the order given, base, oracle."""
+    """Sort method names: SPRINT, head baselines, sampling (in the order given), base, oracle."""
     order = [SPRINT, *RIVALS, RANDOM, POOL, COVER, SINGLE, _SAMPLING, BASE, ORACLE]
     return sorted(
         methods, key=lambda name: order.index(_SAMPLING if name.startswith(_SAMPLING) else name)
@@ -42,5 +42,5 @@ def in_display_order(methods: list[str]) -> list[str]:
 
 
 def is_baseline(method: str) -> bool:
-    """Tell the paper's baselines, sampling and random heads, from those that were added."""
+    """Return whether a method is one of the paper's own baselines: sampling or random heads."""
     return method.startswith(_SAMPLING) or method == RANDOM

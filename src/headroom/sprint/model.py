@@ -1,10 +1,10 @@
 """The head selector: a linear map of question embeddings and one vector for each head.
 
-At inference heads are ranked for each question by their distance to it.
+At inference, heads are ranked by their distance to the question.
 
-Its geometry is the reading of the loss (see `headroom.sprint.training`):
+The geometry decides how the paper's loss is read (see `headroom.sprint.training`):
 
-- ``literal``: points lie anywhere, as printed.
+- ``literal``: points may lie anywhere, as the paper's formula says.
 - ``ball``: a point u stands for u / √(1 + ‖u‖²), in the open unit ball.
 - ``sphere``: a point u stands for u / ‖u‖, on the unit sphere, and squared distances, which are
   at most 4, are divided by a learned temperature.
@@ -29,13 +29,13 @@ from headroom.errors import TableError
 from headroom.record import intact
 from headroom.tables import atomic
 
-_FACTS = "headroom"  # one metadata entry: safetensors writes several in no fixed order
+_FACTS = "headroom"  # a single metadata entry, as safetensors writes several in no fixed order
 _START_TEMPERATURE = 0.5
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What distinguishes one selector from another, beside its seed."""
+    """A selector's hyperparameters, apart from its seed."""
 
     geometry: Geometry
     dimension: int
@@ -43,16 +43,16 @@ class Setting:
     diversity: float
     """λ."""
     weight_decay: float = 0.01
-    """Of θ."""
+    """Weight decay of θ."""
     epochs: int = 200
     """Passes over the training questions."""
     learning_rate: float = 1e-2
-    """AdamW's."""
+    """Learning rate of AdamW."""
     embedder: str = ""
-    """Config name of φ; selectors of earlier versions do not say theirs."""
+    """Config name of φ; empty in selectors of earlier versions."""
 
     def per_pair(self, pool: int) -> float:
-        """Return λ as the weight of a mean over the pairs of a pool, whatever it weighs."""
+        """Return λ as the weight of a mean over the pool's pairs; ``literal`` weighs their sum."""
         pairs = max(pool * (pool - 1) / 2, 1.0)
         return self.diversity * pairs if self.geometry == "literal" else self.diversity
 
@@ -61,7 +61,7 @@ def squared_distances(
     left: Float[Tensor, "*selectors left dimension"],
     right: Float[Tensor, "*selectors right dimension"],
 ) -> Float[Tensor, "*selectors left right"]:
-    """Return ‖a − b‖² of every pair, by one matrix product."""
+    """Return ‖a − b‖² of every pair, from one matrix product."""
     squares = left.square().sum(dim=-1)[..., :, None] + right.square().sum(dim=-1)[..., None, :]
     return squares - 2 * left @ right.mT
 
@@ -69,13 +69,13 @@ def squared_distances(
 class HeadSelector(nn.Module):
     """θ and v_1, ..., v_P.
 
-    Selectors of one geometry whose parameters are stacked make a selector, too: what it returns
-    has their axis first.
+    Parameters of several selectors of one geometry may be stacked along a leading axis, which all
+    results then have, too.
 
     Args:
         embedding_dim: length of a question embedding.
-        pool: how many heads there are.
-        setting: geometry and dimension.
+        pool: number of heads.
+        setting: geometry and dimension are used.
         seed: decides the initial weights.
     """
 
@@ -83,7 +83,7 @@ class HeadSelector(nn.Module):
         super().__init__()
         self.setting = setting
         draw = torch.Generator().manual_seed(seed)
-        # Questions and heads start at norm 1 or so, if embeddings are standardised.
+        # With standardised embeddings, questions and heads start at a norm of about 1.
         spread = setting.dimension**-0.5
         weight = torch.randn(setting.dimension, embedding_dim, generator=draw)
         self.theta_weight = nn.Parameter(weight * spread * embedding_dim**-0.5)
@@ -94,19 +94,19 @@ class HeadSelector(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(start).log(), requires_grad=learned)
 
     def placed_heads(self) -> Float[Tensor, "*selectors pool dimension"]:
-        """Return v_j, within the geometry."""
+        """Return v_j, mapped into the geometry."""
         return self._place(self.heads)
 
     def distances(
         self, embeddings: Float[Tensor, "questions embedding_dim"]
     ) -> Float[Tensor, "*selectors questions pool"]:
-        """Return ‖q_i − v_j‖², within the geometry."""
+        """Return ‖q_i − v_j‖², after mapping into the geometry."""
         return squared_distances(self.placed_questions(embeddings), self.placed_heads())
 
     def placed_questions(
         self, embeddings: Float[Tensor, "questions embedding_dim"]
     ) -> Float[Tensor, "*selectors questions dimension"]:
-        """Return q_i, within the geometry."""
+        """Return q_i, mapped into the geometry."""
         return self._place(embeddings @ self.theta_weight.mT + self.theta_bias.unsqueeze(-2))
 
     def _place(
@@ -129,7 +129,7 @@ def rank(
 
     Heads at equal distance keep their order in the pool.
     """
-    distances = selector.distances(embeddings).clamp_min(0).numpy()  # rounding may fall below 0
+    distances = selector.distances(embeddings).clamp_min(0).numpy()  # rounding may give < 0
     order = np.argsort(distances, axis=1, kind="stable")
     return order, np.take_along_axis(distances, order, axis=1)
 
@@ -141,14 +141,14 @@ def points(
     questions: Sequence[str],
     embeddings: Float[Tensor, "questions embedding_dim"],
 ) -> pd.DataFrame:
-    """Return where the selector puts heads and questions (`headroom.tables.POINTS`)."""
+    """Return the positions of heads and questions (`headroom.tables.POINTS`)."""
     vectors = [*selector.placed_heads().numpy(), *selector.placed_questions(embeddings).numpy()]
     kinds = ["head"] * len(heads) + ["question"] * len(questions)
     return pd.DataFrame({"kind": kinds, "name": [*heads, *questions], "vector": vectors})
 
 
 def save(path: Path, selector: HeadSelector, facts: dict[str, Any]) -> None:
-    """Write a selector as safetensors, atomically; its setting and `facts` are in the metadata."""
+    """Write a selector as safetensors, atomically, with its setting and `facts` as metadata."""
     metadata = json.dumps({**facts, "setting": asdict(selector.setting)}, sort_keys=True)
     with atomic(path) as temporary:
         safetensors.torch.save_file(selector.state_dict(), temporary, {_FACTS: metadata})
@@ -158,7 +158,7 @@ def load(path: Path) -> tuple[HeadSelector, dict[str, Any]]:
     """Read a selector and its facts.
 
     Raises:
-        TableError: the file is missing or is no selector.
+        TableError: the file is missing, damaged or not a selector.
     """
     try:
         with safe_open(intact(path), framework="pt") as file:

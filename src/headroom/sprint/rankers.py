@@ -1,15 +1,16 @@
-"""Head selection without contrastive learning, learned from the training questions' Z.
+"""Head selection without contrastive learning, from the training questions' Z.
 
-The same heads for every question: the greedy cover, the most accurate, a shortlist to draw from.
-And simpler ways to match questions with heads, which rank the heads for each question asked:
+Three methods take the same heads for every question: the greedy cover, the most accurate head, and
+a shortlist to draw from. Three rank the heads for each question, in simpler ways than SPRINT:
 
 - ``nearest questions``: by how many of the k training questions with the nearest embeddings a head
   solves.
-- ``logistic regression``: by the chance that it solves the question, one regression a head.
-- ``cover by subject``: the greedy cover of the training questions of the question's subject; there
-  is no embedding in it.
+- ``logistic regression``: by the probability that a head solves the question, from one regression
+  for each head.
+- ``cover by subject``: the greedy cover of the training questions of the same subject; it uses no
+  embedding.
 
-Criterion and K of the shortlist, embedder, k and the regressions' penalty are chosen on held-out
+The shortlist's criterion and K, the embedder, k and the regressions' penalty are chosen on held-out
 training questions, as SPRINT's setting is.
 """
 
@@ -36,11 +37,11 @@ Order = Int[np.ndarray, "asked pool"]
 
 
 def greedy_cover(correct: Z) -> Int[np.ndarray, " pool"]:
-    """Order heads so that each next one solves the most questions that no earlier one solves.
+    """Order heads so that each solves the most questions that no earlier one solves.
 
-    Ties, and everything once nothing is left to gain, go by the number of questions solved, then
-    by the order of the pool. This is the greedy solution of maximum coverage, within 1 − 1/e of
-    the best N heads (Nemhauser, Wolsey and Fisher 1978).
+    Ties, and heads that add nothing, are ordered by the number of questions solved, then by the
+    order of the pool. This is the greedy solution of maximum coverage: N heads cover at least
+    1 − 1/e of what the best N cover (Nemhauser, Wolsey and Fisher 1978).
     """
     solved = correct.sum(axis=0)
     unsolved = np.ones(len(correct), dtype=bool)
@@ -48,7 +49,7 @@ def greedy_cover(correct: Z) -> Int[np.ndarray, " pool"]:
     order = []
     while left.any():
         gain = np.where(left, correct[unsolved].sum(axis=0), -1)
-        best = np.lexsort((-solved, -gain))[0]  # stable: the first of equals
+        best = np.lexsort((-solved, -gain))[0]  # stable: ties go to the first
         order.append(best)
         left[best] = False
         unsolved &= ~correct[:, best]
@@ -76,15 +77,15 @@ class Shortlist(NamedTuple):
     """Numbers in the pool."""
 
     def passes(self, correct: Z, max_n: int) -> Float[np.ndarray, " max_n"]:
-        """Return Pass@1..max_n of its heads, a mean over questions.
+        """Return Pass@1..max_n of drawing its heads, a mean over questions.
 
-        Exact: N heads are drawn without replacement for each question, all K where N is larger.
+        The exact expectation where each question draws N heads, at most K, without replacement.
         """
         return pass_at_n_drawn(correct[:, self.heads], max_n).mean(axis=0)
 
 
 def shortlists(correct: Z, sizes: tuple[int, ...]) -> list[Shortlist]:
-    """Return the first K heads of each criterion; K is cut to the pool's size."""
+    """Return the first K heads by each criterion, for every size K, at most the pool's."""
     cut = sorted({min(k, correct.shape[1]) for k in sizes})
     orders = {name: order(correct).tolist() for name, order in CRITERIA.items()}
     return [Shortlist(name, k, orders[name][:k]) for name, k in product(orders, cut)]
@@ -95,8 +96,8 @@ def choose_shortlist(train: Z, test: Z, options: Selector) -> tuple[Shortlist, p
 
     Returns:
         The shortlist, made again from all training questions, and the sensitivity to the choice:
-        Pass@N of every criterion and K, held out and on the test questions. The latter is shown
-        and takes no part in the choice.
+        Pass@N of every criterion and K, on held-out and on test questions. The latter is for
+        display only and takes no part in the choice.
     """
     max_n = min(options.max_n, train.shape[1])
     held_out = np.mean(
@@ -128,29 +129,30 @@ def choose_shortlist(train: Z, test: Z, options: Selector) -> tuple[Shortlist, p
 
 
 class Questions(NamedTuple):
-    """Questions as rankers know them."""
+    """What rankers use of some questions."""
 
     embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
     """By embedder."""
     subjects: Sequence[str | None]
 
     def of(self, rows: Int[np.ndarray, " chosen"]) -> "Questions":
-        """Return some of the questions, by row number."""
+        """Return the questions with these row numbers."""
         embeddings = {name: vectors[rows] for name, vectors in self.embeddings.items()}
         return Questions(embeddings, [self.subjects[row] for row in rows])
 
 
 Ranker = Callable[[Questions, Z, Questions], Order]
-"""Learns from questions and their Z; ranks the heads for others, best first."""
+"""Takes known questions with their Z and other questions; ranks the heads for the others, best
+first."""
 
 
 def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
-    """Return rankers by method, their settings chosen on held-out parts of training questions.
+    """Return rankers by method, with settings chosen on held-out training questions.
 
     Args:
-        known: the training questions. Without subjects there is no ``cover by subject``.
+        known: the training questions. ``cover by subject`` is left out if a subject is missing.
         correct: their Z over the pool.
-        options: of the selector: held-out share, seeds, largest N.
+        options: the selector's options: held-out share, seeds, largest N.
     """
     max_n = min(options.max_n, correct.shape[1])
     parts = splits(len(correct), options.validation, options.seeds)
@@ -166,12 +168,13 @@ def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker
         NEAREST: [by_neighbours(*each) for each in product(known.embeddings, _NEIGHBOURS)],
         REGRESSION: [by_regression(*each) for each in product(known.embeddings, _PENALTIES)],
     }
-    found = {method: max(tried, key=score) for method, tried in kinds.items()}  # first of equals
+    # `max` takes the first of equals.
+    found = {method: max(tried, key=score) for method, tried in kinds.items()}
     return found if None in known.subjects else found | {BY_SUBJECT: by_subject}
 
 
 def by_neighbours(embedder: str, k: int) -> Ranker:
-    """Return the ranker by the k training questions of the largest cosine."""
+    """Return the ranker by the k training questions of the largest cosine similarity."""
 
     def ranker(known: Questions, correct: Z, asked: Questions) -> Order:
         fitted, others = (
@@ -185,7 +188,7 @@ def by_neighbours(embedder: str, k: int) -> Ranker:
 
 
 def by_regression(embedder: str, penalty: float) -> Ranker:
-    """Return the ranker by logistic regressions, one a head, with an L2 penalty on the weights."""
+    """Return the ranker by one logistic regression for each head, L2 penalty on the weights."""
 
     def ranker(known: Questions, correct: Z, asked: Questions) -> Order:
         fitted, others = _standardised(known, asked, embedder)
@@ -209,7 +212,7 @@ def by_regression(embedder: str, penalty: float) -> Ranker:
 
 
 def by_subject(known: Questions, correct: Z, asked: Questions) -> Order:
-    """Rank by the greedy cover of a subject's questions; of all where a subject is new."""
+    """Rank by the greedy cover of the subject's questions, or of all if the subject is new."""
     names = np.array(known.subjects)
     covers = {name: greedy_cover(correct[names == name]) for name in set(known.subjects)}
     whole = greedy_cover(correct)
@@ -217,7 +220,7 @@ def by_subject(known: Questions, correct: Z, asked: Questions) -> Order:
 
 
 def _standardised(known: Questions, asked: Questions, embedder: str) -> list[np.ndarray]:
-    """Give every feature of an embedder mean 0 and deviation 1 over the known questions."""
+    """Scale every feature to mean 0 and standard deviation 1 over the known questions."""
     fitted = known.embeddings[embedder]
     centre, scale = fitted.mean(axis=0), fitted.std(axis=0)
     scale = np.where(scale <= 1e-6 * np.abs(fitted).max(axis=0), 1.0, scale)
@@ -225,6 +228,6 @@ def _standardised(known: Questions, asked: Questions, embedder: str) -> list[np.
 
 
 def _ranked(scores: Float[np.ndarray, "asked pool"], correct: Z) -> Order:
-    """Sort heads by score; of equals the more accurate on training questions comes first."""
+    """Sort heads by score; ties go to the head more accurate on training questions."""
     accuracy = np.broadcast_to(correct.mean(axis=0), scores.shape)
     return np.lexsort((-accuracy, -scores), axis=1)

@@ -13,17 +13,17 @@ The first term draws a question to the heads that solve it. The second, subtract
 that the paper prints, rewards distance between heads that agree: the N nearest heads then tend to
 differ in what they solve.
 
-What the formula leaves open is settled here and in `headroom.sprint.model`:
+Where the formula leaves a choice, the code does this (see also `headroom.sprint.model`):
 
-- A question that no head solves has an empty M⁺_i and an infinite loss. It is left out of the
-  first term, and of its mean; s_jk counts it. A question that all heads solve stays: its loss is 0.
+- A question that no head solves has an empty M⁺_i and an infinite loss. It is left out of the first
+  term and its mean, but counts in s_jk. A question that all heads solve stays: its loss is 0.
 - The second term has no lower bound while points may lie anywhere: for every λ > 0 the minimum is
-  at infinity. The geometry `literal` keeps it so. `sphere` and `ball` keep all points within
+  at infinity. The geometry `literal` leaves it so. `sphere` and `ball` keep all points within
   distance 2 of each other.
-- A sum over pairs grows with the square of the pool, the first term does not. In the bounded
-  geometries the sum is a mean over pairs, so that one λ means the same for pools of any size.
+- A sum over pairs grows with the square of the pool, the first term does not. The bounded
+  geometries use the mean over pairs, so that λ means the same for pools of any size.
 
-Several selectors learn side by side: what is theirs has a leading axis.
+Several selectors are trained at once: their tensors have a leading axis.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -47,7 +47,7 @@ from headroom.sprint.validation import ALL, ranked_pass, readings, splits, train
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
 Embedded = Mapping[str, Float[Tensor, "questions embedding_dim"]]
-"""Embeddings of some questions by embedder."""
+"""Embeddings of some questions, by embedder."""
 
 
 def alignment(
@@ -57,7 +57,7 @@ def alignment(
 
     Args:
         distances: ‖q_i − v_j‖², divided by the temperature if there is one.
-        correct: Z; every row has a head that solves it.
+        correct: Z; every question is solved by some head.
     """
     solving = torch.logsumexp(-distances.masked_fill(~correct, torch.inf), dim=-1)
     return (torch.logsumexp(-distances, dim=-1) - solving).mean(dim=-1)
@@ -86,7 +86,7 @@ class Fit:
 
     selector: HeadSelector
     training_loss: float
-    """At the end; it falls without bound if the diversity term does."""
+    """Loss at the end of training; it falls without bound if the diversity term does."""
     spread_half: float
     """Mean ‖v_j − v_k‖² over pairs of heads, after half of the epochs."""
     spread: float
@@ -96,7 +96,7 @@ class Fit:
 
     @property
     def diverged(self) -> bool:
-        """Whether heads fly apart: wider than any bounded geometry, and still doubling."""
+        """Whether heads diverge: wider apart than a bounded geometry allows, and still doubling."""
         far = self.spread > max(_WIDEST, 2 * self.spread_half)
         return far or not np.isfinite(self.training_loss)
 
@@ -107,17 +107,17 @@ def fit(
     settings: Sequence[Setting],
     seeds: Sequence[int],
 ) -> list[Fit]:
-    """Train selectors with AdamW on all questions in every step; no chance but in the start.
+    """Train selectors with full-batch AdamW; only the initial weights are random.
 
-    They learn side by side, each what it would learn alone but for rounding. Embeddings are
-    standardised for the optimiser, feature by feature, and θ is changed at the end so that a
-    selector takes them as they are.
+    They are trained at once, each as it would be alone but for rounding. Embeddings are
+    standardised for the optimiser, feature by feature; at the end θ is rescaled so that a selector
+    takes raw embeddings.
 
     Args:
         embeddings: φ(x_i).
         correct: Z over the pool.
-        settings: which readings of the loss; alike but for λ and weight decay.
-        seeds: of the initial weights, one a setting.
+        settings: settings that differ only in λ and weight decay.
+        seeds: seeds of the initial weights, one for each setting.
 
     Raises:
         ConfigError: no question is solved by any head.
@@ -132,7 +132,7 @@ def fit(
     pairs = max(pool * (pool - 1) / 2, 1)
     weights = agreement(correct) / (1 if settings[0].geometry == "literal" else pairs)
     centre, scale = embeddings.mean(dim=0), embeddings.std(dim=0, correction=0)
-    constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # but for rounding
+    constant = scale <= 1e-6 * embeddings.abs().amax(dim=0)  # constant but for rounding
     scale = torch.where(constant, 1.0, scale)
     inputs, targets = ((embeddings - centre) / scale)[aligned], correct[aligned]
 
@@ -171,9 +171,9 @@ def fit(
 
 
 def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[Tensor, ""]], None]:
-    """Return what makes a step of AdamW, with a weight decay of θ for each selector.
+    """Return a function that takes an AdamW step, with each selector's own weight decay of θ.
 
-    `torch.optim.AdamW` has one for all, and loads torch's compiler when it is made.
+    `torch.optim.AdamW` has one decay for the whole stack, and imports torch's compiler.
     """
     rate = settings[0].learning_rate
     learnt: list[Tensor] = [each for each in stack.parameters() if each.requires_grad]
@@ -194,16 +194,16 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
 def choose(
     embeddings: Embedded, correct: Bool[Tensor, "questions pool"], options: Selector
 ) -> tuple[Setting, pd.DataFrame]:
-    """Choose embedder, geometry, dimension, λ and all else on held-out training questions.
+    """Choose embedder, geometry, dimension, λ and all other options on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
-    `headroom.sprint.validation`) wins; of equals, the first in the config's order. A setting that
-    diverged has a result that depends on when it was stopped: it wins only if all diverged.
+    `headroom.sprint.validation`) wins; ties go to the first in the config's order. The result of a
+    setting that diverged depends on when training stopped: it wins only if all diverged.
 
     Returns:
-        The setting, and a table with a row for each setting and seed: λ as a weight of the mean
-        over pairs (`per_pair`: the literal reading weighs their sum), Pass@1, Pass@4 and the score
-        on the held-out part, and the facts of `Fit`.
+        The setting, and a table with a row for each setting and seed: the setting; λ as the weight
+        of a mean over pairs (`per_pair`); Pass@1, Pass@4 and the score on the held-out part; the
+        values of `Fit`.
     """
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
@@ -236,12 +236,13 @@ def choose(
     score, diverged = (
         table[name].to_numpy().reshape(-1, len(parts)) for name in ("mean_pass", "diverged")
     )
-    best = int(np.lexsort((-score.mean(axis=1), diverged.any(axis=1)))[0])  # the first of equals
+    # `lexsort` is stable: ties go to the first.
+    best = int(np.lexsort((-score.mean(axis=1), diverged.any(axis=1)))[0])
     return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
 
 
 def grid(options: Selector) -> Iterator[Setting]:
-    """Yield every setting that a config asks for, in its order; those alike in turn."""
+    """Yield every setting that a config asks for; those that `_alike` groups are adjacent."""
     for embedder, geometry, dimension, epochs, rate, diversity, decay in product(
         *(options.embedder, options.geometry, options.dimension, options.epochs),
         *(options.learning_rate, options.diversity, options.weight_decay),
@@ -250,7 +251,7 @@ def grid(options: Selector) -> Iterator[Setting]:
 
 
 def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
-    """Yield the settings that can be trained side by side."""
+    """Yield groups of adjacent settings that can be trained at once."""
     for _, alike in groupby(settings, key=lambda each: replace(each, diversity=0, weight_decay=0)):
         yield list(alike)
 
@@ -264,18 +265,19 @@ def rank_again(
 ) -> Iterator[tuple[str, int, Int[np.ndarray, "ranked pool"]]]:
     """Train selectors from every seed, on every redraw and without each fold, and rank with them.
 
-    Setting and λ are chosen anew on a redraw, unless the options fix them.
+    On a redraw the setting is chosen anew if the options say so. Last come selectors of every
+    geometry and λ, trained on all questions.
 
     Args:
-        embeddings: of the training questions.
+        embeddings: embeddings of the training questions.
         correct: Z of the training questions over the pool.
         test: embeddings of the test questions.
-        setting: the chosen one.
-        options: of the selector.
+        setting: the chosen setting.
+        options: the selector's options.
 
     Yields:
-        What a selector was trained on, by the names of `headroom.sprint.validation`, its seed, and
-        head numbers, nearest first, for each test question, or for each question of the fold.
+        The training's name in `headroom.sprint.validation`, the seed, and head numbers, nearest
+        first, for each test question, or for each question of the fold left out.
     """
     for name, rows, held_out in trainings(len(correct), options):
         part = {each: vectors[rows] for each, vectors in embeddings.items()}

@@ -1,8 +1,7 @@
-"""Parts of the training questions: held out to choose on, folds, redraws; what is compared there.
+"""Splits, folds and redraws of the training questions, and the score by which settings are chosen.
 
-The score of a choice is its Pass@N on the held-out part, averaged over N = 1..max_n and over
-splits. That average is the area under the curve; where large N saturates, every choice gains the
-same there, and small N decide.
+The score of a setting is its Pass@N on the held-out part, averaged over N = 1..max_n and over
+splits: the area under the curve. Where Pass@N saturates at large N, small N decide.
 """
 
 from itertools import product
@@ -17,23 +16,20 @@ from headroom.errors import ConfigError
 from headroom.statistics.answers import pass_at_n_ordered
 
 ALL = "all"
-"""Names a training on all training questions."""
+"""Name of the training on all training questions."""
 
 REDRAWN = 2 / 3
 """Share of the training questions in each redraw."""
 
 
 def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
-    """Return geometry and λ of every reading of the loss that a config asks for.
-
-    By the name of a training on all questions with that reading.
-    """
+    """Return geometry and λ of every reading of the loss that a config asks for, by name."""
     pairs = product(options.geometry, options.diversity)
     return {f"{geometry}, λ = {value:g}": (geometry, value) for geometry, value in pairs}
 
 
 class Split(NamedTuple):
-    """Training questions, by row number, in two parts."""
+    """Row numbers of the training questions, in two parts."""
 
     seed: int
     fit: Int[np.ndarray, " fit"]
@@ -41,22 +37,22 @@ class Split(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What methods that learn are trained on again, to see how much hangs on it."""
+    """One training of the methods that learn: on which questions, and which are then ranked."""
 
     name: str
     fit: Int[np.ndarray, " fit"]
     """Numbers of training questions."""
     held_out: Int[np.ndarray, " held_out"] | None
-    """What is ranked: other training questions by number; None stands for the test questions."""
+    """Numbers of the training questions that are ranked; None stands for the test questions."""
 
 
 def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Split]:
     """Return one random split for each seed.
 
     Args:
-        questions: how many training questions there are.
-        validation: the share held out; at least one question is, and at least one is not.
-        seeds: one a split.
+        questions: number of training questions.
+        validation: share held out; each part has at least one question.
+        seeds: one for each split.
 
     Raises:
         ConfigError: there are fewer than two questions.
@@ -70,14 +66,14 @@ def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Sp
 
 
 def trainings(questions: int, options: Selector) -> list[Training]:
-    """Return what all is learnt from: all training questions, subsamples, and all but each fold.
+    """Return all trainings: on all questions, on random subsamples, and without each fold.
 
-    Subsamples are drawn without replacement; results on them tell how much hangs on the draw (see
-    `headroom.sprint.evaluation.components`). Folds are disjoint, each question is in one.
+    Subsamples are drawn without replacement; they show how far results depend on the draw (see
+    `headroom.sprint.evaluation.components`). Each question is in exactly one fold.
 
     Args:
-        questions: how many training questions there are.
-        options: number of redraws, share held out, and the seed by which folds are dealt.
+        questions: number of training questions.
+        options: number of redraws, share held out, and the seed that deals the folds.
 
     Raises:
         ConfigError: there are fewer than two questions.
@@ -101,7 +97,7 @@ def ranked_pass(
     order: Int[np.ndarray, "questions pool"],
     max_n: int,
 ) -> Float[np.ndarray, " max_n"]:
-    """Return Pass@1..max_n, a mean over questions, of heads taken in each question's order."""
+    """Return mean Pass@1..max_n over questions, heads taken in each question's order."""
     ranked = np.take_along_axis(correct, order, axis=1)
     return pass_at_n_ordered(ranked, max_n).mean(axis=0)
 
