@@ -2,8 +2,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import simulation
 
+import simulation
 from headroom.analysis.gains import beside_placebos, cells, gains, pairs, read_cells
 from headroom.errors import TableError
 from headroom.planning.batches import pool

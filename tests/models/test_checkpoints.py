@@ -228,7 +228,7 @@ def test_a_class_that_is_no_model_is_refused(qwen2_folder: Path):
     config["architectures"] = ["PreTrainedTokenizerFast"]
     (qwen2_folder / "config.json").write_text(json.dumps(config))
     assert hasattr(transformers, "PreTrainedTokenizerFast")
-    with pytest.raises(ModelError, match="PreTrainedTokenizerFast, which is no model"):
+    with pytest.raises(ModelError, match="PreTrainedTokenizerFast, which is not a model"):
         load_checkpoint(str(qwen2_folder))
 
 

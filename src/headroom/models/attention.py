@@ -1,4 +1,4 @@
-"""Attention weights, which models give only when their attention is computed step by step."""
+"""Attention weights, which models return only with the eager attention implementation."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +12,10 @@ from headroom.errors import ModelError
 
 @contextmanager
 def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Let a model compute its attention step by step, so that its weights can be read.
+    """Switch a model to eager attention, which returns its weights, and back at the end.
 
     Raises:
-        ModelError: it cannot.
+        ModelError: the model has no eager attention.
     """
     before = model.config._attn_implementation
     try:
@@ -29,10 +29,10 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
 
 
 def attention_maps(model: PreTrainedModel, maps: Any) -> list[Tensor]:
-    """Return the attention weights that a model put out, layer by layer.
+    """Return the attention weights in a model's output, layer by layer.
 
     Raises:
-        ModelError: there are none.
+        ModelError: the model returned none.
     """
     found = [attention for attention in maps or () if attention is not None]
     if not found:

@@ -1,10 +1,10 @@
 """Pruned models on disk: folders in the hub's format, safetensors only, with a model card.
 
-There are three forms. A *zeroed* model has all its shapes and loads everywhere. A *uniform* one
-kept as many heads in every layer; its config says how many, so that it, too, loads with plain
-`from_pretrained`. A *free* one has layers with head counts of their own. Its config notes which
-heads each layer kept; `read_pretrained` builds the whole model, cuts it alike and reads the
-weights, while plain `from_pretrained` refuses it because of the sizes.
+There are three forms. A *zeroed* model keeps all its shapes and loads everywhere. A *uniform* model
+has the same number of heads in every layer; its config states the number, so that plain
+`from_pretrained` loads it, too. A *free* model has layers with different numbers of heads. Its
+config lists the heads that each layer kept; `read_pretrained` builds the whole model, removes the
+other heads and reads the weights. Plain `from_pretrained` refuses it because shapes do not match.
 """
 
 import copy
@@ -31,12 +31,12 @@ from headroom.variants import Variant
 Form = Literal["zeroed", "uniform", "free"]
 
 PRUNED_HEADS = "pruned_heads.json"
-"""What was removed, for machines; the model card beside it says the same to people."""
+"""What was removed, as JSON; the model card beside it describes the same in words."""
 
 _LOADING = {
     "zeroed": "Their weights are zero; all shapes are those of the source. Load it as any model:",
-    "uniform": "Every layer kept as many heads. Load it as any model:",
-    "free": "Layers have head counts of their own, which only this package can load:",
+    "uniform": "Every layer kept the same number of heads. Load it as any model:",
+    "free": "Layers have different numbers of heads, which only this package can load:",
 }
 
 
@@ -47,13 +47,13 @@ class Pruning:
     source: str
     """Hub id or folder of the model that was pruned."""
     revision: str | None
-    """Its commit on the hub, or the fingerprint of the folder."""
+    """The source's commit on the hub, or the fingerprint of its folder."""
     removed: Sequence[Variant]
-    """Heads, counted as they stand in the source."""
+    """Heads, numbered as in the source."""
     criterion: str
-    """How they were chosen."""
+    """How the heads were chosen."""
     measured: Mapping[str, float | int | str] = field(default_factory=dict)
-    """Figures by name, with the unit in the name."""
+    """Measurements by name, with the unit in the name."""
     how: str = ""
     """How they were measured, as a sentence."""
 
@@ -66,15 +66,15 @@ def save_pruned(
     pruning: Pruning,
     tokenizer: Path | None = None,
 ) -> None:
-    """Save a model that lost heads; no half-written folder is ever seen.
+    """Save a pruned model; the folder appears whole or not at all.
 
     Args:
-        model: the model as it is to be saved: heads zeroed (`zero_heads`) or cut (`remove_heads`).
-        geometry: its heads as they stand.
+        model: the pruned model: heads zeroed (`zero_heads`) or removed (`remove_heads`).
+        geometry: its present heads.
         folder: the folder to make.
         form: zeroed, uniform or free.
-        pruning: what was done.
-        tokenizer: a folder whose tokenizer goes along.
+        pruning: what was done, for the model card.
+        tokenizer: a folder whose tokenizer files are copied, if any.
 
     Raises:
         ModelError: the folder exists, or the model cannot be saved in that form.
@@ -114,7 +114,7 @@ def save_pruned(
 
 
 def check_target(folder: Path) -> None:
-    """Make sure that a folder can be made.
+    """Refuse a folder that exists.
 
     Raises:
         ModelError: it exists.
@@ -126,31 +126,31 @@ def check_target(folder: Path) -> None:
 def read_pretrained(
     kind: Any, folder: Path, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """Load a model from a local folder, pruned or not; never any code from there, nor pickles.
+    """Load a model from a local folder, pruned or not; neither code nor pickles are loaded.
 
     Args:
         kind: a model class or auto class of transformers.
         folder: a folder with config.json and safetensors weights.
-        options: further arguments of `from_pretrained`.
+        options: more arguments of `from_pretrained`.
 
     Returns:
         The model, and the loading info of transformers.
 
     Raises:
-        ModelError: the weights do not fit the heads that the config notes.
+        ModelError: the weights do not fit the heads that the config lists.
     """
     safe = {"local_files_only": True, "trust_remote_code": False}
     options |= {**safe, "use_safetensors": True, "output_loading_info": True}
     if not kept_heads(AutoConfig.from_pretrained(folder, **safe)):
         return kind.from_pretrained(folder, **options)
     level = logging.get_verbosity()
-    logging.set_verbosity_error()  # what does not fit is read next
+    logging.set_verbosity_error()  # weights whose shapes do not match are read below
     try:
         with torch.random.fork_rng(devices=[]):
             model, info = kind.from_pretrained(folder, ignore_mismatched_sizes=True, **options)
     finally:
         logging.set_verbosity(level)
-    # The heads that the config notes as removed go; their weights do not matter.
+    # Remove the heads that the config does not list as kept, whatever weights they have now.
     config = model.config.get_text_config()
     kept, config.kept_heads = kept_heads(config), {}
     geometry = find_heads(model)
@@ -186,12 +186,12 @@ def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> No
 
 
 def _same(name: str, stored: str) -> bool:
-    """Tell whether two names are one, but for the prefix that a task's head puts before them."""
+    """Return whether two names are equal but for a prefix, which models with a task head add."""
     return f".{name}".endswith(f".{stored}") or f".{stored}".endswith(f".{name}")
 
 
 def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
-    """Return a config with which transformers builds a model of a cut model's shapes.
+    """Return a config with which transformers builds a model of a pruned model's shapes.
 
     Raises:
         ModelError: layers differ, or the architecture has no config for these shapes.
@@ -215,7 +215,7 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     try:
         with torch.device("meta"):
             built = {n: t.shape for n, t in type(model)(config).state_dict().items()}
-    except (ValueError, RuntimeError, AssertionError):  # heads that do not divide the width
+    except (ValueError, RuntimeError, AssertionError):  # the heads do not divide the width
         built = {}
     if built != shapes:
         raise ModelError(
@@ -226,7 +226,7 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
 
 
 def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
-    """Return a model card: metadata of the hub, then what was removed and what it changed."""
+    """Return a model card: the hub's metadata, what was removed, and what was measured."""
     source, form = facts["source"], facts["form"]
     data = ModelCardData(
         base_model=None if Path(source).expanduser().is_dir() else source,
@@ -247,6 +247,6 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
         f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
         f"They were chosen by this criterion: {facts['criterion']}. {_LOADING[form]}\n\n"
         f"```python\n{loading}\n```\n\n"
-        f"`{PRUNED_HEADS}` says the same to machines, and by `kept` which heads of the unpruned "
-        f"model each layer still has.\n{table}"
+        f"`{PRUNED_HEADS}` has the same as JSON; its `kept` lists the heads of the unpruned model "
+        f"that each layer still has.\n{table}"
     )

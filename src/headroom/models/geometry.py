@@ -1,13 +1,13 @@
 """Where the attention heads of a model are, found by watching data flow through it.
 
 Attention is the only place in a transformer where tokens mix, and its output projection is the
-linear module that is fed the concatenated head outputs. So one forward pass of two rows of two
-tokens finds it, in any architecture: every layer is handed the same two rows of noise, which
-differ in their first token only. Up to the attention the second token is the same in both rows;
-the first linear module that sees it differ, has the width of the heads together, and leads back
-to the residual stream, is the output projection. The key/value cache that the same pass leaves
-behind gives the number of key/value heads and the head width, layer by layer. No module name and
-no model type is consulted.
+linear module that receives the concatenated head outputs. One forward pass of two rows of two
+tokens therefore finds it in any architecture. Every layer receives the same two rows of noise,
+which differ in their first token only, so that before attention the second token is the same in
+both rows. The output projection is the first linear module whose input differs at the second
+token, is as wide as all heads together, and whose output is as wide as the residual stream. The
+key/value cache of the same pass gives each layer's number of key/value heads and head width. No
+module names or model types are used.
 """
 
 import inspect
@@ -27,8 +27,8 @@ from headroom.errors import ModelError
 from headroom.variants import Variant
 
 _MIXED = 0.01
-"""Relative difference from which the second token counts as different: far above the rounding of
-bfloat16 (0.004), far below what another first token does to an average over two."""
+"""Relative difference above which the second token counts as different: well above the rounding of
+bfloat16 (0.004), well below the effect of another first token on an average over two."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +36,20 @@ class AttentionLayer:
     """The heads of one attention layer."""
 
     index: int
-    """Position among the model's layers, from 0; layers without attention count."""
+    """Position among all of the model's layers, those without attention included; from 0."""
     name: str
     """Dotted path of the output projection, whose input is (batch, tokens, query_heads * head_dim),
     head after head."""
     query_heads: int
     kv_heads: int
     head_dim: int
-    """Width of one head's output (that of its values; keys may be wider)."""
+    """Width of one head's output, which is that of its values; keys may be wider."""
     kept: tuple[int, ...] = ()
-    """If heads were removed: the numbers that the others had before, in order."""
+    """If heads were removed: the original numbers of the remaining heads, in order."""
 
     @property
     def original_heads(self) -> tuple[int, ...]:
-        """The numbers of the heads in the model before any was removed, in order."""
+        """The heads' numbers in the unpruned model, in order."""
         return self.kept or tuple(range(self.query_heads))
 
     @property
@@ -58,7 +58,7 @@ class AttentionLayer:
         return self.query_heads * self.head_dim
 
     def columns(self, head: int) -> slice:
-        """Return the part of the output projection's input that one query head fills."""
+        """Return which columns of the output projection's input hold one query head's output."""
         return slice(head * self.head_dim, (head + 1) * self.head_dim)
 
 
@@ -71,7 +71,7 @@ class HeadGeometry:
     """Whether the model keeps keys and values from step to step: decoders do, encoders do not."""
 
     def layer(self, index: int) -> AttentionLayer:
-        """Return the attention layer with an index.
+        """Return the attention layer with this index.
 
         Raises:
             ModelError: the model has no such layer, or that layer keeps no keys and values.
@@ -106,7 +106,7 @@ class HeadGeometry:
         return model.get_submodule(self.layer(index).name)
 
     def weights_that_read(self, model: nn.Module, layer: int, head: int) -> Tensor:
-        """Return the part of an output projection's weight that reads a head, to be written to."""
+        """Return a writable view of the output projection's weights that read a head's output."""
         projection = self.output_projection(model, layer)
         weight: Tensor = projection.get_parameter("weight").data
         if isinstance(projection, Conv1D):  # stores its weight as (input, output)
@@ -118,7 +118,7 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
     """Find the heads of every attention layer of a decoder or encoder, by one tiny forward pass.
 
     Args:
-        model: a model with its weights in place, on any device, in any dtype. It is left as it was.
+        model: a model with loaded weights, on any device, in any dtype; it is not changed.
 
     Raises:
         ModelError: the architecture has no attention heads, or none that one output projection
@@ -146,7 +146,7 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
         if cache is not None:
             values = getattr(cache.layers[index], "values", None) if index < len(cache) else None
             if values is None:
-                continue  # no attention (hybrid models), or that of another layer's keys and values
+                continue  # no attention (hybrid models), or another layer's keys and values
         inside = [call for call in calls if call.name.startswith(f"{layer_name}.")]
         layer = _attention_layer(index, inside, heads, values)
         if layer is None:
@@ -161,10 +161,10 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
 
 
 def kept_heads(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
-    """Return which heads the layers of a pruned model kept, by their numbers before.
+    """Return the original numbers of the heads that a pruned model kept, by layer.
 
-    Removal notes them in the model's config, as ``kept_heads``, by layer; layers that lost no head
-    are left out.
+    `remove_heads` writes them to the model's config as ``kept_heads``. Layers that lost no head are
+    left out.
     """
     noted = getattr(config.get_text_config(), "kept_heads", None) or {}
     return {int(layer): tuple(heads) for layer, heads in noted.items()}
@@ -172,7 +172,7 @@ def kept_heads(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model into evaluation mode; put its mode back at the end."""
+    """Put a model into evaluation mode inside a ``with`` block."""
     training = model.training
     model.eval()
     try:
@@ -182,25 +182,25 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class _Call(NamedTuple):
-    """A linear module that the probe saw at work."""
+    """A call of a linear module during the probe."""
 
     name: str
     in_features: int
     out_features: int
     residual: int  # width of the layer's own input
-    mixed: bool  # whether its input at the second token knew of the first token
+    mixed: bool  # whether its input at the second token depends on the first token
 
 
 def _attention_layer(
     index: int, calls: Sequence[_Call], query_heads: int, values: Tensor | None
 ) -> AttentionLayer | None:
-    """Describe the heads of one layer, or return None if its modules do not fit together.
+    """Return the heads of one layer, or None if no module can be its output projection.
 
     Args:
         index: the layer's index.
-        calls: its linear modules in the order of execution.
-        query_heads: their number.
-        values: what the layer cached, [batch, kv_heads, tokens, head_dim]; None if the model
+        calls: the layer's linear modules in the order of execution.
+        query_heads: number of query heads.
+        values: the layer's cached values [batch, kv_heads, tokens, head_dim]; None if the model
             keeps no cache, as an encoder. Then queries, keys and values must be equally wide.
     """
     before = itertools.takewhile(lambda call: not call.mixed, calls)
@@ -223,7 +223,7 @@ def _attention_layer(
 
 
 def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], Cache | None]:
-    """Run two rows of two tokens; return the layers' names, the linear calls, and the cache."""
+    """Run two rows of two tokens; return the layers' names, linear calls and the cache."""
     lists = [
         name
         for name, module in model.named_modules()
@@ -290,7 +290,7 @@ def _forward(model: PreTrainedModel) -> Cache | None:
             output = model(**arguments)
     except ModelError:
         raise
-    except Exception as error:  # whatever a foreign architecture objects to
+    except Exception as error:  # unknown architectures raise errors of any type
         raise ModelError(
             f"{type(model).__name__} cannot run on token ids alone "
             f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
@@ -301,13 +301,13 @@ def _forward(model: PreTrainedModel) -> Cache | None:
 
 
 def _noise(width: int) -> Tensor:
-    """Return fixed noise [2 rows, 2 tokens, width]; the rows differ in the first token only."""
+    """Return fixed noise [2 rows, 2 tokens, width] whose rows differ in the first token only."""
     first, other, second = torch.randn(3, width, generator=torch.Generator().manual_seed(0))
     return torch.stack([torch.stack([first, second]), torch.stack([other, second])])
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Whether a module is a linear layer, of whatever kind."""
+    """Return whether a module is a linear layer of any kind."""
     return isinstance(module, Conv1D) or (
         hasattr(module, "in_features") and hasattr(module, "out_features")
     )

@@ -1,7 +1,7 @@
 """Models in GGUF, llama.cpp's format: one file holds weights, tokenizer and settings.
 
-Such a file is read by transformers, dequantised once, and kept as a folder in the hub's format, so
-that everything else meets an ordinary model (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+transformers reads such a file and dequantises it; the model is then kept as a folder in the hub's
+format, which all other code uses (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
 """
 
 import hashlib
@@ -21,9 +21,9 @@ _ENDS = re.compile(
     r"<\|(im_end|endoftext|eot_id|eom_id|end|end_of_text|return|call)\|>"
     r"|<(end_of_turn|EOT|eos)>|</s>|<｜end▁of▁sentence｜>"
 )
-"""Control tokens that end an answer, whichever of them the file names as its end of sequence; the
-list is that of llama.cpp's `llama_vocab`."""
-_CONTROL = 3  # type of a token, as `tokenizer.ggml.token_type` gives it
+"""Control tokens that end an answer, in addition to those that the file names; from llama.cpp's
+`llama_vocab`."""
+_CONTROL = 3  # value of `tokenizer.ggml.token_type` for control tokens
 
 
 def sha256(file: Path) -> str:
@@ -38,10 +38,10 @@ def sha256(file: Path) -> str:
 
 
 def stated_geometry(file: Path) -> dict[str, int]:
-    """Return what a file says: ``layers``, and ``heads`` and ``kv_heads`` a layer.
+    """Return ``layers``, and ``heads`` and ``kv_heads`` for each layer, as the file states them.
 
     Raises:
-        ModelError: it cannot be read, or does not say.
+        ModelError: the file cannot be read, or does not state them.
     """
     fields = _read(file)
     architecture = fields["general.architecture"]
@@ -64,10 +64,10 @@ def stated_geometry(file: Path) -> dict[str, int]:
 
 
 def count_parameters(file: Path) -> int:
-    """Return how many numbers a file's tensors hold.
+    """Return the number of parameters in a file's tensors.
 
     Raises:
-        ModelError: it cannot be read.
+        ModelError: the file cannot be read.
     """
     count: int = _read(file)["parameters"]
     return count
@@ -78,12 +78,12 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
 
     Args:
         file: the GGUF file.
-        folder: where the model goes; what is there is replaced.
-        dtype: of the weights that are written: float32, bfloat16 or float16.
+        folder: where the model goes; an existing folder is replaced.
+        dtype: dtype of the weights written: float32, bfloat16 or float16.
 
     Returns:
-        What a record says of the file: ``sha256``, ``quantisation`` (how many tensors have each
-        of llama.cpp's types), ``architecture`` and ``name``.
+        Facts for the record: ``sha256``, ``quantisation`` (number of tensors by llama.cpp's type),
+        ``architecture`` and ``name``.
 
     Raises:
         ModelError: the file is missing, truncated, damaged, or of an architecture that
@@ -108,7 +108,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         cause = " ".join(str(error).split())
         raise ModelError(f"transformers cannot read {file}: {cause}") from error
-    # The model takes itself for quantised, and such models are not saved as they are.
+    # The config still says that the model is quantised, which would keep it from being saved.
     del loaded.config.quantization_config
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(loaded.config, dtype=getattr(torch, dtype))
@@ -126,7 +126,7 @@ def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """Return a file's fields; ``types`` and ``parameters`` of its tensors among them."""
+    """Return a file's fields, with its tensors' ``types`` and ``parameters`` added."""
     _check_magic(file)
     stat = file.stat()
     return _read_once(file, stat.st_size, stat.st_mtime_ns)
@@ -134,7 +134,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 @lru_cache
 def _read_once(file: Path, size: int, changed: int) -> dict[str, Any]:
-    """Read a file that is as it was; a reader takes seconds, and several questions are asked."""
+    """Read a file once while its size and time stay the same, as reading takes seconds."""
     try:
         from gguf import GGUFReader
     except ImportError as error:

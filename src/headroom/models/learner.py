@@ -1,6 +1,6 @@
-"""What can be trained, lose heads and be taught: solvers of word problems, and decoders.
+"""The interface of models that can be trained, pruned and distilled: math solvers and decoders.
 
-Training, compression and distillation know their models by this protocol only.
+Training, compression and distillation use models through this protocol only.
 """
 
 import copy
@@ -27,77 +27,77 @@ _M = TypeVar("_M", bound=nn.Module)
 
 
 class Verdict(NamedTuple):
-    """What a learner answers to an example, and whether it is right."""
+    """A learner's answer to an example, and whether it is right."""
 
     example_id: str
     stratum: str
-    """What accuracy is split by."""
+    """The group of examples whose accuracy is reported separately."""
     answer: str | None
-    """None where there is none."""
+    """None if the learner gives no answer."""
     strict: bool
     lenient: bool
-    """By a rule that lets more pass; each learner says which."""
+    """Right by a less strict rule; each learner documents its own."""
 
 
 class Example(Protocol):
-    """What is learned from, as the learner reads it."""
+    """A training or test example in the learner's input format."""
 
     @property
     def example_id(self) -> str:
-        """Unlike for every example of a dataset."""
+        """Unique within a dataset."""
 
     @property
     def input_ids(self) -> Int[np.ndarray, " tokens"]:
-        """The tokens that are read."""
+        """The input tokens."""
 
 
 class Batch(Protocol):
-    """Examples side by side; a dataclass, whose tensors `move` finds."""
+    """A batch of examples; a dataclass, so that `move` finds its tensors."""
 
     @property
     def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
-        """What the encoder reads, `attention_mask` among it."""
+        """The encoder's inputs, including `attention_mask`."""
 
     @property
     def judged(self) -> int:
-        """How many terms the task's loss is the mean of."""
+        """Number of terms that the task loss averages."""
 
 
 class Output(Protocol):
-    """What a network makes of a batch."""
+    """A network's output for a batch."""
 
     @property
     def attentions(self) -> Sequence[Float[Tensor, "batch heads queries keys"]]:
-        """Attention weights of each layer, if asked for."""
+        """Attention weights of each layer, if requested."""
 
 
 class Learner(Protocol):
-    """A network with all that is needed to teach it, to examine it and to keep it."""
+    """A network with all that training, evaluation and saving need."""
 
     @property
     def network(self) -> nn.Module:
-        """What is trained."""
+        """The module that is trained."""
 
     @property
     def encoder(self) -> PreTrainedModel:
-        """The network, or the part of it, whose heads are cut."""
+        """The network, or the part of it, whose heads are removed."""
 
     @property
     def at_once(self) -> int:
-        """How many examples may lie side by side where no gradient is kept."""
+        """Largest batch size when no gradient is kept."""
 
     @property
     def recipe(self) -> Training | None:
-        """How the learner is trained from scratch; None where that is done elsewhere."""
+        """How the learner is trained from scratch; None if it is not trained here."""
 
     def prepare(self, rows: Sequence[Any]) -> Sequence[Example]:
-        """Return a dataset's rows as the learner reads them."""
+        """Convert a dataset's rows to examples."""
 
     def collate(self, examples: Sequence[Any]) -> Batch:
         """Join examples to a batch, on the CPU."""
 
     def run(self, batch: Any, *, attentions: bool = False) -> Output:
-        """Pass a batch through the network, in whatever mode that is."""
+        """Pass a batch through the network, whose training or evaluation mode is not changed."""
 
     def task_loss(self, output: Any, batch: Any) -> Float[Tensor, ""]:
         """Return the learner's own loss, a mean over `batch.judged` terms."""
@@ -105,40 +105,40 @@ class Learner(Protocol):
     def response_loss(
         self, student: Any, teacher: Any, batch: Any, temperature: float
     ) -> Float[Tensor, ""]:
-        """Return how far the output of a student is from its teacher's."""
+        """Return the distance of a student's output from its teacher's."""
 
     def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]] | None:
-        """Return what accuracy each head is worth, by layer, where a sweep has measured it.
+        """Return the accuracy lost without each head, by layer, if a sweep has measured it.
 
-        None: the rise of the loss without each head is measured instead.
+        If None, the rise of the loss without each head is measured instead.
         """
 
     def answers(self, examples: Sequence[Any]) -> Sequence[Any]:
-        """Answer examples in evaluation mode, in their order; nothing is judged."""
+        """Answer examples in evaluation mode, in order, without judging the answers."""
 
     def verdicts(self, examples: Sequence[Any]) -> list[Verdict]:
-        """Answer examples in evaluation mode and judge the answers, in their order."""
+        """Answer examples in evaluation mode, in order, and judge the answers."""
 
     def with_network(self, network: Any) -> Self:
         """Return the learner with another network."""
 
     def untrained(self, seed: int) -> Self:
-        """Return the learner with a network of random weights, and with all heads."""
+        """Return the learner with random weights and all heads."""
 
     def quantised(self) -> Self:
-        """Return a copy with weights of eight bits, which can be examined only."""
+        """Return a copy with 8-bit weights, for evaluation only."""
 
     def save(self, folder: Path) -> None:
-        """Write the learner; a pruned encoder's config says which heads it kept."""
+        """Write the learner; a pruned encoder's config lists the heads it kept."""
 
 
 def copied(learner: _L) -> _L:
-    """Return a learner with a network of its own."""
+    """Return a learner with a copy of the network."""
     return learner.with_network(copy.deepcopy(learner.network))
 
 
 def accuracy(learner: Learner, examples: Sequence[Example]) -> float | None:
-    """Return the share of examples that a learner gets right, strictly; None if there are none."""
+    """Return the share of examples answered right, strictly; None without examples."""
     if not examples:
         return None
     return sum(verdict.strict for verdict in learner.verdicts(examples)) / len(examples)
@@ -153,8 +153,8 @@ def divergence(
 
     The factor keeps the gradient's size when the temperature changes (Hinton et al., 2015).
     """
-    said, taught = ((logits.float() / temperature).log_softmax(-1) for logits in (student, teacher))
-    return temperature**2 * kl_div(said, taught, reduction="batchmean", log_target=True)
+    own, target = ((logits.float() / temperature).log_softmax(-1) for logits in (student, teacher))
+    return temperature**2 * kl_div(own, target, reduction="batchmean", log_target=True)
 
 
 def move(value: _T, device: torch.device) -> _T:
@@ -170,11 +170,11 @@ def move(value: _T, device: torch.device) -> _T:
 
 
 def quantised(model: _M) -> _M:
-    """Return a copy of a model whose linear layers have weights of eight bits, for the CPU.
+    """Return a copy of a model whose linear layers have 8-bit weights, for the CPU.
 
-    Quantisation is dynamic: weights once, by tensor; activations at every pass. Embeddings, norms
-    and what is no plain linear layer (GPT-2's projections) stay as they are. The copy computes
-    as any model, and can be evaluated, timed and sized; it cannot be trained or cut.
+    Quantisation is dynamic: weights once, with a scale for each tensor; activations at every pass.
+    Embeddings, norms and other modules than `nn.Linear` (such as GPT-2's projections) are not
+    quantised. The copy can be evaluated, timed and sized, but not trained or pruned.
 
     Raises:
         ModelError: the model is not on the CPU in float32, or this PyTorch cannot quantise.
@@ -186,7 +186,7 @@ def quantised(model: _M) -> _M:
             f"{weights.device}; load it so"
         )
     with warnings.catch_warnings():
-        # To move to torchao, which is a package of its own; until then nothing replaces it.
+        # Deprecated in favour of torchao, a separate package; torch itself has no replacement.
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.filterwarnings("ignore", category=UserWarning, module="torch")
         try:

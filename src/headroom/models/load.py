@@ -1,8 +1,8 @@
-"""Loading models: a decoder with what generation needs to know of it, an encoder, any other model.
+"""Loading models: a decoder with what generation needs, an encoder, or any other model.
 
-Encoders read word problems: any of the hub's with a mask token, or small ones from scratch. These
-are pre-norm RoBERTas over whole words, saved in the hub's own format so that the same code loads
-them.
+Encoders read word problems: models from the hub with a mask token, or small ones trained from
+scratch. The latter are pre-norm RoBERTas over whole words, saved in the hub's format so that the
+same code loads them.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ _CONTEXT = 512
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A decoder in evaluation mode, and what generation needs to know of it."""
+    """A decoder in evaluation mode, and what generation needs besides."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -61,12 +61,12 @@ class LoadedModel:
     geometry: HeadGeometry
     folder: Path
     device: torch.device
-    """Where token ids go: the device of the embeddings."""
+    """The device of the embeddings, where token ids have to be."""
     dtype: torch.dtype
     pad_token_id: int
-    """An id that the embeddings hold; masked out wherever it stands."""
+    """An id within the embeddings; padding is masked out."""
     eos_token_ids: tuple[int, ...]
-    """The ids that end an answer, as `transformers.generate` knows them, ascending."""
+    """The ids that end an answer in `transformers.generate`, ascending."""
 
 
 def load_model(
@@ -76,7 +76,7 @@ def load_model(
     device: str = "auto",
     attention: str = "sdpa",
 ) -> LoadedModel:
-    """Load a decoder from the hub or a local folder; never any code from there.
+    """Load a decoder from the hub or a local folder, never code from there.
 
     Args:
         source: a hub id or a local folder.
@@ -86,8 +86,8 @@ def load_model(
         attention: eager, sdpa or flash_attention_2.
 
     Raises:
-        ModelError: files that are missing or unreadable, a device, dtype or attention that is
-            not to be had here, not enough memory, or a model whose heads cannot be found.
+        ModelError: files are missing or unreadable; device, dtype or attention are not available;
+            memory is too small; or the model's heads cannot be found.
     """
     placement = check_device(device, dtype, attention)
     folder = fetch_model(source)
@@ -102,7 +102,7 @@ def load_model(
     ends = model.generation_config.eos_token_id
     ends = tokenizer.eos_token_id if ends is None else ends
     ends = (ends,) if isinstance(ends, int) else tuple(sorted(set(ends or ())))
-    # Padding is masked out, so any id serves that needs no larger embedding matrix.
+    # Padding is masked out, so any id will do that lies within the embedding matrix.
     embeddings = model.get_input_embeddings()
     choices = (tokenizer.pad_token_id, *ends, 0)
     tokenizer.pad_token_id = next(
@@ -121,13 +121,13 @@ def load_model(
 
 
 def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
-    """Make sure that this machine has a device and that the device has a dtype and an attention.
+    """Check that this machine has a device and that it supports a dtype and an attention.
 
     Returns:
-        The device of torch to use, or ``balanced``.
+        The torch device to use, or ``balanced``.
 
     Raises:
-        ModelError: one of the three is unknown or cannot be had here.
+        ModelError: one of the three is unknown or not available.
     """
     if dtype not in _DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
@@ -160,14 +160,14 @@ def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model folder, padding on the left; never any code from there.
+    """Load the tokenizer of a model folder, padding on the left, never code from there.
 
-    A folder that declares no tokenizer class but the general one means its tokenizer.json to be
-    taken as it is. `AutoTokenizer` instead rebuilds it by the rules of the model's type, which
-    for another tokenizer on a Qwen2 model, say, gives other tokens.
+    If a folder declares the generic tokenizer class, its tokenizer.json is used as it is.
+    `AutoTokenizer` would rebuild it by the rules of the model's type, which gives other tokens,
+    for example, if a Qwen2 model comes with a different tokenizer.
 
     Raises:
-        ModelError: the tokenizer is damaged, or of a kind that transformers does not know.
+        ModelError: the tokenizer is damaged or unknown to transformers.
     """
     try:
         declared = get_tokenizer_config(folder).get("tokenizer_class")
@@ -176,7 +176,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
         return reader.from_pretrained(
             folder, local_files_only=True, trust_remote_code=False, padding_side="left"
         )
-    except Exception as error:  # readers of many formats, each with errors of its own
+    except Exception as error:  # each format's reader raises its own errors
         raise ModelError(
             f"the tokenizer in {folder} cannot be read ({_first_line(error)}); fetch it again"
         ) from error
@@ -190,15 +190,15 @@ def load_checkpoint(
     device: str = "auto",
     attention: str = "sdpa",
 ) -> PreTrainedModel:
-    """Load a model of any kind, pruned or not; never any code from there, and no pickles.
+    """Load a model of any kind, pruned or not, never code or pickles.
 
-    What plain `from_pretrained` loads is loaded alike. So are models whose layers kept different
-    numbers of attention heads, which it refuses.
+    It loads what plain `from_pretrained` loads, and also models whose layers kept different numbers
+    of attention heads, which that refuses.
 
     Args:
         source: a hub id or a local folder.
         revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
-        dtype: float32, bfloat16 or float16; that of the files by default.
+        dtype: float32, bfloat16 or float16; by default that of the files.
         device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced.
         attention: eager, sdpa or flash_attention_2.
 
@@ -206,8 +206,8 @@ def load_checkpoint(
         A model of the class that its config names, in evaluation mode.
 
     Raises:
-        ModelError: files that are missing, unreadable or do not fit each other, a device, dtype
-            or attention that is not to be had here, or not enough memory.
+        ModelError: files are missing, unreadable or do not fit each other; device, dtype or
+            attention are not available; or memory is too small.
     """
     placement = check_device(device, dtype or "float32", attention)
     folder = fetch_model(source, revision)
@@ -215,7 +215,7 @@ def load_checkpoint(
     kind = getattr(transformers, names[0], AutoModel)
     if kind is not AutoModel and not issubclass(kind, PreTrainedModel):
         raise ModelError(
-            f"{folder} says that it is a {names[0]}, which is no model; fetch it again"
+            f"{folder} says that it is a {names[0]}, which is not a model; fetch it again"
         )
     return load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
 
@@ -227,17 +227,17 @@ def load_weights(
     placement: str = "cpu",
     attention: str | None = None,
 ) -> PreTrainedModel:
-    """Load a model with a class or auto class of transformers, and all of its weights.
+    """Load a model with a class of transformers, in evaluation mode; no weight may be missing.
 
     Args:
-        kind: the class.
-        folder: the model.
-        dtype: of the weights; by default that of the files.
-        placement: as `check_device` returns it.
-        attention: by default the architecture's own.
+        kind: a model class or auto class.
+        folder: the model's folder.
+        dtype: dtype of the weights; by default that of the files.
+        placement: the value that `check_device` returns.
+        attention: attention implementation; by default the architecture's own.
 
     Raises:
-        ModelError: files that do not fit each other or the class, or not enough memory.
+        ModelError: files do not fit each other or the class, or memory is too small.
     """
     try:
         model, info = read_pretrained(
@@ -259,7 +259,7 @@ def load_weights(
         ) from error
     missing = sorted(info["missing_keys"])
     if missing and all(name.startswith("pooler.") for name in missing):
-        model.pooler = None  # saved without this layer, which only some tasks have
+        model.pooler = None  # some checkpoints come without this layer, which is not needed
     elif missing:
         raise ModelError(
             f"the weights in {folder} lack {len(missing)} tensors, such as {missing[0]}; "
@@ -280,22 +280,22 @@ class TextEncoder(NamedTuple):
 
 
 def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
-    """Load an encoder, pruned or not, from the hub or a local folder; never any code from there.
+    """Load an encoder, pruned or not, from the hub or a local folder, never code from there.
 
     Args:
         source: a hub id or a local folder.
         revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
 
     Raises:
-        ModelError: files that are missing or unreadable, a model that is no encoder of text with
-            a mask token, or a tokenizer with more entries than the embeddings have rows.
+        ModelError: files are missing or unreadable, the tokenizer has no mask token or is not a
+            fast one, or it has more entries than the embeddings have rows.
     """
     folder = fetch_model(source, revision)
     tokenizer = load_tokenizer(folder)
     tokenizer.padding_side = "right"
     model = load_weights(AutoModel, folder)
     if getattr(model, "pooler", None) is not None:
-        model.pooler = None  # classifies sentences; word problems do not need it
+        model.pooler = None  # for sentence classification; not needed here
     if tokenizer.mask_token is None:
         raise ModelError(
             f"the tokenizer of {source} has no mask token to stand for numbers; use an encoder "
@@ -318,11 +318,12 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
     """Return an untrained encoder over the words of training texts.
 
     Args:
-        settings: shape, dropout, and how often a word must be seen.
+        settings: shape, dropout, and the smallest count of a word in the vocabulary.
         texts: words separated by spaces.
-        seed: decides the weights.
+        seed: decides the initial weights.
     """
-    from transformers import RobertaPreLayerNormConfig, RobertaPreLayerNormModel  # slow, for few
+    # Imported here because it is slow and rarely needed.
+    from transformers import RobertaPreLayerNormConfig, RobertaPreLayerNormModel
 
     tokenizer = word_tokenizer(texts, settings.min_count)
     config = RobertaPreLayerNormConfig(
@@ -346,7 +347,7 @@ def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncod
 
 
 def word_tokenizer(texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words: those seen `min_count` times, in order of frequency."""
+    """Return a tokenizer of words that occur `min_count` times or more, most frequent first."""
     counts = Counter(word for text in texts for word in text.split())
     seen = (word for word, n in counts.items() if n >= min_count)
     words = sorted(seen, key=lambda word: (-counts[word], word))

@@ -1,13 +1,13 @@
-"""Head masks: pruning heads without touching a weight.
+"""Head masks: pruning heads without changing weights.
 
 Pruning head h of a layer zeroes its slice of the attention output before the output projection
 (SPRINT, arXiv 2506.03978, section 3): the projection's input, viewed as (batch, tokens,
 query_heads, head_dim), is multiplied by a 0/1 mask over the heads. The mask has a row for each
 row of the batch, so that one model in memory serves many variants in one batch.
 
-A noise placebo goes the same way: at the same place a fixed random direction of unit length is
-added, at each token as long as the slice of the head that it stands for. So it moves the input of
-the output projection as far as pruning that head does, but nowhere in particular.
+A noise placebo for a head adds a fixed random direction at the same place, scaled at each token to
+the norm of the head's slice. It changes the input of the output projection by as much as pruning
+that head does, but in a random direction.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,15 +27,15 @@ from headroom.variants import Variant
 
 @dataclass(frozen=True)
 class Noise:
-    """What is added to the rows of a batch at the input of one layer's output projection."""
+    """Noise added to the rows of a batch at the input of one layer's output projection."""
 
     directions: Float[Tensor, "batch width"]
-    """Of unit length; zero for a row without noise. The width is query_heads * head_dim."""
+    """Unit vectors; zero for a row without noise. The width is query_heads * head_dim."""
     heads: Int[Tensor, " batch"]
-    """Whose norm scales each row's direction; any head for a row without noise."""
+    """The head whose norm scales each row's direction; any head for a row without noise."""
 
     def added_to(self, joined: Float[Tensor, "#batch tokens width"], head_dim: int) -> Tensor:
-        """Return `joined` with noise, one row for each direction; others keep their bits."""
+        """Return `joined` with noise; rows without noise are exactly as before."""
         norms = joined.unflatten(2, (-1, head_dim)).norm(dim=3, dtype=torch.float32)
         rows = max(len(norms), len(self.heads))
         chosen = self.heads[:, None, None].expand(rows, norms.shape[1], 1)
@@ -45,15 +45,15 @@ class Noise:
 
 @dataclass(frozen=True)
 class RowMasks:
-    """What the rows of a batch change in one layer."""
+    """The changes that the rows of a batch make in one layer."""
 
     kept: Float[Tensor, "batch query_heads"]
-    """One keeps a head, zero prunes it."""
+    """1 keeps a head, 0 prunes it."""
     noise: Noise | None = None
-    """None where no row has noise, which costs nothing then."""
+    """None if no row has noise."""
 
     def on(self, like: Tensor) -> "RowMasks":
-        """Return the same on the device and of the type of a tensor."""
+        """Return the same masks with the device and dtype of a tensor."""
         if self.kept.device == like.device and self.kept.dtype == like.dtype:
             return self
         noise = self.noise
@@ -62,12 +62,12 @@ class RowMasks:
         return RowMasks(self.kept.to(like), noise)
 
     def of(self, rows: Int[Tensor, " tokens"]) -> "RowMasks":
-        """Return what each of some tokens changes, by the row that it belongs to."""
+        """Return one mask for each token, that of the row to which the token belongs."""
         noise = self.noise and Noise(self.noise.directions[rows], self.noise.heads[rows])
         return RowMasks(self.kept[rows], noise)
 
     def applied_to(self, joined: Float[Tensor, "#batch tokens width"]) -> Tensor:
-        """Return the joined outputs of all heads, changed; one row becomes as many as these."""
+        """Return the changed outputs of all heads; a single input row is broadcast to all rows."""
         heads = joined.unflatten(2, (self.kept.shape[1], -1))
         changed = (heads * self.kept[:, None, :, None]).flatten(2)
         return changed if self.noise is None else self.noise.added_to(changed, heads.shape[3])
@@ -79,13 +79,13 @@ def variant_masks(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> dict[int, RowMasks]:
-    """Return what some row changes, by layer index; layers that none changes are left out.
+    """Return row masks by layer index, for the layers that some variant changes.
 
     Args:
         geometry: the model's heads.
-        variants: what each row of the batch prunes; the base model prunes nothing.
-        device: where to make the masks.
-        dtype: their type, best that of the model.
+        variants: the variant of each row of the batch; the base model prunes nothing.
+        device: device of the masks.
+        dtype: their dtype, best that of the model.
 
     Raises:
         ModelError: a variant's layer or head is out of range.
@@ -118,7 +118,7 @@ def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
 
 @lru_cache(maxsize=4096)
 def noise_direction(variant: Variant, width: int) -> Float[Tensor, " width"]:
-    """Return the direction of a noise placebo: random, of unit length, fixed by layer and head.
+    """Return the direction of a noise placebo: a random unit vector, fixed by layer and head.
 
     Args:
         variant: a noise placebo.
@@ -130,11 +130,11 @@ def noise_direction(variant: Variant, width: int) -> Float[Tensor, " width"]:
 
 
 class HeadMasks:
-    """Row masks on a model, in force inside a ``with`` block, that can be replaced at any step.
+    """Row masks on a model inside a ``with`` block; they can be replaced at any step.
 
-    Layers without a mask run as they are. A mask of one row holds for the whole batch; a batch of
-    one row becomes as many as its mask has, which lets variants share the layers below. Multiplying
-    by one is exact: a row without a pruned head is computed as if no mask were there.
+    Layers without a mask are not changed. A mask of one row holds for the whole batch. A batch of
+    one row is broadcast to the rows of its mask, so that variants share the layers below.
+    Multiplying by one is exact: rows without a pruned head are computed as without a mask.
 
         with HeadMasks(model, geometry) as masks:
             masks.replace(variant_masks(geometry, variants, model.device, model.dtype))
@@ -148,7 +148,7 @@ class HeadMasks:
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
 
     def replace(self, masks: Mapping[int, RowMasks]) -> None:
-        """Put other masks, by layer index, in the place of all present ones."""
+        """Replace all masks by others, given by layer index."""
         self._masks = dict(masks)
 
     def __enter__(self) -> "HeadMasks":
@@ -170,7 +170,7 @@ class HeadMasks:
         if mask is None:
             return None
         joined, *rest = inputs
-        # Layers may lie on several devices: each mask moves once, not at every step.
+        # Layers may be on several devices: each mask moves once, not at every step.
         mask = self._masks[layer.index] = mask.on(joined)
         batch, rows = len(joined), len(mask.kept)
         if batch != 1 and rows not in (1, batch):
@@ -182,10 +182,10 @@ class HeadMasks:
 def pruned(
     model: nn.Module, geometry: HeadGeometry, variants: Variant | Sequence[Variant]
 ) -> Iterator[HeadMasks]:
-    """Prune a model inside a ``with`` block: every row alike, or each row as its own variant.
+    """Prune a model inside a ``with`` block: all rows alike, or each row as its own variant.
 
     Args:
-        model: the model; its weights are not touched.
+        model: the model; its weights are not changed.
         geometry: its heads.
         variants: one variant for all rows of any batch, or one for each row.
 
@@ -202,10 +202,10 @@ def pruned(
 def zero_head_weights(
     model: nn.Module, geometry: HeadGeometry, variant: Variant
 ) -> Iterator[nn.Module]:
-    """Prune a head by zeroing the weights that read it, and put them back afterwards.
+    """Prune a head by zeroing the weights that read its output, and restore them at the end.
 
-    The published way, and the reference that head masks are held against. It serves one variant
-    at a time. A placebo prunes nothing.
+    This is the published method, one variant at a time, and the reference for testing head masks.
+    A placebo prunes nothing.
 
     Raises:
         ModelError: the variant's layer or head is out of range.

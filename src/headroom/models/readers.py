@@ -1,9 +1,8 @@
 """Which weights a head owns, found by watching data flow.
 
-Each projection that attention may start from is made to put out noise, and the gradient of one
-head's output tells which rows of which projections that head reads. Queries, keys and values apart
-or fused, in blocks or head by head, gated or with keys and values shared by a group: it makes no
-difference.
+The outputs of all linear layers before attention are replaced by noise, and the gradient of one
+head's output shows which rows of which projections that head reads. This works whether queries,
+keys and values are separate or fused, in blocks or interleaved by head, gated, or shared by groups.
 """
 
 from collections.abc import Sequence
@@ -20,22 +19,22 @@ from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, is_linear
 
 Readers = dict[str, Bool[Tensor, "rows query_heads"]]
-"""By name of a projection that a layer's attention starts from: which heads read each row of its
-weight, that is each entry of its output."""
+"""By name of a linear layer before attention: which heads read each row of its weight, that is,
+each entry of its output."""
 
 
 def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
     """Find out which rows of which projections each head of each layer reads.
 
     Args:
-        model: a model with its weights in place; it is left as it was.
+        model: a model with loaded weights; it is not changed.
         geometry: its heads.
 
     Returns:
         The readers of each row, by layer.
 
     Raises:
-        ModelError: heads are joined before attention, so that no row belongs to one alone.
+        ModelError: heads are mixed before attention, so that rows do not belong to single heads.
     """
     outputs = {layer.name: layer for layer in geometry.layers}
     noise = torch.Generator().manual_seed(0)
@@ -43,10 +42,10 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
     found: dict[int, Readers] = {}
 
     def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
-        # Of unit scale, so that no softmax saturates and hides who reads what.
+        # Unit scale, so that no softmax saturates: its gradients would vanish.
         leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
         leaves.append((name, leaf))
-        return leaf.clone()  # some models write into what they projected
+        return leaf.clone()  # some models change a projection's output in place
 
     def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
         found[layer.index] = _readers(layer, inputs[0], leaves, noise)
@@ -94,7 +93,7 @@ def _readers(
 
 
 def _check_readers(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
-    """Make sure that every row belongs to one head or to the group of one key/value head."""
+    """Check that every row belongs to one head or to the group of one key/value head."""
     head = torch.eye(layer.query_heads, dtype=torch.bool)
     group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
     owners = torch.cat([head, group])
@@ -112,7 +111,7 @@ def run_on_tokens(model: PreTrainedModel) -> Any:
 
 
 def cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
-    """Return the error of a model whose heads cannot be told apart by their weights."""
+    """Return the error for a model whose heads cannot be removed from its weights."""
     return ModelError(
         f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
         f"zero heads by name instead"

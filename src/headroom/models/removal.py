@@ -1,8 +1,8 @@
-"""Structural removal: attention heads cut out of a model's weights, which really get smaller.
+"""Structural removal: attention heads are cut out of a model's weights, which get smaller.
 
-A head owns rows of the projections that attention starts from, which `headroom.models.readers`
-finds, and columns of the output projection; removing it takes these away. Whatever was cut must
-then compute what the same model computes with these heads masked, or nothing is changed.
+A head owns rows of the projections before attention, which `headroom.models.readers` finds, and
+columns of the output projection; both are removed. The smaller model's outputs must then equal
+those of the model with these heads masked; otherwise the removal is undone.
 """
 
 import copy
@@ -38,11 +38,11 @@ _WIDTHS: _Sizes = {
     **dict.fromkeys(("all_head_size", "split_size", "embed_dim"), lambda layer: layer.width),
     "kv_dim": lambda layer: layer.kv_heads * layer.head_dim,
 }
-"""The names under which attention modules of transformers keep what shrinks with the heads; the
-counts also stand in the config."""
+"""Attributes of transformers' attention modules that shrink with the heads; the counts are also in
+the config."""
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
-"""Relative difference that another order of summation may make; half precision has 0.05."""
+"""Relative difference allowed for another order of summation; half precision has 0.05."""
 
 
 def remove_heads(
@@ -50,14 +50,14 @@ def remove_heads(
 ) -> HeadGeometry:
     """Cut heads out of a model, in place, and return its new geometry.
 
-    A key/value head goes when all query heads that read it go. The numbers that the remaining
-    heads had at first are noted in the model's config. Optimizers that hold the old parameters
-    have to be built again.
+    A key/value head is removed with the last query head that reads it. The remaining heads'
+    original numbers are written to the model's config. Parameters are replaced, so optimizers have
+    to be made again.
 
     Args:
-        model: an encoder or decoder with its weights in place.
+        model: an encoder or decoder with loaded weights.
         geometry: its heads.
-        heads: those to remove, counted as they stand in the model.
+        heads: the heads to remove, by their present numbers.
 
     Raises:
         ModelError: a head is unknown, a layer would be left without heads, groups of query heads
@@ -76,7 +76,7 @@ def remove_heads(
             if new != old:
                 _cut(edits, model, old, new, rows[old.index])
         cut = _outputs(model)
-    except (RuntimeError, ValueError, IndexError) as error:  # shapes that no longer fit
+    except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
         edits.undo()
         reason = str(error).partition("\n")[0]
         raise cannot_cut(model, reason) from error
@@ -90,7 +90,7 @@ def remove_heads(
 
 
 def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:
-    """Return what a geometry becomes when heads are removed.
+    """Return the geometry after removing heads.
 
     Raises:
         ModelError: a head is unknown, a layer would be left without heads, or groups of query
@@ -145,10 +145,10 @@ def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
 
 
 def surviving_heads(before: HeadGeometry, after: HeadGeometry) -> dict[int, list[int]]:
-    """Return where the heads of a cut model stood in an earlier stage of it, by layer.
+    """Return the positions that a pruned model's heads had in an earlier stage of it, by layer.
 
-    So `attention[:, surviving_heads(teacher, student)[layer]]` of a teacher's attention has the
-    heads of its student's, in their order.
+    `attention[:, surviving_heads(teacher, student)[layer]]` of a teacher's attention selects the
+    student's heads in the student's order.
     """
     return {
         old.index: _positions(old, new)
@@ -161,7 +161,7 @@ def _positions(old: AttentionLayer, new: AttentionLayer) -> list[int]:
 
 
 def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant]) -> None:
-    """Zero the columns of the output projections that read heads, for good; shapes stay.
+    """Zero the output projections' columns that read heads, permanently; shapes stay.
 
     Raises:
         ModelError: a head is unknown.
@@ -209,7 +209,7 @@ def _take(edits: "_Edits", module: nn.Module, index: Tensor, *, inputs: bool) ->
 def _recount(
     edits: "_Edits", attention: nn.Module, old: AttentionLayer, new: AttentionLayer
 ) -> None:
-    """Let an attention module, and the config as it sees it, count the heads that are left."""
+    """Set an attention module's counts of heads, and those of its config, to what is left."""
 
     def changed(owner: Any, sizes: _Sizes) -> dict[str, int]:
         return {
@@ -226,7 +226,7 @@ def _recount(
 
 
 class LayerConfig:
-    """A model's config as one layer sees it: counts of its own, all else the model's."""
+    """A view of a model's config for one layer, with its own counts of heads."""
 
     def __init__(self, config: Any, own: Mapping[str, int]) -> None:
         nested = isinstance(config, LayerConfig)
@@ -234,13 +234,13 @@ class LayerConfig:
         self.own = {**config.own, **own} if nested else dict(own)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in ("shared", "own"):  # asked by copy before they are set
+        if name.startswith("__") or name in ("shared", "own"):  # `copy` asks before they are set
             raise AttributeError(name)
         return self.own[name] if name in self.own else getattr(self.shared, name)
 
 
 def _own_config(model: PreTrainedModel) -> Any:
-    """Give a model a copy of its config, which other models may share; return its part on text."""
+    """Give a model its own copy of a config that others may share; return the copy's text part."""
     shared, own = model.config, copy.deepcopy(model.config)
     copies = {id(shared): own, id(shared.get_text_config()): own.get_text_config()}
     for module in model.modules():
@@ -254,7 +254,7 @@ def _own_config(model: PreTrainedModel) -> Any:
 
 @dataclass
 class _Edits:
-    """Changes of attributes that can be taken back."""
+    """Changes of attributes that can be undone."""
 
     before: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
 

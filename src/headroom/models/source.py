@@ -1,6 +1,6 @@
 """Where a model's files come from: the hub or a local folder, checked before anything is loaded.
 
-Nothing here imports torch: planning and checking a config stay fast.
+This module does not import torch, so that planning and checking a config are fast.
 """
 
 import hashlib
@@ -15,10 +15,10 @@ from headroom.errors import ConfigError, ModelError
 from headroom.models import gguf
 
 BUILTIN = {"builtin:reasoner": Path(__file__).parents[1] / "reasoner" / "weights"}
-"""Models that ship with the package, by the source that names them."""
+"""Folders of the models that ship with the package, by source."""
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
-"""What names a file's content; a commit hash has 40 digits."""
+"""A file's checksum; a commit hash, in contrast, has 40 digits."""
 
 _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
@@ -32,7 +32,7 @@ _TOKENIZERS = (
     ("vocab.json", "merges.txt"),
     ("vocab.txt",),
 )
-"""Each of these sets of files is a whole tokenizer."""
+"""Each of these sets of files is a complete tokenizer."""
 _TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -45,21 +45,21 @@ _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same 
 
 _SLICES = 64
 _SLICE_BYTES = 1 << 16
-"""What a fingerprint reads of a large weight file: 64 slices of 64 KiB, evenly spread."""
+"""A fingerprint reads 64 evenly spaced slices of 64 KiB of a large weight file."""
 
 _NAMES = {
     "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
 }
-"""The names that the configs of transformers give to one and the same number."""
+"""Names of the same number in the configs of different architectures."""
 
 
 def local_folder(source: str) -> Path | None:
-    """Return the folder that a model's source names; None for a hub id. The disk is not touched.
+    """Return the folder that a model's source names, None for a hub id, without reading the disk.
 
-    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``; a model that
-    ships with the package with ``builtin:``.
+    A hub id is ``owner/name`` or ``name``; a folder begins with ``.``, ``/`` or ``~``, and a model
+    that ships with the package with ``builtin:``.
 
     Raises:
         ConfigError: the package has no such model.
@@ -78,15 +78,15 @@ def fetch_model(
     gguf_file: str | None = None,
     or_file: bool = False,
 ) -> Path:
-    """Return the folder of a model's files, complete and checked; download it if need be.
+    """Return the folder of a model's files, complete and checked; download it if necessary.
 
     Args:
         source: a hub id, such as ``Qwen/Qwen2.5-Math-1.5B-Instruct``, a local folder, or
             ``builtin:reasoner``.
         revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint. GGUF file:
             its sha256.
-        gguf_file: what to take from a repository of GGUF files on the hub.
-        or_file: whether a GGUF file will do, too; it is returned as it is.
+        gguf_file: name of the file in a repository of GGUF files on the hub.
+        or_file: whether a GGUF file is allowed; its own path is then returned.
 
     Raises:
         ConfigError: the package has no such model.
@@ -118,7 +118,7 @@ def fetch_model(
 
 
 def _fetch_file(file: Path, source: str, revision: str | None, name: str | None) -> Path:
-    """Return a GGUF file, from the disk or, by its name, from the hub; checked by its sha256."""
+    """Return a GGUF file from the disk or, given its name, from the hub; check its sha256."""
     stated = revision if name is None or SHA256.fullmatch(revision or "") else None
     if name is not None:
         file = _download(source, None if stated else revision, (name,)) / name
@@ -132,7 +132,7 @@ def _fetch_file(file: Path, source: str, revision: str | None, name: str | None)
 
 
 def check_folder(folder: Path) -> None:
-    """Make sure that a folder holds a config, whole safetensors weights and a tokenizer.
+    """Check that a folder holds a config, complete safetensors weights and a tokenizer.
 
     Raises:
         ModelError: a file is missing or damaged, or the weights are pickled.
@@ -181,18 +181,18 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a model folder that make its tokenizer and chat template, sorted."""
+    """Return the files of a folder's tokenizer and chat template, sorted."""
     return [folder / name for name in sorted(_TOKENIZER_FILES) if (folder / name).is_file()]
 
 
 def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
-    """Hold the geometry that a config states against the model's own config.json.
+    """Compare the geometry that a run's config states with the model's own config.json.
 
     Args:
-        folder: the model's folder, or GGUF file.
+        folder: the model's folder or GGUF file.
         layers: stated number of layers.
-        heads: stated number of query heads a layer.
-        kv_heads: stated number of key/value heads a layer.
+        heads: stated number of query heads in each layer.
+        kv_heads: stated number of key/value heads in each layer.
 
     Raises:
         ModelError: a number differs, or config.json does not state it.
@@ -208,11 +208,10 @@ def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None
 
 
 def stated_geometry(folder: Path) -> dict[str, int]:
-    """Return what a model's config.json, or its GGUF file, says: ``layers``, ``heads`` and
-    ``kv_heads`` a layer.
+    """Return ``layers``, and ``heads`` and ``kv_heads`` for each layer, of a model folder or file.
 
     Raises:
-        ModelError: it does not say.
+        ModelError: config.json or the GGUF file does not state them.
     """
     if folder.suffix == gguf.SUFFIX:
         return gguf.stated_geometry(folder)
@@ -233,16 +232,16 @@ def stated_geometry(folder: Path) -> dict[str, int]:
 
 
 def fewer_heads(folder: Path) -> dict[int, int]:
-    """Return how many query heads are left in the layers that removal has taken some from."""
+    """Return the number of query heads left in each layer from which heads were removed."""
     noted = _text_config(folder).get("kept_heads") or {}
     return {int(layer): len(heads) for layer, heads in noted.items()}
 
 
 def count_parameters(folder: Path) -> int:
-    """Return how many numbers a model's weight files hold.
+    """Return the number of parameters in a model's weight files.
 
     Raises:
-        ModelError: they are missing or damaged.
+        ModelError: the files are missing or damaged.
     """
     if folder.suffix == gguf.SUFFIX:
         return gguf.count_parameters(folder)
@@ -256,10 +255,10 @@ def count_parameters(folder: Path) -> int:
 
 
 def fingerprint(folder: Path) -> str:
-    """Return 16 hexadecimal digits that change when a model folder's files do; a file's sha256.
+    """Return 16 hex digits that change when a model folder's files do; of a GGUF file its sha256.
 
-    Config, tokenizer and the headers of the weights count whole, the weights themselves up to
-    4 MiB a file and by evenly spread slices above, so that 15 GB take well under a second.
+    Config, tokenizer and weight headers are read in full. Weights are read in full up to 4 MiB a
+    file and in evenly spaced slices above, so that 15 GB take well under a second.
 
     Raises:
         ModelError: config or weights are missing or damaged.
@@ -290,14 +289,14 @@ def fingerprint(folder: Path) -> str:
 
 
 def _text_config(folder: Path) -> dict[str, Any]:
-    """Return a model's config, of a model of texts and images the part about texts."""
+    """Return a model's config; for a multimodal model, the part about text."""
     config = read_config(folder)
     text: dict[str, Any] = config.get("text_config", config)
     return text
 
 
 def _read_header(file: Path) -> bytes:
-    """Return the JSON header of a safetensors file, having checked that no byte is missing.
+    """Return the JSON header of a safetensors file after checking that the file is complete.
 
     Format: 8 bytes of header length (little-endian), the header, the tensors
     (https://huggingface.co/docs/safetensors).
@@ -331,7 +330,7 @@ def _read_json(file: Path, key: str, advice: str) -> dict[str, Any]:
 
 def _download(hub_id: str, revision: str | None, patterns: Sequence[str] = _DOWNLOADED) -> Path:
     """Download a model's files, or find them in the cache when offline; return their folder."""
-    from huggingface_hub import errors, snapshot_download  # planning looks at folders only
+    from huggingface_hub import errors, snapshot_download  # slow, and planning does not need it
 
     name = f"{hub_id} (revision {revision})" if revision else hub_id
     try:
