@@ -96,7 +96,7 @@ def test_right_answers_are_learned_with_their_end(questions: pd.DataFrame) -> No
         ((4, 5), True),
     ]
     assert rows[2].gold == questions["answer"][4] and rows[2].subject == questions["subject"][4]
-    with pytest.raises(ModelError, match="none of 7 training questions is answered right"):
+    with pytest.raises(ModelError, match="none of 7 training questions is answered correctly"):
         to_learn(questions, answers, graded.assign(correct=False))
 
 

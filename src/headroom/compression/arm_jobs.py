@@ -1,7 +1,7 @@
-"""Compression as jobs: train what is compressed, compress it, test what is left.
+"""The jobs of a compression: train a solver, compress it, test the result.
 
-Each job leaves its files and a record in the store. What a killed job had done waits in the
-journal, beside the store, and is gone on with.
+Each job writes its files and a record to the store. A killed job resumes from its journal, which
+lies beside the store.
 """
 
 import logging
@@ -38,7 +38,7 @@ _ANSWERS_A_WORKER = 10_000
 
 
 def prepare_encoder(config: Config, encoder: str) -> None:
-    """Fetch a pretrained encoder; say in its JSON file where it is."""
+    """Fetch a pretrained encoder and write its folder to its JSON file."""
     stopwatch = Stopwatch()
     section = find_encoder(config, encoder)
     assert section.source is not None
@@ -48,7 +48,7 @@ def prepare_encoder(config: Config, encoder: str) -> None:
 
 
 def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
-    """Train a solver with all its heads: what every arm starts from."""
+    """Train a solver with all its heads, from which every arm starts."""
     stopwatch = Stopwatch()
     settings, name = find_solver(config, solver, data)
     parts = read_parts(data)
@@ -63,14 +63,14 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     facts = {**keys, "settings": settings.model_dump(mode="json"), **fit.model_dump()}
     write_record(output, stopwatch, facts, output.parent)
     _forget(journal)
-    solved = "" if fit.dev_strict is None else f", {fit.dev_strict:.1%} of its development part"
-    _LOG.info("%s learnt %s, seed %d%s", solver, name, seed, solved)
+    solved = "" if fit.dev_strict is None else f", solves {fit.dev_strict:.1%} of the dev part"
+    _LOG.info("%s trained on %s, seed %d%s", solver, name, seed, solved)
 
 
 def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
-    """Compress a trained solver as an arm says, and test what is left.
+    """Compress a solver or model as an arm's settings say, and test the result.
 
-    The history is written last: it says that all else is there.
+    The history is written last: where it exists, the other files do too.
     """
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
@@ -116,7 +116,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
 
 
 def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
-    """Test what an arm left with weights of eight bits."""
+    """Test an arm's result with 8-bit weights."""
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
     learner = left(config, chosen, seed).quantised()
@@ -126,11 +126,11 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
 
 
 def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any], Sequence[Any]]:
-    """Return what an arm starts from, and the training and development part that it learns from.
+    """Return the learner an arm starts from, and the rows of its training and development parts.
 
-    A model that reasons in words learns its own right answers to the training questions, and has
-    no development part. It comes with the accuracy matrix of all its heads on them if the arm asks
-    for it.
+    A language model learns its own correct answers to the training questions and has no
+    development part. If the arm needs it, the learner carries the accuracy matrix of all its heads
+    on these questions.
     """
     study, learner = arm.study, start(config, arm, seed)
     if study.model is None:
@@ -140,7 +140,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     train = _questions(config, study.train)
     files = own_answers(config, study, arm.every_head(config))
     answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
-    # A process more takes as long to start as thousands of answers take.
+    # Starting another process takes as long as grading thousands of answers.
     workers = min(len(os.sched_getaffinity(0)), 1 + len(answers) * len(train) // _ANSWERS_A_WORKER)
     graded = grade_answers(
         train, answers, family=learner.family, preset=config.grading, workers=workers
@@ -151,14 +151,14 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
 
 
 def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
-    """Return what an arm is tested on."""
+    """Return the rows that an arm is tested on."""
     if arm.study.test is None:
         return read_parts(arm.data).test
     return to_answer(_questions(config, arm.study.test))
 
 
 def start(config: Config, arm: Arm, seed: int) -> Learner:
-    """Return what an arm starts from, with all heads, on the CPU."""
+    """Return the unpruned learner that an arm starts from, on the CPU."""
     study, folder = arm.study, folder_of(config, arm, seed, pruned=False)
     if study.model is None:
         return load_solver(folder)
@@ -175,7 +175,7 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
 
 
 def left(config: Config, arm: Arm, seed: int) -> Learner:
-    """Return what an arm left, on the CPU; an arm without rounds leaves what it found."""
+    """Return an arm's compressed learner, on the CPU; without rounds it is the unpruned one."""
     if not arm.settings.rounds:
         return start(config, arm, seed)
     folder = folder_of(config, arm, seed)
@@ -186,7 +186,7 @@ def left(config: Config, arm: Arm, seed: int) -> Learner:
 
 
 def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
-    """Return the folder of what an arm left, or of what it starts from."""
+    """Return the folder of an arm's compressed learner, or of the one it starts from."""
     if pruned and arm.settings.rounds:
         intact(Path(arm.file(paths.HISTORY, seed)))
         return Path(arm.file(paths.COMPRESSED, seed))
@@ -209,7 +209,7 @@ def _test(
     *,
     quantised: bool = False,
 ) -> float:
-    """Test a learner, write outcomes and record; return the share of strictly right answers."""
+    """Test a learner, write outcomes and record, and return its strict accuracy."""
     verdicts = learner.verdicts(learner.prepare(rows))
     outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
@@ -219,7 +219,7 @@ def _test(
 
 
 def _forget(journal: Path) -> None:
-    """Remove a journal, and the folders above it that are empty now."""
+    """Remove a journal, and the folders above it that are then empty."""
     if journal.is_dir():
         shutil.rmtree(journal)
     journal.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""How large and how fast the arms of a compression are: one table, all arms side by side."""
+"""Measures the size and speed of the arms of a compression."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,31 +30,31 @@ from headroom.tables import atomic
 
 _BASELINE = "baseline"
 _ENCODER = "encoder"
-_WARM_UPS = 3  # of a pass
-_TEST_TURNS = 4  # of the whole test, which takes far longer than a pass
+_WARM_UPS = 3  # before a pass is timed
+_TEST_TURNS = 4  # the whole test takes far longer than a pass
 _SECONDS = ("seconds", "seconds_low", "seconds_high")
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
 
 class _Measured(NamedTuple):
-    """A learner under measurement: an arm's, or its copy with weights of eight bits."""
+    """A learner to measure: an arm's, or its copy with 8-bit weights."""
 
     arm: str
     quantised: bool
     learner: Learner
     whole: Learner
-    """The same without eight bits."""
+    """The same with its original weights."""
 
 
 def measure(config: Config, compression: str) -> None:
     """Measure the arms of a compression under its first seed, on the GPU if there is one.
 
-    Writes a row for each arm, quantised or not, text length and batch size, with the seconds of a
-    pass over such a batch: median and quartiles. The row of the first length and the largest batch
-    also has the peak of memory, the seconds that answering the whole test part takes, grading not
-    counted, and these relative to the arm `baseline` (`relative`). Weights of eight bits are made
-    after loading, so their peak is not measured, and run on a CPU only, so beside a GPU they are
-    not timed.
+    Writes one row per arm (quantised or not), text length and batch size, with the median and
+    quartiles of the seconds of one forward pass. The row of the first length and the largest batch
+    also has the peak memory, the seconds to answer the whole test part (without grading) and
+    these seconds relative to the arm `baseline` (see `relative`). Weights are quantised after
+    loading, so the peak of 8-bit weights is not measured; they run on a CPU only, so they are not
+    timed where there is a GPU.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -116,7 +116,7 @@ def _timed(
     turns: int,
     warm_ups: int = 0,
 ) -> Float[np.ndarray, "turns measured"]:
-    """Return the seconds of a call of each learner; nan where eight bits are beside a GPU."""
+    """Return the seconds of a call on each learner; nan for 8-bit weights if there is a GPU."""
     seconds = np.full((turns, len(measured)), np.nan)
     timed = [
         place
@@ -131,16 +131,15 @@ def _timed(
 def relative(
     seconds: Float[np.ndarray, "turns calls"], base: int | None
 ) -> Float[np.ndarray, "calls 3"]:
-    """Return how long calls take relative to one of them: the ratio, and its 95% interval.
+    """Return the time of each call relative to one of them: ratio and 95% confidence interval.
 
-    A call's time is taken as a product of what is the call's, what is the turn's, and chance, whose
-    logarithm is normal and spreads alike for all calls. So the interval is Student's, with the
-    spread of all calls and (turns - 1) (calls - 1) degrees of freedom. It says nothing of another
-    machine, or of another test.
+    Two-way model without interaction: log seconds = call + turn + normal error of equal variance.
+    The interval is Student's t with the pooled residual variance and (turns - 1) (calls - 1)
+    degrees of freedom. It does not carry over to another machine or another test.
 
     Args:
-        seconds: of two turns at least; calls that were not timed are nan.
-        base: the call that is 1; None: all is nan.
+        seconds: at least two turns; calls that were not timed are nan.
+        base: index of the reference call, whose ratio is 1; None: all results are nan.
     """
     found = np.full((seconds.shape[1], 3), np.nan)
     timed = np.flatnonzero(~np.isnan(seconds).any(axis=0))
@@ -159,7 +158,7 @@ def relative(
 
 
 def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
-    """Return sizes; eight bits change the bytes of weights, and nothing else that is counted."""
+    """Return the sizes of a learner; of these, 8-bit weights change `weight_bytes` only."""
     encoder = one.whole.encoder
     geometry = find_heads(encoder)
     found = size(encoder, geometry, tokens)

@@ -1,4 +1,4 @@
-"""What the arms of a compression left in the store, brought together for a run: without torch."""
+"""Collects a run's compression results from the store, without torch."""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from headroom.tables import OUTCOMES, STUDY_OUTCOMES, read_table, write_json, wr
 
 
 def gather(config: Config, compression: str) -> None:
-    """Bring together outcomes and histories of all arms and seeds, in the order of the config."""
+    """Collect the outcomes and histories of all arms and seeds, in the order of the config."""
     stopwatch = Stopwatch()
     study = config.compressions[compression]
     outcomes: list[pd.DataFrame] = []

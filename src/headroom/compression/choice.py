@@ -1,6 +1,6 @@
-"""Which heads go when: the schedule of arXiv 2511.17577 (eq. 5 and Alg. 2), and the lowest scores.
+"""Which heads to remove and when: the schedule of arXiv 2511.17577 (eq. 5, Alg. 2), lowest scores.
 
-Heads go in units that leave a model which can be cut.
+Heads are removed in units, so that the remaining ones can still be cut from the weights.
 """
 
 import math
@@ -16,27 +16,28 @@ from headroom.models.geometry import AttentionLayer, HeadGeometry
 from headroom.variants import Variant
 
 Scores = Mapping[int, Tensor]
-"""A score for each head, [query_heads] by layer: what is low goes first."""
+"""A score for each head, [query_heads] by layer; the lowest are removed first."""
 Scope = Literal["all", "layer"]
-"""What is ranked together: all heads, or the heads of each layer, which then lose equal numbers."""
+"""Whether all heads are ranked together, or those of each layer, which then lose equal numbers."""
 Unit = Literal["group", "query", "head"]
-"""What goes together if query heads share key/value heads: a key/value head with all of its query
-heads; one query head of every group of a layer; any head alone, which can be zeroed, not cut."""
+"""Heads removed together where query heads share key/value heads. group: a key/value head with all
+its query heads; query: one query head of every group of a layer; head: single heads, which can be
+zeroed but not cut."""
 
 
 def heads_at(ratio: float, heads: int) -> int:
-    """Return how many of the original heads a ratio is, rounded down."""
-    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996, and means 29
+    """Return the number of heads that a ratio of the original heads means, rounded down."""
+    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996
 
 
 def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
-    """Return how many heads are to be gone at a time: floor(p(t) H0), where
+    """Return how many heads should have been removed by time t: floor(p(t) H0), where
     p(t) = p_min + (p_max - p_min) (t / T)^n (eq. 5).
 
-    Never falls over time, and ends at floor(p_max H0).
+    It never falls over time and ends at floor(p_max H0).
 
     Args:
-        settings: p_min (`start`), p_max (`ratio`) and n (`exponent`: above 1 heads go late).
+        settings: p_min (`start`), p_max (`ratio`) and n (`exponent`; above 1 removes late).
         heads: H0, the heads of the model before anything was pruned.
         time: t, an optimizer step or a round, at most `end`.
         end: T, its last value.
@@ -55,18 +56,18 @@ def lowest_heads(
 ) -> list[Variant]:
     """Return the heads of lowest score, sorted.
 
-    Every layer keeps one unit at least. Where units are larger than one head, as many go as fit
-    into the count. In one shot over all heads, this is a single threshold on the score.
+    Every layer keeps at least one unit. Where a unit is several heads, as many units are returned
+    as fit into the count.
 
     Args:
-        scores: of the heads as they stand; layers without scores lose nothing.
-        geometry: the heads as they stand.
-        count: how many heads are to go, at most.
+        scores: of the remaining heads; layers without scores lose nothing.
+        geometry: the remaining heads.
+        count: how many heads to return at most.
         scope: what is ranked together.
-        unit: what goes together in grouped-query attention; its score is the mean of its heads'.
+        unit: heads removed together in grouped-query attention, scored by their mean.
 
     Raises:
-        ModelError: so many heads cannot go.
+        ModelError: the layers do not have that many heads to spare.
     """
     units = [
         (rank if scope == "layer" else 0, score, heads)
@@ -91,7 +92,7 @@ def lowest_heads(
 
 
 def unit_size(layer: AttentionLayer, unit: Unit) -> int:
-    """Return how many heads of a layer go at once."""
+    """Return how many heads of a layer are removed together."""
     shared = layer.query_heads // layer.kv_heads
     return {"group": shared, "query": layer.kv_heads if shared > 1 else 1, "head": 1}[unit]
 
@@ -99,7 +100,7 @@ def unit_size(layer: AttentionLayer, unit: Unit) -> int:
 def _units(
     layer: AttentionLayer, scores: Sequence[float], unit: Unit
 ) -> list[tuple[float, list[Variant]]]:
-    """Return what may go from a layer with its mean score, from the lowest up."""
+    """Return the units of a layer with their mean scores, lowest first."""
     size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
     units = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
     if unit == "query" and size > 1:  # the lowest of each group, the second lowest of each, ...

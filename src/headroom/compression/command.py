@@ -1,4 +1,4 @@
-"""The arguments of `headroom prune`; light, so that the command line starts fast."""
+"""The arguments of `headroom prune`; nothing heavy is imported, so the command starts fast."""
 
 import argparse
 from pathlib import Path
@@ -7,8 +7,8 @@ from typing import Any
 from headroom.errors import ConfigError
 
 _FORMS = {
-    "zero": ("zeroed", "set the weights of the heads to zero: loads everywhere, no smaller"),
-    "uniform": ("uniform", "as many heads in every layer: loads with plain from_pretrained"),
+    "zero": ("zeroed", "set the heads' weights to zero: loads everywhere, not smaller"),
+    "uniform": ("uniform", "equally many heads of every layer: loads with plain from_pretrained"),
     "free": ("free", "any heads of any layer: loads with headroom.load_model (default)"),
 }
 
@@ -18,7 +18,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     about = "Remove attention heads from a model and save it."
     prune = commands.add_parser("prune", help=about, description=about)
     prune.add_argument("source", metavar="MODEL", help="a folder or a hub id")
-    prune.add_argument("--out", type=Path, required=True, help="folder to make")
+    prune.add_argument("--out", type=Path, required=True, help="folder to create")
     which = prune.add_mutually_exclusive_group(required=True)
     which.add_argument("--heads", type=_names, help="heads to remove, as in L05H03,L07H01")
     which.add_argument("--ratio", type=float, help="share of all heads to remove, as in 0.25")
@@ -30,19 +30,24 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     prune.add_argument(
         "--criterion",
         default="norm",
-        help="score by which the lowest heads go: norm (default, needs no data), random; entropy, "
-        "mixed, attention (look at --texts); causal (reads --accuracy)",
+        help="score whose lowest heads are removed: norm (default) and random need no data; "
+        "entropy, mixed and attention need --texts; causal needs --accuracy",
     )
-    prune.add_argument("--texts", type=Path, help="file of texts, one a line, to look at")
+    prune.add_argument("--texts", type=Path, help="file of texts, one per line, to score heads on")
     prune.add_argument("--accuracy", type=Path, help="causal: accuracy matrix of a sweep")
     prune.add_argument("--alpha", type=float, default=0.5, help="mixed: weight of the norm")
     prune.add_argument("--seed", type=int, default=0, help="random: seed of the draw")
-    prune.add_argument("--scope", choices=("all", "layer"), default="all", help="rank together")
+    prune.add_argument(
+        "--scope",
+        choices=("all", "layer"),
+        default="all",
+        help="rank all heads together, or those of each layer",
+    )
     prune.add_argument(
         "--unit",
         choices=("group", "query"),
         default="group",
-        help="grouped queries: remove whole groups, or one query head of each",
+        help="grouped-query attention: remove whole groups, or one query head of each",
     )
     prune.add_argument("--revision", help="hub: commit hash; folder: expected fingerprint")
     prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")

@@ -1,9 +1,9 @@
-"""The criteria that heads are ranked by, in `headroom prune` and in compressions.
+"""The criteria by which `headroom prune` and compressions rank heads.
 
-Each gives a score to each head of a model, and the lowest go first. The score of arXiv 2511.17577
-(eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H of the size of a head's projections and the
-entropy of its attention; `Importance` says how the gaps of the equations are filled. A criterion of
-one's own is one more entry of `CRITERIA`; a config names it once `Importance.criterion` lists it.
+Each criterion scores every head of a model; the lowest are removed first. The score of
+arXiv 2511.17577 (eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H, where w is the size of a
+head's projections and H the entropy of its attention; `Importance` documents what the equations
+leave open. To add a criterion, add an entry to `CRITERIA` and its name to `Importance.criterion`.
 """
 
 import itertools
@@ -34,26 +34,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Texts = Mapping[str, Tensor]
-"""What a model reads: input_ids and attention_mask [batch, tokens], padded on either side."""
+"""A model's inputs: input_ids and attention_mask [batch, tokens], padded on either side."""
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A model whose heads are ranked, and all that a criterion may look at."""
+    """A model whose heads are ranked, with the data that criteria may use."""
 
     model: PreTrainedModel
-    """In evaluation mode; criteria leave it as it was."""
+    """In evaluation mode; criteria leave it unchanged."""
     geometry: HeadGeometry
-    """Its heads as they stand."""
+    """Its remaining heads."""
     settings: Importance
     seed: int
     texts: Callable[[], Iterable[Texts]]
-    """Returns what the model reads, batch by batch."""
+    """Returns batches of calibration texts."""
     drops: Callable[[], Scores]
-    """Returns what is lost without each head, measured."""
+    """Returns the measured loss of accuracy, or rise of the loss, without each head."""
 
     def calibration(self) -> "Calibration":
-        """Return what the heads do on the texts."""
+        """Return the statistics of the heads on the texts."""
         return calibrate(self.model, self.geometry, self.texts())
 
 
@@ -62,10 +62,10 @@ class Criterion:
     """A way to rank the heads of a model."""
 
     about: str
-    """For the model card; may name `{alpha}` and `{seed}`."""
+    """Text for the model card; may contain `{alpha}` and `{seed}`."""
     scores: Callable[[Ranked], Scores]
     needs: Literal["texts", "accuracy"] | None = None
-    """What `headroom prune` has to be given for it."""
+    """The option of `headroom prune` that it requires."""
 
 
 def _mixed(of: Ranked) -> Scores:
@@ -113,18 +113,18 @@ def head_scores(
     settings: Importance,
     seed: int,
 ) -> Scores:
-    """Return how important each head of a learner's encoder is, in evaluation mode.
+    """Return the importance of each head of a learner's encoder, in evaluation mode.
 
     Args:
-        learner: as it stands; it is left as it was.
-        geometry: its encoder's heads as they stand.
-        examples: the training part, of which the calibration examples are drawn.
-        dev: the development part, which `causal` looks at unless the learner's drops are known.
+        learner: the learner, left unchanged.
+        geometry: the remaining heads of its encoder.
+        examples: the training part, from which the calibration examples are drawn.
+        dev: the development part, used by `causal` unless the learner knows its drops.
         settings: the criterion.
-        seed: of `random`.
+        seed: seed of `random`.
 
     Raises:
-        ModelError: the encoder has no eager attention, or `causal` no development part.
+        ModelError: the encoder has no eager attention, or `causal` has no development part.
     """
     encoder = learner.encoder
 
@@ -163,13 +163,13 @@ def head_scores(
 
 
 def calibration(examples: Sequence[Example], settings: Importance) -> list[Example]:
-    """Return the training examples that scores are measured on: always the same."""
+    """Return the training examples that scores are measured on, the same for every seed."""
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))
     return [examples[index] for index in sorted(order[: settings.calibration].tolist())]
 
 
 def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
-    """Return S = alpha w + (1 - alpha) H of norm and entropy (eq. 4), scaled as settings say."""
+    """Return S = alpha w + (1 - alpha) H of norm and entropy (eq. 4), scaled if settings say so."""
     if settings.scale == "min_max":
         norm, entropy = min_max(norm), min_max(entropy)
     share = settings.entropy_sign * (1 - settings.alpha)
@@ -177,16 +177,16 @@ def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
 
 
 def min_max(scores: Scores) -> Scores:
-    """Stretch scores to 0 to 1 over the heads of all layers; equal scores become 0."""
+    """Scale scores to 0 to 1 over the heads of all layers; if all are equal, they become 0."""
     values = torch.cat(list(scores.values()))
     low, width = values.min(), values.max() - values.min()
     return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
 
 
 def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
-    """Return the sum over queries, keys and values of the mean absolute weight of a head (eq. 1).
+    """Return each head's mean absolute weight, summed over query, key and value (eq. 1).
 
-    Heads that share keys and values share their part of the sum.
+    Heads that share a key/value head share its term.
     """
 
     def mean(name: str) -> Float[Tensor, " rows"]:
@@ -202,7 +202,10 @@ def _head_sums(
     geometry: HeadGeometry,
     mean: Callable[[str], Float[Tensor, " rows"]],
 ) -> Scores:
-    """Return the mean over a head's rows, summed over its projections, which are named."""
+    """Return for each head the sum over its projections of the mean of its rows.
+
+    `mean` gets a projection's module name and returns a value for each of its rows.
+    """
     scores, readers = {}, find_readers(model, geometry)
     for layer in geometry.layers:
         sums = torch.zeros(layer.query_heads)
@@ -214,28 +217,28 @@ def _head_sums(
 
 @dataclass(frozen=True)
 class Calibration:
-    """What the heads of a model do on some texts."""
+    """Statistics of a model's heads on calibration texts."""
 
     raw_entropy: Scores
-    """Entropy of the attention over keys, in nats (eq. 3): mean over queries."""
+    """Entropy of the attention over keys in nats (eq. 3), mean over queries."""
     entropy: Scores
-    """The same, divided for each query by the logarithm of the number of its visible keys."""
+    """The same, each query's divided by the logarithm of its number of visible keys."""
     peak: Scores
-    """Largest attention weight over keys: mean over queries. The score of the attention
+    """Largest attention weight over keys, mean over queries: the paper's score for attention
     visualisation."""
     activation_norms: Scores
-    """Sum over queries, keys and values of the mean absolute entry: mean over tokens."""
+    """Mean absolute activation over tokens, summed over query, key and value projections."""
 
 
 def calibrate(
     model: PreTrainedModel, geometry: HeadGeometry, batches: Iterable[Texts]
 ) -> Calibration:
-    """Watch the heads of a model on texts, in evaluation mode.
+    """Return statistics of the heads of a model on texts, in evaluation mode.
 
-    Every token that is not padding counts alike, but for queries that see one key only.
+    All non-padding tokens have equal weight; attention statistics skip queries that see one key.
 
     Args:
-        model: an encoder or decoder; it is left as it was.
+        model: an encoder or decoder, left unchanged.
         geometry: its heads.
         batches: texts.
 
@@ -250,7 +253,7 @@ def calibrate(
     queries, valid = 0, torch.empty(0)
 
     def add(name: str, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-        if output.shape[:-1] == valid.shape:  # not what is projected beside the tokens
+        if output.shape[:-1] == valid.shape:  # skip projections of anything but the tokens
             rows[name] = rows.get(name, 0.0) + output[valid].abs().double().sum(0).cpu()
             tokens[name] += int(valid.sum())
 
@@ -284,13 +287,13 @@ def calibrate(
 def entropy(
     attention: Float[Tensor, "batch query_heads queries keys"], valid: Bool[Tensor, "batch keys"]
 ) -> Float[Tensor, "batch query_heads queries"]:
-    """Return the entropy in nats of the attention over keys that are not padding (eq. 3)."""
+    """Return the entropy in nats of the attention over non-padding keys (eq. 3)."""
     attention = attention.float() * valid[:, None, None]
     return -torch.xlogy(attention, attention).sum(-1)
 
 
 def visible_keys(valid: Bool[Tensor, "batch tokens"], *, causal: bool) -> Tensor:
-    """Return how many keys each query sees, [batch, queries]: all, or those up to its own."""
+    """Return how many keys each query sees, [batch, queries]: all, or if causal, up to its own."""
     return valid.cumsum(1) if causal else valid.sum(1, keepdim=True).expand(valid.shape)
 
 
@@ -298,13 +301,12 @@ def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
     """Return how much accuracy the base model loses without each head.
 
     Args:
-        z: accuracy matrix of training questions (`headroom.tables.ACCURACY`): one row a question,
-            columns of 0 and 1 for `base` and for each head.
-        geometry: the model's heads, if some are gone those that are left; layers of which the
-            matrix has no head get no score.
+        z: accuracy matrix of training questions (`headroom.tables.ACCURACY`): one row per
+            question, 0/1 columns for `base` and each head.
+        geometry: the model's remaining heads; layers without any head in the matrix get no score.
 
     Raises:
-        ModelError: the matrix lacks the base model, or some heads of a layer.
+        ModelError: the matrix lacks the base model, some heads of a layer, or all heads.
     """
     names = {
         layer.index: [str(Variant(layer.index, head)) for head in layer.original_heads]

@@ -1,9 +1,9 @@
-"""A causal language model as a learner: it keeps its own right answers in mind.
+"""A causal language model as a learner, trained on its own correct answers.
 
-A pruned decoder is trained on what the unpruned one answered to training questions, right answers
-only. Gold solutions are written by others in another style; training on them would teach that
-style, and what pruning takes away could not be told from what the new style gives. With its own
-answers, a decoder that loses nothing has nothing to learn.
+A pruned decoder learns the unpruned one's correct answers to the training questions. Gold
+solutions have another style; a model trained on them would also learn that style, and its effect
+could not be separated from that of pruning. With its own answers, a decoder that loses nothing has
+nothing to learn.
 """
 
 import inspect
@@ -42,20 +42,20 @@ _FACTS = "decoder.json"
 
 
 class Question(NamedTuple):
-    """A question, with an answer to learn where there is one."""
+    """A question, and if it is for training, the answer to learn."""
 
     question_id: str
     subject: str
     text: str
     gold: str
     taught: tuple[int, ...] = ()
-    """Token ids of the unpruned model's own right answer."""
+    """Token ids of the unpruned model's own correct answer."""
     ended: bool = True
-    """Whether that answer came to its end before the token limit."""
+    """Whether that answer ended before the token limit."""
 
 
 def to_answer(questions: pd.DataFrame) -> list[Question]:
-    """Return a question set (`tables.QUESTIONS`) to be answered."""
+    """Return the rows of a question set (`tables.QUESTIONS`) as questions without answers."""
     return [
         Question(row["question_id"], row["subject"] or "all", row["question"], row["answer"])
         for row in questions.astype(object).where(questions.notna(), None).to_dict("records")
@@ -65,15 +65,15 @@ def to_answer(questions: pd.DataFrame) -> list[Question]:
 def to_learn(
     questions: pd.DataFrame, answers: pd.DataFrame, graded: pd.DataFrame
 ) -> list[Question]:
-    """Return the questions of a training set that the unpruned model answers right.
+    """Return the training questions that the unpruned model answers correctly, with its answers.
 
     Args:
-        questions: the question set, as `tables.QUESTIONS`.
-        answers: the model's answers to it, one each, as `tables.ANSWERS`.
-        graded: their verdicts, as `tables.GRADED`; other variants are passed over.
+        questions: the question set (`tables.QUESTIONS`).
+        answers: the model's answers (`tables.ANSWERS`), one per question.
+        graded: their verdicts (`tables.GRADED`); other variants' rows are ignored.
 
     Raises:
-        ModelError: no answer is right.
+        ModelError: no answer is correct.
     """
     right = set(graded[(graded["variant"] == str(BASE)) & graded["correct"]]["question_id"])
     given = {row["question_id"]: row for row in answers.to_dict("records")}
@@ -87,36 +87,36 @@ def to_learn(
     ]
     if not found:
         raise ModelError(
-            f"none of {len(questions)} training questions is answered right, so there is nothing "
-            f"to learn from; use easier questions, or a better model"
+            f"none of {len(questions)} training questions is answered correctly, so there is "
+            f"nothing to learn from; use easier questions or a better model"
         )
     return found
 
 
 class Example(NamedTuple):
-    """A question as the decoder reads it, the answer to learn after it."""
+    """A question as token ids: the prompt, then the answer to learn if there is one."""
 
     question: Question
     example_id: str
     input_ids: Int[np.ndarray, " tokens"]
     prompt: int
-    """How many of the tokens are the prompt."""
+    """Number of prompt tokens."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Questions with their answers, padded on the right, where causal attention does not look."""
+    """Questions with their answers, padded on the right, so that no token attends to padding."""
 
     input_ids: Int[Tensor, "batch tokens"]
     attention_mask: Int[Tensor, "batch tokens"]
     asked: Bool[Tensor, "batch tokens"]
-    """After which tokens a token of the answer comes."""
+    """Positions whose next token belongs to the answer."""
     targets: Int[Tensor, " answer_tokens"]
-    """The tokens of the answers, text by text."""
+    """The tokens of all answers, one after the other."""
 
     @property
     def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
-        """What the decoder reads."""
+        """The decoder's inputs."""
         return {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
 
     @property
@@ -126,7 +126,7 @@ class Batch:
 
 
 class Output(NamedTuple):
-    """What a decoder makes of a batch."""
+    """A decoder's output for a batch."""
 
     logits: Float[Tensor, "answer_tokens vocabulary"]
     attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
@@ -139,35 +139,35 @@ class Decoder:
     loaded: LoadedModel
     """The network, its tokenizer and the tokens that end an answer."""
     name: str
-    """Hub id or folder of the model before anything was removed."""
+    """Hub id or folder of the unpruned model."""
     decoding: Decoding
     family: Family
-    """Rules of prompts and grading."""
+    """Selects the rules for prompts and grading."""
     grading: str = "default"
-    """Preset of grading."""
+    """Grading preset."""
     matrix: pd.DataFrame | None = None
     """Accuracy matrix of a sweep over training questions, for the criterion causal."""
     at_once: int = 16
-    """How many texts may lie side by side where no gradient is kept."""
+    """Batch size of passes without gradients."""
     batch_size: int | None = None
-    """How many questions are answered together; changes speed and memory only, but for rounding."""
+    """How many questions are answered together; affects only speed, memory and rounding."""
 
     @property
     def network(self) -> PreTrainedModel:
-        """What is trained."""
+        """The network to train."""
         return self.loaded.model
 
     encoder = network
-    """The whole network: all heads may be cut."""
+    """The whole network: any head may be cut."""
 
     recipe = None
-    """Decoders are trained elsewhere."""
+    """Decoders are not trained from scratch here."""
 
     def prepare(self, rows: Sequence[Question]) -> list[Example]:
-        """Return questions with their prompts and answers in tokens."""
+        """Return questions as token ids, prompt and answer."""
         tokenizer, ends = self.loaded.tokenizer, self.loaded.eos_token_ids
         own = tokenizer.eos_token_id
-        last = (own,) if own in ends else ends[:1]  # the tokenizer's, if it does end answers
+        last = (own,) if own in ends else ends[:1]  # the tokenizer's end token, if it ends answers
         examples = []
         for row in rows:
             text = prompt_text(tokenizer, row.text, self.decoding, self.family)
@@ -178,7 +178,7 @@ class Decoder:
         return examples
 
     def collate(self, examples: Sequence[Example]) -> Batch:
-        """Join examples, which have answers to learn."""
+        """Join examples that have answers to learn."""
         texts = [torch.from_numpy(example.input_ids) for example in examples]
         ids = pad_sequence(
             texts, batch_first=True, padding_value=self.loaded.tokenizer.pad_token_id
@@ -190,11 +190,11 @@ class Decoder:
         return Batch(ids, (places < lengths).long(), asked, ids[:, 1:][asked[:, :-1]])
 
     def run(self, batch: Batch, *, attentions: bool = False) -> Output:
-        """Return the logits of the answers' tokens, each from all tokens before it."""
+        """Return the logits that predict the answers' tokens."""
         options: dict[str, object] = {"output_attentions": True} if attentions else {}
         asked = batch.asked
         if "logits_to_keep" in inspect.signature(self.network.forward).parameters:
-            # Vocabularies are large: no logits where no prompt ends and no answer runs.
+            # Vocabularies are large: compute logits only where some text has an answer token next.
             columns = asked.any(0).nonzero()[:, 0]
             options["logits_to_keep"], asked = columns, asked[:, columns]
         output = self.network(**batch.inputs, use_cache=False, **options)
@@ -215,7 +215,7 @@ class Decoder:
         """Return the accuracy that the unpruned model loses without each head.
 
         Raises:
-            ModelError: no sweep has measured it.
+            ModelError: there is no accuracy matrix.
         """
         if self.matrix is None:
             raise ModelError(
@@ -227,7 +227,7 @@ class Decoder:
     def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
         """Answer questions greedily and grade the answers.
 
-        The stratum is the subject. There is one rule of grading: what is strict is lenient.
+        The stratum is the subject. Grading has one rule, so strict and lenient verdicts agree.
         """
         tokens = self.answers(examples)
         questions = pd.DataFrame(
@@ -261,21 +261,17 @@ class Decoder:
         return replace(self, loaded=replace(self.loaded, model=network))
 
     def untrained(self, seed: int) -> "Decoder":
-        """Refuse: a decoder has no recipe from scratch.
-
-        Raises:
-            ModelError: always.
-        """
+        """Raise ModelError: a decoder has no recipe from scratch."""
         raise ModelError("a decoder has no recipe from scratch; leave `scratch` out")
 
     def quantised(self) -> "Decoder":
-        """Return a copy with weights of eight bits."""
+        """Return a copy with 8-bit weights."""
         return self.with_network(quantised(self.network))
 
     def save(self, folder: Path) -> None:
-        """Write the decoder as any pruned model; `headroom.load_model` reads it.
+        """Write the decoder as a pruned model that `headroom.load_model` reads.
 
-        What the folder held before is removed.
+        Earlier contents of the folder are removed.
         """
         geometry = find_heads(self.network)
         heads = range(self.network.config.get_text_config().num_attention_heads)
@@ -301,7 +297,7 @@ class Decoder:
 
     @torch.inference_mode()
     def answers(self, examples: Sequence[Example]) -> list[list[int]]:
-        """Return the token ids of greedy answers, without what ends them."""
+        """Return the token ids of greedy answers, without end tokens."""
         greedy = Decoding(max_new_tokens=self.decoding.max_new_tokens)
         asked = [
             Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))

@@ -1,7 +1,7 @@
-"""Distillation: what a pruned learner learns from the one it was, arXiv 2511.17577, eq. 6 and 7.
+"""Distillation from the learner before pruning to the pruned one: arXiv 2511.17577, eq. 6 and 7.
 
-The loss is l1 (response + beta feature) + l2 task. What the response is, each kind of learner says
-for itself. Teacher and student see the same batch, under teacher forcing where that is needed.
+The loss is l1 (response + beta feature) + l2 task; each kind of learner defines its own response
+loss. Teacher and student see the same batch, under teacher forcing where answers are sequences.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,21 +26,21 @@ Maps = Sequence[Float[Tensor, "batch heads queries keys"]]
 
 
 def frozen(learner: Learner) -> Learner:
-    """Return a teacher: a copy of a learner that learns no more, in evaluation mode."""
+    """Return a copy of a learner as a teacher: without gradients and in evaluation mode."""
     teacher = copied(learner)
     teacher.network.requires_grad_(False).eval()
     return teacher
 
 
 def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) -> Objective:
-    """Return the objective of a student: its own, and to do as its teacher does.
+    """Return a student's training objective: its task loss and the distillation losses.
 
-    Its parts are `task` and, as the settings have it, `response` and `feature`, weighted. Where
-    attention maps are compared, train `without_attention_dropout`.
+    It returns the weighted parts `task` and, depending on the settings, `response` and `feature`.
+    With `feature`, train under `without_attention_dropout`.
 
     Args:
-        teacher: whom to learn from, `frozen`: the student as it was, before heads went.
-        geometry: the student's heads as they stand.
+        teacher: the student before its heads were removed, `frozen`.
+        geometry: the student's remaining heads.
         settings: losses and weights.
     """
     survivors = list(surviving_heads(find_heads(teacher.encoder), geometry).values())
@@ -80,16 +80,16 @@ def feature_loss(
     survivors: Sequence[Sequence[int]] | None,
     reduction: Literal["keys", "literal"] = "keys",
 ) -> Float[Tensor, ""]:
-    """Return the squared difference of attention maps (eq. 7).
+    """Return the squared difference of the attention maps (eq. 7).
 
     Args:
-        student: its maps.
-        teacher: its maps, of as many layers.
+        student: maps of the student.
+        teacher: maps of the teacher, of as many layers.
         valid: which tokens are not padding.
-        survivors: where the student's heads stand among its teacher's, for each layer; None: the
-            means over the heads of a layer are compared.
-        reduction: keys: sum over keys, mean over heads and queries that are not padding, mean over
-            layers. literal: mean over all entries, so that long texts count little.
+        survivors: for each layer, the indices of the student's heads among the teacher's; None:
+            compare the means over the heads of a layer.
+        reduction: keys: sum over keys, mean over heads and non-padding queries, mean over layers.
+            literal: mean over all entries, which gives long texts little weight.
     """
     layers = []
     for index, (own, taught) in enumerate(zip(student, teacher, strict=True)):
@@ -104,9 +104,9 @@ def feature_loss(
 
 @contextmanager
 def without_attention_dropout(encoder: PreTrainedModel) -> Iterator[None]:
-    """Train an encoder without dropout of its attention weights.
+    """Switch off the dropout of an encoder's attention weights.
 
-    What transformers returns are the weights after their dropout, and the square of that noise
+    transformers returns attention weights after dropout; the squared noise in the feature loss
     would teach a student to spread its attention.
     """
     readers = find_readers(encoder, find_heads(encoder))

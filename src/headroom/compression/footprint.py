@@ -1,7 +1,7 @@
-"""What compression gains: parameters, arithmetic, time and memory.
+"""What compression saves: parameters, floating-point operations, time and memory.
 
-Removing heads takes little from a transformer: attention is a third of a layer's weights. So the
-arithmetic that is removed bounds the speed-up that can be had, and both are reported.
+Attention holds about a third of a layer's weights, so removing heads saves little. The operations
+saved bound the possible speed-up, so both are reported.
 """
 
 import os
@@ -33,16 +33,16 @@ class Size:
 
     parameters: int
     layer_parameters: int
-    """Without embeddings and whatever stands on the layers."""
+    """Of the transformer layers only: no embeddings, no output head."""
     flops: int
-    """Of one pass over the tokens of one text: what the shapes say."""
+    """Floating-point operations of one pass over one text, computed from the shapes."""
     flops_counted: int
-    """The same, counted while it runs."""
+    """The same, counted during a pass."""
     weight_bytes: int
 
 
 def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
-    """Return how large a model is; its arithmetic is counted for a text of so many tokens."""
+    """Return how large a model is; operations are those for a text of `tokens` tokens."""
     layers = [_layer_module(model, layer) for layer in geometry.layers]
     return Size(
         parameters=parameters(model),
@@ -54,16 +54,16 @@ def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
 
 
 def parameters(module: nn.Module) -> int:
-    """Return how many parameters a module has; shared ones count once."""
+    """Return the number of parameters of a module; shared ones count once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
 
 def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> int:
-    """Return the floating-point operations of a pass over one text, from the shapes of a model.
+    """Return the floating-point operations of a pass over one text, from the model's shapes.
 
-    Two for each weight of a linear layer and token, and four for each entry of a head's output and
-    key that it sees. Language heads count, embeddings, norms, poolers and classifiers do not; of
-    experts all count.
+    Two per token for each weight of a linear layer, and four per query and key for each dimension
+    of each head. Language heads count; embeddings, norms, poolers and classifiers do not. All
+    experts count, also those that a token is not routed to.
     """
     weights = sum(
         module.get_parameter("weight").numel()
@@ -79,14 +79,14 @@ def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: in
 
 def counted_flops(model: PreTrainedModel, tokens: int) -> int:
     """Count the floating-point operations of the matrix products in a pass over one text."""
-    # Fused attention is counted on some devices only; taken apart, it is on all.
+    # The counter knows fused attention on some devices only, so attention runs as plain products.
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH), torch.no_grad():
         model(**dummy_texts(model, 1, tokens))
     return counter.get_total_flops()
 
 
 def dummy_texts(model: PreTrainedModel, batch: int, tokens: int) -> dict[str, Int[Tensor, "b t"]]:
-    """Return texts without padding, for measurements that do not depend on what they say."""
+    """Return random token ids without padding, for measurements that ignore the content."""
     rows = model.get_input_embeddings().num_embeddings
     draw = torch.Generator().manual_seed(0)
     ids = torch.randint(rows, (batch, tokens), generator=draw).to(model.device)
@@ -94,13 +94,13 @@ def dummy_texts(model: PreTrainedModel, batch: int, tokens: int) -> dict[str, In
 
 
 def weight_bytes(model: nn.Module) -> int:
-    """Return the bytes of a model's weights and stored buffers, quantised ones included."""
+    """Return the bytes of a model's weights and persistent buffers, quantised ones included."""
     tensors = {tensor.data_ptr(): tensor for tensor in _tensors(model.state_dict().values())}
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
 def _tensors(values: Any) -> Iterator[Tensor]:
-    """Yield the tensors among values, also those that quantised layers pack into tuples."""
+    """Yield the tensors among values, including those that quantised layers pack into tuples."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -111,9 +111,9 @@ def _tensors(values: Any) -> Iterator[Tensor]:
 def in_turns(
     calls: Sequence[Callable[[], Any]], turns: int, warm_ups: int = 0
 ) -> Float[np.ndarray, "turns calls"]:
-    """Return how long calls take, in seconds, in so many turns after so many that do not count.
+    """Return the seconds of each call in `turns` turns, after `warm_ups` turns that do not count.
 
-    The calls take turns, so that whatever else the machine does falls on all of them alike.
+    The calls alternate, so that other load on the machine affects all of them alike.
     """
     with torch.inference_mode():
         seconds = [[_seconds(call) for call in calls] for _ in range(warm_ups + turns)]
@@ -130,13 +130,13 @@ def _seconds(call: Callable[[], Any]) -> float:
 
 
 def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "cpu") -> list[int]:
-    """Return by how much a fresh process grows, at its peak, to load each model and run one pass.
+    """Return the peak memory, in bytes, that loading each model and one pass add to a process.
 
-    On a GPU it is the peak of what is allocated there.
+    On a GPU it is the peak of the memory allocated there.
 
     Args:
         folders: model folders, pruned or not.
-        batch: texts a pass.
+        batch: texts per pass.
         tokens: their length.
         device: cpu or cuda.
 
@@ -153,11 +153,11 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
     return peaks
 
 
-def _tell_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
-    """Print for each folder a line with the peak in bytes, without what the libraries take.
+def _print_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
+    """Print the peak in bytes of each folder's model, a line each, without the libraries' memory.
 
-    Each is measured in a fork, which starts with the libraries loaded and nothing else: importing
-    them takes longer than all the rest. Returns the exit status.
+    Each model is measured in a fork of a process with the libraries loaded, because importing them
+    takes longer than everything else. Returns the exit status.
     """
     peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
     for folder in folders:
@@ -175,7 +175,7 @@ def _tell_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
 
 
 def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
-    """Return the module of the list of layers that an attention layer lies in."""
+    """Return the transformer layer (a member of the model's module list) of an attention layer."""
     parts = layer.name.split(".")
     for end in range(1, len(parts)):
         holder = model.get_submodule(".".join(parts[:end]))
@@ -185,4 +185,4 @@ def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
 
 
 if __name__ == "__main__":
-    sys.exit(_tell_peaks(*sys.argv[1:]))
+    sys.exit(_print_peaks(*sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Pruning a model on disk: choose heads, zero or cut them, save what is left."""
+"""Pruning a model on disk: choose heads, zero or cut them, and save the result."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -30,8 +30,8 @@ _SIZES = {
     "weight_bytes": "bytes of weights",
 }
 _HOW = (
-    "Left of the source's. Counted from the shapes, a multiplication and an addition as two "
-    "operations; nothing was timed, and the model answered no questions."
+    "After pruning, of the source model's. Operations are computed from the shapes, multiplication "
+    "and addition counted separately; nothing was timed, and no questions were answered."
 )
 
 
@@ -42,7 +42,7 @@ class Pruned:
     folder: Path
     form: Form
     removed: tuple[Variant, ...]
-    """Heads, counted as they stand in the source."""
+    """Heads removed, numbered as in the source."""
     before: Size
     after: Size
 
@@ -76,25 +76,27 @@ def prune(
 
     Args:
         source: hub id or local folder.
-        out: folder to make.
-        heads: names of the heads to remove, such as ``L05H03``; or else `ratio`.
-        ratio: share of all heads to remove, those of lowest score.
+        out: folder to create.
+        heads: names of the heads to remove, such as ``L05H03``; give these or `ratio`.
+        ratio: share of all heads to remove, those of lowest score first.
         form: `zeroed` and `uniform` load with plain `from_pretrained`, `free` with
             `headroom.load_model`.
         criterion: the score, by its name in `headroom.compression.criteria.CRITERIA`.
-        texts: what entropy, mixed and attention look at.
-        accuracy: what causal reads: the accuracy matrix (Parquet) of a sweep over all heads of
-            some layers, on training questions.
+        texts: calibration texts for entropy, mixed and attention.
+        accuracy: for causal, the accuracy matrix (Parquet) of a sweep over all heads of some
+            layers, on training questions.
         alpha: weight of the norm in mixed.
-        seed: of random.
-        scope: whether all heads are ranked together or those of each layer; uniform: of each layer.
-        unit: what goes together in grouped-query attention; zeroed heads go one by one.
+        seed: seed of random.
+        scope: whether all heads are ranked together or those of each layer; with the form
+            `uniform`, always those of each layer.
+        unit: heads removed together in grouped-query attention; zeroed heads are chosen singly.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto, cpu, cuda or cuda:N.
 
     Raises:
-        ConfigError: a name of a head cannot be read.
-        ModelError: the model, the heads, the ratio or the folder do not allow it.
+        ConfigError: the name of a head cannot be read.
+        ModelError: an argument is not allowed, the model cannot be loaded or pruned as asked, or
+            the folder cannot be written.
     """
     out = Path(out)
     check_target(out)
@@ -155,7 +157,7 @@ def prune(
 def _read(
     model: PreTrainedModel, geometry: HeadGeometry, folder: Path, lines: Sequence[str]
 ) -> Iterator[Texts]:
-    """Yield lines as the model reads them, some at a time."""
+    """Yield lines as batches of model inputs."""
     tokenizer = load_tokenizer(folder)
     tokenizer.padding_side = "left" if geometry.keeps_cache else "right"
     if tokenizer.pad_token is None:
@@ -172,7 +174,7 @@ def _read(
 
 
 def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
-    """Return how many heads a ratio is; for a uniform model, as many in every layer."""
+    """Return the number of heads that a ratio means; for `uniform`, equally many in every layer."""
     layers = geometry.layers
     if form != "uniform":
         return heads_at(ratio, sum(layer.query_heads for layer in layers))

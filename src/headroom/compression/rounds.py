@@ -1,7 +1,7 @@
-"""Compression: heads go in rounds, and after each the others are trained.
+"""Compression in rounds: remove heads, then train the rest.
 
-Source: arXiv 2511.17577, Alg. 1 and 2. A round scores the heads as they stand, keeps a copy of the
-learner as a teacher, removes the heads of lowest score for good, and trains the rest.
+Source: arXiv 2511.17577, Alg. 1 and 2. A round scores the remaining heads, keeps a copy of the
+learner as the teacher, removes the heads of lowest score for good and trains the rest.
 """
 
 import logging
@@ -42,48 +42,48 @@ _LOG = logging.getLogger(__name__)
 _L = TypeVar("_L", bound=Learner)
 _STATE = "rounds.pt"
 _NOTABLE_DROP = 0.015
-"""Loss of accuracy, as a part of 1, that a user should look into."""
+"""Loss of accuracy (0 to 1) above which a user is warned."""
 
 
 class Removal(BaseModel):
-    """Heads that went together, by their names in the learner that was given."""
+    """Heads removed together, by their names in the original learner."""
 
     step: int
-    """Optimiser steps that were done before."""
+    """Optimiser steps done before the removal."""
     heads: list[str]
     scores: dict[str, float]
-    """Of all heads that were there: what is low went."""
+    """Scores of all heads present before the removal; the lowest were removed."""
 
 
 class Round(BaseModel):
-    """A training, and the removals before it or during it."""
+    """One training, with the removals before or during it."""
 
     removals: list[Removal]
     heads: int
-    """Heads that are left."""
+    """Heads left after the round."""
     parameters: int
-    """Parameters that are left, of the whole network."""
+    """Parameters of the whole network after the round."""
     epochs: list[Epoch]
     best: int | None
     """As in `Fit`."""
 
     @property
     def dev_strict(self) -> float | None:
-        """Share of the development part that is solved after the round; None without one."""
+        """Share of the development part solved after the round; None without one."""
         return Fit(epochs=self.epochs, best=self.best).dev_strict
 
 
 class History(BaseModel):
-    """What is noted of a compression: which heads went when and why, how the rest was trained."""
+    """A compression's record: which heads were removed when and why, how the rest was trained."""
 
     dev_strict: float | None
-    """Share of the development part that was solved before; None without one."""
+    """Share of the development part solved before compression; None without one."""
     heads: int
     parameters: int
     rounds: list[Round] = []
 
     def warnings(self) -> list[str]:
-        """Return what a user should look at, one line each."""
+        """Return warnings for the user, one line each."""
         found = []
         if self.rounds and self.dev_strict is not None:
             drop = self.dev_strict - (self.rounds[-1].dev_strict or 0.0)
@@ -115,24 +115,24 @@ def compress(
     """Remove heads of a learner's encoder and train the rest.
 
     Args:
-        learner: trained, with all heads that are to be counted; it is left as it was.
+        learner: trained, with all the heads that the ratio refers to; it is left unchanged.
         examples: the training part, prepared by the learner.
-        dev: the development part; may be empty where nothing asks for it.
-        settings: how.
+        dev: the development part; may be empty if no setting needs it.
+        settings: schedule, criterion, distillation and training recipe.
         seed: decides the order of examples, dropout, random scores and weights from scratch.
-        layout: with `scratch`: the heads to keep, as `training.shape_of` has them of another
-            compressed learner. Without it they are chosen as settings say, in one shot.
-        folder: the journal, in which what is done is kept; what is found there is gone on with.
-            It stays: whoever calls removes it once the result is safe.
+        layout: with `scratch`, the heads to keep, as `training.shape_of` returns them for another
+            compressed learner. Without it they are chosen by the settings, in one shot.
+        folder: journal for the state of the compression; an interrupted one resumes from it. The
+            caller removes it once the result is saved.
         device: auto (the GPU if there is one) or cpu.
 
     Returns:
-        The smaller learner, and how it came about.
+        The smaller learner and the history of its compression.
 
     Raises:
-        ModelError: no head or too many would go, the encoder cannot be cut or has no eager
-            attention, something needs a development part that is not there, or the journal is
-            damaged or of another compression.
+        ModelError: the ratio removes no head or too many, the encoder cannot be cut or has no
+            eager attention, a setting needs a development part and there is none, or the journal
+            is damaged or belongs to another compression.
     """
     geometry = find_heads(learner.encoder)
     _check(learner, geometry, settings, dev)
@@ -147,7 +147,7 @@ def compress(
 def _check(
     learner: Learner, geometry: HeadGeometry, settings: Compression, dev: Sequence[Example]
 ) -> None:
-    """Make sure, before anything is trained, that what is asked for can be done."""
+    """Raise ModelError for settings that this learner does not allow, before any training."""
     unit, heads = settings.importance.unit, _heads(geometry)
     count, size = heads_at(settings.ratio, heads), _unit(geometry, settings)
     if settings.ratio and not count:
@@ -181,13 +181,13 @@ def _heads(geometry: HeadGeometry) -> int:
 
 
 def _unit(geometry: HeadGeometry, settings: Compression) -> int:
-    """Return how many heads go at once, at least."""
+    """Return the smallest number of heads that are removed together."""
     return min(unit_size(layer, settings.importance.unit) for layer in geometry.layers)
 
 
 @dataclass
 class _Run(Between, Generic[_L]):
-    """A compression under way."""
+    """The state of a running compression."""
 
     given: _L
     examples: Sequence[Example]
@@ -220,11 +220,11 @@ class _Run(Between, Generic[_L]):
         self.steps = sum(each.epochs[-1].steps for each in self.history.rounds)
 
     def to_the_end(self) -> None:
-        """Do what is not done yet."""
+        """Do the remaining rounds."""
         settings, heads = self.settings, self.history.heads
         epochs, rounds = settings.training.epochs, settings.rounds
         if settings.scratch or settings.schedule == "literal":
-            if self.history.rounds:  # all training is one round, and it is done
+            if self.history.rounds:  # all training is one round, which is done
                 return
             if settings.scratch:
                 self.from_scratch()
@@ -239,7 +239,7 @@ class _Run(Between, Generic[_L]):
             self.train(settings.training.model_copy(update={"epochs": share}))
 
     def after_step(self, step: int) -> bool:
-        """Remove a head, or unit of heads, if one is due and nothing says to stop."""
+        """Remove one unit of heads if one is due and no stopping rule applies."""
         settings, recipe = self.settings, self.settings.training
         steps = recipe.epochs * -(-len(self.examples) // recipe.batch_size)
         unit = _unit(self.geometry, settings)
@@ -259,7 +259,7 @@ class _Run(Between, Generic[_L]):
     def from_scratch(self) -> None:
         """Train a learner of the final shape from random weights."""
         own, layout = self.learner.recipe, self.layout
-        assert own is not None  # `_check` asks for it
+        assert own is not None  # `_check` made sure
         if layout is None:
             self.cut(heads_at(self.settings.ratio, self.history.heads))
             layout = shape_of(self.learner.encoder)
@@ -270,7 +270,7 @@ class _Run(Between, Generic[_L]):
         self.train(own.model_copy(update={"epochs": epochs}))
 
     def state(self) -> dict[str, Any]:
-        """Return what a training between whose steps heads go has to remember."""
+        """Return the state that checkpoints keep where heads are removed during a training."""
         state: dict[str, Any] = {"removals": [removal.model_dump() for removal in self.removals]}
         if self.teacher is not None and self.settings.distillation.teacher == "recursive":
             model, shape = self.teacher.network.state_dict(), shape_of(self.teacher.encoder)
@@ -278,7 +278,7 @@ class _Run(Between, Generic[_L]):
         return state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on with what `state` returned."""
+        """Resume from a state that `state` returned."""
         self.removals = [Removal.model_validate(each) for each in state["removals"]]
         self.geometry = find_heads(self.learner.encoder)
         if "teacher" in state:
@@ -289,7 +289,7 @@ class _Run(Between, Generic[_L]):
         self.aim()
 
     def cut(self, count: int) -> None:
-        """Remove the heads of lowest score; the teacher is the learner before, if recursive."""
+        """Remove the heads of lowest score; a recursive teacher becomes the learner before that."""
         if self.settings.distillation.teacher == "recursive":
             self.teacher = frozen(self.learner)
         if count:
@@ -297,7 +297,7 @@ class _Run(Between, Generic[_L]):
         self.aim()
 
     def aim(self) -> None:
-        """Let the objective follow from teacher and student as they stand."""
+        """Set the objective for the present teacher and student."""
         if self.teacher is not None:
             settings = self.settings.distillation
             self.objective = distilled(self.teacher, self.geometry, settings)
@@ -321,13 +321,13 @@ class _Run(Between, Generic[_L]):
             for layer, values in scores.items()
             for place, score in enumerate(values.tolist())
         }
-        told = ", ".join(heads), _heads(self.geometry), self.history.heads
-        _LOG.info("heads removed: %s; %d of %d are left", *told)
+        counts = _heads(self.geometry), self.history.heads
+        _LOG.info("heads removed: %s; %d of %d are left", ", ".join(heads), *counts)
         self.removals.append(Removal(step=self.steps, heads=heads, scores=noted))
 
     def train(self, recipe: Training, between: Between | None = None) -> None:
         number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
-        # In all arms that train what was trained before, so that they differ in their names only.
+        # In every arm that trains a pretrained learner, so that the arms remain comparable.
         own = nullcontext() if self.settings.scratch else without_attention_dropout(encoder)
         checkpoint = self.folder and self.folder / f"training_{number}.pt"
         with own:
@@ -337,7 +337,7 @@ class _Run(Between, Generic[_L]):
                 self.dev,
                 recipe,
                 self.seed * 1009 + number,
-                # The objective changes when heads go.
+                # A lambda, because `aim` replaces the objective when heads are removed.
                 objective=lambda learner, batch: self.objective(learner, batch),
                 between=between,
                 checkpoint=checkpoint,

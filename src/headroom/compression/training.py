@@ -1,7 +1,7 @@
-"""Training of whatever can learn, and its checkpoints: one that was killed goes on to the bit.
+"""Training of learners, with checkpoints: a resumed training gives bit-identical results.
 
-One process, on the GPU if there is one; accelerate brings mixed precision. Every step draws its
-dropout from a seed of its own, so that a resumed training draws what an undisturbed one does.
+One process, on the GPU if there is one; accelerate handles mixed precision. Every step has its own
+dropout seed, so that a resumed training draws the same masks as an uninterrupted one.
 """
 
 import hashlib
@@ -32,14 +32,14 @@ from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
-_BUCKETS = 16  # batches sorted by length together: less padding
+_BUCKETS = 16  # batches whose texts are sorted by length together, for less padding
 
 Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
-"""Returns the parts of the loss on a batch, weighted; their sum is minimised, each is logged."""
+"""Returns the weighted parts of the loss on a batch; their sum is minimised, each is logged."""
 
 
 class Epoch(BaseModel):
-    """What an epoch brought."""
+    """The results of an epoch."""
 
     epoch: int
     """From 1."""
@@ -48,44 +48,44 @@ class Epoch(BaseModel):
     losses: dict[str, float]
     """Means over the epoch's steps, by part of the objective."""
     dev_strict: float | None
-    """Share of the development part that is solved. Without `patience` it is found after the last
-    epoch only; None without a development part."""
+    """Share of the development part solved. Measured after every epoch with `patience`, otherwise
+    after the last only; None if not measured or without a development part."""
 
 
 class Fit(BaseModel):
-    """How a training went."""
+    """The results of a training."""
 
     epochs: list[Epoch] = []
     best: int | None = None
-    """The epoch whose weights were taken; None: the last one's, whatever it was worth."""
+    """The epoch whose weights were kept; None: the last."""
 
     @property
     def dev_strict(self) -> float | None:
-        """Share of the development part that the weights taken solve; None without one."""
+        """Share of the development part solved with the weights kept; None without one."""
         return self.epochs[(self.best or 0) - 1].dev_strict
 
 
 class Between:
-    """What acts between the steps of a training; this one does nothing."""
+    """A callback between the steps of a training; this base class does nothing."""
 
     def after_step(self, step: int) -> bool:
         """Act after an optimiser step, counted from 1.
 
-        Returns whether parameters of the network were exchanged, so that the optimiser has to be
-        built again.
+        Returns whether parameters of the network were replaced, so that the optimiser must be
+        rebuilt.
         """
         return False
 
     def state(self) -> dict[str, Any]:
-        """Return what checkpoints have to keep: JSON values and tensors."""
+        """Return the state to keep in checkpoints: JSON values and tensors."""
         return {}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on with what `state` returned; the network has its shape of then."""
+        """Resume from a state that `state` returned; the network already has its shape of then."""
 
 
 def task(learner: Learner, batch: Batch) -> dict[str, Float[Tensor, ""]]:
-    """The objective that is a learner's own loss."""
+    """Return a learner's own loss: the objective without distillation."""
     return {"task": learner.task_loss(learner.run(batch), batch)}
 
 
@@ -103,8 +103,8 @@ def train(
 ) -> Fit:
     """Train a learner's network, in place.
 
-    With `patience`, it ends with the weights of the epoch that solved most of the development part
-    (the first of equals).
+    With `patience`, the network gets the weights of the epoch that solved most of the development
+    part (the first of equals).
 
     Args:
         learner: what to train.
@@ -112,14 +112,14 @@ def train(
         dev: the development part; may be empty if there is no `patience`.
         settings: the recipe.
         seed: decides the order of examples and dropout.
-        objective: what is minimised.
-        between: may prune the network between steps; earlier epochs then no longer count as best.
-        checkpoint: where the state of the training is kept; what is found there is gone on with.
+        objective: the loss to minimise.
+        between: may prune the network between steps; the best epoch is then chosen anew.
+        checkpoint: file for the state of the training; an interrupted training resumes from it.
         device: auto (the GPU if there is one) or cpu.
 
     Raises:
-        ModelError: the checkpoint is damaged or of another training, `patience` has no
-            development part to look at, or the loss is no longer a number.
+        ModelError: the checkpoint is damaged or belongs to another training, `patience` is set
+            without a development part, or the loss is not finite.
     """
     if settings.patience is not None and not dev:
         raise ModelError("patience needs a development part; give one, or set patience: null")
@@ -135,7 +135,7 @@ def train(
 
 @dataclass
 class _Run:
-    """A training under way."""
+    """The state of a running training."""
 
     learner: Learner
     examples: Sequence[Example]
@@ -179,8 +179,10 @@ class _Run:
                 if inside and now - reported > _SECONDS_BETWEEN_REPORTS:
                     reported = now
                     left = (now - begin) / (self.steps - first) * (self.total_steps - self.steps)
-                    told = (self.steps, self.total_steps, _words(self.means(inside)), left)
-                    _LOG.info("step %d of %d, %s, %.0f s left", *told)
+                    losses = _words(self.means(inside))
+                    _LOG.info(
+                        "step %d of %d, %s, %.0f s left", self.steps, self.total_steps, losses, left
+                    )
             self.end_epoch(done + 1)
             self.save()
         if self.best:
@@ -223,7 +225,7 @@ class _Run:
 
     def end_epoch(self, epoch: int) -> None:
         losses, self.sums = self.means(self.steps_per_epoch), {}
-        # Answering may take longer than learning: it is done where something follows from it.
+        # Testing may take longer than training, so it is done only where its result is used.
         patient = self.settings.patience is not None
         wanted = patient or epoch == self.settings.epochs
         solved = accuracy(self.learner, self.dev) if wanted else None
@@ -270,7 +272,7 @@ class _Run:
         facts, self.best = state["facts"], state["best"]
         self.steps, self.sums = facts["steps"], facts["sums"]
         self.fit = Fit.model_validate(facts["fit"])
-        _LOG.info("going on after step %d", self.steps)
+        _LOG.info("resuming after step %d", self.steps)
 
 
 def _words(losses: Mapping[str, float]) -> str:
@@ -278,10 +280,7 @@ def _words(losses: Mapping[str, float]) -> str:
 
 
 def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Return the batches of an epoch, as places among the examples.
-
-    Texts of like length share a batch.
-    """
+    """Return the batches of an epoch as indices of examples; texts of similar length share one."""
     draw = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
     order = torch.randperm(len(examples), generator=draw).tolist()
     batches = []
@@ -295,7 +294,7 @@ def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int)
 def identity(
     settings: Training | Compression, seed: int, *parts: Sequence[Example]
 ) -> dict[str, Any]:
-    """Return what tells a training from others: settings, seed, and a hash of examples' ids."""
+    """Return what identifies a training: settings, seed and a hash of the examples' ids."""
     ids = repr([[example.example_id for example in part] for part in parts])
     examples = hashlib.sha256(ids.encode()).hexdigest()[:16]
     return {"seed": seed, "settings": settings.model_dump(mode="json"), "examples": examples}
@@ -304,22 +303,22 @@ def identity(
 def write_checkpoint(
     path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Any]
 ) -> None:
-    """Write a learner's weights, its heads, JSON facts and more tensors, atomically."""
+    """Write a learner's weights and heads, JSON facts and further tensors, atomically."""
     state = {"facts": dict(facts), "shape": shape_of(learner.encoder), **more}
     with atomic(path) as temporary:
         torch.save({"model": learner.network.state_dict(), **state}, temporary)
 
 
 def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a learner, with all its heads, to where a checkpoint ends; return what it holds.
+    """Restore a learner from a checkpoint, and return the checkpoint's content.
 
     Args:
         path: the checkpoint.
-        learner: loses heads and takes weights.
-        own: what the facts must share with what is to go on.
+        learner: an unpruned learner; it loses the removed heads and gets the weights.
+        own: facts that must equal those of the checkpoint (see `identity`).
 
     Raises:
-        ModelError: it is damaged, of something else, or of a model with other shapes.
+        ModelError: the checkpoint is damaged or belongs to another training or model.
     """
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
@@ -339,12 +338,12 @@ def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dic
 
 
 def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:
-    """Return which heads a pruned encoder kept, by layer; nothing for a whole one."""
+    """Return the heads that a pruned encoder kept, by layer; empty for an unpruned one."""
     return {str(layer): list(heads) for layer, heads in kept_heads(encoder.config).items()}
 
 
 def restore_shape(encoder: PreTrainedModel, shape: Mapping[str, Sequence[int]]) -> None:
-    """Cut an encoder to the heads of `shape`, as `shape_of` returned them."""
+    """Cut an unpruned encoder to the heads of `shape`, as returned by `shape_of`."""
     if shape == shape_of(encoder):
         return
     geometry = find_heads(encoder)
