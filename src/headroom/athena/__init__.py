@@ -1,5 +1,5 @@
-"""ATHENA, a solver of word problems: data, networks, inference.
+"""ATHENA, a word-problem solver: data, networks, inference.
 
-Source: arXiv 2311.01036. It judges thoughts, expressions over the numbers of a text, while they are
-made, instead of writing an equation from left to right.
+Source: arXiv 2311.01036. Instead of writing an equation from left to right, it builds expressions
+over the numbers of the text ("thoughts") step by step and judges each of them.
 """

@@ -1,8 +1,7 @@
-"""Word problems as tensors: read texts, and expansions of a whole batch as flat arrays.
+"""Word problems as tensors: tokenized texts, and the expansions of a batch as flat arrays.
 
-A level is one depth of all the batch's problems. Its candidates stand by operation, so that each
-operation is applied once. Thoughts are numbered over the batch, in the order in which levels accept
-them.
+A level is one depth of all problems of a batch. Its candidates are sorted by operation, so that
+each operation's network runs once. Thoughts are numbered over the batch in order of acceptance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,20 +19,20 @@ from headroom.athena.expressions import Op
 
 @dataclass(frozen=True)
 class Example:
-    """A problem as the solver reads it."""
+    """A tokenized problem."""
 
     problem: Problem
     input_ids: Int[np.ndarray, " tokens"]
     places: Int[np.ndarray, " numbers"]
-    """Where the numbers stand."""
+    """Token positions of the numbers."""
     goal: Int[np.ndarray, " goal_tokens"]
-    """Where the tokens of the question stand that the answer judge attends to."""
+    """Positions of the question's tokens that the answer judge attends to."""
     schedule: Schedule
     """Its expansion under teacher forcing."""
 
     @property
     def example_id(self) -> str:
-        """The problem's."""
+        """The problem's id."""
         return self.problem.problem_id
 
 
@@ -51,16 +50,18 @@ class Texts:
 
 @dataclass(frozen=True)
 class Rows:
-    """Where items that lie flat over a batch stand in rows, one row a problem."""
+    """Maps items stored flat over a batch to padded rows, one row per problem."""
 
     owner: Int[Tensor, " items"]
+    """Row of each item."""
     slot: Int[Tensor, " items"]
+    """Position of each item in its row."""
     length: int
-    """Of the longest row."""
+    """Length of the longest row."""
 
     @classmethod
     def of(cls, owner: Int[np.ndarray, " items"]) -> "Rows":
-        """Return the rows of items with these owners, each row in the order of its items."""
+        """Return the rows of items with these owners, keeping the order of the items."""
         order = np.argsort(owner, kind="stable")
         counts = np.bincount(owner, minlength=1)
         slot = np.empty_like(owner)
@@ -70,54 +71,56 @@ class Rows:
     def pad(
         self, items: Float[Tensor, "items width"], batch: int
     ) -> Float[Tensor, "batch length width"]:
-        """Return items in rows, with zeros after the last."""
+        """Return items in rows, padded with zeros."""
         rows = items.new_zeros(batch, self.length, items.shape[-1])
         return rows.index_put((self.owner, self.slot), items)
 
     def filled(self, batch: int) -> Bool[Tensor, "batch length"]:
-        """Return which places of the rows hold an item."""
+        """Return which positions of the rows hold an item."""
         places = self.owner.new_zeros(batch, self.length, dtype=torch.bool)
         places[self.owner, self.slot] = True
         return places
 
     def flat(self, rows: Float[Tensor, "batch length width"]) -> Float[Tensor, "items width"]:
-        """Return items in rows as they were before `pad`."""
+        """Return rows as flat items, the inverse of `pad`."""
         return rows[self.owner, self.slot]
 
 
 @dataclass(frozen=True)
 class Level:
-    """The candidates of one depth, by operation."""
+    """The candidates of one depth, sorted by operation."""
 
     counts: tuple[int, ...]
-    """How many there are of each `Op`."""
+    """Number of candidates of each `Op`."""
     left: Int[Tensor, " candidates"]
-    """Thought, number or constant that the operation takes."""
+    """Index of the (first) operand: a thought, or for leaves a number or constant."""
     right: Int[Tensor, " candidates"]
+    """Index of the second operand; `left` again where there is none."""
     rows: Rows
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Problems with their expansions under teacher forcing; vectors run over all levels."""
+    """Problems with their expansions under teacher forcing; targets and answers span all levels."""
 
     texts: Texts
     levels: tuple[Level, ...]
     accepted: tuple[tuple[Int[Tensor, " accepted"], Rows], ...]
-    """For each level: which of its candidates become thoughts, and the rows of all so far."""
+    """For each level, the candidates that become thoughts, and the rows of all thoughts so far."""
     targets: Float[Tensor, " candidates"]
+    """1 for candidates to accept, else 0."""
     answers: Float[Tensor, " thoughts"]
-    """1 for the thought that is the whole equation."""
+    """1 for the thought that is the whole equation, else 0."""
 
     @property
     def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
-        """What the encoder reads."""
+        """The encoder's inputs."""
         texts = self.texts
         return {"input_ids": texts.input_ids, "attention_mask": texts.attention_mask}
 
     @property
     def judged(self) -> int:
-        """How many logits the task's loss is averaged over."""
+        """Number of logits that the task loss is averaged over."""
         return len(self.targets) + len(self.answers)
 
 
@@ -129,7 +132,7 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
         for name in ("op", "left", "right", "target", "depth")
     )
     owner = np.repeat(np.arange(len(plans)), [len(plan.op) for plan in plans])
-    # Level by level, operation by operation; within a problem its own order is kept.
+    # Sort by level, then operation; the sort is stable, so each problem keeps its own order.
     order = np.lexsort((op, depth))
     thought_of = np.empty(len(order), dtype=np.int64)
     thought_of[order] = np.cumsum(target[order]) - 1
@@ -185,7 +188,7 @@ def level(
     right: Int[np.ndarray, " candidates"],
     owner: Int[np.ndarray, " candidates"],
 ) -> Level:
-    """Return candidates, which stand by operation, as tensors."""
+    """Return candidates, sorted by operation, as tensors."""
     counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
     return Level(counts, tensor(left), tensor(right), Rows.of(owner))
 
@@ -201,10 +204,10 @@ def _padded(
 
 
 def starts(lengths: Sequence[int] | Int[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:
-    """Return where each problem's items start among all problems' items."""
+    """Return the index of each problem's first item among the items of all problems."""
     return np.concatenate([[0], np.cumsum(lengths)[:-1]])
 
 
 def tensor(array: np.ndarray) -> Tensor:
-    """Return an array as a tensor; its memory is shared where that is possible."""
+    """Return an array as a tensor, sharing its memory if possible."""
     return torch.from_numpy(np.ascontiguousarray(array))

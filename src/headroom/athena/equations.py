@@ -1,6 +1,6 @@
-"""Equations of word problems: read from text, evaluated, written.
+"""Equations of word problems: parsing, evaluation, formatting.
 
-An equation is a tree over the problem's numbers and constants. Texts are infix, as in Math23k
+An equation is a tree over the problem's numbers and constants. Its text is infix, as in Math23k
 (``x=(24+24*150%)/(1-(1/6))``) and in ASDiv-A's tables (``( n0 + n1 ) / n2``), or prefix.
 """
 
@@ -16,15 +16,15 @@ from typing import Literal
 from headroom.errors import BenchmarkError
 
 NUMBER = "[NUM]"
-"""Stands for each number of a masked text; the encoder sees its own mask token there."""
+"""Placeholder for each number of a masked text; the encoder gets its mask token instead."""
 
 PI = 3.14
-"""The value with which Math23k's answers were worked out."""
+"""The value of pi in Math23k's answers."""
 
 Symbol = Literal["+", "-", "*", "/", "^"]
 PRECEDENCE: dict[Symbol, int] = {"+": 1, "-": 1, "*": 2, "/": 2, "^": 3}
 
-_LONGEST = 1000  # characters; far above real equations (208), far below the parser's limits
+_LONGEST = 1000  # characters: far above real equations (208), far below the parser's limits
 _DIGITS = r"\d+(?:\.\d+)?"
 _TOKEN = re.compile(
     rf"(?P<mixed>\d+\(\(?\d+\)?/\(?\d+\)?\))|(?P<percent>{_DIGITS}%)|(?P<number>{_DIGITS})"
@@ -49,7 +49,7 @@ _FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = {
 
 @dataclass(frozen=True)
 class Number:
-    """The number that stands at this place in the text, from 0."""
+    """A number of the text, by its index from 0."""
 
     index: int
 
@@ -70,7 +70,7 @@ class Negation:
 
 @dataclass(frozen=True)
 class Operation:
-    """Two operands and what joins them."""
+    """A binary operation."""
 
     symbol: Symbol
     left: "Equation"
@@ -85,21 +85,21 @@ class Problem:
     """A word problem.
 
     Raises:
-        BenchmarkError: places and numbers differ in count, there is none, or the equation has no
-            value.
+        BenchmarkError: the text has no placeholder or not as many as there are numbers, or the
+            equation has no value.
     """
 
     problem_id: str
     text: str
-    """Words separated by spaces; `NUMBER` for each number."""
+    """Words separated by spaces, with `NUMBER` for each number."""
     question: int
-    """Where the question starts in `text`; it ends with the text."""
+    """Character offset of the question in `text`; it ends with the text."""
     numbers: tuple[float, ...]
     """Values in the order of the text."""
     equation: Equation
     """Gold equation over the numbers."""
     answer: float
-    """Gold value as published; a few published equations have another."""
+    """Published gold value; a few published equations evaluate to another."""
     part: str
     """Official split (train, valid, test) or fold (0, 1, ...)."""
 
@@ -113,12 +113,12 @@ class Problem:
 
 
 def parse(text: str) -> Equation:
-    """Read an infix equation: ``+ - * / ^``, brackets of any kind, percentages, mixed numbers.
+    """Parse an infix equation: ``+ - * / ^``, brackets of any kind, percentages, mixed numbers.
 
-    ``n0``, ``n1``, ... are numbers; values, and PI, are constants.
+    ``n0``, ``n1``, ... are numbers of the text; values and PI are constants.
 
     Raises:
-        BenchmarkError: it is no such equation.
+        BenchmarkError: the text is not such an equation.
     """
     body = text.strip().removeprefix("x=")
     if len(body) > _LONGEST or _TOKEN.sub("", body).strip():
@@ -136,10 +136,10 @@ def parse(text: str) -> Equation:
 
 
 def parse_prefix(text: str) -> Equation:
-    """Read a prefix equation, tokens separated by spaces: ``- n0 * n1 n2``.
+    """Parse a prefix equation, tokens separated by spaces: ``- n0 * n1 n2``.
 
     Raises:
-        BenchmarkError: it is no such equation.
+        BenchmarkError: the text is not such an equation.
     """
     operands: list[Equation] = []
     for token in reversed(text.split()):
@@ -155,10 +155,10 @@ def parse_prefix(text: str) -> Equation:
 
 
 def literal(text: str) -> float:
-    r"""Return the value of a number as texts print it: ``3``, ``10%``, ``(3/8)``, ``1(5/6)``.
+    """Return the value of a number as printed in texts: ``3``, ``10%``, ``(3/8)``, ``1(5/6)``.
 
     Raises:
-        ZeroDivisionError: a fraction of nothing.
+        ZeroDivisionError: the denominator of a fraction is 0.
     """
     if text.endswith("%"):
         return float(text[:-1]) / 100
@@ -175,8 +175,8 @@ def evaluate(equation: Equation, numbers: Sequence[float] = ()) -> float:
     """Return the value of an equation over a problem's numbers.
 
     Raises:
-        BenchmarkError: there is none that is finite and real, or a number is used that the text
-            does not hold.
+        BenchmarkError: the value is not finite and real, or the equation uses a number that the
+            text does not have.
     """
     used = max((part.index for part in walk(equation) if isinstance(part, Number)), default=-1)
     if used >= len(numbers):
@@ -205,7 +205,7 @@ def walk(equation: Equation) -> Iterator[Equation]:
 
 
 def infix(equation: Equation) -> str:
-    """Write an equation without brackets that it does not need."""
+    """Return an equation as infix text with the fewest brackets."""
     match equation:
         case Number(index):
             return f"n{index}"
@@ -218,14 +218,14 @@ def infix(equation: Equation) -> str:
         case Operation(symbol, left, right):
             first, second = infix(left), infix(right)
             rank = PRECEDENCE[symbol]
-            # Powers bind to the right, differences and quotients to the left.
+            # Powers are right-associative, differences and quotients left-associative.
             first = f"({first})" if _rank(left) < rank + (symbol == "^") else first
             second = f"({second})" if _rank(right) < rank + (symbol in "-/^") else second
             return f"{first}{symbol}{second}"
 
 
 def _rank(equation: Equation) -> int:
-    """Return how firmly an equation holds together as an operand."""
+    """Return an equation's precedence as an operand; one of low precedence needs brackets."""
     match equation:
         case Operation(symbol):
             return PRECEDENCE[symbol]
@@ -235,7 +235,7 @@ def _rank(equation: Equation) -> int:
 
 
 def bracketed(equation: Equation) -> str:
-    """Write an equation so that `parse` gives back the same tree: all brackets, all digits."""
+    """Return an equation with all brackets and digits, so that `parse` restores the same tree."""
     match equation:
         case Number(index):
             return f"n{index}"

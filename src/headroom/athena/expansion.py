@@ -1,11 +1,11 @@
 """The expansion of thoughts: which expressions are candidates at which depth.
 
-Depth 0 offers the numbers and the constants. Odd depths transform: each unary operation on each
-thought accepted since the last transform. Even depths merge: sums and products of two thoughts,
+Depth 0 offers the numbers and the constants. Odd depths apply each unary operation to each thought
+accepted since the last odd depth. Even depths merge: they form sums and products of two thoughts,
 at least one of them accepted since the last merge. Only accepted candidates become thoughts.
 
-If exactly the right candidates are accepted (teacher forcing), nothing here depends on the model:
-`schedule` works a problem's whole expansion out once, before training.
+Under teacher forcing exactly the right candidates are accepted, so the expansion does not depend on
+the model: `schedule` computes a problem's whole expansion once, before training.
 Source: ATHENA, arXiv 2311.01036, section 3.2.
 """
 
@@ -21,13 +21,13 @@ from headroom.athena.equations import Equation
 from headroom.athena.expressions import MERGES, UNARY, Expressions, Op
 
 MOST_THOUGHTS = 64
-"""Thoughts that a problem keeps at most."""
+"""The largest number of thoughts of a problem."""
 _MOST_POSITIVES = 30
-"""Steps with more targets than this fall back from `multi` to the gold tree's own nodes."""
+"""At depths with more targets than this, `multi` falls back to the gold tree's own nodes."""
 
 Candidate = tuple[Op, int, int, int]
-"""Operation, the one or two thoughts it takes (by their place among the kept; leaves: their place
-among numbers or constants), and the expression's id. Unary operations name their thought twice."""
+"""Operation, indices of its two operands among the accepted thoughts (leaves: among numbers or
+constants), and the expression's id. Leaves and unary operations repeat their one index."""
 
 
 class Expander:
@@ -49,11 +49,11 @@ class Expander:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no thought is new, so that no depth has any more candidates."""
+        """Whether no thought is new, so that further depths have no candidates."""
         return self._depth > 0 and len(self.thoughts) == self._transformed == self._merged
 
     def candidates(self) -> list[Candidate]:
-        """Return the next depth's candidates: by operation, none known, none twice."""
+        """Return the next depth's candidates by operation, without known ones and duplicates."""
         if self._depth == 0:
             found = self._leaves()
         elif self._depth % 2:
@@ -69,7 +69,7 @@ class Expander:
         return MOST_THOUGHTS - len(self.thoughts)
 
     def accept(self, expressions: Sequence[int]) -> None:
-        """Make expressions thoughts: new ones, and no more than there is room for."""
+        """Accept expressions as thoughts. They must be new, and not more than `room`."""
         self.thoughts += expressions
         self._known.update(expressions)
 
@@ -109,14 +109,15 @@ class Schedule:
 
     op: Int[np.ndarray, " candidates"]
     left: Int[np.ndarray, " candidates"]
-    """Place among the kept thoughts; of a leaf, its place among numbers or constants."""
+    """First operand, as in `Candidate`."""
     right: Int[np.ndarray, " candidates"]
+    """Second operand, as in `Candidate`."""
     target: Bool[np.ndarray, " candidates"]
-    """Whether the candidate is right; right ones are kept."""
+    """Whether the candidate is right; right ones are accepted."""
     depth: Int[np.ndarray, " candidates"]
     """Ascending."""
     answer: int | None
-    """Place of the whole equation among the kept thoughts; None if it is not reached."""
+    """Index of the whole equation among the accepted thoughts; None if it is not reached."""
 
 
 def schedule(
@@ -127,14 +128,14 @@ def schedule(
     *,
     multi: bool = False,
 ) -> Schedule:
-    """Work out the expansion that accepts exactly the steps of an equation, until it is reached.
+    """Return the expansion that accepts exactly the steps of an equation, until it is reached.
 
     Args:
         equation: the gold equation.
         numbers: how many numbers the problem has.
         constants: the values of the constants.
-        depth: the last depth that is expanded.
-        multi: accept also sums and products of some of the terms of a step.
+        depth: the last depth to expand.
+        multi: also accept sums and products of some of a step's terms.
     """
     expander = Expander(numbers, constants)
     gold, steps = expander.expressions.gold(equation)
@@ -161,7 +162,7 @@ def schedule(
 
 
 def _is_part(nodes: Expressions, expression: int, steps: Collection[int]) -> bool:
-    """Tell whether an expression is a step, or a sum or product of some terms of a step."""
+    """Return whether an expression is a step, or a sum or product of some terms of a step."""
     op, terms = nodes.terms(expression)
     whole = ((own, Counter(others)) for own, others in map(nodes.terms, steps))
     return expression in steps or (

@@ -1,8 +1,8 @@
 """Canonical expressions: sums, products and four unary operations over numbers and constants.
 
-There is no difference, quotient or power: a − b is a sum with a negated term, a / b a product
-with an inverse. Sums and products are flat and know no order, so that equal expressions, however
-they came about, are one. Source: ATHENA, arXiv 2311.01036, section 3.
+There are no differences, quotients or powers: a − b is a sum with a negated term, a / b a product
+with an inverse. Sums and products are flat and unordered, so that expressions that differ only in
+grouping and order are the same. Source: ATHENA, arXiv 2311.01036, section 3.
 """
 
 import math
@@ -14,7 +14,7 @@ from headroom.athena.equations import Constant, Equation, Negation, Number, Oper
 
 
 class Op(IntEnum):
-    """What makes an expression. The operations on one expression, then those on two."""
+    """The kinds of expression: leaves, then unary and binary operations."""
 
     NUMBER = 0
     CONSTANT = 1
@@ -38,7 +38,7 @@ _FUNCTIONS: dict[Op, Callable[[float], float]] = {
 
 
 class Expressions:
-    """Expressions over one problem's numbers and the constants; each is known by its id.
+    """Expressions over one problem's numbers and the constants, each identified by an id.
 
     Equal expressions have equal ids (hash consing).
 
@@ -60,27 +60,27 @@ class Expressions:
         self._numbers = numbers
 
     def unary(self, op: Op, operand: int) -> int:
-        """Return the id of an operation on one expression."""
+        """Return the id of a unary operation on an expression."""
         return self._intern(op, (operand,))
 
     def merge(self, op: Op, left: int, right: int) -> int:
-        """Return the id of a sum or product; operands of the same kind are taken apart."""
+        """Return the id of a sum or product; operands of the same operation are flattened."""
         terms = self._terms(op, left) + self._terms(op, right)
         return self._intern(op, tuple(sorted(terms)))
 
     def terms(self, expression: int) -> tuple[Op, tuple[int, ...]]:
-        """Return what an expression is made of: operation and ids (leaves: their place)."""
+        """Return an expression's operation and the ids of its operands (leaves: their index)."""
         return self._nodes[expression]
 
     def value(self, expression: int, numbers: Sequence[float]) -> float:
-        """Return an expression's value, or nan where it has none."""
+        """Return an expression's value, or nan if it has none."""
         try:
             return self._value(expression, numbers)
         except (ArithmeticError, ValueError):
             return math.nan
 
     def text(self, expression: int) -> str:
-        """Write an expression: ``ADD(n0, NEG(n1))``."""
+        """Return an expression as text: ``ADD(n0, NEG(n1))``."""
         op, arguments = self._nodes[expression]
         match op:
             case Op.NUMBER:
@@ -90,14 +90,14 @@ class Expressions:
         return f"{op.name}({', '.join(self.text(argument) for argument in arguments)})"
 
     def gold(self, equation: Equation) -> tuple[int | None, frozenset[int]]:
-        """Return the expression of an equation, and every step on the way to it.
+        """Return the expression of an equation, and all intermediate steps.
 
         a − b = a + (−b), a / b = a · (1 / b), a / 2 = HALF a, 2 · a = a + a, 1 · a = a,
         a² = a · a, a³ = a · a · a.
 
         Returns:
-            None for the expression if the equation has another power, or a constant that is not
-            there; and the ids of the steps, the expression's own among them.
+            The expression's id, or None if the equation has another power or an unknown constant;
+            and the ids of all steps, including the expression itself.
         """
         steps: set[int] = set()
         try:
@@ -179,11 +179,11 @@ class Expressions:
 def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ...]:
     """Return the constants of training equations, ascending.
 
-    A constant below 1 whose inverse is one too is left out: it is written 1 / (1 / c).
+    A constant c below 1 is left out if 1 / c is a constant too: it is expressed as its inverse.
 
     Args:
-        equations: of the training part only.
-        at_least: how many equations must hold a constant; rarer ones are slips of the data.
+        equations: those of the training part only.
+        at_least: in how many equations a constant must occur; rarer ones are errors in the data.
     """
     counts = Counter(
         value
@@ -199,4 +199,4 @@ def _inverse(value: float) -> float:
 
 
 class _InexpressibleError(Exception):
-    """An equation that no expression equals."""
+    """An equation that cannot be written as an expression."""

@@ -1,6 +1,6 @@
-"""Generated word problems, for the demo and for tests: one or two operations, distractors.
+"""Generated word problems for the demo and for tests: one or two operations, with distractors.
 
-Problem i depends on (seed, i) alone.
+Problem i depends only on (seed, i).
 """
 
 import re
@@ -14,7 +14,7 @@ Values = dict[str, int]
 
 
 class Template(NamedTuple):
-    """A story in which {a}, {b} and {c} are numbers, its question and its equation."""
+    """A story with numbers {a}, {b} and {c}, its question, equation and draw of the numbers."""
 
     story: tuple[str, ...]
     question: str
@@ -30,7 +30,7 @@ _DISTRACTORS = (
     "{d} days ago it rained .",
     "a pen costs {d} cents .",
 )
-_HALF = 0.5
+_DISTRACTED = 0.5  # share of problems with a distractor
 
 
 def _free(rng: Random) -> Values:
@@ -119,11 +119,11 @@ TEMPLATES = [
     for story, rest in (pair.split("\n") for pair in _TABLE.strip().split("\n\n"))
     for question, equation, values in [rest.split(" | ")]
 ]
-"""What problems are made of: the sentences of a story; its question, equation and values."""
+"""Templates of `_TABLE`: story sentences, question, equation, and a function drawing the values."""
 
 
 def generate(n: int, seed: int) -> list[Problem]:
-    """Make n problems; their templates take turns."""
+    """Return n problems, cycling through the templates."""
     return [_problem(index, Random(f"wordproblems/{seed}/{index}")) for index in range(n)]
 
 
@@ -133,7 +133,7 @@ def _problem(index: int, rng: Random) -> Problem:
     words = {"name": name, "other": other, "things": rng.choice(_THINGS)}
     values = template.draw(rng) | {"d": rng.randint(2, 40)}
     story = list(template.story)
-    if rng.random() < _HALF:
+    if rng.random() < _DISTRACTED:
         story.insert(rng.randint(0, len(story)), rng.choice(_DISTRACTORS))
 
     body = " ".join(story)

@@ -1,6 +1,6 @@
-"""Solving problems: the expansion is driven by the solver's own judgement.
+"""Solving problems: the solver's own judgements drive the expansion.
 
-A value is judged strictly, and as ATHENA's release judges it.
+A value is graded strictly, and leniently by the rule of ATHENA's released code.
 """
 
 import math
@@ -18,9 +18,9 @@ from headroom.athena.networks import Athena, Progress
 from headroom.models.learner import move
 
 ACCEPTED_FROM = 0.5
-"""Reason probability from which a candidate is accepted."""
+"""The lowest reason probability at which a candidate is accepted."""
 ANSWERED_FROM = 0.95
-"""Answer probability from which no further depth is expanded."""
+"""The lowest answer probability that ends a problem's expansion."""
 
 _TOLERANCE = 1e-4
 _MOST_PLACES = 4
@@ -28,16 +28,16 @@ _MOST_PLACES = 4
 
 @dataclass(frozen=True)
 class Solution:
-    """What the solver answers to a problem."""
+    """The solver's answer to a problem."""
 
     problem_id: str
     expression: str
     value: float
-    """nan where the expression has none."""
+    """nan if the expression has none."""
     probability: float
-    """That the answer judge gives."""
+    """Probability given by the answer judge."""
     depth: int
-    """Last depth that was expanded."""
+    """The last depth expanded."""
     strict: bool
     lenient: bool
 
@@ -47,9 +47,9 @@ class Search:
 
     Args:
         athena: the solver's networks.
-        examples: the problems. Their schedules are not looked at.
-        constants: the values that the solver was built with.
-        pad_token_id: of the encoder's tokenizer.
+        examples: the problems; their schedules are ignored.
+        constants: the constants that the solver was built with.
+        pad_token_id: the padding token of the encoder's tokenizer.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Search:
         self._depth = [0] * len(examples)
 
     def run(self, depth: int) -> list[Solution]:
-        """Return the solutions, with nothing expanded beyond a depth.
+        """Return the solutions, expanding to `depth` at most.
 
         After each depth all thoughts are judged as answers. A problem is done when one of them
         reaches `ANSWERED_FROM`, when no thought is new, or at the last depth; its answer is the
@@ -91,7 +91,10 @@ class Search:
         return [self._solution(owner, probabilities) for owner in range(len(self._examples))]
 
     def _accept(self, offered: dict[int, list[Candidate]]) -> None:
-        """Judge candidates and accept those that are probable enough."""
+        """Judge candidates, and accept those of at least `ACCEPTED_FROM`, the most probable first.
+
+        A problem without thoughts accepts all its candidates if none is probable enough.
+        """
         rows = [
             (op, *self._places(op, owner, left, right), owner, expression)
             for owner, candidates in offered.items()
@@ -121,7 +124,7 @@ class Search:
         self._progress.accept(tensor(index).to(self._device), all_rows)
 
     def _places(self, op: Op, owner: int, left: int, right: int) -> tuple[int, int]:
-        """Return what a candidate takes, numbered over the batch."""
+        """Return a candidate's operands, numbered over the batch."""
         if op == Op.CONSTANT:
             return left, right
         if op == Op.NUMBER:
@@ -153,19 +156,16 @@ def _sigmoid(logits: Float[torch.Tensor, " items"]) -> Float[np.ndarray, " items
 
 
 def strict(predicted: float, gold: float) -> bool:
-    """Tell whether a value is within 1e-4 of the gold value, relative to it if that is above 1.
-
-    What is not finite is wrong.
-    """
+    """Return whether a value is finite and within 1e-4 max(1, |gold|) of the gold value."""
     return math.isfinite(predicted) and abs(predicted - gold) <= _TOLERANCE * max(1, abs(gold))
 
 
 def lenient(predicted: float, gold: float) -> bool:
-    """Tell whether two values agree by the rule of ATHENA's release.
+    """Return whether two values agree by the rule of ATHENA's released code.
 
-    They must be closer than 10^-k, where k is the smaller number of decimals that they print, at
-    most 4. A whole number prints one (``5.0``), so whole answers may be off by 0.1. Failed
-    arithmetic counts as 0.
+    They must differ by less than 10^-k, where k is the smaller of their numbers of printed
+    decimals, at most 4. A whole number prints one decimal (``5.0``), so whole answers may be off
+    by almost 0.1. Failed arithmetic counts as 0.
     """
     if not math.isfinite(predicted):
         predicted = 0.0
