@@ -75,9 +75,9 @@ def test_a_key_leads_back_to_its_name(config: Config) -> None:
 @pytest.mark.parametrize(
     ("wildcard", "message"),
     [
-        ("model", r"models: 'big-00000000' is not of this config, which has tiny-\w{8}, big-\w{8}"),
-        ("source", r"questions: 'big-00000000' is not of this config, which has math500-test-"),
-        ("data", r"problems: 'big-00000000' is not of this config, which has made-\w{8}$"),
+        ("model", r"models: this config has no 'big-00000000'; it has tiny-\w{8}, big-\w{8}"),
+        ("source", r"questions: this config has no 'big-00000000'; it has math500-test-"),
+        ("data", r"problems: this config has no 'big-00000000'; it has made-\w{8}$"),
     ],
 )
 def test_a_key_of_another_config_is_refused(config: Config, wildcard: str, message: str) -> None:

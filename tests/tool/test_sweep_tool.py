@@ -108,7 +108,7 @@ def test_a_run_says_what_it_holds(swept: tuple[Path, list[str]]) -> None:
         (["--benchmark", "maths"], "benchmark 'maths' is not known; choose math500"),
         (["--answer-column", "answer"], "line 2 has no 'answer' but prompt, gold, kind"),
         (["--model", "./nowhere"], "nowhere is not a folder"),
-        (["-n", "21"], "21 questions are asked for, but .*mine.csv has 20; lower n"),
+        (["-n", "21"], "21 questions are requested, but .*mine.csv has 20; lower n"),
     ],
 )
 def test_bad_input_is_one_line(

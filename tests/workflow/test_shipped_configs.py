@@ -113,8 +113,10 @@ def test_half_precision_has_numeric_placebos() -> None:
     bare = {name: each.model_copy(update={"placebos": "noise"}) for name, each in sweeps}
     lacking = config.model_copy(update={"sweeps": bare})
     assert without_numeric(lacking) == list(bare)
-    assert f"No numeric placebos in half precision: {', '.join(bare)}." in describe(lacking)
-    assert "No numeric placebos" not in describe(config)
+    assert f"Sweeps in half precision without numeric placebos: {', '.join(bare)}." in describe(
+        lacking
+    )
+    assert "without numeric placebos" not in describe(config)
 
 
 def test_the_demo_is_the_default(planning: Callable[[str | None], str]) -> None:

@@ -1,1 +1,1 @@
-"""What a config asks for, before anything runs: keys and paths, batches and arms, checks, cost."""
+"""The work of a config before anything runs: keys and paths, batches and arms, checks, cost."""

@@ -1,4 +1,4 @@
-"""What is to be generated and compressed: batches of answers, and arms of compressions.
+"""The work that a config asks for: batches of answers to generate, arms of compressions to run.
 
 Only the config is read. The workflow turns both into jobs, ``headroom plan`` into an estimate.
 """
@@ -16,7 +16,7 @@ from headroom.errors import ConfigError
 from headroom.planning.store import Store, arm_key, encoder_key, study_keys
 from headroom.variants import BASE, Variant, heads, matched_noise, numeric, replays
 
-_Names = tuple[str, str, str]  # of a model, a decoding and a question set
+_Names = tuple[str, str, str]  # config names of model, decoding and question set
 
 
 @dataclass(frozen=True)
@@ -38,13 +38,17 @@ class Batch:
 
 
 def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
-    """Return the pruned variants of a sweep or selector, sorted; no base, no placebo."""
+    """Return the head-pruned variants of a sweep or selector, sorted."""
     model = config.models[of.model]
     return heads(_expand(of.layers, model.layers), _expand(of.heads, model.heads))
 
 
 def placebos(config: Config, sweep: Sweep) -> list[Variant]:
-    """Return a sweep's placebos: noise for each head, a replay a layer, numeric ones as heads."""
+    """Return a sweep's placebos.
+
+    Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
+    heads are pruned in a layer.
+    """
     noise: list[Variant] = []
     if sweep.placebos in ("noise", "both", "all"):
         for _, layer in groupby(pool(config, sweep), key=lambda each: each.layer):
@@ -69,7 +73,7 @@ def without_numeric(config: Config) -> list[str]:
 
 
 def batches(config: Config) -> list[Batch]:
-    """Return what has to be generated, in the order of the config, without repetition."""
+    """Return every batch to generate, each once, in the order of the config."""
     wanted: dict[_Names, set[Variant]] = {}
     for names, variants in _requests(config):
         wanted.setdefault(names, {BASE}).update(variants())
@@ -77,7 +81,7 @@ def batches(config: Config) -> list[Batch]:
 
 
 def find_batch(config: Config, model: str, decoding: str, questions: str) -> Batch:
-    """Return the batch of the given config names, which something in the config asks for."""
+    """Return the batch of the given config names, with all variants that the config requests."""
     names = (model, decoding, questions)
     return _batch(names, {BASE}.union(*(v() for other, v in _requests(config) if other == names)))
 
@@ -87,7 +91,10 @@ def _batch(names: _Names, variants: Iterable[Variant]) -> Batch:
 
 
 def _requests(config: Config) -> Iterator[tuple[_Names, Callable[[], list[Variant]]]]:
-    """Yield which batches are asked for, each with what lists its variants: thousands, maybe."""
+    """Yield the names of requested batches, each with a function that lists its variants.
+
+    There may be thousands of variants; `find_batch` lists only those of one batch.
+    """
     for sweep in config.sweeps.values():
         names = (sweep.model, sweep.decoding, sweep.questions)
         yield names, partial(pool, config, sweep)
@@ -117,14 +124,15 @@ def _expand(chosen: Layers, count: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm of a compression, and where its files lie."""
+    """One arm of a compression, with the keys of its files."""
 
     study: Study
     name: str
     settings: Compression
     subject: str
+    """Key of the compressed solver or model."""
     data: str
-    """Keys of what is compressed and of its data."""
+    """Key of its data."""
 
     @property
     def key(self) -> str:
@@ -133,15 +141,15 @@ class Arm:
 
     @property
     def wildcards(self) -> dict[str, str]:
-        """What fills the templates of the arm's files, the seed excepted."""
+        """Values for the path templates of the arm's files; the seed is left open."""
         return {"subject": self.subject, "data": self.data, "arm": self.key}
 
     def file(self, template: str, seed: int) -> str:
-        """Return a file of the arm, or of the solver that it starts from."""
+        """Return the path of a file of the arm, or of the solver that it starts from."""
         return template.format(seed=seed, solver=self.subject, **self.wildcards)
 
     def layout(self) -> "Arm | None":
-        """Return the arm whose heads an arm from scratch takes over; None for all others."""
+        """Return the arm whose remaining heads an arm from scratch has; None for other arms."""
         if not self.settings.scratch:
             return None
         wanted = self.study.pruned(self.settings)
@@ -150,7 +158,7 @@ class Arm:
         return replace(self, name=next(alike, "full"), settings=wanted)
 
     def every_head(self, config: Config) -> list[Variant]:
-        """Return the variants whose answers rank the heads, where the criterion asks for them."""
+        """Return the variants whose answers rank a model's heads, if the criterion is causal."""
         model = self.study.model
         return _every_head(config.models[model]) if model and self.settings.causal else []
 
@@ -163,9 +171,9 @@ def arms(config: Config, compression: str) -> list[Arm]:
 
 
 def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
-    """Return every arm to be run, by its keys: those of all compressions, each once.
+    """Return every arm to run, once each, by its keys.
 
-    Among them are those whose heads another takes over.
+    Arms that only provide the heads of an arm from scratch are included.
     """
     found = [arm for name in config.compressions for arm in arms(config, name)]
     found += [layout for arm in found if (layout := arm.layout()) is not None]
@@ -173,13 +181,13 @@ def all_arms(config: Config) -> dict[tuple[str, str, str], Arm]:
 
 
 def histories(config: Config, compression: str) -> list[str]:
-    """Return the files that say that the arms of a compression are done: one an arm and seed."""
+    """Return the files that mark the arms of a compression as done, one per arm and seed."""
     seeds = config.compressions[compression].seeds
     return [arm.file(paths.HISTORY, seed) for arm in arms(config, compression) for seed in seeds]
 
 
 def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
-    """Return the keys of the solvers that a study starts from, one a seed; none of a model."""
+    """Return the keys of the solvers that a study starts from, one per seed; none for a model."""
     keys = study_keys(config, study)
     seeds = study.seeds if study.solver else ()
     return [{"solver": keys["subject"], "data": keys["data"], "seed": seed} for seed in seeds]
@@ -199,7 +207,7 @@ def encoders(config: Config) -> dict[str, Encoder]:
 
 
 def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
-    """Return the settings of the solver with a key on the data with a key, and the data's name.
+    """Return a solver's settings and its dataset's name, given the keys of solver and data.
 
     Raises:
         ConfigError: the config has no such solver.
@@ -211,7 +219,7 @@ def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
 
 
 def find_encoder(config: Config, encoder: str) -> Encoder:
-    """Return the pretrained encoder with a key.
+    """Return the pretrained encoder with the given key.
 
     Raises:
         ConfigError: the config has no such encoder.
@@ -235,7 +243,7 @@ def find_arm(config: Config, subject: str, data: str, arm: str) -> Arm:
 
 
 def own_answers(config: Config, study: Study, variants: list[Variant]) -> dict[str, str]:
-    """Return the files with a model's answers to what it is to learn: its own, and variants'."""
+    """Return the files of a model's answers to its training questions, by variant, base first."""
     names = {"model": study.model, "decoding": study.decoding, "questions": study.train}
     template = Store(config).fill(paths.ANSWERS, **names)
     return {str(each): template.format(variant=each) for each in [BASE, *variants]}

@@ -1,13 +1,13 @@
-"""What a config will cost, before anything starts: jobs, tokens, hours by card, disk.
+"""Estimate what a config costs before anything starts: jobs, tokens, hours per card, disk.
 
-Estimates from bytes and floating-point operations, not measurements; `headroom pilot` measures.
+The estimates count bytes and floating-point operations; `headroom pilot` measures.
 
-Generation: a token costs two operations a weight. A decoding step of a batch takes as long as its
-products or as reading all weights, whichever is longer, and besides reads the keys and values of
-every sequence and launches its kernels. Prompts are computed before. Nothing is assumed to be
-verified; what a base model's answer saves comes on top.
+Generation: a token takes two operations per weight. A decoding step takes the longer of its matrix
+products and reading all weights, plus the time to read the keys and values of every sequence and to
+launch the kernels. Prompts are added. The savings from verifying a base model's answers are not
+counted.
 
-Training: a step takes about six operations for each weight and token, its teacher two more.
+Training: a step takes about six operations per weight and token, and two more for the teacher.
 Testing on the development part after each epoch takes half as long again.
 """
 
@@ -25,24 +25,24 @@ from headroom.planning.batches import Batch, batches, without_numeric
 
 
 class Card(NamedTuple):
-    """What computes: its memory, and what of its peaks is thought to be reached."""
+    """A GPU or CPU: its memory, and the rates that it is assumed to reach."""
 
     gigabytes: float
-    """Memory; 0: not known."""
+    """Memory; 0 if unknown."""
     bandwidth: float
     """Bytes a second."""
     flops: float
-    """Operations a second, of products in half precision (CPU: in single precision)."""
+    """Operations a second in half-precision products (CPU: single precision)."""
     launch: float = 9e-4
-    """Seconds that starting the kernels of a layer takes, in each step."""
+    """Seconds to launch a layer's kernels in each step."""
     training: float = 0.13
-    """Part of `flops` that training reaches."""
+    """Fraction of `flops` that training reaches."""
     training_launch: float = 0.2
-    """Seconds a step of training, for launching what a solver's expansions are made of."""
+    """Seconds to launch the kernels of a training step."""
 
 
 def _gpu(gigabytes: float, terabytes: float, teraflops: float) -> Card:
-    """Return a GPU from its peaks, of which 60% of the bandwidth and 50% of products are used."""
+    """Return a GPU that reaches 60% of its peak bandwidth and 50% of its peak in products."""
     return Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
 
 
@@ -53,13 +53,13 @@ CARDS: Mapping[str, Card] = {
     "H200": _gpu(141, 4.8, 989),
     "L40S": _gpu(48, 0.864, 362),
 }
-"""By NVIDIA's data sheets: SXM modules (A100 2021, H100 2023, H200 2024), L40S (2023); terabytes a
-second, teraflops of dense products in bfloat16."""
+"""From NVIDIA's data sheets (SXM modules: A100 2021, H100 2023, H200 2024; L40S: 2023): memory in
+GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s."""
 
 ANY_CARD = CARDS["A100 80 GB"]
-"""Assumed where jobs ask a cluster for resources: nobody knows yet which card they get."""
+"""Assumed for jobs on a cluster, which may get any card."""
 ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
-"""A CPU's core, likewise."""
+"""One CPU core, likewise."""
 
 ANSWER_TOKENS = {
     "math500": 550,
@@ -69,11 +69,10 @@ ANSWER_TOKENS = {
     "generated_gsm8k": 45,
     "custom": 250,
 }
-"""Mean length of an answer, assumed; the limit of the decoding caps it."""
+"""Assumed mean length of an answer in tokens; the decoding's limit caps it."""
 
 PROMPT_TOKENS = {"generated_math": 25, "generated_gsm8k": 25}
-_ROWS = 64  # decoded together, where the engine is to find out how many
-_PROMPT_TOKENS = 120  # of all others
+_PROMPT_TOKENS = 120  # for all other benchmarks
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,
@@ -81,26 +80,26 @@ SPLIT_SIZES = {
     ("gsm8k", "train"): 7_473,
     ("gsm8k", "test"): 1_319,
 }
-"""Questions of each split, where the config asks for all of them."""
+"""Number of questions in each split."""
 
 ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
-"""Rows of each dataset of word problems."""
+"""Number of problems in each dataset."""
 
 _UNKNOWN_SIZE = 1_000
-"""Assumed for questions whose number the config does not state."""
+"""Assumed size of a question set whose size the config does not state."""
 
-_ROWS = 64  # of a batch that is sized from memory
-_CPU_SHARE = 0.7  # of the rate of a product in one thread
+_ROWS = 64  # decoded together, if the engine sizes its batch from memory
+_CPU_SHARE = 0.7  # of the rate of a single-threaded product
 _START_SECONDS = 30.0  # start of a job and loading of a model
 _HEAD_DIM = 128
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
 _TEXT_TOKENS = 35
-_PASSES = 8  # six of the student, two of its teacher, a weight and token
+_PASSES = 8  # operations per weight and token: six for the student, two for its teacher
 _DEVELOPMENT = 1.5
-_SMALL = 5e6  # parameters below which a GPU is no gain
-_BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver on an encoder of the hub
+_SMALL = 5e6  # parameters below which a GPU is not faster
+_BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
 
 
 class Cost(NamedTuple):
@@ -108,25 +107,25 @@ class Cost(NamedTuple):
 
     jobs: int
     answers: int
-    """None are counted for trainings."""
+    """0 for trainings."""
     tokens: float
     disk_gigabytes: float
-    """Of answers, or of weights that are kept."""
+    """Size of the answers, or of the weights that are kept."""
 
 
 class Request(NamedTuple):
-    """What one job asks a cluster for, at its first attempt."""
+    """Resources that one job requests from a cluster at its first attempt."""
 
     gpus: int
     megabytes: int
-    """Main memory: the weights pass through it, and a model on a CPU works in it."""
+    """Main memory: weights are loaded through it, and a model on a CPU stays in it."""
     minutes: int
-    """Twice the estimated time, and a start."""
+    """Twice the estimated time, plus the start."""
 
 
 @cache
 def this_cpu() -> Card:
-    """Measure the cores that this process may use: a product in single precision, in CPU time."""
+    """Return the cores that this process may use; a single-precision product is timed on one."""
     import numpy as np
     from threadpoolctl import threadpool_limits
 
@@ -144,7 +143,7 @@ def this_cpu() -> Card:
 
 
 def card_of(device: str, *, local: bool = True) -> Card:
-    """Return what a model with a `device` computes on, here or on a cluster: a usual GPU, a CPU."""
+    """Return the card assumed for a model's `device`, on this machine or on a cluster."""
     if not local:
         return ANY_CORE if device == "cpu" else ANY_CARD
     gpu = device != "cpu" and any(Path("/dev").glob("nvidia[0-9]*"))
@@ -161,7 +160,7 @@ def generation_cost(config: Config, batch: Batch) -> Cost:
 
 
 def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
-    """Return the seconds that a card takes for the answers of a batch, starts not counted."""
+    """Return the seconds that a card takes to generate a batch, without job starts."""
     model, length = config.models[batch.model], answer_length(config, batch)
     benchmark = config.questions[batch.questions].benchmark
     prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)
@@ -175,7 +174,7 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
 
 
 def generation_request(config: Config, batch: Batch) -> Request:
-    """Return what a job of a batch asks a cluster for; it follows the model's size."""
+    """Return the resources that one job of a batch requests from a cluster."""
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
     gpus, card = 1, ANY_CARD
@@ -194,7 +193,7 @@ def answer_length(config: Config, batch: Batch) -> int:
 
 
 def training_cost(config: Config, compression: str) -> Cost:
-    """Estimate what the trainings of a compression cost: of the solvers, and of all arms."""
+    """Estimate what the trainings of a compression cost: its solvers and all arms."""
     study = config.compressions[compression]
     recipes = _recipes(config, study)
     tokens = sum(each.epochs for each in recipes) * math.prod(_training_part(config, study))
@@ -204,18 +203,18 @@ def training_cost(config: Config, compression: str) -> Cost:
 def training_seconds(
     config: Config, study: Study, settings: Compression | None = None, card: Card = ANY_CARD
 ) -> float:
-    """Return the seconds that a card takes for an arm of a compression, or for its solver."""
+    """Return the seconds that a card takes to train an arm, or its solver without `settings`."""
     recipe = settings.training if settings else _recipe(config, study) or study.method.training
     return _seconds(config, study, recipe, card)
 
 
 def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
-    """Return what one job of a compression asks a cluster for.
+    """Return the resources that one job of a compression requests from a cluster.
 
     Args:
-        config: the run's.
-        study: what is compressed.
-        settings: of the arm; None: the training of the solver, or what comes after the arms.
+        config: the run's config.
+        study: the compression.
+        settings: the arm's; None for the solver's training and for jobs after the arms.
     """
     size = parameters(config, study)
     on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
@@ -225,13 +224,13 @@ def training_request(config: Config, study: Study, settings: Compression | None 
 
 
 def parameters(config: Config, study: Study) -> float:
-    """Return about how many parameters are trained; an encoder's size follows from its name."""
+    """Return roughly how many parameters are trained; a hub encoder's name tells its size."""
     if study.model is not None:
         return config.models[study.model].billions * 1e9
     encoder = config.solver_of(study).encoder
     if encoder.source is not None:
         return _LARGE if "large" in encoder.source else _BASE
-    # A small one, 3,000 words, and the head: eight layers more.
+    # An encoder from scratch with 3,000 words; the thought head is as large as eight layers.
     layer = 4 * encoder.width**2 + 2 * encoder.width * encoder.intermediate
     return (encoder.layers + 8) * layer + 3000 * encoder.width
 
@@ -239,7 +238,7 @@ def parameters(config: Config, study: Study) -> float:
 def describe(config: Config) -> str:
     """Return tables of what a config generates and trains, and of the hours that each card takes.
 
-    What is finished in the store costs nothing; all else is counted.
+    All of it is counted, whether or not the store already holds it.
     """
     asked = batches(config)
     rows: list[tuple[str, ...]] = [
@@ -252,7 +251,7 @@ def describe(config: Config) -> str:
         amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
         rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
     cards = {**CARDS, "this CPU": this_cpu()}
-    hours = [("on one", "generation", "training", "holds them")]
+    hours = [("card", "generation", "training", "models fit")]
     for name, card in cards.items():
         generated = sum(generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
@@ -266,33 +265,33 @@ def describe(config: Config) -> str:
     starts = total.jobs * _START_SECONDS / 3600
     measured = this_cpu().flops / _CPU_SHARE / 1e9
     lines = [
-        f"run {config.run!r} (what the store holds costs nothing)",
+        f"run {config.run!r} (counts everything; what the store already holds is not made again)",
         "",
         *aligned(rows, left=3),
         "",
         *aligned(hours, left=1),
         "",
-        f"Assumed: answers of {', '.join(map(str, lengths)) or 'no'} tokens on average; half of a "
-        "GPU's peak in products, 60%",
-        "of its bandwidth (NVIDIA's data sheets), 0.9 ms a layer and step for launching; none has "
-        "been measured.",
-        f"The CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it used. On a "
-        "cluster each job starts, too",
-        f"(30 s, together up to {starts:,.1f} h). `headroom pilot` measures the models themselves.",
+        f"Assumed, not measured: answers of {', '.join(map(str, lengths)) or 'no'} tokens on "
+        "average; GPUs reach 50% of their peak",
+        "in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's "
+        "kernels in 0.9 ms.",
+        f"This CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it assumed. On "
+        "a cluster each job also takes",
+        f"30 s to start, {starts:,.1f} h in all. `headroom pilot` measures the models themselves.",
     ]
     lacking = without_numeric(config)
     if lacking:
         lines += [
             "",
-            f"No numeric placebos in half precision: {', '.join(lacking)}. What decoding again in "
-            "other batches",
-            "changes will not be known; `placebos: numeric` or `both` finds it out.",
+            f"Sweeps in half precision without numeric placebos: {', '.join(lacking)}. How much "
+            "decoding again in",
+            "other batches changes remains unknown; `placebos: numeric` or `both` measures it.",
         ]
     return "\n".join(lines)
 
 
 def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Yield the lines of a table, its first `left` columns flush left, all others flush right."""
+    """Yield the lines of a table, its first `left` columns aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         sides = ["<"] * left + [">"] * (len(row) - left)
@@ -306,7 +305,7 @@ def duration(hours: float) -> str:
 
 
 def _too_large(config: Config, card: Card) -> list[str]:
-    """Return the models that a card's memory does not hold with a batch of answers."""
+    """Return the models that do not fit into a card's memory with a batch of answers."""
     found = []
     for name, model in config.models.items():
         cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model) * 1000
@@ -327,7 +326,7 @@ def _recipe(config: Config, study: Study) -> Training | None:
 
 
 def _recipes(config: Config, study: Study) -> list[Training]:
-    """Return the recipes of all trainings of a study, those of its solver included."""
+    """Return the recipes of all trainings of a study, including its solver's."""
     recipe = _recipe(config, study)
     recipes = [own.training for own in study.settings.values() if own.rounds]
     return (recipes + ([recipe] if recipe else [])) * len(study.seeds)

@@ -1,7 +1,7 @@
-"""What a run shows: its figures, a declaration each, and its tables.
+"""The figures and tables of a run.
 
-From the declaration of a figure follow its files, what its rule reads and makes, its place on the
-page, and its title and caption, there and in Snakemake's report.
+A figure's declaration decides its files, the inputs and outputs of its rule, its place on the page,
+and its title and caption on the page and in Snakemake's report.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 from headroom import paths
 
 Subject = Literal["run", "sweep", "layer", "selector", "compression"]
-"""What there is one figure of; a layer is one of a sweep."""
+"""What a figure shows: there is one for each; layers are those of a sweep."""
 
 Section = Literal["luck", "sampling", "question", "compression", "printed", "page"]
-"""Where the page shows a figure: folded in a section, or among what the papers print; of those of
-"page" it draws its own."""
+"""Where the page shows a figure: in a collapsed section, or among the papers' figures ("printed").
+Those of "page" are drawn by the page itself."""
 
 _FILES: dict[Subject, str] = {
     "run": "",
@@ -28,23 +28,23 @@ _FILES: dict[Subject, str] = {
 class Exhibit(NamedTuple):
     """A figure.
 
-    Title and caption hold places for what the run fills in; ``{of}`` is the subject's name.
+    Title and caption have placeholders that the run fills; ``{of}`` is the subject's name.
     """
 
     name: str
     per: Subject
     needs: str
-    """What it is drawn from: the rule reads `headroom.planning.shown.Shown.files` of it, the job
-    `headroom.figures.draw.READERS`."""
+    """The kind of data it is drawn from: `headroom.planning.shown.Shown.files` gives the files,
+    `headroom.figures.draw.READERS` reads them."""
     draw: str
-    """The function that draws it, of what it needs."""
+    """The function that draws it from that data."""
     section: Section
     title: str
     caption: str
 
     @property
     def path(self) -> str:
-        """The path of its files; the names of run and subject, and the suffix, are left open."""
+        """Path template of its files, with wildcards for run, subject and suffix."""
         return f"results/{{run}}/figures/{self.name}{_FILES[self.per]}.{{suffix}}"
 
     def template(self, run: str, of: str, layer: int = 0) -> str:
@@ -53,7 +53,7 @@ class Exhibit(NamedTuple):
         return self.path.format(**names, layer=f"{layer:02d}", suffix="{suffix}")
 
     def words(self, of: str, facts: Mapping[str, object]) -> tuple[str, str]:
-        """Return title and caption, with what a run has for their places."""
+        """Return title and caption, their placeholders filled from a run's facts."""
         places = _Facts(facts, of=of)
         return self.title.format_map(places), self.caption.format_map(places)
 
@@ -65,13 +65,13 @@ class Exhibit(NamedTuple):
 
     @property
     def caption_file(self) -> str:
-        """What Snakemake's report says below the figure, before there is a run."""
+        """The caption in Snakemake's report, written before any run: values are left out."""
         caption = self.caption.format_map(_Facts())
         return f"{caption} Caption with numbers, source data: JSON and CSV.\n"
 
 
 class _Facts(dict[str, object]):
-    """What is known of a figure; the rest is an ellipsis."""
+    """Values of placeholders; an unknown one is an ellipsis."""
 
     def __missing__(self, place: str) -> str:
         return "…"
@@ -183,7 +183,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
 """The figures, in the order in which the page shows them."""
 
 EMPTY = "An empty figure."
-"""How the alternative text of a figure starts that has nothing to show."""
+"""Start of the alternative text of a figure that has nothing to show."""
 
 COMPRESSION_TABLES = (
     *("table1", "table2", "table3a", "table3b", "table4"),
@@ -200,7 +200,7 @@ CONTROL_TABLES = ("gains", "heads", "spread", "failures")
 
 
 def exhibits(per: Subject) -> list[Exhibit]:
-    """Return the figures of a kind of subject."""
+    """Return the figures of one kind of subject."""
     return [each for each in EXHIBITS if each.per == per]
 
 
@@ -210,7 +210,7 @@ def find_exhibit(name: str) -> Exhibit:
 
 
 def shown(file: str, caption: str, category: str, **labels: str) -> Any:
-    """Return a file for Snakemake's own report, with the caption of that name."""
-    from snakemake.io import report  # slow to import; jobs that draw read this module, too
+    """Mark a file for Snakemake's own report, with the caption of the given name."""
+    from snakemake.io import report  # slow to import, and figure jobs import this module
 
     return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)

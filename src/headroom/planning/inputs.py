@@ -1,7 +1,7 @@
-"""Before the first job: name every input by its content, and refuse what cannot run.
+"""Before the first job: identify every input by its content, and refuse what cannot run.
 
-A revision that is stated needs no source, and what the store already holds needs none either: a run
-is remade from an archived store with no model and no benchmark file at hand.
+A source may be missing if its revision is stated and the store holds what is made from it, so a run
+can be repeated from an archived store without models and benchmark files.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ from headroom.planning.store import Store
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SPARE_GIGABYTES = 1.0
-"""Free space asked for beside the answers: tables, figures, small models."""
+"""Free space needed besides the answers: for tables, figures, small models."""
 
 _Source = Model | Embedder | Encoder | Questions | WordProblems
 
@@ -43,9 +43,8 @@ def resolve(config: Config) -> Config:
     """Return the config with every `revision` filled in.
 
     Hub: the pinned commit hash. Benchmark or GGUF file: its sha256. Folder of a model or embedder:
-    its fingerprint. A revision that is there already stays; `preflight` holds it against the files.
-    So resolving twice changes nothing, and a file that is gone is not missed if its revision is
-    stated.
+    its fingerprint. A stated revision stays, even if the file is gone; `preflight` compares it with
+    the files. So resolving twice changes nothing.
 
     Raises:
         ConfigError: something on the hub is not pinned to a commit hash.
@@ -68,10 +67,10 @@ def resolve(config: Config) -> Config:
 
 
 def preflight(config: Config) -> None:
-    """Refuse a resolved config that cannot run, as far as can be told quickly and without torch.
+    """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
 
-    Looked at are the results folder with its free space, benchmark files, and folders of models
-    and embedders; files and models only if the store lacks something made from them.
+    It checks the results folder and its free space, benchmark files, and the folders of models and
+    embedders; files and folders only if the store lacks something made from them.
 
     Raises:
         HeadroomError: one line that names key, value, and what to do.
@@ -97,13 +96,13 @@ def preflight(config: Config) -> None:
 
 
 def check_devices(config: Config) -> None:
-    """Refuse models that need a GPU, or vLLM, where there is none, and weights without room.
+    """Refuse models that need a missing GPU or vLLM, and weights too large for the disk.
 
-    For a start, not for planning elsewhere. Where SLURM is, the jobs' machines may have what this
-    one lacks: nothing is refused.
+    This is for a run that starts here, not for planning. With SLURM, jobs may run on machines that
+    have what this one lacks, so only the disk is checked.
 
     Raises:
-        ModelError: one line that names key, value, and what to do.
+        ConfigError, ModelError: one line that names key, value, and what to do.
     """
     needed = sum(
         training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
@@ -131,7 +130,7 @@ def check_devices(config: Config) -> None:
 def embedder_fingerprint(folder: Path) -> str:
     """Return 16 hex digits that change when an embedder's weights or settings do.
 
-    Settings of pooling lie in folders of their own, which a model's fingerprint leaves out.
+    Pooling settings are in subfolders, which a model's fingerprint leaves out.
     """
     digest = hashlib.sha256(fingerprint(folder).encode())
     for file in sorted(folder.rglob("*.json")):
@@ -140,7 +139,7 @@ def embedder_fingerprint(folder: Path) -> str:
 
 
 def _revision(where: str, section: _Source) -> str | None:
-    """Return what names an entry's content; None for what is made here."""
+    """Return the revision that identifies an entry's content; None if it is made here."""
     revision = section.revision
     if isinstance(section, Questions | WordProblems):
         if section.generated:
@@ -185,7 +184,7 @@ def _pinned_data(where: str, section: Questions | WordProblems) -> str:
 
 
 def _content(where: str, section: _Source) -> str:
-    """Return what names the content of the file or folder that a section has as its source."""
+    """Return the sha256 or fingerprint of a section's local file or folder."""
     if isinstance(section, Questions | WordProblems):
         with _at(where):
             return file_revision(Path(str(section.file)).expanduser())
@@ -200,7 +199,7 @@ def _content(where: str, section: _Source) -> str:
 
 
 def _check_revision(where: str, section: Model | Embedder | Encoder | WordProblems) -> Path | None:
-    """Hold a stated revision against the file or folder on the disk; return that, if there is."""
+    """Compare a stated revision with the local file or folder; return its path, if there is one."""
     error: type[HeadroomError] = ModelError
     if isinstance(section, WordProblems):
         named, kind, error = section.file, "sha256", BenchmarkError
@@ -217,7 +216,7 @@ def _check_revision(where: str, section: Model | Embedder | Encoder | WordProble
 
 
 def _check_results(config: Config) -> None:
-    """Make sure that the results folder can be written and has room for the answers to come."""
+    """Refuse a results folder that cannot be written or has no room for the missing answers."""
     existing = _existing()
     try:
         with tempfile.TemporaryFile(dir=existing):
@@ -237,7 +236,7 @@ def _check_results(config: Config) -> None:
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
-    """Refuse what needs more gigabytes than the disk of the results has free."""
+    """Refuse a run that needs more gigabytes than are free on the results' disk."""
     existing = _existing()
     free = shutil.disk_usage(existing).free / 1e9
     if free < needed:
@@ -247,18 +246,18 @@ def _check_room(needed: float, what: str, advice: str) -> None:
 
 
 def _existing() -> Path:
-    """Return the results folder, or the folder that it will lie in."""
+    """Return the results folder, or its nearest parent that exists."""
     folder = Path(paths.RESULTS).absolute()
     return next(parent for parent in (folder, *folder.parents) if parent.exists())
 
 
 def _missing(files: Sequence[str]) -> float:
-    """Return the share of files that are still to be made."""
+    """Return the fraction of files that do not exist yet."""
     return sum(not Path(file).exists() for file in files) / max(len(files), 1)
 
 
 def _check_draws(config: Config, names: list[str]) -> None:
-    """Check the splits that question sets are still to be drawn from, each file once."""
+    """Refuse to draw more questions than a split has; each file is read once."""
     sizes: dict[Path, int | None] = {}
     for name in names:
         questions = config.questions[name]
@@ -273,16 +272,16 @@ def _check_draws(config: Config, names: list[str]) -> None:
         size = sizes[source]
         if size is not None and (questions.n or 0) > size:
             raise BenchmarkError(
-                f"questions.{name}.n: {questions.n} questions are asked for, but "
+                f"questions.{name}.n: {questions.n} questions are requested, but "
                 f"{questions.file or questions.benchmark} has {size}; lower n"
             )
 
 
 def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
-    """Return what the store lacks something from: question sets, embedders, models.
+    """Return the question sets, embedders and models that the missing files need.
 
-    Question sets are to be drawn; embedders embed for a draw or a selector; models have answers to
-    give, questions to embed or heads to lose.
+    Question sets are still to be drawn; embedders serve a draw or a selector; models have to
+    generate answers, embed questions or be compressed.
     """
     store = Store(config)
     draws = [
@@ -307,7 +306,7 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
 
 
 def _check_model(config: Config, name: str) -> None:
-    """Refuse a model whose folder does not fit, or that has lost heads which are to be pruned."""
+    """Refuse a model whose folder does not fit the config, or that lacks heads to be pruned."""
     where, model = f"models.{name}", config.models[name]
     if model.device == "cpu":
         _check_without_gpu(where, model)
@@ -326,9 +325,9 @@ def _check_model(config: Config, name: str) -> None:
             if variant.layer in left and (variant.head or 0) >= left[variant.layer]:
                 raise ConfigError(
                     f"models.{name}: {model.source} has {left[variant.layer]} heads left in layer "
-                    f"{variant.layer}, numbered from 0, but {variant} is asked for; name heads "
-                    f"that are there, or layers that have lost none: "
-                    f"{', '.join(whole) or 'no layer has'}"
+                    f"{variant.layer}, numbered from 0, but {variant} is requested; choose heads "
+                    f"that are left, or layers with all their heads: "
+                    f"{', '.join(whole) or 'there are none'}"
                 )
 
 
@@ -343,7 +342,7 @@ def _check_without_gpu(where: str, model: Model) -> None:
 
 @contextmanager
 def _at(where: str) -> Iterator[None]:
-    """Name the section of the config that an error comes from."""
+    """Prefix errors with the section of the config that they come from."""
     try:
         yield
     except HeadroomError as error:

@@ -1,6 +1,6 @@
 """What the Snakefile does before and after its jobs.
 
-Snakemake's own objects (the workflow, its jobs) have no types.
+Snakemake's own objects (the workflow, its jobs) are untyped.
 """
 
 import contextlib
@@ -24,14 +24,14 @@ from headroom.tables import write_json
 
 
 def checked(values: dict[str, Any], *, look: bool) -> Config:
-    """Return the config of these values, resolved.
+    """Return the typed config, resolved.
 
     Args:
         values: the config as Snakemake has read it.
-        look: whether the inputs on the disk are looked at, too.
+        look: whether to check the inputs on the disk, too.
 
     Raises:
-        WorkflowError: the config cannot run, in one line.
+        WorkflowError: the config cannot run; one line.
     """
     try:
         resolved = resolve(parse_config(values))
@@ -43,11 +43,11 @@ def checked(values: dict[str, Any], *, look: bool) -> Config:
 
 
 def shell_prefix(run: str) -> str:
-    """Return what precedes every shell command.
+    """Return the prefix of every shell command.
 
-    Jobs find the `headroom` of this Snakemake's environment, activated or not, and the config of
-    their run. Neither stands in the rules' own commands: a run that shares another's answers must
-    not look like changed code.
+    It gives jobs the `headroom` of Snakemake's environment, activated or not, and the config of
+    their run. The rules' own commands name neither, or Snakemake would take another run that shares
+    their files for changed code.
     """
     return (
         "set -euo pipefail; "
@@ -57,16 +57,16 @@ def shell_prefix(run: str) -> str:
 
 
 def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
-    """Do what a run does before its first job: check the machine, write the config, say the plan.
+    """Prepare a run before its first job: check the machine, write the config, log the plan.
 
-    Jobs read the resolved config from its file. It is no rule's input: settings that decide a
-    file's content are in its path or in its rule's params, so that other edits rerun nothing.
+    Jobs read the resolved config from its file, which is not an input of any rule: settings that
+    decide a file's content are in its path or in its rule's params, so other edits rerun nothing.
 
     Raises:
-        ModelError: a model needs what this machine lacks.
+        ConfigError, ModelError: this machine lacks disk space, a GPU or vLLM.
     """
-    # Its limit of 100 job starts a second wakes Snakemake's scheduler, every second, once for each
-    # job that has ended (snakemake/snakemake#3744): after 130 jobs that takes two thirds of a core.
+    # With its limit of 100 job starts a second, Snakemake's scheduler wakes every second once for
+    # each finished job (snakemake/snakemake#3744): two thirds of a core after 130 jobs.
     limit = workflow.scheduler.job_rate_limiter
     if limit and (limit.max_jobs, limit.timespan) == (100, 1):  # the default
         workflow.scheduler.job_rate_limiter = None
@@ -74,7 +74,9 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     check_devices(config)
     ahead = bring_to_present(Path(paths.RESULTS))
     if ahead:
-        logger.warning(f"{ahead} files in {paths.RESULTS} were dated in the future, now at present")
+        logger.warning(
+            f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
+        )
     write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
     dag = workflow.dag
     local = bool(workflow.local_exec)
@@ -82,25 +84,25 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         job.jobid: rules.planned(job, dag.dependencies[job], local=local)
         for job in dag.needrun_jobs()
     }
-    cores = workflow.resource_settings.cores or 1 if local else 1  # not a cluster's
+    cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
     logger.info("", extra={"planned": jobs, "cores": cores})
 
 
 def tell_findings(rules: Rules, logger: Logger) -> None:
-    """Print the findings of a run that is done, and where its report is."""
-    said = rules.store.path(paths.FINDINGS)
-    if said.exists():
-        findings = said.read_text(encoding="utf-8").splitlines()
-        logger.info("\n  ".join(["Findings", *findings]))
+    """Log the findings of a finished run and the path of its report."""
+    findings = rules.store.path(paths.FINDINGS)
+    if findings.exists():
+        lines = findings.read_text(encoding="utf-8").splitlines()
+        logger.info("\n  ".join(["Findings", *lines]))
         logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
 
 
 def bring_to_present(folder: Path) -> int:
-    """Date the files of a folder that are dated in the future at now; return how many there are.
+    """Set files dated in the future to the present; return how many there are.
 
-    Snakemake removes whatever it makes from a file of the future, for being older than that.
-    They stay in order, a microsecond apart, and those of one time stay so: what was newer than its
-    input still is. Files that may not be touched are left as they are.
+    Snakemake removes what it makes from a file dated in the future, as older than its input. The
+    files keep their order, a microsecond apart, and equal times stay equal, so outputs stay newer
+    than their inputs. Files that may not be changed are left as they are.
     """
     now = time.time_ns()
     ahead: dict[Path, int] = {}

@@ -1,10 +1,10 @@
-"""What tables, figures and the report are made from, and the files that they become."""
+"""Inputs and outputs of the rules that make tables, figures and the report."""
 
 from collections.abc import Iterable
 from typing import Any
 
 from headroom import paths
-from headroom.config import Config, Selector
+from headroom.config import Config
 from headroom.planning.batches import pool
 from headroom.planning.exhibits import (
     COMPRESSION_TABLES,
@@ -28,19 +28,18 @@ _BESIDE = ("pdf", "svg", "csv", "json")
 
 
 class Shown:
-    """The tables, figures and report of a config."""
+    """The tables, figures and report of a resolved config."""
 
     def __init__(self, config: Config) -> None:
-        """Show what a resolved config asks for."""
         self.config = config
         self.store = Store(config)
 
     def files(self, need: str, name: str = "") -> list[str]:
-        """Return the files behind what a figure needs; none for names and published numbers.
+        """Return the files that a figure is drawn from; none for published numbers.
 
         Args:
-            need: one of `Exhibit.needs`.
-            name: of the figure's sweep, selector or compression.
+            need: its `Exhibit.needs`.
+            name: its sweep, selector or compression.
         """
         fill = self.store.fill
         match need:
@@ -60,7 +59,7 @@ class Shown:
         return []
 
     def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
-        """Return what the figures of a sweep, selector or compression are drawn from."""
+        """Return the files that all figures of a sweep, selector or compression are drawn from."""
         needs = dict.fromkeys(exhibit.needs for kind in kinds for exhibit in exhibits(kind))
         return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
 
@@ -69,7 +68,7 @@ class Shown:
 
         Args:
             of: names of figures, or kinds of subjects.
-            sweep: theirs; the name of a selector or compression stays open.
+            sweep: their sweep; names of selectors and compressions stay wildcards.
         """
         files: list[Any] = []
         for exhibit in [each for each in EXHIBITS if {each.name, each.per} & set(of)]:
@@ -96,24 +95,24 @@ class Shown:
         return [self.sweep_table(name) for name in self.config.sweeps]
 
     def study_files(self, name: str) -> list[str]:
-        """Return what a compression has found."""
+        """Return the result files of a compression."""
         return [self.store.fill(template, compression=name) for template in STUDY_FILES]
 
     def studied(self) -> list[str]:
-        """Return what all compressions have found."""
+        """Return the result files of all compressions."""
         return [file for name in self.config.compressions for file in self.study_files(name)]
 
     def judged(self) -> list[str]:
-        """Return the files of this run that claims are judged from."""
+        """Return the run's files that the papers' claims are judged from."""
         paired = [self.store.fill(paths.PAIRED, selector=name) for name in self.config.selectors]
         return [*self.sweep_tables(), *paired, *self.studied()]
 
     def beside(self, template: str, *suffixes: str) -> list[str]:
-        """Return what a figure's job makes beside its PNG, or the files with given suffixes."""
+        """Return a template's files with the given suffixes; by default, a figure's without PNG."""
         return [self.store.fill(template, suffix=suffix) for suffix in suffixes or _BESIDE]
 
     def reported(self) -> list[str]:
-        """Return everything that the report of this run shows."""
+        """Return all files that the run's report shows."""
         config, fill = self.config, self.store.fill
         files = [fill(paths.AUDIT_TABLE, paper=paper, suffix="csv") for paper in PAPERS]
         files += self.beside(paths.CLAIMS, "csv", "md")
@@ -138,9 +137,6 @@ class Shown:
             files += self.study_files(name)
             files += self._pictures(*exhibits("compression"), compression=name)
         return files
-
-    def _selector(self, wildcards: Any) -> Selector:
-        return self.config.selectors[wildcards.selector]
 
     def _controls(self, sweep: str, tables: Iterable[str]) -> list[str]:
         return [

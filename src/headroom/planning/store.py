@@ -1,13 +1,13 @@
-"""Where the files of a config lie: keys that name content, and paths made of them.
+"""Paths of a config's files, made of keys that identify their content.
 
 The key of a model, question set, decoding or embedder is its config name, a hyphen, and 8 hex
-digits of the settings that decide its content, so that nothing is overwritten and nothing stale is
-taken for fresh. Two configs whose settings agree share a key, and with it the store; settings that
-only change speed (batch size, device) are left out. The attention implementation stays in: in half
-precision it changes tokens.
+digits of a hash of the settings that decide its content. Changed settings give new files, and
+configs with equal settings share files. Settings that only change speed (batch size, device) are
+left out. The attention implementation is part of the key, because it changes tokens in half
+precision.
 
-What a compression makes is kept by what is compressed (a solver, which depends on its dataset, or a
-model), by the data, and by the arm, whose digest is of the settings that have an effect.
+The files of a compression have the keys of what is compressed (a model, or a solver, which depends
+on its dataset), of the data, and of the arm, which covers only settings that have an effect.
 """
 
 import hashlib
@@ -32,8 +32,8 @@ _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
 _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
 _LATER: dict[str, Any] = {"unit": "group", "gguf_file": None, "split": None}
-"""Settings that were added after results had been kept, with the value
-that does what was done before. With that value they are no part of a key."""
+"""Settings that were added later, with the value that keeps the earlier behaviour. At that value
+they are not part of a key, so that earlier results stay valid."""
 _AUTHORS_PROMPTS = 2
 """Version of the prompts `authors` (headroom.generation.prompts)."""
 _CUSTOM_ONLY = ("dataset", "subset", "columns", "grader")
@@ -46,7 +46,7 @@ _SECTIONS = {
     "source": "questions",
     "data": "problems",
 }
-"""Wildcards of paths that are filled with keys, and the section of the config that each names."""
+"""Wildcards of paths that are filled with keys, and the config section each belongs to."""
 
 _REGRADED = {paths.GRADED: paths.REGRADED, paths.ACCURACY: paths.REGRADED_ACCURACY}
 
@@ -60,7 +60,7 @@ def digest(value: Any) -> str:
 def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     """Return the settings that decide the content of one model, question set, ...
 
-    References to other sections are replaced by what they refer to.
+    References to other sections are replaced by the settings there.
     """
     section = getattr(config, kind)[name]
     kept: dict[str, Any] = section.model_dump(mode="json", exclude=_SPEED_ONLY | _LOCATION_ONLY)
@@ -69,7 +69,7 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     match kind:
         case "models":
             if section.train:
-                kept["version"] = __version__  # the code that makes it is part of what it is
+                kept["version"] = __version__  # the training code decides it, too
         case "embedders" if section.model:
             kept["model"] = settings(config, "models", section.model)
         case "questions":
@@ -81,7 +81,7 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
                 kept["seed"] = None
             if section.benchmark != "custom":
                 kept = {key: value for key, value in kept.items() if key not in _CUSTOM_ONLY}
-            if section.n is None:  # the whole split, however it would have been drawn
+            if section.n is None:  # the whole split: there is no draw
                 kept["sampling"] = kept["embedder"] = None
         case "decodings":
             if section.greedy:
@@ -99,7 +99,7 @@ def key(config: Config, kind: Kind, name: str) -> str:
 def split_key(config: Config, name: str, **size: int | None) -> str:
     """Return the key of the split that a question set is drawn from.
 
-    Sets of the same split, whatever their size and draw, share it, and so may share answers.
+    Sets of any size and draw from one split share it, and so can share answers.
     """
     section = config.questions[name]
     split = f"{section.benchmark}-{section.split}"
@@ -116,13 +116,13 @@ def split_key(config: Config, name: str, **size: int | None) -> str:
 
 
 def source_key(config: Config, name: str) -> str:
-    """Return the key of the file that holds a split; one that is generated has its set's size."""
+    """Return the key of a split's file; a generated split's key includes the set's size."""
     section = config.questions[name]
     return split_key(config, name, n=section.n if section.generated else None)
 
 
 def data_key(config: Config, name: str) -> str:
-    """Return the key of a dataset that solvers are trained on, with its division into parts."""
+    """Return the key of a dataset of word problems, including its partition."""
     section = config.problems[name]
     kept = section.model_dump(
         mode="json", exclude=_LOCATION_ONLY | {"partition"}, exclude_none=True
@@ -140,7 +140,7 @@ def data_key(config: Config, name: str) -> str:
 
 
 def solver_key(config: Config, solver: str, data: str) -> str:
-    """Return the key of a solver trained on a dataset: a profile's settings depend on that."""
+    """Return the key of a solver trained on a dataset; a profile's settings depend on both."""
     settings = config.solvers[solver].on(config.problems[data].dataset)
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
@@ -172,7 +172,7 @@ def study_keys(config: Config, study: Study) -> dict[str, str]:
 def arm_key(study: Study, name: str, settings: Compression) -> str:
     """Return the key of an arm: its name, and a digest of the settings that have an effect.
 
-    An arm from scratch takes the heads that the same settings without `scratch` leave.
+    An arm from scratch has the heads that the same settings without `scratch` leave.
     """
     values = settings.decisive()
     if settings.scratch:
@@ -196,7 +196,7 @@ def _encoder_settings(encoder: Encoder) -> dict[str, Any]:
 
 
 def _drop_folder(values: dict[str, Any]) -> None:
-    """Forget where a local folder lies: its fingerprint, `revision`, names the content."""
+    """Remove the path of a local folder: its fingerprint, `revision`, identifies the content."""
     if values["source"] and local_folder(values["source"]):
         del values["source"]
 
@@ -206,35 +206,34 @@ class Store:
 
     The wildcards of `headroom.paths` are filled from config names: `model`, `questions`, `decoding`
     and `embedder` become the keys of what they name; `source` is the name of a question set and
-    becomes the key of its split; `data` is the name of a dataset; `run` is the config's own. All
-    other values stand in the path as they are.
+    becomes the key of its split; `data` is the name of a dataset of problems and becomes its key;
+    `run` is the config's own. All other values are inserted as they are.
     """
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.key: Callable[[str, str], str] = cache(partial(_key, config))
-        """Returns the key that stands in paths for a config name: `key(wildcard, name)`."""
+        """Returns the key of a config name: `key(wildcard, name)`."""
 
     def keys(self, **names: str) -> dict[str, str]:
         """Return the keys of config names, by wildcard."""
         return {wildcard: self.key(wildcard, name) for wildcard, name in names.items()}
 
     def name(self, wildcard: str, given: str) -> str:
-        """Return the config name that a key belongs to; of a split, the first set drawn from it.
+        """Return the config name of a key; for a split, the first question set drawn from it.
 
         Raises:
-            ConfigError: the key is not one of this config: its settings have changed, or the config
-                is another one.
+            ConfigError: this config has no such key.
         """
         section = _SECTIONS[wildcard]
         known = {self.key(wildcard, name): name for name in reversed(getattr(self.config, section))}
         if given not in known:
             there = ", ".join(reversed(known)) or "none"
-            raise ConfigError(f"{section}: {given!r} is not of this config, which has {there}")
+            raise ConfigError(f"{section}: this config has no {given!r}; it has {there}")
         return known[given]
 
     def path(self, template: str, **names: object) -> Path:
-        """Return one file, from its template in `headroom.paths` and config names."""
+        """Return the path of a file from its template in `headroom.paths` and config names."""
         return Path(template.format_map(self._values(names)))
 
     def fill(self, template: str, **names: object) -> str:
@@ -242,7 +241,7 @@ class Store:
         return template.format_map(_Open(self._values(names)))
 
     def of_sweep(self, sweep: str, template: str = paths.ACCURACY, **names: object) -> Path:
-        """Return a file of a sweep's batch; graded answers and Z are those by the sweep's rules."""
+        """Return a file of a sweep's batch; the sweep's own grading decides which graded one."""
         section, grading = self.config.sweeps[sweep], self.config.grading_of(sweep)
         if grading != self.config.grading:
             template = _REGRADED.get(template, template)
@@ -250,12 +249,12 @@ class Store:
         return self.path(template, **names, questions=section.questions)
 
     def answers(self, batch: "Batch") -> list[str]:
-        """Return the files of a batch's answers, one a variant."""
+        """Return the files of a batch's answers, one per variant."""
         keys = self.keys(**batch.names)
         return [paths.ANSWERS.format(variant=variant, **keys) for variant in batch.variants]
 
     def _values(self, names: Mapping[str, object]) -> dict[str, object]:
-        """Return what stands in paths for names."""
+        """Return the values of wildcards for config names."""
         values = {
             name: self.key(name, str(value)) if name in _SECTIONS else value
             for name, value in names.items()
@@ -273,7 +272,7 @@ def _key(config: Config, wildcard: str, name: str) -> str:
 
 
 class _Open(dict[str, object]):
-    """Values of wildcards; those that are missing stay wildcards."""
+    """Values of wildcards; missing ones stay wildcards."""
 
     def __missing__(self, name: str) -> str:
         return f"{{{name}}}"

@@ -1,6 +1,6 @@
-"""What the workflow's rules read, make and ask for, from the keys and names in their wildcards.
+"""Inputs, outputs and resources of the workflow's rules, as functions of their wildcards.
 
-Snakemake's own objects (wildcards, jobs) have no types.
+Snakemake's own objects (wildcards, jobs) are untyped.
 """
 
 from collections.abc import Callable, Iterable
@@ -35,10 +35,10 @@ from headroom.planning.store import digest, encoder_key
 from headroom.variants import PATTERN, Variant
 
 Resources = dict[str, Callable[..., int]]
-"""Resources of a rule, as functions of a job's wildcards and of the number of its attempt."""
+"""Resources of a rule, as functions of a job's wildcards and attempt number."""
 
 _JUDGED_A_CORE = 10_000
-"""Answers for which grading is worth another core."""
+"""Answers to grade per additional core."""
 
 _SETS = {"train_texts": (paths.QUESTIONS, "train"), "test_texts": (paths.QUESTIONS, "test")}
 _SAMPLED = {"sampled": (paths.GRADED, "test")}
@@ -63,15 +63,14 @@ _SELECTOR_INPUTS = {
         **_SAMPLED,
     },
 }
-"""Named inputs of the rules of a selector, each of its training or its test questions; `sampled`
-is of its sampling decodings, embeddings of its embedders, all others of its own decoding."""
+"""Named inputs of a selector's rules, each for its training or its test questions. There is one
+`sampled` per sampling decoding and one embedding per embedder; all others have its own decoding."""
 
 
 class Rules(Shown):
-    """What the rules of a config's workflow read and ask for.
+    """Inputs, parameters and resources of the rules of a config's workflow.
 
-    Methods that take `wildcards` are functions of Snakemake: they return files, parameters or
-    resources of one job.
+    Snakemake calls the methods that take `wildcards`, once for each job.
     """
 
     def __init__(self, config: Config, cores: int | None, groups: dict[str, str]) -> None:
@@ -79,8 +78,8 @@ class Rules(Shown):
 
         Args:
             config: resolved.
-            cores: what Snakemake may use; None: not known.
-            groups: Snakemake's, to which each group of jobs is added under its profile's name.
+            cores: cores that Snakemake may use; None if unknown.
+            groups: Snakemake's names of job groups, by group; `layer` adds to it.
         """
         super().__init__(config)
         self.batches = batches(config)
@@ -92,7 +91,7 @@ class Rules(Shown):
 
     @cached_property
     def constraints(self) -> dict[str, str]:
-        """What each wildcard may be, as a regular expression."""
+        """The allowed values of each wildcard, as a regular expression."""
         config, every = self.config, self._arms.values()
         allowed: dict[str, Iterable[str]] = {
             "model": self._keys("model", config.models),
@@ -114,13 +113,13 @@ class Rules(Shown):
         return {"variant": PATTERN, "layer": r"\d\d+", "seed": r"\d+", **either}
 
     def models(self, *, trained: bool) -> str:
-        """Return the keys of models that are trained here, or fetched, as a regular expression."""
+        """Return the keys of the models trained here, or of all others, as a regular expression."""
         models = self.config.models.items()
         return _one_of(self._keys("model", [n for n, m in models if bool(m.train) == trained]))
 
     @property
     def fetched(self) -> list[str]:
-        """The files of everything that is fetched from elsewhere."""
+        """The files of all models and data that are not made here."""
         config, fill = self.config, self.store.fill
         return [
             *(fill(paths.MODEL, model=n) for n, model in config.models.items() if not model.train),
@@ -139,11 +138,11 @@ class Rules(Shown):
         return [b for b in self.batches if self.store.path(paths.ACCURACY, **b.names).exists()]
 
     def log(self, template: str) -> str:
-        """Return the log file of a rule: the wildcards of its output, under the run's logs."""
+        """Return the log file of a rule: the given template in the run's folder of logs."""
         return f"{self.store.fill(paths.LOG)}/{template}.log"
 
     def settings(self, *keys: str) -> str:
-        """Return a digest of the config: of all of it, of a section, or of one of its entries."""
+        """Return a digest of the config, of one section, or of one entry."""
         return digest(reduce(getitem, keys, self._values))
 
     @cached_property
@@ -153,7 +152,7 @@ class Rules(Shown):
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True
     ) -> tuple[str, str, float, list[int]]:
-        """Return what the time left is told from, see `snakemake_logger_plugin_headroom.pace`.
+        """Return what the time left is estimated from: `snakemake_logger_plugin_headroom.pace`.
 
         Args:
             job: one of Snakemake's jobs.
@@ -175,7 +174,7 @@ class Rules(Shown):
         return name, unit, seconds, [other.jobid for other in after]
 
     def split(self, wildcards: Any) -> Inputs:
-        """Return what a question set is drawn from."""
+        """Return the inputs of the draw of a question set."""
         name = self.store.name("questions", wildcards.questions)
         inputs: Inputs = {"source": self.store.fill(paths.SOURCE, source=name)}
         embedder = self.config.questions[name].embedder
@@ -184,7 +183,7 @@ class Rules(Shown):
         return inputs
 
     def embedded_model(self, wildcards: Any) -> list[str]:
-        """Return the model that an embedder is part of; none for one that is fetched."""
+        """Return the model that an embedder uses; none for a fetched embedder."""
         model = self.config.embedders[self.store.name("embedder", wildcards.embedder)].model
         return [self.store.fill(paths.MODEL, model=model)] if model else []
 
@@ -193,24 +192,24 @@ class Rules(Shown):
         return self.store.answers(self._batch(wildcards))
 
     def layer(self, wildcards: Any) -> str:
-        """Name the group of jobs that share an allocation of SLURM, and with it a loaded model."""
+        """Return the group of jobs that share a SLURM allocation, and so a loaded model."""
         number = Variant.parse(wildcards.variant).layer
         group = f"{wildcards.model}/{wildcards.decoding}/{wildcards.questions}/{number}"
         self._groups[group] = "layer"  # what the profile's group-components names
         return group
 
     def judges(self, wildcards: Any) -> int:
-        """Return how many cores grading is worth: a job that wants all waits until all are free."""
+        """Return the cores for grading a batch; a job that takes all waits until all are free."""
         answers = generation_cost(self.config, self._batch(wildcards)).answers
         return min(self._cores, 1 + answers // _JUDGED_A_CORE)
 
     @property
     def generation_resources(self) -> Resources:
-        """What a job of generation asks a cluster for."""
+        """Resources of a job that generates answers."""
         return _resources(lambda w: generation_request(self.config, self._batch(w)))
 
     def compared(self, wildcards: Any) -> list[str]:
-        """Return what a comparison of prompts reads."""
+        """Return the inputs of a comparison of prompts."""
         section = self.config.comparisons[wildcards.comparison]
         names = {"model": section.model, "questions": section.questions, "variant": "base"}
         return [
@@ -219,7 +218,7 @@ class Rules(Shown):
         ]
 
     def of_selector(self, job: str) -> Callable[[Any], Inputs]:
-        """Return what gives the inputs of a selector's job, its own earlier results excepted."""
+        """Return the input function of a selector's job, without the selector's own results."""
 
         def inputs(wildcards: Any) -> Inputs:
             selector, found = self.config.selectors[wildcards.selector], Inputs()
@@ -237,18 +236,16 @@ class Rules(Shown):
         return inputs
 
     def taught(self, wildcards: Any) -> Inputs:
-        """Return what a solver is trained from."""
+        """Return the inputs of a solver's training."""
         study = next(of for (key, _), of in self._solvers.items() if key == wildcards.solver)
-        encoder, inputs = (
-            self.config.solvers[str(study.solver)].encoder,
-            Inputs(data=paths.PROBLEMS),
-        )
+        encoder = self.config.solvers[str(study.solver)].encoder
+        inputs = Inputs(data=paths.PROBLEMS)
         if encoder.source:
             inputs["encoder"] = paths.ENCODER.format(encoder=encoder_key(encoder))
         return inputs
 
     def tested(self, wildcards: Any) -> Inputs:
-        """Return what an arm learns from and is tested on."""
+        """Return the data that an arm is trained and tested on."""
         study = self._arm(wildcards).study
         if not study.model:
             return {"data": paths.PROBLEMS}
@@ -261,7 +258,7 @@ class Rules(Shown):
         }
 
     def compressed(self, wildcards: Any) -> Inputs:
-        """Return what an arm starts from."""
+        """Return the inputs of an arm's compression."""
         arm, inputs = self._arm(wildcards), self.tested(wildcards)
         if arm.study.model:
             answers = own_answers(self.config, arm.study, arm.every_head(self.config))
@@ -273,16 +270,16 @@ class Rules(Shown):
         return inputs
 
     def quantised(self, wildcards: Any) -> Inputs:
-        """Return what an arm is tested from with weights of eight bits."""
+        """Return the inputs of an arm's test with 8-bit weights."""
         return {**self.tested(wildcards), "history": paths.HISTORY}
 
     @property
     def training_resources(self) -> Resources:
-        """What a job of training, compressing or testing asks a cluster for."""
+        """Resources of a job that trains, compresses or tests."""
         return _resources(lambda w: training_request(self.config, *self._trained(w)))
 
     def gathered(self, wildcards: Any) -> Inputs:
-        """Return the files of all arms of a compression."""
+        """Return the result files of all arms of a compression."""
         name = wildcards.compression
         study = self.config.compressions[name]
         runs = [(arm, seed) for arm in arms(self.config, name) for seed in study.seeds]
@@ -294,7 +291,7 @@ class Rules(Shown):
         }
 
     def measured(self, wildcards: Any) -> list[str]:
-        """Return the arms of a compression whose speed and memory are measured."""
+        """Return the histories of the arms whose speed and memory are measured."""
         study = self.config.compressions[wildcards.compression]
         return [
             arm.file(paths.HISTORY, study.seeds[0])
@@ -317,7 +314,7 @@ class Rules(Shown):
         return self._arms[wildcards.subject, wildcards.data, wildcards.arm]
 
     def _trained(self, wildcards: Any) -> tuple[Study, *tuple[Any, ...]]:
-        """Return the compression that a job is of, and the settings of its arm where it has one."""
+        """Return a job's compression, and the settings of its arm if it has one."""
         if hasattr(wildcards, "compression"):
             return (self.config.compressions[wildcards.compression],)
         if hasattr(wildcards, "arm"):
@@ -327,7 +324,7 @@ class Rules(Shown):
 
 
 def _resources(request: Callable[[Any], Request]) -> Resources:
-    """Return functions of Snakemake; each attempt asks for as much again."""
+    """Return the resource functions; memory and time grow with each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,
         "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
@@ -336,5 +333,5 @@ def _resources(request: Callable[[Any], Request]) -> Resources:
 
 
 def _one_of(allowed: Iterable[str]) -> str:
-    """Return a regular expression that one of the given texts matches; of none, one for `none`."""
+    """Return a regular expression for any of the given texts, or for `none` if there are none."""
     return "|".join(allowed) or "none"
