@@ -195,7 +195,9 @@ def test_heads_that_a_pruned_model_has_lost_are_refused_before_any_job():
     own = {"source": "./big", "revision": None}
     without = {"selectors": {"math": {"layers": [4, 9]}}, "models": {"big": own}}
     resolved = resolve(config(**without))
-    message = r"models.big: ./big has 7 heads left in layer 27, .* L27H11 is requested.* all their heads: 0, 1, 2, 4"
+    message = (
+        r"models.big: ..big has 7 heads left .* L27H11 is requested.* all their heads: 0, 1, 2, 4"
+    )
     with pytest.raises(ConfigError, match=message):
         preflight(resolved)
     preflight(resolve(config(**without, sweeps={"table": {"heads": [6, 2]}})))

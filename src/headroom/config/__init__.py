@@ -1,7 +1,7 @@
-"""The config: one typed schema, the only truth.
+"""The config: a YAML file with one typed schema.
 
-A config is a YAML file, checked whole before the first job: unknown keys, wrong types, values out
-of range and references to names that do not exist are refused in one line.
+It is checked as a whole before the first job: unknown keys, wrong types, values out of range and
+references to undefined names are refused in one line.
 """
 
 from headroom.config.experiments import Layers, Selector, Sweep

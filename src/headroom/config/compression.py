@@ -1,4 +1,4 @@
-"""Settings of word problems, of the solver and of its compression; profiles without download."""
+"""Config sections of word problems, solvers and their compression; profiles of small solvers."""
 
 from typing import Annotated, Any, Literal
 
@@ -19,16 +19,16 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Partition(Section):
-    """How problems are divided into training, development and test part."""
+    """How problems are divided into training, development and test parts."""
 
     protocol: Literal["random", "folds", "official"] = "random"
-    """random: by `ratios`. folds: cross-validation over the dataset's own folds, or over five drawn
-    ones. official: the dataset's own split. Random parts keep the shares of strata and never
-    divide problems with the same masked text."""
+    """random: by `ratios`. folds: cross-validation over the dataset's own folds, or over five
+    random ones. official: the dataset's own split. Random parts are stratified and keep problems
+    with the same masked text together."""
     ratios: tuple[Count, Count, Count] = (7, 1, 2)
-    """Training, development and test part, as shares of their sum."""
+    """Relative sizes of the training, development and test parts."""
     fold: Annotated[int, Field(ge=0, le=4, strict=True)] = 0
-    """The fold that is tested; a tenth of the others is the development part."""
+    """The test fold; a tenth of the other folds is the development part."""
     seed: Seed = 0
     """Seed of every draw."""
 
@@ -37,17 +37,17 @@ class WordProblems(Section):
     """A dataset of word problems with equations."""
 
     dataset: Literal["math23k", "asdiv_a", "generated"]
-    """Which dataset; generated ones need no download."""
+    """The dataset; generated problems need no download."""
     file: str | None = None
     """Local .jsonl or .jsonl.gz in the dataset's own columns, instead of the hub."""
     revision: str | None = None
-    """Hub: commit hash. File: its sha256, checked where given."""
+    """Hub: commit hash. File: its sha256, checked if given."""
     n: Count | None = None
-    """Problems to generate."""
+    """generated: number of problems."""
     seed: Seed = 0
-    """Seed of generated problems."""
+    """generated: seed of the problems."""
     partition: Partition = Partition()
-    """Which of them are trained on, looked at and tested."""
+    """How they are divided into training, development and test parts."""
 
     @property
     def generated(self) -> bool:
@@ -103,30 +103,30 @@ class Encoder(Section):
 
     @model_serializer(mode="wrap")
     def _without_shape(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is said of encoders from scratch, as validation asks."""
+        """Leave out the shape of a pretrained encoder, which validation refuses."""
         values: dict[str, Any] = serialise(self)
         left_out = _SHAPE if self.source is not None else set()
         return {name: value for name, value in values.items() if name not in left_out}
 
 
 class Training(Section):
-    """How a solver is trained: AdamW with linearly falling rate."""
+    """How a solver is trained: AdamW with a linearly falling learning rate."""
 
     epochs: Count = 30
     """Passes over the training part, at most."""
     patience: Count | None = 5
-    """Epochs without better strict accuracy on the development part before training ends; null:
-    never, and the last weights are kept."""
+    """Training stops after this many epochs without better strict accuracy on the development
+    part; null: it never stops early, and the last weights are kept."""
     batch_size: Count = 32
-    """Problems a step."""
+    """Problems per step."""
     micro_batches: Count = 1
-    """Pieces that a step's gradient is accumulated over, to save memory."""
+    """Micro-batches over which a step's gradient is accumulated, to save memory."""
     learning_rate: Positive = 5e-5
-    """At the start; falls linearly to zero at the last step of the last epoch."""
+    """Initial rate; falls linearly to zero at the last step of the last epoch."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    """AdamW weight decay of matrices."""
+    """AdamW weight decay of weight matrices."""
     clip: Positive = 1.0
-    """Largest norm of the gradient."""
+    """Maximum norm of the gradient."""
     precision: Literal["no", "bf16", "fp16"] = "no"
     """Mixed precision: none (float32), bfloat16 or float16."""
     checkpoint_steps: Count = 200
@@ -137,17 +137,17 @@ class Solver(Section):
     """An ATHENA solver."""
 
     profile: Literal["fixture", "tiny", "small", "medium"] | None = None
-    """A small solver from scratch that the other keys change: fixture learns generated problems
-    within seconds, medium wants a GPU."""
+    """Settings of a small solver from scratch, which the other keys change: fixture learns
+    generated problems within seconds, medium should have a GPU."""
     encoder: Encoder = Encoder()
-    """Reads the text."""
+    """The encoder of the text."""
     depth: Count = 10
-    """Last depth that is expanded."""
+    """Largest depth that is expanded."""
     goal: Literal["end", "question"] = "end"
     """What the answer judge attends to: the question's last token, or all of its tokens."""
     targets: Literal["tree", "multi"] = "tree"
-    """Right candidates: the steps of the gold equation; multi: sums and products of some of a
-    step's terms too."""
+    """Candidates that count as right. tree: the steps of the gold equation. multi: also sums and
+    products of some of a step's terms."""
     dropout: Share = 0.5
     """Dropout of the thought head."""
     training: Training = Training()
@@ -164,12 +164,12 @@ class Solver(Section):
 
     @model_serializer(mode="wrap")
     def _as_written(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Keep a profile with what changes it: the rest depends on the dataset."""
+        """Keep only a profile and its changes: the other values depend on the dataset."""
         values: dict[str, Any] = given(self) if self.profile else serialise(self)
         return values
 
     def on(self, dataset: str) -> "Solver":
-        """Return the settings on a dataset: those of the profile, changed as the other keys say."""
+        """Return the settings for a dataset: the profile's, with the changes of the other keys."""
         if self.profile is None:
             return self
         changes = {name: value for name, value in given(self).items() if name != "profile"}
@@ -177,57 +177,57 @@ class Solver(Section):
 
 
 class Importance(Section):
-    """How heads are ranked; those of lowest score go first.
+    """How heads are ranked; heads with the lowest scores are pruned first.
 
-    They are the encoder's. ATHENA's thought head attends, too, but a merge sees two keys, the
-    answer judge mostly one and the reason judge a few: entropies over so few keys are no measure,
-    and by them these heads, which do the reasoning, would go first.
+    Only the encoder's heads are ranked. ATHENA's thought head has attention, too, but a merge sees
+    two keys, the answer judge mostly one and the reason judge a few. Entropy over so few keys says
+    little, and by it these heads, which do the reasoning, would be pruned first.
     """
 
     criterion: Literal["mixed", "attention", "causal", "random"] = "mixed"
-    """mixed: alpha w + (1 - alpha) H, weight norm and attention entropy. attention: largest
+    """mixed: alpha w + (1 - alpha) H, of weight norm w and attention entropy H. attention: largest
     attention weight, mean over queries. causal: rise of the loss on the development part without
-    the head. random: a uniform draw."""
+    the head; for a model, loss of accuracy on its training questions. random: a uniform draw."""
     alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """mixed: weight of the norm."""
     norm: Literal["weights", "activations"] = "weights"
     """mixed: mean absolute entry of a head's weights, or of its queries, keys and values."""
     entropy: Literal["raw", "normalised"] = "normalised"
-    """mixed: in nats, or as a part of the largest possible."""
+    """mixed: entropy in nats, or as a fraction of its maximum."""
     scale: Literal["raw", "min_max"] = "min_max"
-    """mixed: both terms as measured, or each stretched to 0 to 1 over all heads."""
+    """mixed: both terms as measured, or each scaled to [0, 1] over all heads."""
     entropy_sign: Literal[1, -1] = 1
-    """mixed: 1 lets heads that focus go first, as published; -1 those that look everywhere."""
+    """mixed: 1 prunes focused heads first, as published; -1 prunes diffuse heads first."""
     scope: Literal["all", "layer"] = "all"
-    """Rank all heads together, or those of each layer, which then lose equal numbers."""
+    """Rank all heads together, or those of each layer; then all layers lose equally many."""
     unit: Literal["group", "query"] = "group"
-    """Where query heads share key/value heads: a key/value head goes with all of its query heads,
-    or one query head of every group of a layer."""
+    """What is pruned together where query heads share key/value heads: a key/value head with all
+    its query heads, or one query head of every group of a layer."""
     calibration: Count | None = 512
-    """Training problems, always the same, that scores are measured on; null: all of them."""
+    """Number of training problems, always the same, on which scores are measured; null: all."""
 
 
 class Distillation(Section):
-    """What the heads that are left learn from a teacher, which is larger."""
+    """What the pruned solver learns from a teacher with more heads."""
 
     teacher: Literal["recursive", "original", "none"] = "recursive"
-    """recursive: in each round the solver as it was before the round's pruning. original: in all
-    rounds the unpruned solver. none: the solver's own objective alone."""
+    """recursive: the solver before each round's pruning. original: the unpruned solver in all
+    rounds. none: only the solver's own objective."""
     response: bool = True
-    """Whether the student is to judge candidates and answers as its teacher does."""
+    """Whether the student learns its teacher's judgements of candidates and answers."""
     feature: Literal["matched", "mean", "none"] = "matched"
-    """Attention maps that are compared: those of the same heads, the means over the heads of each
-    layer, or none."""
+    """Attention maps that the student learns: those of the same heads, the means over the heads of
+    each layer, or none."""
     reduction: Literal["keys", "literal"] = "keys"
     """Squared differences of attention: summed over keys, or averaged over all entries."""
     temperature: Positive = 2.0
-    """Softens the logits of both."""
+    """Temperature of the teacher's and the student's logits."""
     beta: Positive = 1.0
-    """Weight of the attention maps beside the logits."""
+    """Weight of the attention maps relative to the logits."""
     distill_weight: Positive = 0.5
-    """Weight of what the teacher says."""
+    """Weight of the distillation loss."""
     task_weight: Annotated[float, Field(ge=0)] = 0.5
-    """Weight of the solver's own objective, where there is a teacher."""
+    """Weight of the solver's own objective, if there is a teacher."""
 
     @model_validator(mode="after")
     def _teaches(self) -> "Distillation":
@@ -237,33 +237,34 @@ class Distillation(Section):
 
 
 class Compression(Section):
-    """How a solver loses attention heads and learns to do without them."""
+    """How attention heads are pruned, and how the rest is trained."""
 
     ratio: Share = 0.25
-    """Part of the encoder's heads that goes, in all; rounded down to whole heads."""
+    """Fraction of the encoder's heads to prune in total, rounded down to whole heads."""
     start: Share = 0.0
-    """p_min: part of the heads that goes at once."""
+    """p_min: fraction of the heads to prune at once."""
     exponent: Positive = 1.0
-    """n: above 1 heads go late, below 1 early."""
+    """n: above 1 most heads are pruned late, below 1 early."""
     schedule: Literal["rounds", "one_shot", "literal"] = "rounds"
-    """rounds: some heads before each round of training. one_shot: all before the first round.
-    literal: one at a time between optimiser steps, and all training is one round."""
+    """When heads are pruned. rounds: some before each round of training. one_shot: all before the
+    first round. literal: one at a time between optimiser steps; all training is one round."""
     rounds: Annotated[int, Field(ge=0, strict=True)] = 4
-    """R; 0 leaves the solver as it is."""
+    """R, the number of rounds; 0 leaves the solver as it is."""
     smallest: Count | None = None
-    """literal: stop at so many parameters."""
+    """literal: stop pruning at this number of parameters."""
     largest_loss: Share | None = None
-    """literal: stop once strict accuracy on the development part has fallen by more."""
+    """literal: stop pruning once strict accuracy on the development part has fallen by more than
+    this."""
     scratch: bool = False
-    """Forget all weights once the heads are gone, and train for the epochs of solver and rounds
-    together, by the solver's recipe."""
+    """Reset all weights after pruning, and train by the solver's recipe, for the epochs of solver
+    and rounds together."""
     importance: Importance = Importance()
-    """Which heads go."""
+    """How heads are ranked."""
     distillation: Distillation = Distillation()
-    """What the others learn."""
+    """What the remaining heads learn from a teacher."""
     training: Training = Training(patience=None)
-    """The recipe; its epochs are divided over the rounds. `patience` is null where it is not given:
-    every run of a comparison makes as many steps."""
+    """The recipe; its epochs are divided over the rounds. `patience` defaults to null here, so that
+    all arms of a comparison make equally many steps."""
 
     @model_validator(mode="before")
     @classmethod
@@ -317,11 +318,11 @@ class Compression(Section):
 
     @property
     def causal(self) -> bool:
-        """Whether heads are ranked by what their removal costs; where none goes, none is ranked."""
+        """Whether heads are pruned, and ranked by what their removal costs."""
         return self.ratio > 0 and self.importance.criterion == "causal"
 
     def decisive(self) -> dict[str, Any]:
-        """Return the settings that decide what comes out: none that others make idle."""
+        """Return the settings that decide the result, without those that have no effect."""
         if not self.rounds:
             return {"rounds": 0}
         values = self.model_dump(mode="json")
@@ -347,14 +348,13 @@ _PROFILES: dict[str, tuple[int, int, int, int, float, int, float, int]] = {
     "small": (256, 4, 8, 512, 0.2, 30, 1e-3, 32),
     "medium": (512, 6, 8, 1024, 0.3, 40, 5e-4, 32),
 }
-"""Width, layers, heads, intermediate and dropout; epochs, learning rate and batch size of the
-training: from generated problems within seconds up to what wants an accelerator."""
+"""Width, layers, heads, intermediate width and dropout; epochs, learning rate and batch size."""
 
 
 def profile(name: str, dataset: str) -> Solver:
     """Return the settings of a profile for a dataset.
 
-    Math23k has deeper equations than the others, and enough text for a stricter vocabulary.
+    Math23k has deeper equations than the other datasets, and enough text for a stricter vocabulary.
     """
     width, layers, heads, intermediate, dropout, epochs, rate, batch_size = _PROFILES[name]
     large = dataset == "math23k"

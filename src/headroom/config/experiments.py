@@ -1,4 +1,4 @@
-"""The sections of a config for the first paper's experiments, and what is beside them."""
+"""Config sections of the SPRINT paper's experiments and their controls."""
 
 from typing import Annotated, Literal
 
@@ -8,7 +8,7 @@ from headroom.config.questions import Preset
 from headroom.config.section import Count, Section, Seed
 
 _LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
-"""Takes a single value for a list of one."""
+"""Accepts a single value as a list of one."""
 
 Geometry = Literal["sphere", "ball", "literal"]
 
@@ -18,7 +18,7 @@ Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
 
 class Sweep(Section):
-    """A sweep whose table, violins and heatmaps are drawn: heads pruned one at a time."""
+    """A sweep: heads are pruned one at a time; its table, violins and heatmaps are drawn."""
 
     model: str
     """Name under `models`."""
@@ -27,21 +27,22 @@ class Sweep(Section):
     decoding: str = "greedy"
     """Name under `decodings`; greedy."""
     layers: Layers
-    """Layers whose heads are pruned, from 0; or all."""
+    """Layers whose heads are pruned, numbered from 0; or all."""
     heads: Layers = "all"
-    """Query heads pruned in each layer, from 0; or all."""
+    """Query heads pruned in each layer, numbered from 0; or all."""
     grading: Preset | None = None
-    """Rules that grade its answers; null: the run's. Two sweeps that differ in nothing else share
-    their answers."""
+    """Rules that grade its answers; null: the run's. Sweeps that differ only in this share their
+    answers."""
     placebos: Placebos = "none"
-    """Variants that prune nothing, as many as heads in a layer: what the best head of a layer
-    gains is held against the best placebo. numeric: the base model decoded again in other batches,
-    without verification. noise: for each head a random direction of the norm that pruning the head
-    takes away, added at the same place; as many answers as the heads give. both: both. replay: one
-    a layer, the base model's answers verified as those of the layer's heads are. all: all three."""
+    """Controls that prune nothing; the gain of a layer's best head is compared with the best
+    placebo's. numeric: the base model decoded again in other batches, without verification, as
+    often as a layer has heads. noise: for each head, a random direction with the norm of what
+    pruning the head removes, added at the same place; as many answers as the heads give. both:
+    numeric and noise. replay: one per layer, the base model's answers verified as those of the
+    layer's heads are. all: all three."""
     noise_placebos: Count | None = None
-    """Noise placebos a layer; null: as many as heads. Fewer are spread over the layer's heads, and
-    the best head is not held against the best of them, which had fewer chances."""
+    """Noise placebos per layer; null: one per head. Fewer are spread over the layer's heads; the
+    best head is then not compared with the best of them, which had fewer chances."""
 
 
 class Selector(Section):
@@ -69,7 +70,8 @@ class Selector(Section):
         "sphere",
         "ball",
     )
-    """Readings of the loss: unit sphere with learned temperature, unit ball, or as printed."""
+    """Versions of the loss: on the unit sphere with learned temperature, in the unit ball, or
+    literal, as printed; one, or several to choose from."""
     dimension: Annotated[tuple[Count, ...], Field(min_length=1)] = (32,)
     """p, the dimension of the shared space."""
     diversity: Annotated[tuple[Annotated[float, Field(ge=0)], ...], Field(min_length=1)] = (
@@ -79,8 +81,8 @@ class Selector(Section):
         0.1,
         1.0,
     )
-    """lambda, the weight of the diversity term; 0 is the ablation. It weighs a mean over pairs of
-    heads in the bounded geometries, in `literal` the paper's sum, which is far larger."""
+    """lambda, the weight of the diversity term; 0 is the ablation. The term is a mean over pairs of
+    heads on sphere and ball; in `literal` it is the paper's sum, which is far larger."""
     learning_rate: Annotated[
         tuple[Annotated[float, Field(gt=0)], ...], Field(min_length=1), _LIST
     ] = (1e-2,)
@@ -95,20 +97,20 @@ class Selector(Section):
     validation: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of the training questions held out to choose among the settings above."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
-    """Seeds of initial weights and of the held-out part. Results are means over selectors trained
-    from each; the first one's selector is kept."""
+    """Seeds of initial weights and of the held-out part. Results are means over the seeds'
+    selectors; the first seed's selector is kept."""
     redraws: Annotated[int, Field(ge=0)] = 10
-    """Subsamples of two thirds of the training questions on which all is trained again: how much
-    of a difference hangs on the draw. No answer is generated for them."""
+    """Subsamples of two thirds of the training questions on which everything is trained again, to
+    show how much a difference depends on the draw. They need no new answers."""
     redrawn_setting: Literal["anew", "fixed"] = "anew"
     """Whether the settings above are chosen anew on each redraw, or kept."""
     shortlist: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 32)
-    """K of the random-heads baseline; chosen on held-out training questions. Where K is below
-    max_n, the baseline's curve ends at K."""
+    """K of the random-heads baseline, chosen on held-out training questions. If K is below max_n,
+    the baseline's curve ends at K."""
     max_n: Count = 16
     """Largest N of the Pass@N curves."""
     bootstrap: Count = 2000
-    """Resamples over questions behind each interval."""
+    """Bootstrap resamples of the questions for each interval."""
 
 
 class Comparison(Section):

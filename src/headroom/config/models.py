@@ -1,4 +1,4 @@
-"""The sections of a config that name models: those that answer, and those that embed questions."""
+"""Config sections of models that answer questions, and of those that embed them."""
 
 from typing import Annotated, Literal
 
@@ -29,7 +29,7 @@ class Reasoner(Section):
     vocabulary: Count = 640
     """Entries of the byte-level BPE tokenizer."""
     batch_size: Count = 32
-    """Documents a step."""
+    """Documents per step."""
     seed: Seed = 0
     """Seed of data order and initial weights."""
 
@@ -43,10 +43,10 @@ class Model(Section):
     gguf_file: str | None = None
     """File to take from a repository of GGUF files on the hub."""
     revision: str | None = None
-    """Hub: commit hash, pinned; of a GGUF file its sha256 will do. Folder: its fingerprint, file:
-    its sha256, filled in when absent."""
+    """Hub: commit hash, pinned; for a GGUF file, its sha256 is enough. Folder: its fingerprint;
+    file: its sha256; both are filled in when absent."""
     train: Reasoner | None = None
-    """Train the embedded reasoner in place of loading a model."""
+    """Train the embedded reasoner instead of loading a model."""
     layers: Count
     """Number of layers; checked against the model's own config.json."""
     heads: Count
@@ -62,11 +62,12 @@ class Model(Section):
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""
     batch_size: Count | None = None
-    """Sequences decoded together; null: as many as the model's shape and the memory allow. Changes
-    speed and memory, and in fp32 no answer whose margins exceed 1e-3."""
+    """Sequences decoded together; null: as many as the model's shape and the memory allow. It
+    changes speed and memory; in float32 it changes no answer whose margins exceed 1e-3."""
     backend: Literal["headroom", "vllm"] = "headroom"
-    """What answers. headroom: the engine, made for sweeps. vllm: vLLM, where headroom[vllm] is
-    installed; no placebos, one process, a GPU each. Their answers lie apart in the store."""
+    """Software that answers. headroom: this package's engine, made for sweeps. vllm: vLLM, which
+    needs headroom[vllm]; it has no placebos, and runs as one process on one GPU. The store keeps
+    the answers of both apart."""
 
     @model_validator(mode="after")
     def _for_vllm(self) -> "Model":
@@ -110,7 +111,7 @@ class Embedder(Section):
     revision: str | None = None
     """Hub: commit hash, pinned."""
     model: str | None = None
-    """Name under `models`: its transformer with mean pooling."""
+    """Name under `models`: its transformer embeds, with mean pooling."""
 
     @model_validator(mode="after")
     def _one_origin(self) -> "Embedder":

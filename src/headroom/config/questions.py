@@ -1,4 +1,4 @@
-"""The sections of a config that say what is asked, and how answers are generated."""
+"""Config sections of question sets, and of how answers are generated."""
 
 from typing import Annotated, Any, Literal
 
@@ -22,20 +22,20 @@ class Columns(Section):
     answer: str = "answer"
     """The gold answer: a text or a number."""
     id: str | None = None
-    """Unlike for every question; by default the number of the row."""
+    """A unique id of the question; default: the row's number."""
     subject: str | None = None
-    """What tables and figures are split by."""
+    """Subject, by which tables and figures are split."""
     level: str | None = None
     """Difficulty, 1 to 5."""
     split: str | None = None
-    """Of a file that holds several splits: what names a row's own. Rows of others are left out."""
+    """Name of the row's split, in a file with several; rows of other splits are left out."""
 
 
 class Questions(Section):
     """A question set: questions of one benchmark's split."""
 
     benchmark: Benchmark
-    """Which benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
+    """The benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
     split: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]+$")]
     """train or test; custom: any name. math500 has only test, math_train only train."""
     file: str | None = None
@@ -52,9 +52,9 @@ class Questions(Section):
     revision: str | None = None
     """Hub: commit hash (default: the pinned one). File: its sha256, filled in when absent."""
     n: Count | None = None
-    """How many questions; all by default. Growing n keeps finished answers."""
+    """Number of questions; default: all. A larger n keeps finished answers."""
     sampling: Literal["first", "uniform", "clusters"] = "uniform"
-    """How n are drawn: the first n, uniformly, or spread over clusters of question embeddings."""
+    """How the n are drawn: the first n, uniformly, or from clusters of question embeddings."""
     embedder: str | None = None
     """Embedder whose vectors are clustered; needed by `clusters`."""
     seed: Seed = 0
@@ -118,7 +118,7 @@ class Decoding(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Sample from the smallest set of tokens with this probability."""
     samples: Count = 1
-    """Answers a question."""
+    """Answers per question."""
     max_new_tokens: Count = 2048
     """Token limit of an answer."""
     seed: Seed = 0

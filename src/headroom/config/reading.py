@@ -1,4 +1,4 @@
-"""Reading a config: YAML in, the typed config or one clear line out."""
+"""Read a config file into the typed config, or refuse it in one line."""
 
 import json
 from collections.abc import Iterator
@@ -44,13 +44,13 @@ def load(path: Path) -> Config:
         raise ConfigError(f"config file {path} is not {kind}: {first}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
-    if values.get("texts") == {}:  # of a run by an earlier version, which wrote every section
+    if values.get("texts") == {}:  # earlier versions wrote every section
         del values["texts"]
     return parse(values, str(path))
 
 
 def _is_meant(problem: Any) -> bool:
-    """Tell whether a problem is of that branch of `Layers` which the value was meant for."""
+    """Tell whether a problem belongs to the branch of `Layers` that fits the value's type."""
     branch = "tuple[" if isinstance(problem["input"], str) else "literal['all']"
     return not any(str(part).startswith(branch) for part in problem["loc"][-1:])
 
@@ -83,7 +83,7 @@ def _section(location: tuple[Any, ...]) -> type[Section]:
 
 
 def _sections(annotation: Any) -> Iterator[type[Section]]:
-    """Yield the section classes that a key's type speaks of."""
+    """Yield the section classes in a key's type."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
     for part in get_args(annotation):

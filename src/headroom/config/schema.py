@@ -1,4 +1,4 @@
-"""The whole config: its sections by name, and that what one names, another defines.
+"""The whole config: its sections, and the checks of references between them.
 
 The description under each key is its documentation: `config/reference.md` is made from it.
 """
@@ -15,8 +15,8 @@ from headroom.config.questions import Decoding, Preset, Questions
 from headroom.config.section import Name, Section, Seed
 from headroom.config.study import Study
 
-_TAKEN = ("store", "gallery")  # folders of results/ that are no runs
-_CLAIMS, _COMPRESSION = "claims", "compression_"  # files of a run's tables that are no sweep's
+_TAKEN = ("store", "gallery")  # folders of results/ that are not runs
+_CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
 
 class Config(Section):
@@ -29,8 +29,8 @@ class Config(Section):
     grading: Preset = "default"
     """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
     engine: Literal["server", "inline"] = "server"
-    """server: one process loads a model once and answers for all jobs, or, inside a SLURM job, for
-    all jobs in that. inline: each job loads the model for itself."""
+    """server: one process loads a model once and answers for all jobs; inside a SLURM job, for all
+    jobs in it. inline: each job loads the model itself."""
     models: dict[Name, Model] = Field({})
     """The models, by name."""
     questions: dict[Name, Questions] = Field({})
@@ -48,9 +48,9 @@ class Config(Section):
     problems: dict[Name, WordProblems] = Field({})
     """The datasets of word problems, by name."""
     solvers: dict[Name, Solver] = Field({})
-    """The solvers of word problems, by name: an encoder and what stands on it."""
+    """The solvers of word problems, by name."""
     compressions: dict[Name, Study] = Field({})
-    """What is compressed, by name."""
+    """The compressions, by name."""
 
     @model_validator(mode="after")
     def _references(self) -> "Config":
@@ -99,11 +99,11 @@ class Config(Section):
         return self
 
     def _check_study(self, where: str, study: Study) -> None:
-        """Refuse a compression whose parts do not go together."""
+        """Refuse a compression whose parts do not fit together."""
         if study.solver is not None:
             encoder = self.solver_of(study).encoder
             if encoder.source is not None:
-                return  # nobody knows its shape yet
+                return  # its shape is known only once it is fetched
             shape = (encoder.layers, encoder.heads, encoder.heads)
         else:
             if study.train == study.test:

@@ -1,4 +1,4 @@
-"""What every section of a config is made of."""
+"""The base class of config sections, and types that they share."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -21,7 +21,7 @@ class Section(BaseModel):
 
 
 def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values with some changed: sections of changes say what changes within them."""
+    """Return values with changes; nested mappings are merged."""
     whole = dict(values)
     for key, change in changes.items():
         old = whole.get(key)
@@ -32,7 +32,7 @@ def merged(values: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def given(section: Section) -> dict[str, Any]:
-    """Return the values that were given to a section and to those within it: no defaults."""
+    """Return the values that were given to a section and its subsections, without defaults."""
     values = {name: getattr(section, name) for name in sorted(section.model_fields_set)}
     return {
         name: given(value) if isinstance(value, Section) else value

@@ -1,7 +1,7 @@
-"""A compression in several arms: which solver or model, on which data, by which settings.
+"""A compression in several arms: which solver or model, on which data, with which settings.
 
-The arms of the ablation, Table 4 of arXiv 2511.17577 and beyond, change one setting each of the
-method: they differ in what their name says only.
+The arms are those of the ablation in Table 4 of arXiv 2511.17577, and three more. Each changes the
+method only in what its name says.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     "trained_on": {**_NO_TEACHER, "ratio": 0.0, "start": 0.0},
 }
 """In the order of the paper's table; the last three are ours. `joint_single_teacher` has the losses
-of `full` without its recursion; `small_from_scratch` asks whether the large solver was needed;
-`trained_on` takes the steps of a pruned arm with all heads and no teacher, so that what further
-training brings is not taken for what pruning brings."""
+of `full` without its recursion; `small_from_scratch` shows whether the large solver was needed;
+`trained_on` makes the steps of a pruned arm with all heads and no teacher, so that the gain of
+further training is not taken for a gain of pruning."""
 
 
 def arm(name: str, method: Compression) -> Compression:
@@ -54,10 +54,10 @@ def arm(name: str, method: Compression) -> Compression:
 
 
 def changed(settings: Compression, changes: Mapping[str, Any]) -> Compression:
-    """Return settings with some changed: sections of changes say what changes within them.
+    """Return settings with changes; nested sections are merged.
 
     Raises:
-        pydantic.ValidationError: they do not go together.
+        pydantic.ValidationError: the settings do not fit together.
     """
     return Compression.model_validate(merged(settings.model_dump(), changes))
 
@@ -66,15 +66,15 @@ class Study(Section):
     """A solver, or a model that reasons in words, compressed in several arms."""
 
     solver: str | None = None
-    """Name under `solvers`: what is trained, and then compressed."""
+    """Name under `solvers`: the solver, which is trained and then compressed."""
     data: str | None = None
-    """Name under `problems`: what the solver is trained and tested on."""
+    """With `solver`: name under `problems`. The solver is trained and tested on them."""
     model: str | None = None
-    """Name under `models`, in place of a solver: what is compressed."""
+    """Name under `models`: the model to compress, instead of a solver."""
     train: str | None = None
-    """With `model`: name under `questions`. Its own right answers to them are what it learns."""
+    """With `model`: name under `questions`. The model learns its own right answers to them."""
     test: str | None = None
-    """With `model`: name under `questions`."""
+    """With `model`: name under `questions`. The model is tested on them."""
     decoding: str = "greedy"
     """With `model`: name under `decodings`; greedy."""
     method: Compression = Compression()
@@ -86,9 +86,9 @@ class Study(Section):
     variations: dict[Name, dict[str, Any]] = Field({})
     """Further arms: settings that differ from those of `full`, or of the arm that `of` names."""
     int8: tuple[str, ...] = ()
-    """Arms and variations that are tested and measured with weights of eight bits, too."""
+    """Arms and variations that are also tested and measured with 8-bit weights."""
     seeds: Annotated[tuple[Seed, ...], Field(min_length=1)] = (0, 1, 2)
-    """Each arm is run with each seed, and so is the training before."""
+    """Each arm is run with each seed, and so is the solver's training before."""
     measured: tuple[str, ...] | None = None
     """Arms and variations whose speed and memory are measured; null: all."""
     tokens: Annotated[tuple[Count, ...], Field(min_length=1)] = (40, 512)
@@ -110,7 +110,7 @@ class Study(Section):
         return any(own.causal for own in self.settings.values())
 
     def pruned(self, settings: Compression) -> Compression:
-        """Return the settings whose heads an arm from scratch takes over."""
+        """Return the settings whose pruning decides which heads an arm from scratch has."""
         return settings.model_copy(
             update={"scratch": False, "distillation": self.method.distillation}
         )
