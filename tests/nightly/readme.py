@@ -5,6 +5,7 @@
 
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,8 +59,17 @@ def write(run: Path) -> None:
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     README.write_text(f"{before}{BEGIN}{account(run)}\n{END}{rest.partition(END)[2]}")
     for picture in GALLERY.glob("*.png"):
-        shutil.copy(run / "figures" / picture.name, picture)
+        if picture.name != "report.png":
+            shutil.copy(run / "figures" / picture.name, picture)
     shutil.copy(run / "tables/math.md", GALLERY / "table_math.md")
+    if browser := shutil.which("chromium") or shutil.which("google-chrome"):
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,840"]
+        picture, page = GALLERY / "report.png", (run / "report.html").resolve().as_uri()
+        subprocess.run(
+            [browser, *options, f"--screenshot={picture}", page],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 def _heads(table: pd.DataFrame) -> str:
@@ -106,9 +116,13 @@ def _selector(folder: Path) -> Iterator[str]:
         .query("method == 'SPRINT' and rule == 'majority' and n == 8")
         .itertuples()
     )
+    (more,) = (
+        pd.read_csv(folder / "votes.csv").query("method == 'base greedy' and n == 8").itertuples()
+    )
     yield (
         f"Where nobody knows the right answer, the majority of the 8 nearest heads answers "
-        f"{100 * vote.accuracy:.1f}%, {100 * vote.recovered:.0f}% of Pass@8."
+        f"{100 * vote.accuracy:.1f}%, {_points(more.difference)} points beside the base model's own "
+        f"answer ({_points(more.low)} to {_points(more.high)})."
     )
 
 
