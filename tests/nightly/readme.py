@@ -121,8 +121,8 @@ def _selector(folder: Path) -> Iterator[str]:
     )
     yield (
         f"Where nobody knows the right answer, the majority of the 8 nearest heads answers "
-        f"{100 * vote.accuracy:.1f}%, {_points(more.difference)} points beside the base model's own "
-        f"answer ({_points(more.low)} to {_points(more.high)})."
+        f"{100 * vote.accuracy:.1f}%, {_points(more.difference)} points beside the base model's "
+        f"own answer ({_points(more.low)} to {_points(more.high)})."
     )
 
 
