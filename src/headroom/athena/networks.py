@@ -1,8 +1,8 @@
 """ATHENA: an encoder reads the problem, a thought head builds its equation step by step.
 
-Source: Kim et al., ATHENA, arXiv 2311.01036. Embeddings are vectors of the encoder's width; every
-operation has a network of its own, and two judges say which candidates are steps of the solution
-(reason) and which thought is the solution (answer). Networks are pre-norm.
+Source: Kim et al., ATHENA, arXiv 2311.01036. Embeddings have the encoder's width. Every operation
+has its own network. One judge says which candidates are steps of the solution (reason), another
+which thought is the solution (answer). Networks are pre-norm.
 """
 
 from dataclasses import dataclass
@@ -30,13 +30,13 @@ class FeedForward(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
-        """Return the vectors, changed."""
+        """Return the transformed vectors."""
         inner = nn.functional.gelu(self.inner(self.norm(x)))
         return x + self.dropout(self.outer(inner))
 
 
 class Attention(nn.Module):
-    """Multi-head attention. The width of a head is fixed, their number is that of the weights."""
+    """Multi-head attention with heads of fixed width; the weights decide their number."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Attention(nn.Module):
         memory: Float[Tensor, "batch keys width"],
         mask: Bool[Tensor, "batch keys"] | None = None,
     ) -> Float[Tensor, "batch queries width"]:
-        """Return what each query attends to; `mask` says which keys there are."""
+        """Return the attention output of each query; `mask` says which keys exist."""
         query, key, value = (
             projection(source).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for projection, source in ((self.query, x), (self.key, memory), (self.value, memory))
@@ -63,7 +63,7 @@ class Attention(nn.Module):
 
 
 class Merge(nn.Module):
-    """A sum or product: attention of the two thoughts to each other, summed. Knows no order."""
+    """A sum or product: the two thoughts attend to each other, outputs summed; order-invariant."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -74,14 +74,14 @@ class Merge(nn.Module):
     def forward(
         self, left: Float[Tensor, "pairs width"], right: Float[Tensor, "pairs width"]
     ) -> Float[Tensor, "pairs width"]:
-        """Return the embeddings of pairs."""
+        """Return the embedding of each pair's merge."""
         both = self.norm(torch.stack([left, right], dim=1))
         mixed = self.attention(both, both).sum(dim=1)
         return self.forward_layer(mixed + left + right)
 
 
 class Judge(nn.Module):
-    """Says whether an expression is right, from a memory of its problem."""
+    """Judges whether an expression is right; it attends to a memory of its problem."""
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float) -> None:
         super().__init__()
@@ -100,21 +100,21 @@ class Judge(nn.Module):
         memory: Float[Tensor, "batch memories width"],
         mask: Bool[Tensor, "batch memories"],
     ) -> tuple[Float[Tensor, "items width"], Float[Tensor, " items"]]:
-        """Return vectors x and logits."""
+        """Return the final vectors and the logits."""
         x = self.before(embeddings)
         queries = rows.pad(self.norm(x), len(memory))
-        heard = self.attention(queries, self.memory_norm(memory), mask)
-        x = self.after(x + self.dropout(rows.flat(heard)))
+        attended = self.attention(queries, self.memory_norm(memory), mask)
+        x = self.after(x + self.dropout(rows.flat(attended)))
         return x, self.verdict(x).squeeze(-1)
 
 
 class Reading(NamedTuple):
-    """What the encoder makes of a batch of texts."""
+    """The encoder's output for a batch of texts."""
 
     numbers: Float[Tensor, "numbers width"]
     constants: Float[Tensor, "constants width"]
     first: Float[Tensor, "batch width"]
-    """State of the first token, with which the premises start."""
+    """State of the first token: a problem's first premise."""
     goal: Float[Tensor, "batch goal_tokens width"]
     goal_mask: Bool[Tensor, "batch goal_tokens"]
     attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
@@ -123,7 +123,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class Output:
-    """Logits of a batch under teacher forcing, in the order of its vectors."""
+    """Logits of a batch under teacher forcing, in the order of its `targets` and `answers`."""
 
     reason: Float[Tensor, " candidates"]
     answer: Float[Tensor, " thoughts"]
@@ -135,11 +135,11 @@ class ThoughtHead(nn.Module):
     """Embeds constants and expressions, and judges them.
 
     Args:
-        width: of the encoder.
-        heads: attention heads; divides `width`.
-        inner: width of the feed-forward layers.
-        dropout: of all outputs.
-        constants: how many there are.
+        width: width of the encoder.
+        heads: number of attention heads; divides `width`.
+        inner: inner width of the feed-forward layers.
+        dropout: dropout rate of the sublayers' outputs.
+        constants: number of constants.
     """
 
     def __init__(self, width: int, heads: int, inner: int, dropout: float, constants: int) -> None:
@@ -182,8 +182,8 @@ class Athena(nn.Module):
     """Encoder and thought head.
 
     Args:
-        encoder: a transformer of the hub that encodes text.
-        head: of the encoder's width.
+        encoder: a text encoder of transformers.
+        head: a thought head of the encoder's width.
     """
 
     def __init__(self, encoder: PreTrainedModel, head: ThoughtHead) -> None:
@@ -195,7 +195,7 @@ class Athena(nn.Module):
         """Encode texts.
 
         Raises:
-            ModelError: attention weights are asked for, but the encoder returns none; see
+            ModelError: `attentions` is set, but the encoder returns no attention weights; see
                 `headroom.models.attention.eager_attention`.
         """
         wanted = {"output_attentions": True} if attentions else {}
@@ -227,9 +227,9 @@ class Athena(nn.Module):
 
 
 class Progress:
-    """Thoughts and premises of a batch while its problems are worked on.
+    """Thoughts and premises of a batch during its expansion.
 
-    Level by level: `judge` the candidates, then `accept` some. `answers` judges all thoughts.
+    At each level call `judge` on the candidates, then `accept`; `answers` judges all thoughts.
     """
 
     def __init__(self, head: ThoughtHead, reading: Reading) -> None:
@@ -244,7 +244,7 @@ class Progress:
     def judge(self, level: Level) -> Float[Tensor, " candidates"]:
         """Return the reason logits of a level's candidates."""
         rows, batch = self._rows, len(self._reading.first)
-        # Each problem's premises are its first token, then its thoughts.
+        # A problem's premises are its first token's state, then its thoughts.
         owner = torch.cat([torch.arange(batch, device=rows.owner.device), rows.owner])
         slot = torch.cat([torch.zeros_like(owner[:batch]), rows.slot + 1])
         premises = Rows(owner, slot, rows.length + 1)
@@ -258,7 +258,7 @@ class Progress:
         return logits
 
     def accept(self, index: Int[Tensor, " accepted"], rows: Rows) -> None:
-        """Make some of the candidates judged last thoughts; `rows` are those of all thoughts."""
+        """Accept some of the last judged candidates; `rows` are those of all thoughts."""
         self._thoughts = torch.cat([self._thoughts, self._embeddings[index]])
         self._premises = torch.cat([self._premises, self._vectors[index]])
         self._rows = rows

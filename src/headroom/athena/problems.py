@@ -1,17 +1,17 @@
-"""Word problems: read, divided into parts, and kept as a table, the same for every job.
+"""Datasets of word problems: read, divided into parts and stored as a table for all jobs.
 
-Numbers are masked, with an equation over them and its value. Problems come from a local file, from
-the hub, or are generated. A row that cannot be used is left out with its reason, never silently; a
-file that is no such dataset is an error.
+A problem is a text with masked numbers, an equation over them and its value. Problems come from a
+local file, from the hub, or are generated. A row that cannot be used is left out and reported with
+the reason; a file that is not such a dataset is an error.
 
-A stratum is a complexity with a set of operators; every part keeps the shares of the strata.
-Problems with the same masked text are one problem with other numbers: they always share a part.
+A stratum is a complexity and a set of operators; random parts keep the shares of the strata.
+Problems with the same masked text differ only in their numbers, so they always share a part.
 
 Sources: Math23k, Wang et al., Deep Neural Solver for Math Word Problems, EMNLP 2017: Chinese, with
 equations over the values of the numbers. ASDiv-A, Miao et al., A Diverse Corpus for Evaluating and
-Developing English Math Word Problem Solvers, ACL 2020: its arithmetic subset as ATHENA (arXiv
-2311.01036) prepares it, numbers masked already, with equations over n0, n1, ... What counts as a
-number of a text follows ATHENA.
+Developing English Math Word Problem Solvers, ACL 2020: its arithmetic subset as prepared for ATHENA
+(arXiv 2311.01036), with masked numbers and equations over n0, n1, ... The definition of a number in
+a text follows ATHENA.
 """
 
 import logging
@@ -58,15 +58,15 @@ _LOG = logging.getLogger(__name__)
 Complexity = Literal["low", "medium", "high"]
 
 _HUB_PARTS = {"train": "train", "validation": "valid", "test": "test"}
-_MOST_DROPPED = 0.05  # of all rows; a file that loses more is not what it should be
+_MOST_DROPPED = 0.05  # share of all rows; a file that loses more is probably another dataset
 _FOLDS = 5
-_DEV_OF_FOLDS = (1, 9)  # development part, training part
+_DEV_OF_FOLDS = (1, 9)  # shares of development and training part
 
 _NUMBER = re.compile(
     r"[A-Z]+\d+"  # digits glued to a capital letter are a label
     r"|(?P<number>(?:\d+)?\( ?\d+ ?/ ?\d+ ?\)|\d+(?:\.\d+)?%?)"
 )
-_PLACES = 4  # a number of the equation is the number of the text that agrees to these
+_PLACES = 4  # decimals to which a value of the equation must agree with a number of the text
 _POWERS = (2.0, 3.0)
 _CLAUSES = re.compile(r".*[，。．；,;] (?=.*\w)")  # all but the last
 
@@ -75,7 +75,7 @@ class Dropped(NamedTuple):
     """A row that was left out."""
 
     row: str
-    """Its id, or where it stands."""
+    """The row's id."""
     reason: str
 
 
@@ -88,7 +88,7 @@ class Parts(NamedTuple):
 
 
 def read_data(config: Config, data: str) -> None:
-    """Read the dataset with a key, divide it, and write its rows and what was left out."""
+    """Read the dataset with a key, divide it, and write its problems and the rows left out."""
     stopwatch = Stopwatch()
     name = Store(config).name("data", data)
     settings = config.problems[name]
@@ -102,8 +102,8 @@ def read_data(config: Config, data: str) -> None:
     for file in (left_out, output):
         facts = {"data": settings.model_dump(mode="json"), "rows": sizes, "dropped": len(dropped)}
         write_record(file, stopwatch, facts)
-    told = ", ".join(f"{count} rows in {part}" for part, count in sizes.items())
-    _LOG.info("%s: %s, %d left out", name, told, len(dropped))
+    counts = ", ".join(f"{count} rows in {part}" for part, count in sizes.items())
+    _LOG.info("%s: %s, %d left out", name, counts, len(dropped))
 
 
 def table(parts: Parts) -> pd.DataFrame:
@@ -127,7 +127,7 @@ def table(parts: Parts) -> pd.DataFrame:
 
 
 def read_parts(data: str) -> Parts:
-    """Return the parts of the dataset with a key, as `read_data` divided it.
+    """Return the parts of the dataset with a key, as `read_data` wrote them.
 
     Raises:
         TableError: the file is missing, damaged or of another schema.
@@ -149,7 +149,7 @@ def read_parts(data: str) -> Parts:
 
 
 def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
-    """Divide problems into training, development and test part.
+    """Divide problems into training, development and test parts.
 
     Raises:
         BenchmarkError: the dataset has no such official split, or a part would be empty.
@@ -172,7 +172,7 @@ def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
 
 
 def draw(problems: Sequence[Problem], shares: Sequence[int], seed: int) -> list[list[Problem]]:
-    """Draw parts with the given shares, of every stratum and of the whole.
+    """Draw parts at random that keep the given shares, overall and in every stratum.
 
     Returns:
         The parts, each in the order of `problems`.
@@ -212,7 +212,7 @@ def _cross_validation(problems: Sequence[Problem], partition: Partition) -> Part
 
 
 def stratum(equation: Equation) -> str:
-    """Return complexity and set of operators: ``low +*``."""
+    """Return complexity and set of operators, such as ``low *+``."""
     symbols = {part.symbol for part in walk(equation) if isinstance(part, Operation)}
     return f"{complexity(equation)} {''.join(sorted(symbols))}"
 
@@ -221,7 +221,7 @@ def complexity(equation: Equation) -> Complexity:
     """Return the class of an equation: low, medium or high.
 
     Low: at most 2 operators and no brackets. High: 5 operators or more, or brackets within
-    brackets. Medium: the rest. Brackets that change nothing do not count.
+    brackets. Medium: the rest. Redundant brackets do not count.
     """
     operators, nested = operator_count(equation), nesting(equation)
     if operators >= 5 or nested >= 2:
@@ -230,28 +230,28 @@ def complexity(equation: Equation) -> Complexity:
 
 
 def operator_count(equation: Equation) -> int:
-    """Return how many operations on two values an equation has."""
+    """Return the number of binary operations of an equation."""
     return sum(isinstance(part, Operation) for part in walk(equation))
 
 
 def nesting(equation: Equation) -> int:
-    """Return how deep brackets stand within brackets, written with no more than needed."""
+    """Return the depth of nested brackets, written without redundant ones."""
     steps = ((character == "(") - (character == ")") for character in infix(equation))
     return max(accumulate(steps))
 
 
 def read(settings: WordProblems) -> tuple[list[Problem], list[Dropped]]:
-    """Read or make a dataset; return the problems, and the rows that were left out.
+    """Read or generate a dataset; return its problems and the rows that were left out.
 
     Raises:
-        BenchmarkError: the source cannot be reached or read, has other columns or an id twice, or
-            more than 5% of its rows cannot be used.
+        BenchmarkError: the source cannot be reached or read, has other columns or a duplicate id,
+            or more than 5% of its rows cannot be used.
     """
     if settings.dataset == "generated":
-        assert settings.n is not None  # the settings ask for it
+        assert settings.n is not None  # checked by the settings
         return generated.generate(settings.n, settings.seed), []
     if settings.file is None:
-        assert settings.revision is not None  # the settings ask for it
+        assert settings.revision is not None  # checked by the settings
         hub = HubDataset(MATH23K, None, settings.revision)
         rows: Iterable[Row] = (
             (f"{split} {place}", row | {"split": part})
@@ -264,14 +264,14 @@ def read(settings: WordProblems) -> tuple[list[Problem], list[Dropped]]:
 
 
 class Format(NamedTuple):
-    """The columns of a dataset's rows, and what makes a problem of one."""
+    """The columns of a dataset and the function that converts its rows."""
 
     columns: tuple[str, ...]
     """The first is the id."""
     part: str
     """The column with the official split or fold."""
     convert: Callable[[Mapping[str, Any], str], Problem]
-    """Takes a row and its part; raises BenchmarkError for one that cannot be used."""
+    """Makes a problem of a row and its part; raises BenchmarkError if the row cannot be used."""
 
 
 def _converted(
@@ -309,7 +309,8 @@ def from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
     """Convert a row of ASDiv-A; its equation may be infix or prefix.
 
     Raises:
-        BenchmarkError: it has no number, or an equation that cannot be read or evaluated.
+        BenchmarkError: the row has no number, its text does not end with its question, or its
+            equation cannot be parsed or evaluated.
     """
     text, question = (
         " ".join(row[column].replace(NUMBER, f" {NUMBER} ").split())
@@ -334,8 +335,8 @@ def from_math23k(row: Mapping[str, Any], part: str) -> Problem:
     """Convert a row of Math23k.
 
     Raises:
-        BenchmarkError: it has no number, or an equation that cannot be read, evaluated or
-            expressed.
+        BenchmarkError: the row has no number, or its equation cannot be parsed or evaluated, or
+            has a power other than 2 or 3.
     """
     text, printed = mask(row["segmented_text"])
     clauses = _CLAUSES.match(text)
@@ -354,7 +355,7 @@ def mask(text: str) -> tuple[str, list[str]]:
     """Return a segmented text with its numbers masked, and the numbers as printed.
 
     Numbers are integers and decimals, with or without percent sign, fractions in brackets, and
-    mixed numbers. Characters of private use, which some rows hold, are removed.
+    mixed numbers. Private-use characters, which some rows contain, are removed.
     """
     clean = "".join(c for c in text if unicodedata.category(c) != "Co")
     printed = [number for number in _NUMBER.findall(clean) if number]
@@ -363,10 +364,10 @@ def mask(text: str) -> tuple[str, list[str]]:
 
 
 def over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
-    """Return an equation with values replaced by the numbers of the text that they are.
+    """Return an equation with values replaced by the text's numbers of the same value.
 
-    The first number with the value counts; a fraction of two values is first looked for among the
-    fractions. Exponents stay values, and so does what the text does not hold.
+    The first number with the value is taken; a quotient of two values is first looked up among the
+    text's fractions. Exponents stay constants, and so do values that the text does not have.
 
     Raises:
         BenchmarkError: a power other than 2 or 3.

@@ -1,4 +1,4 @@
-"""A solver as a whole: its networks, tokenizer, constants and settings; made, saved, loaded."""
+"""A complete solver: networks, tokenizer, constants and settings; created, saved and loaded."""
 
 import copy
 import json
@@ -29,7 +29,7 @@ from headroom.models.learner import Verdict, quantised
 from headroom.models.load import load_encoder, new_encoder
 from headroom.tables import atomic, write_json
 
-_RARE = 5  # of training equations; a constant that fewer hold is a slip of the data
+_RARE = 5  # a constant in fewer training equations is taken for an error in the data
 _SETTINGS = "solver.json"
 _HEAD = "thought_head.safetensors"
 _ENCODER = "encoder"
@@ -37,7 +37,7 @@ _ENCODER = "encoder"
 
 @dataclass(frozen=True)
 class MathSolver:
-    """A solver of word problems: a `headroom.models.learner.Learner`."""
+    """A word-problem solver: a `headroom.models.learner.Learner`."""
 
     athena: Athena
     tokenizer: PreTrainedTokenizerBase
@@ -45,28 +45,29 @@ class MathSolver:
     settings: Solver
 
     at_once = 64
-    """How many problems may lie side by side."""
+    """Batch size of passes without gradients."""
 
     @property
     def network(self) -> Athena:
-        """What is trained."""
+        """The network to train."""
         return self.athena
 
     @property
     def encoder(self) -> PreTrainedModel:
-        """The part whose heads are cut."""
+        """The part whose heads may be cut."""
         return self.athena.encoder
 
     @property
     def recipe(self) -> Training:
-        """How it is trained from scratch."""
+        """The recipe for training it from scratch."""
         return self.settings.training
 
     def prepare(self, problems: Sequence[Problem]) -> list[Example]:
-        """Tokenize problems and work their expansions out.
+        """Tokenize problems and compute their expansions.
 
         Raises:
-            BenchmarkError: a text is longer than the encoder reads.
+            BenchmarkError: a text is too long for the encoder, or tokenizing changes how many
+                numbers it has.
         """
         mask, most = self.tokenizer.mask_token, self.tokenizer.model_max_length
         texts = [problem.text.replace(NUMBER, mask) for problem in problems]
@@ -92,11 +93,11 @@ class MathSolver:
 
     @torch.inference_mode()
     def answers(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
-        """Solve problems, in evaluation mode, so many at a time; see `headroom.athena.inference`.
+        """Solve problems in evaluation mode, in their order; see `headroom.athena.inference`.
 
-        The batch size changes speed only, but for rounding.
+        The batch size affects only speed and rounding.
         """
-        # Problems of like length share a batch: less padding.
+        # Problems of similar length share a batch, for less padding.
         order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
         found: dict[int, Solution] = {}
         with evaluating(self.athena):
@@ -125,12 +126,12 @@ class MathSolver:
     def response_loss(
         self, student: Output, teacher: Output, batch: Batch, temperature: float
     ) -> Float[Tensor, ""]:
-        """Return how far a student's verdicts are from its teacher's (arXiv 2511.17577, eq. 6).
+        """Return the divergence of a student's logits from its teacher's (arXiv 2511.17577, eq. 6).
 
-        Both judge the same candidates, under teacher forcing. Reason logits are independent of each
-        other, answer logits compete within a problem. So the loss is temperature² times the mean
-        over candidates of the divergence KL(teacher || student) of two Bernoulli distributions,
-        plus the mean over problems of that of the softmax over a problem's thoughts.
+        Both judge the same candidates, under teacher forcing. Reason logits are independent;
+        answer logits compete within a problem. So the loss is temperature² times the sum of two
+        means of KL(teacher || student): over candidates for Bernoulli distributions, and over
+        problems for the softmax over a problem's thoughts.
         """
         asked, right = (output.reason.float() / temperature for output in (student, teacher))
         shares = right.sigmoid()
@@ -138,18 +139,18 @@ class MathSolver:
             binary_cross_entropy_with_logits(logits, shares) for logits in (asked, right)
         )
         owners, problems = batch.accepted[-1][1].owner, len(batch.texts.input_ids)
-        said, taught = (
+        log_student, log_teacher = (
             _log_shares(output.answer.float() / temperature, owners, problems)
             for output in (student, teacher)
         )
-        answers = kl_div(said, taught, reduction="sum", log_target=True) / problems
+        answers = kl_div(log_student, log_teacher, reduction="sum", log_target=True) / problems
         return temperature**2 * (cross_entropy - entropy + answers)
 
     def known_drops(self, geometry: HeadGeometry) -> None:
-        """Return None: no sweep measures what a head of a solver is worth."""
+        """Return None: no sweep measures a solver's heads."""
 
     def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
-        """Solve problems and judge the values; the stratum is the gold equation's complexity."""
+        """Solve problems and grade the values; the stratum is the gold equation's complexity."""
         return [
             Verdict(
                 example.example_id,
@@ -166,7 +167,7 @@ class MathSolver:
         return replace(self, athena=network)
 
     def untrained(self, seed: int) -> "MathSolver":
-        """Return the solver with random weights, and with all heads of its encoder."""
+        """Return the solver with random weights and all heads of its encoder."""
         athena = copy.deepcopy(self.athena)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -175,11 +176,11 @@ class MathSolver:
         return self.with_network(athena)
 
     def quantised(self) -> "MathSolver":
-        """Return a copy whose linear layers, the thought head's too, have weights of eight bits."""
+        """Return a copy whose linear layers, also the thought head's, have 8-bit weights."""
         return self.with_network(quantised(self.athena))
 
     def save(self, folder: Path) -> None:
-        """Write the solver: encoder and tokenizer in the hub's format, thought head, settings.
+        """Write encoder and tokenizer in the hub's format, the thought head and the settings.
 
         A pruned encoder's config says which heads it kept.
         """
@@ -198,7 +199,7 @@ class MathSolver:
 
 
 def new_solver(settings: Solver, problems: Sequence[Problem], seed: int) -> MathSolver:
-    """Return an untrained solver for training problems: their words and constants are its own.
+    """Return an untrained solver whose vocabulary and constants are those of training problems.
 
     Args:
         settings: encoder and thought head; the head has the width, the number of heads and the
@@ -254,7 +255,7 @@ def _new_weights(encoder: PreTrainedModel) -> PreTrainedModel:
 
 
 def _forget(head: ThoughtHead) -> None:
-    """Give a thought head random weights."""
+    """Reset a thought head to random weights."""
     for module in head.modules():
         if isinstance(module, nn.Linear | nn.LayerNorm):
             module.reset_parameters()
@@ -264,7 +265,7 @@ def _forget(head: ThoughtHead) -> None:
 def _log_shares(
     logits: Float[Tensor, " thoughts"], owners: Int[Tensor, " thoughts"], problems: int
 ) -> Float[Tensor, " thoughts"]:
-    """Return the logarithm of each thought's share in the softmax over its problem's thoughts."""
+    """Return each thought's log-softmax over the thoughts of its problem."""
     foreign = owners != torch.arange(problems, device=owners.device)[:, None]
     rows = logits.expand(problems, -1).masked_fill(foreign, -torch.inf)
     return rows.log_softmax(-1)[owners, torch.arange(len(owners), device=owners.device)]

@@ -1,1 +1,1 @@
-"""Figures: each drawn from a table, saved for print and for the page."""
+"""Figures, drawn from tables and saved for print and for the page."""

@@ -1,4 +1,4 @@
-"""Figures of a compression: accuracy against time, and losses and heads as it went."""
+"""Figures of a compression: accuracy against time; losses and heads over its steps."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from headroom.figures.drawing import Figure, empty
 from headroom.figures.pass_at_n import label_right
 from headroom.figures.style import BLUE, GRID, INK, MUTED, ORANGE, PURPLE, SURFACE, TWO_COLUMNS
 
-_NOTABLE = -1.5  # points, from which on a loss should be looked into
+_NOTABLE = -1.5  # percentage points; below this a loss of accuracy deserves a look
 _LOOKS: dict[str, dict[str, Any]] = {
     "task": {"color": BLUE, "linestyle": "-", "marker": "o"},
     "response": {"color": ORANGE[1], "linestyle": (0, (4, 1.2)), "marker": "s"},
@@ -23,9 +23,9 @@ _LOOKS: dict[str, dict[str, Any]] = {
 
 
 def pareto(trial: Trial) -> Figure:
-    """Draw the change of accuracy of each arm, with its interval, against the time of its test.
+    """Draw each arm's change of accuracy, with its interval, against the time of its test.
 
-    Arms that only mix the score otherwise are left out.
+    Arms that differ from another only in the mixture of their score are left out.
     """
     mixtures = {
         arm
@@ -61,22 +61,22 @@ def pareto(trial: Trial) -> Figure:
     axes.set_xlabel("time of the whole test (% of the unpruned)")
     axes.set_ylabel("change of accuracy (points)")
     best, worst = (of(marks[1:], key=lambda mark: mark[2]) for of in (max, min))
-    told = "; ".join(
+    described = "; ".join(
         f"{name} {points(y / 100)} points at {percent(x / 100)}"
         for name, x, y, _ in dict.fromkeys([*(m for m in marks if m[0] == METHOD), best, worst])
     )
     alt = (
         f"{len(marks) - 1} arms by change of accuracy and time of the whole test. Of the method, "
-        f"the best and the worst: {told}."
+        f"the best and the worst: {described}."
     )
     facts = {"n": int(data["n"].iloc[0]), "seeds": _seeds(int(data["seeds"].max()))}
     return Figure(image, alt, data, facts)
 
 
 def losses(trial: Trial) -> Figure:
-    """Draw each part of the loss over the steps of all rounds, and how many heads are left.
+    """Draw each part of the loss and the number of heads left over the steps of all rounds.
 
-    Of the arms the method's is drawn, or the first that was trained.
+    The arm drawn is the method's, or else the first that was trained.
     """
     trained = [
         arm
@@ -92,11 +92,11 @@ def losses(trial: Trial) -> Figure:
     upper, lower = image.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
     first = data["seed"].iloc[0]
     parts = [part for part in _LOOKS if part in set(data["part"])]
-    told = []
+    described = []
     for part in parts:
         own = data[data["part"] == part]
         values = own.loc[own["seed"] == first, "loss"]
-        told.append(f"{part} from {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
+        described.append(f"{part} from {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
         for number, (_, run) in enumerate(own.groupby(["seed", "round"], sort=False)):
             look = {**_LOOKS[part], "markersize": 2.6, "label": None if number else part}
             if run["seed"].iloc[0] != first:
@@ -115,7 +115,7 @@ def losses(trial: Trial) -> Figure:
     lower.set_ylim(0, 1.1 * max(heads))
     lower.set_xlabel("optimiser steps, all rounds")
     left = ", ".join(map(str, dict.fromkeys(heads)))
-    alt = f"Losses over {steps[-1]} optimiser steps: {'; '.join(told)}. Heads left: {left}."
+    alt = f"Losses over {steps[-1]} optimiser steps: {'; '.join(described)}. Heads left: {left}."
     facts = {"arm": label(arm), "seeds": _seeds(data["seed"].nunique())}
     return Figure(image, alt, data, facts | {"n": len(data) // len(parts)})
 
@@ -125,7 +125,7 @@ def _seeds(count: int) -> str:
 
 
 def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
-    """Return the losses of one seed, mean of an epoch, by optimiser step over all rounds."""
+    """Return the losses of one seed, means over epochs, by optimiser step over all rounds."""
     rows, done = [], 0
     for number, each in enumerate(trial.histories[arm][seed]["rounds"], start=1):
         for epoch in each["epochs"]:
@@ -137,12 +137,12 @@ def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
 
 
 def _removals(trial: Trial, arm: str) -> tuple[list[int], list[int]]:
-    """Return from which step on how many heads are left, under the first seed."""
+    """Return the steps at which heads were removed and the heads left from then on; first seed."""
     history = trial.first_history(arm)
     steps, heads, done = [0], [history["heads"]], 0
     for each in history["rounds"]:
         for removal in each["removals"]:
-            steps.append(removal["step"])  # of all rounds
+            steps.append(removal["step"])  # counted over all rounds
             heads.append(heads[-1] - len(removal["heads"]))
         done += each["epochs"][-1]["steps"]
     return [*steps, done], [*heads, heads[-1]]

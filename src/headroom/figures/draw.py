@@ -1,6 +1,6 @@
-"""The jobs that draw: each draws what is declared of its subject, a record beside each figure.
+"""The jobs that draw the figures declared for a run, sweep, selector or compression.
 
-Names are config names; paths follow from the config.
+Names are config names; paths follow from the config. A record is written beside each figure.
 """
 
 from collections.abc import Callable, Mapping
@@ -54,7 +54,7 @@ READERS: Mapping[str, Callable[[Config, str, Files], tuple[Any, ...]]] = {
     "points": _points,
     "trial": lambda config, compression, _: (read_trial(config, compression),),
 }
-"""How what a figure needs is read; see `headroom.planning.shown.Shown.files`."""
+"""Readers of a figure's data by `Exhibit.needs`; see `headroom.planning.shown.Shown.files`."""
 
 
 def draw_violins(config: Config) -> None:
@@ -68,7 +68,7 @@ def draw_levels(config: Config) -> None:
 
 
 def draw_sweep(config: Config, sweep: str) -> None:
-    """Draw the figures of a sweep, and of each of its layers."""
+    """Draw the figures of a sweep and of each of its layers."""
     _draw(exhibits("sweep"), config, sweep)
     for layer in Shown(config).layers(sweep):
         _draw(exhibits("layer"), config, sweep, layer=layer)
@@ -85,7 +85,7 @@ def draw_compression(config: Config, compression: str) -> None:
 
 
 def draw_audit(config: Config, published: Path) -> None:
-    """Hold the published tables, in the given folder, against chance and arithmetic."""
+    """Audit the published tables in a folder: what chance alone gives, and arithmetic."""
     stopwatch = Stopwatch()
     found, cuts = audit(head_pruning(published), config.seed), arithmetic(published)
     sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
@@ -101,7 +101,7 @@ def draw_audit(config: Config, published: Path) -> None:
 
 
 def _draw(figures: list[Exhibit], config: Config, of: str = "", **layer: int) -> None:
-    """Draw some figures of a subject, each with its record."""
+    """Draw figures of one sweep, selector, compression or run (`of` empty), with their records."""
     for exhibit in figures:
         stopwatch = Stopwatch()
         sources = list(map(Path, Shown(config).files(exhibit.needs, of)))
@@ -115,12 +115,12 @@ def draw_exhibit(
     """Draw a figure and save it; return its files.
 
     Args:
-        exhibit: what is drawn.
+        exhibit: the figure to draw.
         run: name of the run.
-        of: name of its sweep, selector or compression.
-        needs: what it is drawn from, in the order in which its function takes it.
-        sources: the files behind that.
-        layer: of a figure of a layer.
+        of: name of its sweep, selector or compression; empty for a figure of the run.
+        needs: positional arguments of the function that draws it.
+        sources: the files that these were read from.
+        layer: the layer, for a figure of one layer.
     """
     with matplotlib.style.context(SHEET):
         figure = resolve_name(f"headroom.{exhibit.draw}")(*needs, **layer)

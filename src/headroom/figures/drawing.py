@@ -1,7 +1,7 @@
-"""A figure with its words and numbers, and how it is saved.
+"""A figure with its texts and data, and how it is saved.
 
-Every figure is saved as PDF and PNG for print and as SVG, with its numbers as CSV and its title,
-caption and alternative text as JSON. No file carries a date: equal data give equal bytes.
+Every figure is saved as PDF and PNG for print and as SVG for the page, with its data as CSV and
+its title, caption and alternative text as JSON. No file has a date: equal data give equal bytes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +22,10 @@ from headroom.planning.exhibits import EMPTY, Exhibit
 from headroom.tables import atomic, write_json
 
 SUFFIXES = ("pdf", "png", "svg", "csv", "json")
-"""What each figure is saved as."""
+"""Suffixes of the files of a figure."""
 
 _LAYOUT = ("GDEF", "GPOS", "GSUB", "MATH", "kern")
-"""Tables of a font that say how glyphs are placed: in a PDF they are."""
+"""Font tables for placing glyphs; a PDF does not need them, since its glyphs are placed."""
 
 _NO_DATE: dict[str, dict[str, Any]] = {
     "pdf": {"CreationDate": None},
@@ -39,11 +39,11 @@ class Figure(NamedTuple):
 
     image: Image
     alt: str
-    """Says in words what is seen."""
+    """Alternative text: what the figure shows, in words."""
     data: pd.DataFrame
     """Every number drawn."""
     facts: Mapping[str, object]
-    """What a run has for the places in the exhibit's title and caption."""
+    """Values for the placeholders of the exhibit's title and caption."""
 
 
 def empty(sentence: str) -> Figure:
@@ -54,7 +54,7 @@ def empty(sentence: str) -> Figure:
 
 
 def color_bar(image: Image, axes: Axes, drawn: ScalarMappable, **options: Any) -> Colorbar:
-    """Draw the colour bar of what was drawn in some axes."""
+    """Draw a colour bar beside axes."""
     bar = image.colorbar(drawn, ax=axes, **options)
     bar.outline.set_visible(False)
     bar.ax.tick_params(labelsize=7)
@@ -67,10 +67,10 @@ def save(
     """Save a figure.
 
     Args:
-        exhibit: what it is.
-        template: path with ``{suffix}`` left open.
+        exhibit: its declaration.
+        template: path with the placeholder ``{suffix}``.
         of: name of its sweep, selector or compression.
-        figure: as drawn.
+        figure: the drawn figure.
         sources: the files that its numbers come from, named in the JSON file.
 
     Returns:
@@ -78,11 +78,11 @@ def save(
     """
     made = [Path(template.format(suffix=suffix)) for suffix in SUFFIXES]
     for path, kind in zip(made, _NO_DATE, strict=False):
-        # On screen the page's own background shows; print gets its own.
+        # An SVG shows the page's background; print has its own.
         options: dict[str, Any] = {"metadata": _NO_DATE[kind], "transparent": kind == "svg"}
         with atomic(path) as temporary, _fonts_without_layout():
             figure.image.savefig(temporary, format=kind, **options)
-        figure.image.set_layout_engine("none")  # places found once hold for every format
+        figure.image.set_layout_engine("none")  # the first format's layout holds for all
     write_csv(made[-2], figure.data)
     title, caption = exhibit.words(short(of), figure.facts)
     words = {"title": title, "caption": caption, "alt": figure.alt}
@@ -93,8 +93,8 @@ def save(
 
 @contextmanager
 def _fonts_without_layout() -> Iterator[None]:
-    """Embed fonts without what only places glyphs: to subset it takes half of a figure's time."""
-    from fontTools import subset  # as slow to import as matplotlib, which does when it saves a PDF
+    """Embed fonts without `_LAYOUT`, whose subsetting takes half of a figure's time."""
+    from fontTools import subset  # slow to import; matplotlib imports it only to save a PDF
 
     load = subset.load_font
 

@@ -1,5 +1,5 @@
-"""What the removal of a head gains: Figure 2 of the SPRINT paper, the gains by MATH level, and the
-published gains beside those of chance.
+"""Gains from removing a head: Figure 2 of the SPRINT paper, gains by MATH level, and the published
+gains beside those expected by chance.
 """
 
 from collections.abc import Mapping
@@ -44,9 +44,9 @@ _SERIES = (
     ),
     ("median_gain", MUTED, "median head", "median head of a layer: free of selection"),
 )
-"""Columns shown, with colour, name and label; those without numbers are left out."""
+"""Columns with colour, name and label; a column without numbers is not drawn."""
 
-_FEWEST = 5  # fewer pairs make no distribution: they are shown as dots only
+_FEWEST = 5  # with fewer pairs only dots are drawn, no violin
 
 
 def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
@@ -59,7 +59,7 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
     image = Image(figsize=(TWO_COLUMNS if len(chosen) > 2 else 1.4 * ONE_COLUMN, 3.3))
     axes = image.add_subplot()
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
-    told: list[str] = []
+    described: list[str] = []
     shown: dict[str, str] = {}
     for position, (sweep, table) in enumerate(chosen.items()):
         here = [one for one in _SERIES if table[one[0]].notna().any()]
@@ -70,7 +70,7 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
             x = position + step * (place - (len(here) - 1) / 2)
             _violin(axes, values, x, 0.62 * step, color)
         ranges = [f"{name} {_range(table[column])}" for column, _, name, _ in here]
-        told.append(f"{short(sweep)}: {', '.join(ranges)}")
+        described.append(f"{short(sweep)}: {', '.join(ranges)}")
     for label, color in shown.items():
         axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
     image.legend(loc="outside upper left", ncols=1)
@@ -81,12 +81,12 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("accuracy − base (percentage points)")
     data = pd.concat([t.assign(sweep=name) for name, t in chosen.items()], ignore_index=True)
-    alt = f"Violin plot of gains in percentage points around a zero line. {'. '.join(told)}."
+    alt = f"Violin plot of gains in percentage points around a zero line. {'. '.join(described)}."
     return Figure(image, alt, data, {"n": len(data)})
 
 
 def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
-    """Draw the best and the median head's gain at each MATH level, a panel a sweep.
+    """Draw the best and the median head's gain at each MATH level, one panel per sweep.
 
     Sweeps whose questions have no levels are left out.
 
@@ -115,14 +115,14 @@ def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
     for axes in panels[len(chosen) :]:
         axes.set_axis_off()
     image.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=columns)
-    told = "; ".join(
+    described = "; ".join(
         f"{short(sweep)} from {points(middle.iloc[0])} at {middle.index[0]} to "
         f"{points(middle.iloc[-1])} at {middle.index[-1]}"
         for sweep, table in chosen.items()
         for middle in [table.groupby("group")["best_gain"].median()]
     )
     n = data.drop_duplicates(["sweep", "group"])["n"].sum()
-    alt = f"Line plot of gains by level. Best head, median over layers: {told}."
+    alt = f"Line plot of gains by level. Best head, median over layers: {described}."
     return Figure(image, alt, data, {"n": n})
 
 
@@ -151,7 +151,7 @@ def _panel(axes: Axes, table: pd.DataFrame) -> None:
 
 
 def audit_figure(found: Audit) -> Figure:
-    """Draw the published gains beside the median that chance alone gives, with its interval.
+    """Draw the published gains beside the median expected by chance alone, with its interval.
 
     Args:
         found: as `headroom.analysis.audit.audit` returns it.
@@ -191,15 +191,15 @@ def audit_figure(found: Audit) -> Figure:
     axes.set_xlim(-0.55, len(summary) - 0.3)
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("best head − No Prune (percentage points)")
-    told = "; ".join(
+    described = "; ".join(
         f"{row.exhibit} {points(row.gain)}, by chance {points(row.by_chance)}" for row in summary
     )
-    alt = f"Dots of gains in points beside what chance alone gives. Medians: {told}."
+    alt = f"Dots of gains in points beside what chance alone gives. Medians: {described}."
     return Figure(image, alt, found.pairs.drop(columns="accuracy"), {"n": len(found.pairs)})
 
 
 def spread_out(values: np.ndarray, width: float) -> np.ndarray:
-    """Return sideways shifts that keep dots of near-equal height apart, at most ±width."""
+    """Return horizontal shifts, at most ±width, that separate dots of near-equal height."""
     shifts = np.zeros(len(values))
     if len(values) < 2 or np.ptp(values) == 0:
         return np.linspace(-width, width, len(values)) if len(values) > 1 else shifts

@@ -1,5 +1,5 @@
-"""Maps of a sweep and of a selector: accuracy of head by subject (Figure 5 of the SPRINT paper),
-agreement of pruned models, heads and questions in the space of a selector.
+"""Maps of a sweep and of a selector: accuracy by head and subject (Figure 5 of the SPRINT paper),
+agreement of pruned models, heads and questions in a selector's embedding space.
 """
 
 import math
@@ -30,16 +30,16 @@ from headroom.figures.style import (
 from headroom.variants import Variant
 
 _ROW = 0.185  # inches
-_LEAST = 5  # percentage points at the ends of the colour bar
-_FEW_GROUPS, _FEW_VARIANTS = 3, 64  # that one column has room for
-_REACH = 4  # the colour bar of agreement ends at so many times the median pair's disagreement
+_LEAST = 5  # the colour bar reaches at least this many percentage points
+_FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
+_REACH = 4  # the colour bar of agreement ends at this multiple of the median pair's disagreement
 
 
 def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
-    """Draw head × subject of one layer, the base model in the first row.
+    """Draw accuracy by head and subject of one layer, with the base model in the first row.
 
     Args:
-        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
         variants: base first, then the pruned variants.
         layer: the layer to draw.
     """
@@ -97,15 +97,15 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
 
 
 def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
-    """Return s_jk = mean_i 1[z_ij = z_ik], the SPRINT paper's section 4, for all pairs j < k.
+    """Return s_jk = mean_i 1[z_ij = z_ik] (SPRINT paper, section 4) for all pairs j < k.
 
     Args:
-        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
         variants: base first, then the pruned variants.
 
     Returns:
-        Columns ``first``, ``second`` (names), ``agreement`` and ``by_chance``: what models of the
-        same two accuracies, independent of each other, would agree on.
+        Columns ``first``, ``second`` (names), ``agreement`` and ``by_chance`` (the agreement
+        expected of independent models with the same two accuracies).
     """
     names = np.array([str(variant) for variant in variants])
     right = z[names].to_numpy(float)
@@ -165,7 +165,7 @@ def agreement_map(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
 
 
 def _label_layers(axes: Axes, variants: Sequence[Variant]) -> None:
-    """Put each layer's number at the middle of its heads, and lines between layers."""
+    """Label each layer at the middle of its heads, and draw lines between layers."""
     layers = [-1 if variant.layer is None else variant.layer for variant in variants]
     edges = np.flatnonzero(np.diff(layers)) + 0.5
     bounds = np.concatenate([[-0.5], edges, [len(layers) - 0.5]])
@@ -180,15 +180,15 @@ def _label_layers(axes: Axes, variants: Sequence[Variant]) -> None:
 
 
 def plane(points: pd.DataFrame, solved: pd.Series) -> tuple[pd.DataFrame, tuple[float, float]]:
-    """Project heads and questions together on their first two principal components.
+    """Project heads and questions together onto their first two principal components.
 
     Args:
         points: rows of `headroom.tables.POINTS`.
-        solved: by question, the share of the pool's heads that solve it.
+        solved: for each question, the share of the pool's heads that solve it.
 
     Returns:
         Columns ``kind``, ``name``, ``layer`` (of heads), ``solved`` (of questions), ``x`` and
-        ``y``; and the share of the variance that each axis keeps.
+        ``y``; and the share of the variance that each axis explains.
     """
     placed, kept = principal(np.stack(points["vector"].tolist()).astype(float))
     layers = [
@@ -207,9 +207,9 @@ def plane(points: pd.DataFrame, solved: pd.Series) -> tuple[pd.DataFrame, tuple[
 def principal(
     vectors: Float[np.ndarray, "points dimension"],
 ) -> tuple[Float[np.ndarray, "points 2"], tuple[float, float]]:
-    """Return the first two principal components, and the shares of variance that they keep.
+    """Return the scores on the first two principal components and the variance they explain.
 
-    Signs are fixed: the longest entry of each axis is positive.
+    Signs are fixed: the entry of largest magnitude of each axis is positive.
     """
     centred = vectors - vectors.mean(axis=0)
     _, lengths, axes = np.linalg.svd(centred, full_matrices=False)
@@ -222,7 +222,7 @@ def principal(
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
-    """Draw questions by how many heads solve them, and heads by layer, on the same two axes.
+    """Draw questions coloured by how many heads solve them and heads by layer, on the same axes.
 
     Args:
         points: as for `plane`.

@@ -1,4 +1,4 @@
-"""Figure 4 of the SPRINT paper: Pass@N of every method, and what SPRINT gains over each."""
+"""Figure 4 of the SPRINT paper: Pass@N of the methods, and SPRINT's gain over each."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -21,14 +21,15 @@ _COVERED = {
 
 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
-    """Draw Pass@N of at most five methods, and the paired differences of SPRINT to all.
+    """Draw Pass@N of at most five methods, and SPRINT's paired difference from each method.
 
-    Simpler ways to match questions with heads stand in the data and in tables: marks enough.
+    Simpler ways to match questions with heads (`RIVALS`) are only in the data and in tables, to
+    keep the figure readable.
 
     Args:
         table: rows of `headroom.tables.CURVES`.
         paired: columns `headroom.sprint.evaluation.PAIRED`; differences as fractions.
-        questions: how many test questions there are.
+        questions: number of test questions.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -64,7 +65,7 @@ def _curves(
             "linestyle": line.dashes,
             "linewidth": line.width,
         }
-        if len(part) == 1 or np.ptp(value) == 0:  # one model, one answer: the same at every N
+        if len(part) == 1 or np.ptp(value) == 0:  # a single answer: the same at every N
             axes.plot([1, limit], [value[-1]] * 2, **look, zorder=line.order)
             continue
         if method in banded:
@@ -89,11 +90,11 @@ def _curves(
 
 
 def label_right(axes: Axes, marks: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write names beside some axes, moved apart where they collide, with lines to their marks.
+    """Write names to the right of axes, moved apart where they overlap, with lines to their marks.
 
     Args:
-        axes: whose limits are final.
-        marks: name, place and colour of each.
+        axes: axes with final limits.
+        marks: name, position (x, y) and colour of each.
     """
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
@@ -114,12 +115,12 @@ def label_right(axes: Axes, marks: Sequence[tuple[str, float, float, str]]) -> N
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Move ascending positions apart to at least a gap, as little as needed (least squares).
+    """Move ascending positions apart to at least a gap, with the least squared movement.
 
     Positions closer than the gap are pooled around their mean (pool adjacent violators).
     """
     offsets = np.arange(len(wanted)) * gap
-    blocks: list[tuple[float, int]] = []  # mean and size of what is pooled
+    blocks: list[tuple[float, int]] = []  # mean and size of each pool
     for value in wanted - offsets:
         mean, size = float(value), 1
         while blocks and blocks[-1][0] > mean:
@@ -131,13 +132,13 @@ def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
 
 def _differences(axes: Axes, paired: pd.DataFrame) -> None:
     methods = [name for name in dict.fromkeys(paired["method"]) if name != ORACLE]
-    markers = dict(zip(_told(paired["n"]), "osD", strict=False))
+    markers = dict(zip(_compared(paired["n"]), "osD", strict=False))
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     known = paired.set_index(["method", "n"])[["difference", "low", "high"]]
     for row, method in enumerate(methods):
         color = method_line(method).color
         for place, (n, marker) in enumerate(markers.items()):
-            if (method, n) not in known.index:  # it has no N answers
+            if (method, n) not in known.index:  # the method has fewer than N answers
                 continue
             y = row + 0.24 * (place - (len(markers) - 1) / 2)
             value, low, high = 100 * known.loc[(method, n)].to_numpy(float)
@@ -160,19 +161,19 @@ def _differences(axes: Axes, paired: pd.DataFrame) -> None:
 
 
 def _covered(paired: pd.DataFrame) -> str:
-    """Say what the intervals of paired differences cover (see `headroom.sprint.evaluation`)."""
+    """Return what the paired differences' intervals account for (`headroom.sprint.evaluation`)."""
     known = [text for of, text in _COVERED.items() if of in paired and paired[of].any()]
     *others, last = known or ["test questions"]
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _told(numbers: Iterable[int]) -> list[int]:
-    """Return the N of which differences are told: 1, 4 and the largest, where there are answers."""
-    there = set(numbers)
-    return sorted({1, 4, max(there, default=0)} & there)
+def _compared(numbers: Iterable[int]) -> list[int]:
+    """Return the N whose differences are drawn: 1, 4 and the largest, as far as available."""
+    available = set(numbers)
+    return sorted({1, 4, max(available, default=0)} & available)
 
 
 def _largest_n(table: pd.DataFrame) -> int:
-    """Return the largest N of SPRINT, or of any method where SPRINT is missing."""
+    """Return the largest N of SPRINT, or of any method if SPRINT is missing."""
     own = table[table["method"] == SPRINT]
     return int((own if len(own) else table)["n"].max())

@@ -1,8 +1,8 @@
-"""The look of every figure: palette, colour maps, widths, and the line of each method.
+"""The style of every figure: palette, colour maps, widths and the line of each method.
 
-The palette is Okabe and Ito's (https://jfly.uni-koeln.de/color/), which stays distinct for
-colour-blind readers; lines also differ in dashes and weight, so that print in grey works. Fonts,
-sizes and the colours of text and axes stand in ``headroom.mplstyle``.
+The palette is Okabe and Ito's (https://jfly.uni-koeln.de/color/), distinguishable for colour-blind
+readers; lines also differ in dashes and weight, so that they stay distinct in greyscale. Fonts,
+sizes and the colours of text and axes are set in ``headroom.mplstyle``.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from headroom.sprint import methods
 
 SHEET = Path(__file__).with_name("headroom.mplstyle")
-"""Matplotlib's style sheet of every figure."""
+"""Matplotlib style sheet of every figure."""
 
 ONE_COLUMN = 3.4
 """Width in inches of a figure in one column of a two-column page."""
@@ -24,17 +24,17 @@ TWO_COLUMNS = 7.0
 INK, MUTED, GRID, SURFACE = "#1b1f24", "#5f6771", "#e3e6ea", "#ffffff"
 BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#00845f", "#b0558a"
 ORANGE = ("#bd8a1a", "#8f6200", "#5e4100")
-"""Three tints of one hue, weak to strong."""
+"""Three shades of one hue, light to dark."""
 
 DIVERGING = LinearSegmentedColormap.from_list("differences", [VERMILLION, "#f7f7f5", BLUE])
 """For differences: vermillion is worse, blue is better."""
 
 SEQUENTIAL = LinearSegmentedColormap.from_list("amounts", ["#f7f7f5", BLUE, "#00284a"])
-"""For amounts: from hardly any colour to the deepest."""
+"""For amounts: from almost white to dark blue."""
 
 
 class Line(NamedTuple):
-    """How one method of a Pass@N figure is drawn."""
+    """How a method is drawn in a Pass@N figure."""
 
     color: str
     dashes: str | tuple[float, tuple[float, ...]] = "-"
