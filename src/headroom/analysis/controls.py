@@ -56,7 +56,7 @@ SPREAD = ["of", "heads", "spread", "noise", "component", "share", "p"]
 """Columns of the table of spread: of each layer, of `ALL` heads, of the `HARMLESS` ones."""
 
 ALL = "all heads"
-HARMLESS = "heads that do not surely hurt"
+HARMLESS = "heads that do not clearly hurt"
 
 _FEWEST = 4  # questions to split in halves
 

@@ -75,7 +75,7 @@ def best_gain(
 
     The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
     heads: without the denominator the variance of heads that hurt would hide those that help.
-    The expectation is that of the plain gain of the candidates; heads that surely hurt should not
+    The expectation is that of the plain gain of the candidates; heads that clearly hurt should not
     be among them, for flipped losses look like luck.
 
     Args:
@@ -267,7 +267,7 @@ class Contested:
     noise: float  # what is left as noise, at most 1
     spread: float  # all of it
     common: float  # what heads keep from one group of questions to the next: no noise
-    ordinary: Bool[np.ndarray, " heads"]  # heads that do not surely hurt
+    ordinary: Bool[np.ndarray, " heads"]  # heads that do not clearly hurt
 
 
 def contested(
@@ -275,7 +275,7 @@ def contested(
 ) -> Contested:
     """Estimate what of the spread between the heads of a layer is noise.
 
-    A head that surely hurts (3.5 binomial standard deviations below the median head over all
+    A head that clearly hurts (3.5 binomial standard deviations below the median head over all
     groups) is left out. Groups have different questions, so that noise in one says nothing about
     another: what two groups say alike about a head, the mean product of its deviations, is no
     noise. What is left is noise, or an effect of that head on that group alone: the two cannot be
