@@ -1,9 +1,9 @@
 """Generated benchmarks: MATH-like and GSM8K-like questions that need no download.
 
-Each question text belongs for ever to one of three disjoint shares: test, train, or the corpus
-that the embedded reasoner learns from. The text's own hash decides, so no question of either
-split is ever a training document, whatever the seeds and sizes, and growing a question set leaves
-the reasoner as it is.
+Each question text belongs to one of three disjoint shares: test, train, or the corpus on which the
+embedded reasoner is trained. A hash of the text decides. No question of either split is therefore a
+training document of the reasoner, whatever the seeds and sizes, and growing a question set does not
+change the reasoner.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ _TRIES = 10_000
 def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFrame:
     """Make the first n questions of a split, in the columns of `tables.QUESTIONS`.
 
-    Question i depends on (benchmark, split, seed, i) alone, so growing n keeps earlier questions.
-    All texts are distinct, inside a split and across splits. Subjects and levels take turns.
+    Growing n keeps earlier questions. All texts are distinct, within a split and across splits.
+    Subjects and levels alternate.
 
     Raises:
         BenchmarkError: the templates cannot make n distinct questions.

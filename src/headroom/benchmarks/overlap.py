@@ -1,14 +1,14 @@
-"""Test questions that resemble a training question: known before they are asked.
+"""Test questions that resemble a training question.
 
-The first degree that holds:
+Each has the first of these degrees that holds:
 
 - ``same id``: the sets share the question.
-- ``same text``: but for case and white space.
-- ``other numbers``: the same text once every number is masked.
-- ``8-grams``: at least half of the question's runs of eight words stand in one training question,
-  the measure that language models' training data are searched with (Brown et al. 2020, appendix C,
-  with 13; shorter questions need a shorter run).
-- ``unknown``: the question's text is not at hand (an export without texts).
+- ``same text``: ignoring case and white space.
+- ``other numbers``: the same text after masking all numbers.
+- ``8-grams``: one training question has at least half of the question's 8-grams of words. Brown et
+  al. 2020 (appendix C) search training data of language models with 13-grams; these questions are
+  shorter.
+- ``unknown``: the question's text is not available (an export without texts).
 """
 
 import re
@@ -58,7 +58,7 @@ def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
 
 
 def _container(grams: set[tuple[str, ...]], holders: dict[tuple[str, ...], set[str]]) -> str | None:
-    """Return the training question that holds most of the grams, if it holds enough."""
+    """Return the training question with most of the n-grams, if it has enough of them."""
     held = Counter(holder for gram in grams for holder in holders.get(gram, ()))
     if not held:
         return None

@@ -1,4 +1,4 @@
-"""What a template of a generated benchmark makes, and how it writes it."""
+"""Problems of the generated benchmarks, and what templates need to write them."""
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -20,7 +20,7 @@ class Problem(NamedTuple):
 
 
 class Draw:
-    """What a template draws its problem with: a random generator, and a level, 1 to 5.
+    """Random draws for a template.
 
     Args:
         rng: the generator.
@@ -33,11 +33,11 @@ class Draw:
         self._random = rng.random
 
     def by_level(self, *limits: int) -> int:
-        """Return the limit that holds at the level: the first at level 1, the fifth at level 5."""
+        """Return the limit for the level, one of five."""
         return limits[self.level - 1]
 
     def up_to(self, low: int, *limits: int, negative: bool = False) -> int:
-        """Draw a number from `low` to the level's limit, with either sign if `negative`."""
+        """Draw a number from `low` to the level's limit, with a random sign if `negative`."""
         value = self.randint(low, self.by_level(*limits))
         return -value if negative and self._random() < 0.5 else value
 

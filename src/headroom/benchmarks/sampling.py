@@ -1,7 +1,6 @@
 """Drawing a question set from a split.
 
-Each way of drawing puts the split in an order and takes the first n; so growing n keeps every
-question drawn before.
+Each method orders the split and takes the first n, so growing n keeps the questions drawn before.
 """
 
 import hashlib
@@ -20,13 +19,13 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
     """Draw the n questions that a config asks for, in the order of the source.
 
     - ``first``: the first n.
-    - ``uniform``: the n whose hashed id, salted with the seed, is smallest. The hash depends on
-      nothing else: a split in another order, from hub or file, gives the same questions.
-    - ``clusters``: k-means over question embeddings, then the clusters take turns, each with its
-      next question in the order of ``uniform``; a cluster that runs out is passed over. So every
-      cluster gives the same number, as in the authors' code
-      (HieuNT91/attention_pruning, ``cluster_and_subsample.py``). Inside a cluster they choose by a
-      determinantal point process whose code is not published; here the choice is uniform.
+    - ``uniform``: the n with the smallest hash of seed and id. The order of the split does not
+      matter, so hub and file give the same questions.
+    - ``clusters``: k-means over question embeddings; the clusters then take turns, each with its
+      next question in the order of ``uniform``, until they run out. All clusters thus give the same
+      number where they can, as in the authors' code (HieuNT91/attention_pruning,
+      ``cluster_and_subsample.py``). Within a cluster they choose by a determinantal point process
+      whose code is not published; here the choice is uniform.
 
     Args:
         source: a split, in the columns of `tables.QUESTIONS`.
@@ -56,7 +55,7 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
 
 
 def _shuffled(question_ids: pd.Series, seed: int) -> np.ndarray:
-    """Return a permutation of the rows: by the hash of seed and question id."""
+    """Return row numbers sorted by the hash of seed and question id."""
     hashes = [hashlib.sha256(f"{seed}/{name}".encode()).hexdigest() for name in question_ids]
     return np.argsort(hashes)
 
@@ -74,5 +73,5 @@ def _cluster(vectors: np.ndarray, seed: int) -> np.ndarray:
     from threadpoolctl import threadpool_limits
 
     model = KMeans(n_clusters=min(CLUSTERS, len(vectors)), random_state=seed)
-    with threadpool_limits(1):  # threads sum in any order: the last digit would vary
+    with threadpool_limits(1):  # the order in which threads sum would change the last digits
         return model.fit_predict(np.asarray(vectors, dtype=np.float64))

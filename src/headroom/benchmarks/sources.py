@@ -1,8 +1,8 @@
-"""Whole splits of the benchmarks: from the hub, from a local file, or generated.
+"""Complete splits of the benchmarks: from the hub, from a local file, or generated.
 
-Every source ends in the columns of `tables.QUESTIONS`. A row that cannot be used is an error that
-names its line; the few rows that the published data are known to have without a gold answer, or
-twice, are left out with a warning.
+All sources are converted to the columns of `tables.QUESTIONS`. A row that cannot be used is an
+error that names its line. Only the few rows of the published data that are known to lack a gold
+answer, or to be duplicates, are left out with a warning.
 """
 
 import csv
@@ -33,7 +33,7 @@ class HubDataset:
     path: str
     """Hub id."""
     name: str | None
-    """Config of the dataset; None where it has one only."""
+    """Config of the dataset; None if it has only one."""
     revision: str
     """Commit hash."""
 
@@ -49,7 +49,7 @@ PINNED = {
     ),
     "gsm8k": HubDataset("openai/gsm8k", "main", "740312add88f781978c0658806c59bc2815b9866"),
 }
-"""Where each benchmark is fetched from when the config names no file and no other revision."""
+"""The default source of each benchmark, if the config names no file and no other revision."""
 
 _MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id")
 _GSM8K_KEYS = ("question", "answer")
@@ -63,10 +63,10 @@ _WITHOUT_ANSWER = {
 """Rows of MATH that the published files leave without a gold answer."""
 
 _TWICE = {"test/precalculus/24307.json"}
-"""MATH holds this problem twice, under two ids; PRM800K gave both rows one id."""
+"""MATH has this problem twice, under two ids; PRM800K gave both rows the same id."""
 
 Row = tuple[str, dict[str, Any]]
-"""Where a row stands ("line 12", counted from 1), and its columns."""
+"""A row's place ("line 12", counted from 1) and its columns."""
 
 
 def read_source(questions: Questions) -> pd.DataFrame:
@@ -76,11 +76,11 @@ def read_source(questions: Questions) -> pd.DataFrame:
     benchmark, split and row for GSM8K, which has no ids. Rows keep the order of the source.
 
     Raises:
-        BenchmarkError: the source cannot be reached or read, is empty, is not the file that
-            `revision` names, has other columns, a row without an answer, or an id twice.
+        BenchmarkError: the source cannot be reached or read, is empty, does not match `revision`,
+            has other columns, a row without an answer, or a duplicate id.
     """
     if questions.generated:
-        assert questions.n is not None  # the schema asks for it
+        assert questions.n is not None  # the config schema requires it
         return generate(questions.benchmark, questions.split, questions.n, questions.seed)  # type: ignore[arg-type]
     if questions.file is not None:
         file = Path(questions.file).expanduser()
@@ -90,7 +90,7 @@ def read_source(questions: Questions) -> pd.DataFrame:
 
 
 def hub_dataset(questions: Questions) -> HubDataset:
-    """Return where on the hub a question set's split lies."""
+    """Return the dataset on the hub that a question set is drawn from."""
     if questions.dataset is not None:
         return HubDataset(questions.dataset, questions.subset, questions.revision or "")
     pinned = PINNED[questions.benchmark]
@@ -111,10 +111,10 @@ def file_revision(file: Path) -> str:
 
 
 def file_rows(file: Path, revision: str | None) -> Iterator[Row]:
-    """Yield the rows of a JSON Lines or CSV file, gzipped or not; blank lines are passed over.
+    """Yield the rows of a JSON Lines or CSV file, gzipped or not; blank lines are skipped.
 
     Raises:
-        BenchmarkError: it is missing, damaged, of another kind, or not the revision asked for.
+        BenchmarkError: the file is missing, damaged, of another kind or of another revision.
     """
     kind = Path(file.name.removesuffix(".gz")).suffix
     if kind not in _READERS:
@@ -158,7 +158,7 @@ def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
 
 
 def _csv_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
-    """Yield the rows below a header, each under its columns' names."""
+    """Yield the rows below the header, by column name."""
     text = csv.DictReader((line.decode("utf-8-sig") for line in lines), strict=True)
     try:
         for row in text:
@@ -178,10 +178,10 @@ _READERS = {".jsonl": _json_rows, ".csv": _csv_rows}
 
 
 def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
-    """Yield the rows of a split on the hub, or in the cache of an earlier fetch.
+    """Yield the rows of a split on the hub or in the cache.
 
     Raises:
-        BenchmarkError: it cannot be fetched.
+        BenchmarkError: the split cannot be fetched.
     """
     from datasets import load_dataset  # slow to import
     from datasets.exceptions import DatasetsError
@@ -200,7 +200,7 @@ def hub_rows(hub: HubDataset, split: str) -> Iterator[Row]:
 
 
 def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFrame:
-    """Check rows in the hub's columns and return them as a table."""
+    """Check and convert a source's rows, and return them as a table."""
     kept: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     left_out: list[str] = []
@@ -234,7 +234,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
 
 
 class _Row:
-    """Reads the columns of one row; its errors say where the row stands."""
+    """Reads the columns of one row; its errors name the row's place."""
 
     def __init__(self, place: str, columns: dict[str, Any]) -> None:
         self.place = place
@@ -268,14 +268,14 @@ class _Row:
     def level(self, key: str = "level") -> int | None:
         """Return a column's level, 1 to 5, or None."""
         value = self.columns[key]
-        if isinstance(value, str):  # all that CSV has
+        if isinstance(value, str):  # in CSV every cell is text
             value = int(value) if value.strip().isdecimal() else value.strip() or None
         if value is not None and (type(value) is not int or not 1 <= value <= 5):
             raise self.error(key, "a number from 1 to 5, or null")
         return value
 
     def error(self, key: str, allowed: str) -> BenchmarkError:
-        """Return the error of a column that is not what it has to be."""
+        """Return the error for a column with a wrong value."""
         return BenchmarkError(
             f"{self.place}: {key} is {_short(self.columns[key])}, not {allowed}; correct the row"
         )
@@ -314,9 +314,9 @@ def _gsm8k(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
 
 
 def _custom(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
-    """Convert a row of a benchmark of the user's own, whose columns the config names."""
+    """Convert a row of a custom benchmark, whose columns the config names."""
     columns = questions.columns
-    assert columns is not None  # the schema fills it in
+    assert columns is not None  # the config schema sets it
     row.require(tuple(name for name in columns.model_dump().values() if name))
     return {
         "question_id": row.written(columns.id) if columns.id else f"{index:06d}",
@@ -328,13 +328,13 @@ def _custom(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
 
 
 _CONVERTERS = {"custom": _custom, "gsm8k": _gsm8k}
-"""By benchmark: what turns a row, with the section and the row's number, into columns of
-`tables.QUESTIONS`. None stands for a row that is known to have no gold answer; columns that a
-benchmark lacks are left out, and so are split and source row."""
+"""By benchmark: converts a row, given the config section and the row's number, to columns of
+`tables.QUESTIONS`, without split, source row and columns that the benchmark lacks. Returns None for
+a row that is known to have no gold answer."""
 
 
 def _short(value: Any) -> str:
-    """Return a value as an error shows it."""
+    """Return a value as JSON of at most 60 characters, for an error message."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

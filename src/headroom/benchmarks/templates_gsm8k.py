@@ -1,7 +1,7 @@
 """Templates of the GSM8K-like benchmark: word problems with names, things and whole numbers.
 
-A template draws names, things and numbers; the level, 1 to 5, sets the size of the
-numbers. Solutions take two to four steps; answers are whole numbers.
+The level, 1 to 5, sets the size of the numbers. Solutions take two to four steps; answers are whole
+numbers.
 """
 
 from headroom.benchmarks.problem import Draw, Problem, Template, box
@@ -38,7 +38,7 @@ def change(rng: Draw) -> Problem:
 
 
 def give_and_buy(rng: Draw) -> Problem:
-    """Things given away, then more bought by the bag."""
+    """Things given away, then more bought in bags."""
     (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
     start = rng.up_to(8, 12, 15, 20, 30, 50)
     given = rng.randint(2, start - 2)
@@ -53,7 +53,7 @@ def give_and_buy(rng: Draw) -> Problem:
 
 
 def times_as_many(rng: Draw) -> Problem:
-    """Two people's things together, one having several times as many."""
+    """The total of two people's things, where one has several times as many."""
     (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
     own = rng.up_to(2, 9, 12, 15, 20, 30)
     times = rng.up_to(2, 3, 3, 4, 5, 6)

@@ -1,8 +1,8 @@
 r"""Templates of the MATH-like benchmark: three problems for each of MATH's seven subjects.
 
 A template draws its numbers within limits set by the level, 1 (easy) to 5 (hard), and returns the
-question and a worked solution of two to four steps whose last one is boxed. Answers are integers,
-or LaTeX where the subject calls for it: ``\frac{3}{8}``, ``45\pi``, ``5+14i``, ``\sqrt{13}``.
+question and a worked solution of two to four steps, the last of them boxed. Answers are integers
+or, in some subjects, LaTeX: ``\frac{3}{8}``, ``45\pi``, ``5+14i``, ``\sqrt{13}``.
 """
 
 from fractions import Fraction
@@ -176,7 +176,7 @@ def rectangle_perimeter(rng: Draw) -> Problem:
 
 
 def cylinder(rng: Draw) -> Problem:
-    """Volume or whole surface of a cylinder, as a multiple of pi."""
+    """Volume or surface area of a cylinder, as a multiple of pi."""
     radius = rng.up_to(2, 3, 4, 4, 5, 7)
     height = rng.up_to(2, 12, 12, 8, 9, 12)
     thing = rng.choice(["can", "cylinder", "drum"])
@@ -319,7 +319,7 @@ def fraction_sum(rng: Draw) -> Problem:
 
 
 def percentage(rng: Draw) -> Problem:
-    """A percentage of a whole number, by way of 10% or 5% of it."""
+    """A percentage of a whole number, computed from 10% or 5% of it."""
     unit = 10 if rng.level <= 3 else 5
     parts = rng.up_to(2, 5, 9, 9, 9, 15)
     share = rng.up_to(1, 12, 12, 15, 9, 12)
@@ -376,7 +376,7 @@ def determinant(rng: Draw) -> Problem:
 
 
 def distance(rng: Draw) -> Problem:
-    """Distance of two points whose squared distance is a square or free of squares."""
+    """Distance of two points whose squared distance is a square or square-free."""
     size = 2 if rng.level <= 4 else 3
     high = rng.by_level(5, 7, 9, 12, 7)
     while True:

@@ -1,8 +1,8 @@
-"""Graders: where a benchmark's answer stands in a text, and when it is right.
+"""Graders: how to extract a benchmark's answer from a text, and when it is right.
 
-All that reads a text takes time linear in its length, whatever the text is, and never evaluates it.
-A grader of one's own is one more entry of `GRADERS` (and of `Grader` in `config/questions.py`,
-which names it); both of its functions meet hostile text.
+Extraction takes time linear in the text's length, whatever the text is, and never evaluates it. To
+add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`; both of
+its functions must expect hostile text.
 """
 
 import math
@@ -21,7 +21,7 @@ _UNBRACED = re.compile(r"[^\s$]*")
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
-_LONGEST_CHOICE = 40  # characters; bounds the pattern of a lone letter
+_LONGEST_CHOICE = 40  # characters; bounds the time of matching a lone letter
 _DECORATION = re.compile(r"[\s,$%\\]")
 _RATIO = re.compile(r"([^/]+)/([^/]+)")
 _RELATIVE_TOLERANCE = 1e-6
@@ -38,14 +38,14 @@ class Grader(NamedTuple):
     extract: Callable[[str], str | None]
     """Returns the final answer of a text, None if there is none."""
     equal: Judge | None
-    """Tells whether an answer is right; None: a judge that needs a process of its own does."""
+    """Returns whether an answer is right. None: the preset's judge decides, in `pool`'s workers."""
 
 
 def last_boxed(text: str) -> str | None:
     r"""Return the content of the last ``\boxed`` or ``\fbox``.
 
-    ``\boxed 9`` counts as ``\boxed{9}``. An empty box and a box that is never closed, as an
-    answer cut short leaves it, hold no answer.
+    ``\boxed 9`` counts as ``\boxed{9}``. An empty box has no answer, nor has a box that is never
+    closed, as in a truncated text.
     """
     box = last_match(_BOX, text)
     if box is None:
@@ -59,10 +59,10 @@ def last_boxed(text: str) -> str | None:
 
 
 def first_boxed(text: str) -> str | None:
-    r"""Return the content of the first ``\boxed{``, as SPRINT's authors grade.
+    r"""Return the content of the first ``\boxed{``, as SPRINT's authors do.
 
-    As in their code every brace counts, an escaped one too, and a box that is never closed holds
-    the rest of the text.
+    As in their code, escaped braces count as braces, and a box that is never closed holds the rest
+    of the text.
     """
     start = text.find(r"\boxed{")
     if start < 0:
@@ -92,7 +92,7 @@ def last_match(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 
 
 def _closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> int | None:
-    """Return the place of the brace that closes the one at `start`."""
+    """Return the position of the brace that closes the one at `start`."""
     depth = 0
     for brace in braces.finditer(text, start):
         if brace[0] == "{":
@@ -105,9 +105,9 @@ def _closing_brace(text: str, start: int, braces: re.Pattern[str] = _BRACE) -> i
 
 
 def same_number(answer: str, gold: str) -> bool:
-    """Tell whether two numbers are equal, within a millionth; integers have to be the same.
+    """Return whether two numbers are equal within a millionth; integers must be identical.
 
-    Commas, dollar and percent signs are passed over; ``3/4`` is a number.
+    Commas, dollar and percent signs are ignored; ``3/4`` is a number.
     """
     first, second = _plain(answer), _plain(gold)
     if first.isdecimal() and second.isdecimal():
@@ -116,19 +116,19 @@ def same_number(answer: str, gold: str) -> bool:
 
 
 def within_tolerance(answer: str, gold: str) -> bool:
-    """Tell whether two numbers differ by 1e-4 at most, as SPRINT's authors judge GSM8K."""
+    """Return whether two numbers differ by at most 1e-4, the rule of SPRINT's authors for GSM8K."""
     return abs(_value(_plain(answer)) - _value(_plain(gold))) <= _AUTHORS_TOLERANCE
 
 
 def chosen_letter(text: str) -> str | None:
-    """Return the letter of a multiple choice: boxed, stated, in brackets, or all that there is."""
+    """Return a multiple-choice letter: boxed, stated, in brackets, or alone in the text."""
     boxed = _letter(last_boxed(text) or "")
     found = boxed or last_match(_STATED, text) or last_match(_IN_BRACKETS, text) or _letter(text)
     return found[1].upper() if found else None
 
 
 def same_text(answer: str, gold: str) -> bool:
-    """Tell whether two texts are equal but for case and white space."""
+    """Return whether two texts are equal, ignoring case and repeated white space."""
     return _folded(answer) == _folded(gold)
 
 
@@ -143,7 +143,7 @@ GRADERS = {
     "choice": Grader(chosen_letter, same_text),
     "exact": Grader(boxed_or_line, same_text),
 }
-"""The graders of custom benchmarks; their rules are the same under every preset."""
+"""The graders of custom benchmarks, the same under every preset."""
 
 
 BENCHMARKS = {
@@ -177,7 +177,7 @@ def _plain(number: str) -> str:
 
 
 def _value(number: str) -> float:
-    """Return the value of a number or of a ratio of two; NaN, which equals nothing, without one."""
+    """Return the value of a number or of a ratio of two; NaN, which equals nothing, otherwise."""
     ratio = _RATIO.fullmatch(number)
     try:
         value = float(ratio[1]) / float(ratio[2]) if ratio else float(number)

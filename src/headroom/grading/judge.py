@@ -1,14 +1,14 @@
 r"""Judges: is an extracted answer equal to the gold answer?
 
-The ``default`` preset asks math-verify, the ``authors`` preset the rules of PRM800K's grader.
-Both may run for ever or eat all memory on a hostile answer, so they are called in `pool`'s
-workers only. What this module itself computes is cheap and safe anywhere:
+The ``default`` preset uses math-verify, the ``authors`` preset the rules of PRM800K's grader.
+Both may run forever or use all memory on a hostile answer, so they are called in `pool`'s workers
+only. The functions of this module are cheap and safe in any process:
 
-- `canonical` rewrites an answer in a way that no judge can see: both drop outer white space and
+- `canonical` rewrites an answer without effect on either judge: both drop outer white space and
   read ``\dfrac`` and ``\tfrac`` as ``\frac``. Answers with the same canonical form are judged once.
-- `shortcut` settles two plain integers of at most 15 digits. math-verify reads both as integers
-  and compares those; PRM800K's rules compare their strings, then the integers themselves, exact
-  as 64-bit floats. Both therefore say "equal" if and only if the strings are equal.
+- `shortcut` decides on two plain integers of at most 15 digits. math-verify compares them as
+  integers; PRM800K's rules compare the strings, then the integers, which 64-bit floats hold
+  exactly. Under both, they are equal if and only if the strings are equal.
 """
 
 import re
@@ -26,7 +26,7 @@ TEXT = re.compile(r"^\\text\{(?P<text>.+?)\}$")
 
 
 def canonical(answer: str) -> str:
-    """Return the form of an answer under which equal forms get equal verdicts."""
+    """Return a form of an answer such that answers of equal form get equal verdicts."""
     return _FRACTION.sub(r"\\frac", answer.strip())
 
 
@@ -38,7 +38,7 @@ def shortcut(answer: str, gold: str) -> bool | None:
 
 
 def load_judge(preset: str) -> Judge:
-    """Import and return the judge of a preset; this loads sympy.
+    """Import and return the judge of a preset; this imports sympy, which is slow.
 
     Raises:
         GradingError: the preset is not ``default`` or ``authors``.
@@ -53,10 +53,10 @@ def load_judge(preset: str) -> Judge:
 
 
 def hendrycks(answer: str) -> str:
-    r"""Return an answer without what LaTeX allows to vary: spaces, sizes, units, short forms.
+    r"""Return a LaTeX answer in a normal form of spaces, sizes, units and abbreviations.
 
     ``\dfrac12`` and ``1/2`` both become ``\frac{1}{2}``. Time is linear in the length. The rules
-    are those of the release of MATH (Hendrycks et al. 2021, Measuring Mathematical Problem Solving
+    are those released with MATH (Hendrycks et al. 2021, Measuring Mathematical Problem Solving
     With the MATH Dataset), with PRM800K's change that an enclosing ``\text{}`` is dropped.
     """
     answer = answer.strip()
@@ -64,7 +64,7 @@ def hendrycks(answer: str) -> str:
         answer = text["text"].strip()
     try:
         return _strip(answer)
-    except IndexError:  # a macro at the very end: the original gives up in the same places
+    except IndexError:  # a macro at the very end; the original gives up in the same cases
         return answer
 
 

@@ -1,24 +1,23 @@
 """The default judge: math-verify (https://github.com/huggingface/Math-Verify), made faster.
 
-Only its LaTeX grammar reads the answer; its other reader hands text to `eval` through sympy and
-is left out. Its time limits are switched off: they are signals that C code does not hear, and
-the worker has limits of its own.
+Only its LaTeX grammar parses answers; its other parser, which passes text to `eval` through sympy,
+is not used. Its time limits are switched off: they rely on signals that do not interrupt C code,
+and the worker sets its own limits.
 
-Importing this module replaces three parts of latex2sympy2, which math-verify reads with; what is
-read is the same:
+Importing this module patches three parts of latex2sympy2, math-verify's parser, without changing
+what is parsed:
 
-- ANTLR's simple prediction (SLL) comes before its full one (LL): "the parser will either return a
-  correct parse tree (i.e. the same parse tree that would be returned with the LL prediction mode),
-  or it will report a syntax error" (PredictionMode, ANTLR 4). After an error LL decides.
-- A parse tree is made once for each sequence of token types. The grammar has no predicate that
-  looks at a token's text, so ``x^2 + 3`` and ``y^7 + 25`` have the same tree with other leaves.
-- A plain number becomes sympy's at once, not by way of sympy's reader of Python, which imports all
-  of sympy's names for each number.
+- ANTLR's simple prediction (SLL) is tried before its full one (LL): "the parser will either return
+  a correct parse tree (i.e. the same parse tree that would be returned with the LL prediction
+  mode), or it will report a syntax error" (PredictionMode, ANTLR 4). After an error LL decides.
+- A parse tree is made once for each sequence of token types. No predicate of the grammar looks at a
+  token's text, so ``x^2 + 3`` and ``y^7 + 25`` have the same tree with different leaves.
+- A plain number is converted directly, not through sympy's Python parser, which imports all of
+  sympy's names for each number.
 
-It also puts a question before math-verify's last and slowest comparison, which asks whether sympy
-simplifies ``a - b`` to zero: is the difference clearly not zero where every symbol stands for a
-positive number? Then no simplification that is right makes it zero, and the verdict is the same
-without it.
+It also adds a test before math-verify's last and slowest comparison, whether sympy simplifies
+``a - b`` to zero: if the difference is clearly not zero at a point where every symbol is a positive
+number, no correct simplification makes it zero, and the verdict is "not equal" without one.
 """
 
 import re
@@ -32,18 +31,18 @@ from math_verify import LatexExtractionConfig, grader, parse, verify
 from sympy.concrete.expr_with_limits import ExprWithLimits
 
 _READER = [LatexExtractionConfig(boxed_match_priority=0)]
-_CACHED_LENGTH = 200  # characters; longer answers hardly come twice and must not fill the memory
+_CACHED_LENGTH = 200  # characters; longer answers rarely repeat and would fill the memory
 _PLAIN_INTEGER = re.compile(r"[0-9]{1,100}")
 _PLAIN_DECIMAL = re.compile(r"[0-9]{1,50}\.[0-9]{1,50}")
 _KEPT_TREES = 2048
-_LONGEST_KEPT = 80  # characters; longer texts hardly share a tree, and theirs are large
+_LONGEST_KEPT = 80  # characters; longer texts rarely share a tree, and their trees are large
 _DIGITS = 15
 _KNOWN_BITS = 20
-"""Accuracy that a value needs to count; sympy knows how many bits of it are right."""
+"""Precision, as sympy tracks it, below which a value is ignored."""
 _GAP = 1e-6
-"""Difference, relative to the values, below which sympy decides: decimals are rounded."""
+"""Relative difference below which simplification decides, because decimals are rounded."""
 _SLOW = (ExprWithLimits, sympy.Derivative, sympy.Limit)
-"""Sums, integrals and the like, whose value may take longer than their simplification."""
+"""Sums, integrals and the like, which may take longer to evaluate than to simplify."""
 
 
 def equal(answer: str, gold: str) -> bool:
@@ -63,23 +62,23 @@ _read_cached = lru_cache(maxsize=4096)(_parse)
 
 
 class _Parsed(NamedTuple):
-    """What became of a sequence of token types."""
+    """The parse of a sequence of token types."""
 
     leaves: list[Any]
     """The tokens of the tree."""
     tree: Any
-    """The tree, None after a syntax error."""
+    """The tree; None after a syntax error."""
 
 
 _parsed: dict[tuple[int, ...], _Parsed] = {}
-"""The latest sequences, by their types."""
+"""The most recently used parses, by token types."""
 
 
 class _Parser(latex2sympy2.PSParser):
-    """The parser of LaTeX. A tree that it returns holds until the next text of the same form.
+    """The LaTeX parser. A returned tree is valid until the next text with the same token types.
 
-    While it walks a tree, latex2sympy2 reads parts of the same text again: arguments of functions.
-    They are shorter than the whole, so theirs are other trees.
+    While latex2sympy2 walks a tree, it parses arguments of functions again. They are shorter than
+    the whole text, so their trees are different ones.
     """
 
     def math(self) -> Any:
@@ -92,7 +91,7 @@ class _Parser(latex2sympy2.PSParser):
         return tree
 
     def _kept(self, stream: Any) -> Any:
-        """Return the tree of this sequence of token types, its leaves those of the stream."""
+        """Return the tree for the stream's token types, with the stream's tokens as leaves."""
         stream.fill()
         types = tuple(token.type for token in stream.tokens)
         known = _parsed.pop(types, None)
@@ -101,7 +100,7 @@ class _Parser(latex2sympy2.PSParser):
         else:
             for leaf, token in zip(known.leaves, stream.tokens, strict=True):
                 leaf.source, leaf.start, leaf.stop = token.source, token.start, token.stop
-        _parsed[types] = known  # the last to be dropped
+        _parsed[types] = known  # now the most recently used
         if len(_parsed) > _KEPT_TREES:
             del _parsed[next(iter(_parsed))]
         return known.tree
@@ -113,7 +112,7 @@ class _Parser(latex2sympy2.PSParser):
             try:
                 return super().math()
             except Exception as error:
-                if type(error) is not Exception:  # latex2sympy2's syntax errors are as plain
+                if type(error) is not Exception:  # latex2sympy2 raises plain ones on bad syntax
                     raise
                 self.reset()
         return None
@@ -134,11 +133,9 @@ latex2sympy2.PSParser = _Parser
 
 
 def differ(a: Any, b: Any) -> bool:
-    """Tell whether two expressions have clearly different values somewhere.
+    """Return whether two expressions have clearly different values at a positive point.
 
-    Args:
-        a: an expression; False for anything else, such as a matrix.
-        b: likewise.
+    False if their difference is not an expression, such as a matrix, or slow to evaluate.
     """
     difference = a - b
     if not isinstance(difference, sympy.Expr) or difference.has(*_SLOW):
@@ -150,7 +147,7 @@ def differ(a: Any, b: Any) -> bool:
 
 
 def _size(value: Any) -> float:
-    """Return the larger of a number's parts; 0 where none is known well enough."""
+    """Return the larger of a number's real and imaginary parts; 0 if neither is precise enough."""
     known = (part for part in value.as_real_imag() if part.is_Float and part._prec >= _KNOWN_BITS)
     return max((abs(float(part)) for part in known), default=0.0)
 
@@ -161,7 +158,7 @@ def _symbolically_equal(a: Any, b: Any) -> bool:
             return False
     except MemoryError:
         raise
-    except Exception:  # sympy cannot evaluate it; it may simplify it
+    except Exception:  # sympy cannot evaluate it, but may be able to simplify it
         pass
     return bool(_simplifies_to_zero(a, b))
 

@@ -46,23 +46,23 @@ def grade_answers(
 ) -> pd.DataFrame:
     """Extract and judge the answers of several variants to one question set.
 
-    Each distinct pair of answer and gold answer is judged once. Answers to a question are in the
-    same group if they are correct (group 0), or wrong and equal after Hendrycks' normalisation
+    Each distinct pair of answer and gold answer is judged once. Right answers to a question are
+    group 0; wrong ones are in the same group if they are equal after Hendrycks' normalisation
     (groups 1, 2, ... by first appearance); without an answer the group is -1.
 
     Args:
         questions: the question set, as `tables.QUESTIONS`.
-        answers: for each variant its answers, as `tables.ANSWERS`.
-        family: ``math`` or ``gsm8k``, the rules of extraction; or a custom benchmark's grader.
-        preset: ``default`` or ``authors``, the rules of extraction and judging.
-        workers: how many processes judge.
+        answers: by variant, as `tables.ANSWERS`.
+        family: ``math`` or ``gsm8k``, or a custom benchmark's grader.
+        preset: ``default`` or ``authors``: rules of extraction and judging.
+        workers: number of judging processes.
 
     Returns:
         Columns of `tables.GRADED`; rows by variant, then in question order, then by sample.
 
     Raises:
         TableError: a variant's answers are not those of the question set.
-        GradingError: family or preset is not known, or no worker can be started.
+        GradingError: family or preset is unknown, or no worker can be started.
     """
     grader = find_grader(family, preset)
     names = sorted(answers, key=Variant.parse)
@@ -92,19 +92,19 @@ def grade_answers(
     )
     table["group"] = _groups(table["question_id"], found, outcomes)
     counts = sorted(Counter(outcome.verdict for outcome in outcomes).items())
-    told = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts)
-    log.info("graded %d answers: %s", len(table), told)
+    shown = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts)
+    log.info("graded %d answers: %s", len(table), shown)
     return table[GRADED.names]
 
 
 def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
-    """Return the accuracy matrix Z: one row a question, one 0/1 column a variant.
+    """Return the accuracy matrix Z: a row for each question, a 0/1 column for each variant.
 
-    Several samples of one variant have a column each: ``S00``, ``S01``, ...
+    If a single variant has several samples, each has a column: ``S00``, ``S01``, ...
 
     Args:
         graded: graded answers, as `tables.GRADED`.
-        questions: the question set, as `tables.QUESTIONS`; gives order, subject and level.
+        questions: the question set, as `tables.QUESTIONS`, which decides the order of rows.
 
     Returns:
         Columns of `tables.ACCURACY`, then one int8 column for each variant (base first, then by
@@ -140,7 +140,7 @@ def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFra
 
 
 def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
-    """Return a variant's answers in question order, after checking that none is missing."""
+    """Return a variant's answers in question order after checking that none is missing."""
     order = {question_id: row for row, question_id in enumerate(questions["question_id"])}
     samples = sorted(answers["sample"].unique())
     expected = {(question_id, sample) for question_id in order for sample in samples}
@@ -155,9 +155,9 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
 
 
 def judge(pairs: Sequence[Pair], preset: str, workers: int) -> list[Judgement]:
-    """Judge pairs in canonical form, in order, those in processes that need it."""
+    """Judge pairs in canonical form, in order; workers judge those that have no shortcut."""
     known = [shortcut(*pair) for pair in pairs]
-    # By gold answer, so that a worker reads each gold answer once.
+    # Sorted by gold answer, so that a worker parses each gold answer once.
     hard = [index for index, verdict in enumerate(known) if verdict is None]
     hard.sort(key=lambda index: (pairs[index][1], pairs[index][0]))
     judged = judge_pairs([pairs[index] for index in hard], preset, workers=workers)
@@ -185,9 +185,9 @@ def _groups(
 def grade(
     config: Config, model: str, decoding: str, questions: str, grading: Preset | None = None
 ) -> None:
-    """Judge all answers of a batch; write them graded, and the accuracy matrix Z.
+    """Grade all answers of a batch; write the graded answers and the accuracy matrix Z.
 
-    Grading rules that are not the run's own have tables in a folder of their name.
+    If `grading` is given, the tables go to a folder of that name.
     """
     stopwatch = Stopwatch()
     batch, store = find_batch(config, model, decoding, questions), Store(config)
@@ -216,7 +216,7 @@ def grade(
 
 
 def _right(config: Config, batch: Batch, graded: pd.DataFrame, rules: Preset) -> str:
-    """Say whose answers are right how often: the base model's and its pruned heads'."""
+    """Return the result line: accuracy of the base model, and its range over pruned heads."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
     names = (batch.model, batch.decoding, batch.questions)

@@ -1,10 +1,10 @@
 """Judging in worker processes that may die.
 
-Each worker takes batches of pairs. A pair that breaks a limit takes the worker's child with it; it
-is named by the count of replies before, the rest of the batch is given anew. Results do not depend
-on the number of workers or on the batches: each child starts with the same hash seed and memory,
-time is limited by CPU time (wall time only as a last resort), and a pair that ended a child in any
-other way than by time is tried once more in a fresh one before it is blamed.
+Each worker takes batches of pairs. A pair that exceeds a limit ends the worker's child process. The
+number of replies before shows which pair it was; the rest of the batch is judged again. Results do
+not depend on the number of workers or on the batches: each child starts with the same hash seed and
+memory, CPU time is limited (wall time only as a last resort), and a pair that ended a child other
+than by time is tried again in a fresh child before it counts as failed.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from headroom.errors import GradingError
 log = logging.getLogger(__name__)
 
 _BATCH_PAIRS = 64
-_BATCH_CHARACTERS = 16_384  # a batch fits into a pipe, unless one pair alone does not
+_BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single pair does not
 _PROGRESS_SECONDS = 10.0
 _LEAVING_SECONDS = 10.0
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
@@ -36,10 +36,10 @@ Pair = tuple[str, str]
 
 
 class Judgement(NamedTuple):
-    """What became of one pair."""
+    """The outcome of one pair."""
 
     verdict: str
-    """``judged``, or ``timeout``, ``memory``, ``error`` where the judge had to be given up."""
+    """``judged``, or ``timeout``, ``memory``, ``error`` if the judge failed."""
     correct: bool
     """Whether the answer equals the gold answer; False unless `verdict` is ``judged``."""
 
@@ -57,7 +57,7 @@ _CAUSES = {ord("t"): "timeout", ord("m"): "memory", ord("x"): "error"}
 
 @dataclass(frozen=True)
 class Limits:
-    """What one pair may use."""
+    """Limits for one pair."""
 
     cpu_seconds: float = 5.0
     wall_seconds: float = 30.0
@@ -66,7 +66,7 @@ class Limits:
 
 @dataclass(eq=False)
 class _Worker:
-    """A worker process, what it has in hand, and how much its latest child has answered."""
+    """A worker process, its unanswered pairs, and the number of its latest child's replies."""
 
     process: subprocess.Popen[bytes]
     stdin: IO[bytes]
@@ -98,7 +98,7 @@ class _Worker:
         self._write(json.dumps([pairs[index] for index in batch]))
 
     def bury(self) -> list[int]:
-        """Take back what the child that has ended had in hand, and have the next one start."""
+        """Return the ended child's unanswered pairs and tell the next child where to start."""
         left = list(self.batch)
         self.batch.clear()
         self.answered = 0
@@ -106,12 +106,12 @@ class _Worker:
         return left
 
     def _write(self, line: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has died; its closed output will tell
+        with contextlib.suppress(BrokenPipeError):  # it has died; `_hear` sees its closed output
             self.stdin.write(f"{line}\n".encode())
             self.stdin.flush()
 
     def end(self) -> None:
-        """End it by the end of its input; kill it, child and all, if it is at work or stuck."""
+        """Close the worker's input, which ends it; kill it and its child if it is busy or stuck."""
         with contextlib.suppress(BrokenPipeError):
             self.stdin.close()
         try:
@@ -130,8 +130,8 @@ def judge_pairs(
     Args:
         pairs: answers and gold answers; any text.
         preset: ``default`` (math-verify) or ``authors`` (PRM800K's rules).
-        workers: how many processes to use.
-        limits: what one pair may use.
+        workers: number of processes.
+        limits: limits for one pair.
 
     Raises:
         GradingError: no worker can be started.
@@ -192,10 +192,10 @@ class _Pool:
         worker.end()
 
     def _replace(self, worker: _Worker) -> None:
-        """Start another worker in place of one that has ended, which only others can bring about.
+        """Replace a worker that has ended, which happens only if it is killed from outside.
 
         Raises:
-            GradingError: it has ended before it was ready.
+            GradingError: it ended before it was ready.
         """
         status = worker.process.wait()
         self._blame(worker, "error")
@@ -209,7 +209,7 @@ class _Pool:
             self._start()
 
     def _blame(self, worker: _Worker, cause: str) -> None:
-        """Blame the pair that ended a child, or try it again, and hand on the rest."""
+        """Mark the pair that ended a child as failed, or queue it again; queue the rest."""
         fresh = not worker.answered
         left = worker.bury()
         if not left:

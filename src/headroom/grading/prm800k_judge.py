@@ -6,14 +6,14 @@ Dataset" (2021). In order:
 
 1. equal after Hendrycks' normalisation of LaTeX strings;
 2. equal after PRM800K's own: units, commas and LaTeX dropped, case ignored;
-3. otherwise tuples and intervals of the same brackets and length are compared by element:
-   two fractions must be the same string (reduced alike), an integer equals only an integer, the
-   rest is equal if sympy simplifies the difference to zero; what has more than two letters or a
-   large power is not tried.
+3. otherwise tuples and intervals with the same brackets and length are compared by element:
+   two fractions must be the same string, an integer equals only an integer, and other elements are
+   equal if sympy simplifies their difference to zero. Elements with more than two letters or a
+   large power are not simplified and count as different.
 
-Two things differ. The original turns LaTeX into text with pylatexenc; here a few lines know the
-macros that answers use. The original lets sympy evaluate any text as Python; here only names,
-numbers, operators and parentheses are.
+Two things differ. The original turns LaTeX into text with pylatexenc; here a short function handles
+the macros that occur in answers. The original lets sympy evaluate any text as Python; here only
+names, numbers, operators and parentheses are evaluated.
 """
 
 import re
@@ -90,7 +90,7 @@ def _normalise(text: str) -> str:
 
 
 def _integer(text: str) -> int | None:
-    """Return the integer that a decimal number is, within 1e-7."""
+    """Return the integer that a text equals within 1e-7, if any."""
     try:
         number = float(text)
         nearest = round(number)
@@ -136,7 +136,7 @@ def _elements_equal(answer: str, gold: str) -> bool:
         return bool(sympy.simplify(expression) == 0)
     except MemoryError:
         raise
-    except Exception:  # whatever sympy cannot read or simplify is not equal, as in the original
+    except Exception:  # what sympy cannot parse or simplify is not equal, as in the original
         return False
 
 
@@ -178,7 +178,7 @@ def _text(token: str, tokens: Iterator[str]) -> str:
 def _argument(tokens: Iterator[str], *, optional: bool = False) -> str:
     for token in tokens:
         if optional and token == "[":
-            _until(tokens, "]")  # the index of a root, which the original drops too
+            _until(tokens, "]")  # the index of a root, which the original drops, too
         elif not token.isspace():
             return _text(token, tokens)
     return ""

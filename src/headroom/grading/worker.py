@@ -1,19 +1,19 @@
 """The process that judges: ``python -m headroom.grading.worker PRESET CPU WALL MEMORY``.
 
-It loads the judge once and forks: the child judges, the parent waits for its end and forks the next
-one, which starts as the first did. Replies are bytes on standard output: ``r`` the judge is loaded;
-for each pair ``1`` equal, ``0`` not, ``e`` the judge raised an error; ``t``, ``m`` or ``x``: the
-child has ended by a limit of time, of memory, or otherwise.
+It loads the judge once and forks: the child judges; the parent waits for its end and forks the
+next, which starts in the same state. Replies are bytes on standard output: ``r``, the judge is
+loaded; for each pair ``1`` equal, ``0`` not equal, ``e`` the judge raised an error; ``t``, ``m`` or
+``x``, the child was ended by a limit of time, by one of memory, or otherwise.
 
-A child reads batches from standard input, each a line of JSON, a list of [answer, gold]. One that
-follows another passes over all lines up to an empty one: what was meant for the dead. All ends with
-the input.
+A child reads batches from standard input, each a line of JSON, a list of [answer, gold]. A later
+child first skips all lines up to an empty one: they were meant for the child before it. Child and
+parent end with the input.
 
-A pair that breaks a limit ends the child, not by the parent's hand but by the kernel's, so
-that it happens in C code and without a parent too: timers for CPU and wall time whose signals
-keep their deadly default, a limit on address space, and exit when the peak of resident memory
-has passed the limit (sympy swallows `MemoryError`). An audit hook ends it as well on any
-attempt to reach files, network or processes; imports may read.
+The kernel, not the parent, ends a child that exceeds a limit, so that this works inside C code and
+if the parent has died: timers of CPU and wall time, whose signals kill by default, and a limit on
+address space. The child also exits when its peak of resident memory has passed the limit, because
+sympy swallows `MemoryError`. An audit hook ends it on any access to files, network or processes,
+except for imports.
 """
 
 import gc
@@ -37,18 +37,18 @@ _FORBIDDEN = (
     *("ctypes.", "fcntl.", "ftplib.", "glob.", "http.", "mmap.", "os.", "pty.", "shutil."),
     *("smtplib.", "socket.", "sqlite3.", "subprocess.", "tempfile.", "urllib."),
 )
-_LISTINGS = ("os.listdir", "os.scandir")  # the import system looks into its folders
+_LISTINGS = ("os.listdir", "os.scandir")  # the import system lists folders
 
 
 def main() -> None:
     """Judge batches until the input ends."""
     preset, *numbers, memory = sys.argv[1:]
     cpu_seconds, wall_seconds = map(float, numbers)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
     logging.disable()
     judge = load_judge(preset)
-    judge(r"\frac{1}{2}", "0.25")  # loads what the libraries load late
-    gc.freeze()  # the collector need not visit the libraries' own objects
+    judge(r"\frac{1}{2}", "0.25")  # so that the libraries' lazy imports are done
+    gc.freeze()  # the garbage collector can skip the libraries' objects
     gc.set_threshold(50_000)
     replies = os.dup(sys.stdout.fileno())
     os.write(replies, b"r")
@@ -84,7 +84,7 @@ def _judge(
                 reply = b"1" if judge(answer, gold) else b"0"
             except MemoryError:
                 os._exit(EXIT_MEMORY)
-            except Exception:  # the judge met an answer that its authors did not foresee
+            except Exception:  # the judge cannot handle the answer
                 reply = b"e"
             signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -95,20 +95,20 @@ def _judge(
 
 
 def _cause(status: int) -> bytes:
-    """Return the reply that says why a child has ended."""
+    """Return the reply for the way in which a child ended."""
     if status in (-signal.SIGPROF, -signal.SIGALRM):
         return b"t"
-    if status in (EXIT_MEMORY, -signal.SIGKILL):  # the kernel's own killer is one for memory
+    if status in (EXIT_MEMORY, -signal.SIGKILL):  # the kernel's OOM killer sends SIGKILL
         return b"m"
     return b"x"
 
 
 def _confine(memory_mib: int) -> None:
-    """Set the limits; let nothing that a library prints reach the replies."""
+    """Set the limits, and keep what libraries print out of the replies."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    # Twice the limit: a pair that passes it is seen at its peak, not by an error swallowed.
+    # Twice the limit, so that the peak shows the excess; sympy would swallow a `MemoryError`.
     resource.setrlimit(resource.RLIMIT_AS, (2 * memory_mib * _MIB,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_watch)

@@ -4,8 +4,8 @@ Attention is the only place in a transformer where tokens mix, and its output pr
 linear module that receives the concatenated head outputs. One forward pass of two rows of two
 tokens therefore finds it in any architecture. Every layer receives the same two rows of noise,
 which differ in their first token only, so that before attention the second token is the same in
-both rows. The output projection is the first linear module whose input differs at the second
-token, is as wide as all heads together, and whose output is as wide as the residual stream. The
+both rows. The output projection is the first linear module whose input differs at the second token
+and is as wide as all heads together, and whose output is as wide as the residual stream. The
 key/value cache of the same pass gives each layer's number of key/value heads and head width. No
 module names or model types are used.
 """

@@ -1,4 +1,4 @@
-"""The interface of models that can be trained, pruned and distilled: math solvers and decoders.
+"""The interface of models to train, prune and distil: solvers of word problems, and decoders.
 
 Training, compression and distillation use models through this protocol only.
 """
