@@ -1,1 +1,1 @@
-"""The embedded reasoner: a small language model trained here, so that nothing is downloaded."""
+"""The embedded reasoner: a small language model that ships with the package."""

@@ -1,4 +1,4 @@
-"""Make the shipped reasoner again: ``python -m headroom.reasoner``, or ``make reasoner``."""
+"""Train the shipped reasoner again: ``python -m headroom.reasoner``, or ``make reasoner``."""
 
 import argparse
 import logging

@@ -1,6 +1,6 @@
-"""The reasoner that ships with the package: how its files are made, and what they must give.
+"""The reasoner that ships with the package: how its files are made and checked.
 
-A record, the loss of each step, and its answers to the first test questions lie beside the weights.
+Next to the weights are a record, the loss of each step, and answers to the first test questions.
 """
 
 import json
@@ -27,19 +27,19 @@ _LOG = logging.getLogger(__name__)
 FOLDER = BUILTIN["builtin:reasoner"]
 SETTINGS = Reasoner(steps=1500, query_heads=4)
 QUESTIONS = 200
-"""How many test questions the recorded answers are to."""
+"""Number of test questions with recorded answers."""
 LONGEST = 128
-"""Most tokens of an answer."""
+"""Maximum length of an answer, in tokens."""
 
 _BATCH = 50
 
 
 def make(folder: Path = FOLDER, settings: Reasoner = SETTINGS) -> None:
-    """Train the reasoner, save it in half precision, and write down how it answers.
+    """Train the reasoner, save it in half precision, and record its answers.
 
     Args:
         folder: where the files go.
-        settings: shape of the model and length of the training.
+        settings: the model's shape and the number of training steps.
     """
     stopwatch = Stopwatch()
     losses = train_reasoner(folder, settings, dtype=torch.float16)
@@ -67,11 +67,11 @@ def make(folder: Path = FOLDER, settings: Reasoner = SETTINGS) -> None:
 
 @torch.inference_mode()
 def answers(folder: Path) -> list[dict[str, Any]]:
-    """Answer the first test questions greedily, by `generate` of transformers in float32.
+    """Answer the first test questions greedily with transformers' `generate`, in float32.
 
     Returns:
-        For each question its id, the answer's tokens without the end, its text, and its margin:
-        the smallest gap between the best and the second-best logit.
+        For each question its id, the answer's tokens without the end token, its text, and its
+        margin: the smallest gap between best and second-best logit.
     """
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -110,13 +110,13 @@ def answers(folder: Path) -> list[dict[str, Any]]:
 
 
 def recorded(folder: Path = FOLDER) -> list[dict[str, Any]]:
-    """Return the recorded answers, as `answers` gave them."""
+    """Return the recorded answers, in the format of `answers`."""
     lines = (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def right(answers: Sequence[dict[str, Any]]) -> int:
-    """Return how many of the first test questions are answered right."""
+    """Return the number of right answers to the first test questions."""
     questions = generate("generated_math", "test", len(answers), seed=0)
     table = pd.DataFrame(answers).assign(sample=0, stop_reason="eos")
     graded = grade_answers(questions, {"base": table}, family="math", preset="default")

@@ -32,13 +32,13 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
-"""Jinja chat template. System messages render nothing: the reasoner knows one task only, and
-every token costs time."""
+"""Jinja chat template. System messages are left out: the reasoner knows only one task, and every
+token costs time."""
 
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
 DECAY = 0.5
-"""The part of all steps, at the end, over which both rates fall linearly to zero."""
+"""Share of the steps, at the end, over which both rates fall linearly to zero."""
 
 MOMENTUM = 0.95
 WEIGHT_DECAY = 0.1
@@ -47,25 +47,26 @@ _ITERATIONS = 5
 _EPSILON = 1e-7
 
 _MOST_WORKERS = 4
-"""More threads than this would mostly wait for Python's lock."""
+"""More threads would mostly wait for Python's global interpreter lock."""
 _TOKENIZER_DOCUMENTS = 4000
-_BUCKETS = 16  # batches sorted by length together
+_BUCKETS = 16  # number of batches whose documents are sorted by length together
 _CONTEXT = 512
 _SECONDS_BETWEEN_REPORTS = 5
 _IGNORED = -100
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon with Nesterov momentum and decoupled weight decay, as `torch.optim.Muon` has them.
+    """Muon with Nesterov momentum and decoupled weight decay, like `torch.optim.Muon`, but faster.
 
-    That turns one matrix after another, always in bfloat16, which a CPU without instructions for it
-    multiplies ten times slower than float32. Source: https://kellerjordan.github.io/posts/muon/.
-    Matrices of one shape, or of its transpose, are orthogonalised as one stack.
+    torch's version processes one matrix after another, always in bfloat16, which is ten times
+    slower than float32 on a CPU without bfloat16 instructions. Here matrices of one shape, or of
+    its transpose, are orthogonalised as one stack.
+    Source: https://kellerjordan.github.io/posts/muon/.
 
     Args:
-        matrices: parameters with two axes each.
+        matrices: parameters with two axes.
         lr: learning rate; times sqrt(rows / columns) for a matrix with more rows than columns.
-        dtype: type of the products.
+        dtype: dtype of the matrix products.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """Move each matrix by its orthogonalised momentum."""
+        """Update each matrix by its orthogonalised momentum."""
         for group in self.param_groups:
             gradients = torch.stack([_wide(matrix.grad) for matrix in group["params"]])
             state = self.state[group["params"][0]]
@@ -97,7 +98,7 @@ class Muon(torch.optim.Optimizer):
 def orthogonal(stack: Tensor) -> Tensor:
     """Return matrices with the same singular vectors, and singular values near 1.
 
-    Five quintic iterations of Newton and Schulz leave singular values between 0.5 and 1.5 or so.
+    Five quintic Newton-Schulz iterations leave singular values between about 0.5 and 1.5.
 
     Args:
         stack: [matrices, rows, columns], no more rows than columns.
@@ -126,13 +127,13 @@ def train_reasoner(
     The same settings and number of threads on the same machine give the same weights.
 
     Args:
-        output: folder to make: weights, tokenizer, chat template, generation config.
-        settings: shape of the model and length of the training.
-        threads: CPU threads; all that this process may use by default.
-        dtype: type in which the weights are saved.
+        output: folder for weights, tokenizer, chat template and generation config.
+        settings: the model's shape and the number of training steps.
+        threads: number of CPU threads, at most 4; by default all that this process may use.
+        dtype: dtype of the saved weights.
 
     Returns:
-        The loss of each step, in nats a token of the solutions.
+        The loss of each step, in nats per token of the solutions.
     """
     workers = min(threads or len(os.sched_getaffinity(0)), settings.batch_size, _MOST_WORKERS)
     documents = list(generated.corpus(settings.steps * settings.batch_size, settings.seed))
@@ -156,12 +157,12 @@ def train_reasoner(
 def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Qwen2Tokenizer:
     """Train the tokenizer on questions and solutions.
 
-    It is of Qwen2's class, which splits digits, so that `AutoTokenizer` finds the same class
-    beside a Qwen2 model, whatever its version.
+    Its class is Qwen2's, which splits digits and which every version of `AutoTokenizer` chooses for
+    a Qwen2 model.
 
     Args:
-        texts: what to learn merges from.
-        vocabulary: number of entries, the 256 bytes and 4 special tokens included.
+        texts: texts from which merges are learned.
+        vocabulary: number of entries, including the 256 bytes and 4 special tokens.
     """
     untrained = Qwen2Tokenizer(
         unk_token=PAD,
@@ -190,7 +191,7 @@ def new_model(settings: Reasoner, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        # SDPA's kernel is slower on rows this short: a step takes 1.75 times as long.
+        # On rows this short SDPA is slower: a step takes 1.75 times as long.
         attn_implementation="eager",
     )
     with torch.random.fork_rng(devices=[]):
@@ -205,9 +206,9 @@ def new_model(settings: Reasoner, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM
 def _batches(
     documents: Sequence[Problem], tokenizer: Qwen2Tokenizer, settings: Reasoner
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield token ids and labels, [batch, position] each, padded on the right.
+    """Yield token ids and labels, both [batch, position], padded on the right.
 
-    Documents of like length share a batch. Labels are the next tokens of the solution, and
+    Documents of similar length share a batch. Labels are the next tokens in solutions and
     `_IGNORED` elsewhere.
     """
     chats = [
@@ -238,8 +239,8 @@ def _fit(
 ) -> list[float]:
     """Train on each batch once; return the losses.
 
-    Each worker thread has its share of a batch's rows and of the matrices that Muon turns. The
-    model's operations are too small to be split each for itself: that took 1.5 times the CPU time.
+    Each worker thread takes a share of a batch's rows and of Muon's matrices. The operations are
+    too small to split each over threads, which took 1.5 times the CPU time.
     """
     embedding = model.get_input_embeddings().weight
     matrices = [p for p in model.parameters() if p.ndim == 2 and p is not embedding]
@@ -291,9 +292,9 @@ def _gradients(
 
 
 def _loss(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
-    """Return the summed cross-entropy of the solutions' tokens; logits are made for these only.
+    """Return the summed cross-entropy of the solutions' tokens; only these get logits.
 
-    Padding stands on the right, where causal attention does not look: no mask is needed.
+    Padding is on the right, where causal attention does not look, so that no mask is needed.
     """
     hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
     wanted = labels != _IGNORED
@@ -302,14 +303,14 @@ def _loss(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
 
 @cache
 def _product_type() -> torch.dtype:
-    """Return bfloat16 where the CPU multiplies it itself; elsewhere float32 is faster."""
+    """Return bfloat16 if the CPU has instructions for its products, else float32, then faster."""
     able = torch.cpu.get_capabilities()
     return torch.bfloat16 if able.get("avx512_bf16") or able.get("amx_bf16") else torch.float32
 
 
 @contextlib.contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Compute each operation on one thread."""
+    """Run each torch operation on one thread inside a ``with`` block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -1,4 +1,4 @@
-"""Statistics over questions: Pass@N, votes, diversity, intervals, controls of gains. No tables."""
+"""Statistics over questions, as functions of arrays: Pass@N, votes, intervals, tests of gains."""
 
 LEVEL = 0.95
-"""The probability that an interval is to hold."""
+"""Confidence level of all intervals."""

@@ -1,17 +1,17 @@
-"""What N answers to a question reach: Pass@N, majority vote, distinct answers, agreement.
+"""Functions of N answers to a question: Pass@N, majority vote, distinct answers, agreement.
 
-Answers to a question come in one of two ways. *Ordered*: a method ranks them and the first N count.
-*Drawn*: N of them are drawn at random without replacement, and the expectation over all draws is
-exact. The unbiased Pass@k estimator of Chen et al. 2021 (arXiv 2107.03374, section 2.1) is the
-second way applied to samples; heads drawn from a shortlist are the same sum.
+The N answers are chosen in one of two ways. *Ordered*: a method ranks them and the first N count.
+*Drawn*: N of them are drawn at random without replacement, and the result is the exact expectation
+over all draws. Applied to samples, this is the unbiased Pass@k estimator of Chen et al. 2021 (arXiv
+2107.03374, section 2.1); heads drawn from a shortlist are treated alike.
 
-Every function returns one row a question and one column for each N = 1..max_n, so that means and
-intervals over questions are taken in one place (`headroom.statistics.bootstrap`). Where there are
-fewer answers than N, all of them count: the row stays at its last value.
+Every function returns a row for each question and a column for each N = 1..max_n; means and
+intervals over questions are taken elsewhere (`headroom.statistics.bootstrap`). Where N exceeds the
+number of answers, all of them count: the row stays at its last value.
 
 Equal answers to a question share a group label; ``-1`` marks an answer that could not be extracted.
-It has no vote, is not counted as a distinct answer and agrees with nothing, not even with another
-such answer.
+It has no vote, is not counted as a distinct answer and agrees with no answer, not even with another
+``-1``.
 """
 
 from functools import lru_cache
@@ -23,9 +23,9 @@ from jaxtyping import Bool, Float, Int
 NO_ANSWER = -1
 """Label of an answer that could not be extracted."""
 
-_TIMES = 4  # a phrase said as often as this at the end is no accident
-_TOKENS = 20  # and as long as this: digits such as 0000 are no loop
-_LONGEST = 100  # tokens of the phrase
+_TIMES = 4  # repetitions of a phrase from which it is a loop
+_TOKENS = 20  # minimum length of a loop, so that digits such as 0000 are not one
+_LONGEST = 100  # maximum length of the phrase, in tokens
 
 
 def pass_at_n_ordered(
@@ -50,7 +50,7 @@ def miss_probability(
 ) -> Float[np.ndarray, "*shape max_n"]:
     """Return the probability that N = 1..max_n draws without replacement hit no marked item.
 
-    C(total−marked, N) / C(total, N), as a product of ratios of at most 1: no large number arises.
+    C(total−marked, N) / C(total, N), as a product of ratios of at most 1, which cannot overflow.
     """
     drawn = np.arange(min(max_n, total))
     left = np.maximum(total - marked[..., np.newaxis] - drawn, 0)
@@ -73,16 +73,16 @@ def majority_ordered(
     max_n: int,
     weight: Float[np.ndarray, "questions answers"] | None = None,
 ) -> Float[np.ndarray, "questions max_n"]:
-    """Return the accuracy of the answer with most votes among the first N.
+    """Return the accuracy of the answer with the most votes among the first N.
 
-    Ties are broken uniformly at random among the answers that lead, in expectation. Without any
-    vote the majority is wrong.
+    Ties are broken uniformly at random among the leading groups, in expectation. Without any vote
+    the majority is wrong.
 
     Args:
         group: labels of the answers.
-        correct: which are right.
+        correct: which answers are right.
         max_n: largest N.
-        weight: what each answer's vote counts, not negative; 1 by default.
+        weight: weight of each answer's vote, not negative; 1 by default.
     """
     same = same_answers(group[:, :max_n])
     weight = np.ones(group.shape) if weight is None else weight
@@ -90,10 +90,10 @@ def majority_ordered(
     for n in range(1, same.shape[1] + 1):
         equal = same[:, :n, :n]
         votes = (equal * weight[:, np.newaxis, :n]).sum(axis=2)
-        # Summed in different orders, equal groups of votes differ by rounding.
+        # The tolerance is for rounding: equal sums of weights may differ in the last digits.
         leads = (votes >= votes.max(axis=1, keepdims=True) * (1 - 1e-9)) & equal.any(axis=2)
         size = equal.sum(axis=2) * leads
-        # An answer of a small group stands for more: 1 each where all that lead are equally large.
+        # Answers of a leading group share its weight equally; 1 each if all are of equal size.
         share = leads * size.max(axis=1, keepdims=True) / np.maximum(size, 1)
         right = (share * correct[:, :n]).sum(axis=1)
         columns.append(right / np.maximum(share.sum(axis=1), 1))
@@ -107,7 +107,7 @@ def majority_drawn(
 ) -> Float[np.ndarray, "questions max_n"]:
     """Return the expected accuracy of the majority of N answers drawn without replacement.
 
-    Ties as in `majority_ordered`. Exact: the draws in which a group wins are counted.
+    Ties are broken as in `majority_ordered`. The result is exact: all draws are counted.
     """
     return np.stack([_majority_of_one(*row, max_n) for row in zip(group, correct, strict=True)])
 
@@ -115,7 +115,7 @@ def majority_drawn(
 def distinct_ordered(
     group: Int[np.ndarray, "questions answers"], max_n: int
 ) -> Float[np.ndarray, "questions max_n"]:
-    """Return how many distinct answers are among the first N."""
+    """Return the number of distinct answers among the first N."""
     earlier = np.tril(same_answers(group), k=-1).any(axis=2)
     new = ~earlier & (group != NO_ANSWER)
     return extend(new.cumsum(axis=1).astype(float), max_n)
@@ -128,9 +128,9 @@ def distinct_drawn(
 
     Σ_g 1 − C(n−c_g, N) / C(n, N) over groups of c_g among n answers.
     """
-    size = same_answers(group).sum(axis=2)  # of each answer's own group; 0 without an answer
+    size = same_answers(group).sum(axis=2)  # size of each answer's group; 0 without an answer
     hit = 1.0 - miss_probability(size, group.shape[1], max_n)
-    # Each of a group's c_g members carries 1/c_g of its group.
+    # Each of a group's c_g members counts 1/c_g.
     return (hit / np.maximum(size, 1)[..., np.newaxis]).sum(axis=1)
 
 
@@ -149,8 +149,7 @@ def agreement_drawn(
 ) -> Float[np.ndarray, "questions max_n"]:
     """Return the expected share of agreeing pairs among N drawn answers; NaN at N = 1.
 
-    Every pair is drawn equally often, so it is the share of agreeing pairs among all answers,
-    whatever N.
+    Every pair is equally likely, so for any N it is the share of agreeing pairs of all answers.
     """
     everything = agreement_ordered(group, group.shape[1])[:, -1:]
     share = np.repeat(everything, max_n, axis=1)
@@ -170,7 +169,8 @@ def largest_drawn(
 ) -> Float[np.ndarray, "questions max_n"]:
     """Return the expected largest value of N answers drawn without replacement.
 
-    Of sorted values v_1 ≤ ... ≤ v_n the first k alone are drawn with probability C(k, N) / C(n, N).
+    Of sorted values v_1 ≤ ... ≤ v_n, all draws are among the first k with probability
+    C(k, N) / C(n, N).
     """
     count = value.shape[1]
     below = miss_probability(count - np.arange(1, count + 1), count, max_n)
@@ -181,7 +181,7 @@ def largest_drawn(
 def same_answers(
     group: Int[np.ndarray, "questions answers"],
 ) -> Bool[np.ndarray, "questions answers answers"]:
-    """Tell which answers are equal; an answer equals itself unless it could not be extracted."""
+    """Return which answers are equal; a missing answer does not even equal itself."""
     answered = (group != NO_ANSWER)[:, :, np.newaxis]
     return (group[:, :, np.newaxis] == group[:, np.newaxis, :]) & answered
 
@@ -206,17 +206,17 @@ def _winning_probability(
 ) -> Float[np.ndarray, " max_n"]:
     """Return the probability that a group of `size` wins the vote of N drawn answers.
 
-    A tie with r rivals counts 1/(r+1). For each number of votes v of the group, the draws of the
-    others that leave it on top are counted by a generating function: the coefficient of x^k y^r
+    A tie with r rivals counts 1/(r+1). For each number of votes v of the group, a generating
+    function counts the draws of the others in which none has more votes: the coefficient of x^k y^r
     in Π_g (Σ_{j<v} C(c_g, j) x^j + C(c_g, v) x^v y) is the number of ways to draw k answers with
-    r rivals at exactly v votes. All terms are positive, so nothing cancels.
+    r rivals at exactly v votes. All terms are positive, so there is no cancellation.
     """
     total = size + sum(rivals) + silent
     most = min(max_n, total)
     wins = np.zeros(most + 1)
     for votes in range(1, min(size, most) + 1):
         strong = [rival for rival in rivals if rival >= votes]
-        free = silent + sum(rivals) - sum(strong)  # these can neither beat nor tie
+        free = silent + sum(rivals) - sum(strong)  # answers that can neither win nor tie
         ways = np.zeros((most - votes + 1, len(strong) + 1))
         ways[:, 0] = [comb(free, k) for k in range(len(ways))]
         for rival in strong:
@@ -231,9 +231,9 @@ def _winning_probability(
 
 
 def loops(token_ids: Int[np.ndarray, " tokens"]) -> bool:
-    """Tell whether an answer ends with one phrase, of at most 100 tokens, over and over.
+    """Return whether an answer ends in a loop: a phrase of at most 100 tokens, repeated.
 
-    The last tokens are periodic for at least 4 periods and 20 tokens.
+    The last tokens must be periodic for at least 4 periods and 20 tokens.
     """
     for period in range(1, min(_LONGEST, len(token_ids) // _TIMES) + 1):
         length = max(_TIMES * period, _TOKENS)

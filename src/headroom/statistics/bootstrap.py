@@ -1,9 +1,9 @@
 """Percentile bootstrap over questions, and over seeds and examples.
 
-A set of resamples is drawn once and used for every quantity, so that the difference of two methods
-is resampled as a pair: its interval is that of the per-question differences. Where training was
-repeated with other seeds, every seed is tested on the same examples, so that both are crossed: an
-outcome has a part of its seed, a part of its example, and chance.
+The same resamples are used for every quantity, so that differences of two methods are paired: their
+interval is that of the per-question differences. Where training was repeated with other seeds, all
+seeds are tested on the same examples. The two factors are crossed: an outcome is the sum of an
+effect of its seed, an effect of its example, and chance.
 """
 
 import numpy as np
@@ -12,18 +12,18 @@ from scipy.special import ndtri, stdtrit
 
 from headroom.statistics import LEVEL
 
-_TAIL = 0.025  # at either end of an interval
+_TAIL = 0.025  # probability beyond either end of an interval
 _DECIMALS = 12
-"""Of an interval's ends. Sums that cancel leave a residue of either sign in the last binary digits,
-and whether an interval ends at zero or below it decides what is said of a difference."""
+"""Decimals of an interval's ends. Sums that cancel leave a residue of either sign in the last
+digits, and conclusions depend on whether an interval ends at zero or below."""
 
 
 def interval_of(
     means: Float[np.ndarray, " resamples *columns"],
 ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
-    """Return the lower and upper end of the percentile interval of each column of resamples."""
+    """Return the lower and upper end of each column's percentile interval."""
     ends = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    low, high = np.round(ends, _DECIMALS) + 0.0  # no zero is negative
+    low, high = np.round(ends, _DECIMALS) + 0.0  # turns -0.0 into 0.0
     return low, high
 
 
@@ -31,15 +31,15 @@ class Bootstrap:
     """Resamples of a question set, with replacement, each as large as the set (Efron 1979).
 
     Args:
-        questions: how many questions there are.
-        resamples: how many resamples to draw.
+        questions: number of questions.
+        resamples: number of resamples.
         seed: decides the resamples.
     """
 
     def __init__(self, questions: int, resamples: int, seed: int) -> None:
         draw = np.random.default_rng(seed)
         chances = np.full(questions, 1 / questions)
-        # How often each question is in each resample: a mean is then one matrix product.
+        # Each question's share of each resample, so that means are one matrix product.
         self._weights = draw.multinomial(questions, chances, size=resamples) / questions
 
     def interval(
@@ -48,7 +48,7 @@ class Bootstrap:
         """Return the lower and upper end of the interval of each column's mean over questions.
 
         Args:
-            values: one number a question, for any number of quantities.
+            values: a number for each question, for any number of quantities.
         """
         return interval_of(self.means(values))
 
@@ -62,18 +62,18 @@ class Bootstrap:
 class SeedBootstrap:
     """Resamples of seeds and of examples, drawn once, so that all differences are paired.
 
-    To resample both in full counts chance twice, and is half too wide where seeds have no effect of
-    their own (Owen 2007, The pigeonhole bootstrap). So deviations of resampled seeds are scaled to
-    the spread that the method of moments leaves to the seeds' own effects (Davison and Hinkley
-    1997, section 3.8), times Student's quantile over the normal one: a spread of few seeds is a
-    guess. In simulations with 3 to 10 seeds intervals of 95% held 93 to 96%, whether seeds had no
-    effect or most of it; with two, which may differ too little to tell, 90 to 95%. With one seed
-    they are about its training alone.
+    Resampling both in full would count chance twice: where seeds have no effect, intervals would be
+    too wide by half (Owen 2007, The pigeonhole bootstrap). Deviations of resampled seeds are
+    therefore scaled to the method of moments' estimate of the seed effects' spread (Davison and
+    Hinkley 1997, section 3.8), and, as few seeds estimate it badly, by the ratio of Student's
+    quantile to the normal one. In simulations with 3 to 10 seeds, 95% intervals covered 93 to 96%,
+    whether seeds had no effect or a dominant one; with two seeds, 90 to 95%. With one seed the
+    intervals are about that training alone.
 
     Args:
-        seeds: how many seeds there are.
-        examples: how many examples each is tested on.
-        resamples: how many resamples to draw.
+        seeds: number of seeds.
+        examples: number of examples on which each is tested.
+        resamples: number of resamples.
         seed: decides the resamples.
     """
 
@@ -109,7 +109,7 @@ def spread(values: Float[np.ndarray, "seeds examples"]) -> float:
 def _scale(
     values: Float[np.ndarray, "seeds examples *columns"],
 ) -> Float[np.ndarray, "*columns"]:
-    """Return what the deviations of the seeds' means are multiplied with before they are drawn."""
+    """Return the factor by which deviations of the seeds' means are scaled before resampling."""
     seeds, examples = values.shape[:2]
     if seeds == 1:
         return np.zeros(values.shape[2:])

@@ -1,8 +1,8 @@
-"""Two methods on the same questions: interval, test, fragility.
+"""Comparing two methods on the same questions: interval, test, fragility.
 
-Everything is a function of paired differences. Of a variant against the base model they are
+All are functions of paired differences. For a variant and the base model they are
 d_ih = z_ih − z_i,base: −1 where pruning head h loses question i, 1 where it gains it, 0 where
-nothing changes. Of methods that draw their answers they are any number from −1 to 1.
+nothing changes. For methods that draw their answers they are numbers from −1 to 1.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from headroom.statistics import LEVEL
 
 @dataclass(frozen=True)
 class Component:
-    """A source of chance beside the choice of questions."""
+    """A source of variance other than the choice of questions."""
 
     variance: Float[np.ndarray, " columns"]
-    """Of the mean difference."""
+    """Variance of the mean difference."""
     freedom: int
-    """Degrees of freedom that the variance was estimated with."""
+    """Degrees of freedom of the variance's estimate."""
 
 
 def paired_interval(
@@ -32,14 +32,14 @@ def paired_interval(
     """Return the lower and upper end of the interval of each column's mean difference.
 
     Bonett and Price 2012 (Adjusted Wald confidence interval for a difference of binomial
-    proportions based on paired data): a question gained and a question lost are added, so that the
-    interval holds its level with few of either. Written with the mean and the mean square, the
-    formula takes differences between −1 and 1 as well.
+    proportions based on paired data): a gained and a lost question are added, so that coverage is
+    right even with few of either. In terms of the mean and the mean square, the formula also
+    applies to differences between −1 and 1.
 
     Args:
-        differences: one number a question, from −1 to 1.
-        components: what else varies. Variances are added; the quantile is Student's, with the
-            degrees of freedom of their sum (Satterthwaite 1946).
+        differences: a number for each question, from −1 to 1.
+        components: other sources of variance. Variances are added; the quantile is Student's, with
+            the degrees of freedom of their sum (Satterthwaite 1946).
     """
     total = len(differences) + 2
     mean = differences.sum(axis=0) / total
@@ -60,7 +60,7 @@ def mcnemar(
 ) -> Float[np.ndarray, " heads"]:
     """Return the two-sided p-value of the exact McNemar test of each head.
 
-    Under the null the questions gained are Binomial(gained + lost, 1/2). Without any change p is 1.
+    Under the null, the number gained is Binomial(gained + lost, 1/2). Without changes p is 1.
     """
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
     tail = bdtr(np.minimum(gained, lost), gained + lost, 0.5)
@@ -82,9 +82,9 @@ def fragility(
     """Return the share of cells, and of changed cells, whose margin is below numerical noise.
 
     Args:
-        margin: the smallest gap between best and second-best logit along each answer.
+        margin: the smallest gap between best and second-best logit in each answer.
         changed: whether the outcome differs from the base model's.
-        noise: gaps below this can turn with batch composition, kernel or rounding.
+        noise: below this, batch composition, kernel or rounding can change the best token.
     """
     fragile = margin < noise
     return float(fragile.mean()), float(fragile[changed].mean()) if changed.any() else 0.0

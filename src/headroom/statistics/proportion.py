@@ -1,4 +1,4 @@
-"""Intervals of a share of right answers, and of the difference of two that are not paired."""
+"""Intervals of a share of right answers, and of the ratio or difference of two unpaired values."""
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,8 +14,8 @@ def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> 
     """Return Wilson's score interval of each share of right answers (Wilson 1927).
 
     Args:
-        correct: right answers.
-        n: questions, at least one.
+        correct: number of right answers.
+        n: number of questions, at least 1.
     """
     z = ndtri((1 + LEVEL) / 2)
     share = correct / n
@@ -33,14 +33,14 @@ def unpaired_ratio(
     """Return the interval of `top` / `bottom` from the interval of each, as if independent.
 
     Variance estimates recovered from the ends of each interval (Donner and Zou 2012, Closed-form
-    confidence intervals for functions of the normal mean and standard deviation, section 2): the
-    ratio R at which the interval of top − R · bottom ends at 0. An end is infinite where the
-    interval of `bottom` is too wide to bound it.
+    confidence intervals for functions of the normal mean and standard deviation, section 2): each
+    end is a ratio R at which the interval of top − R · bottom ends at 0. An end is infinite where
+    the interval of `bottom` is too wide to bound it.
 
     Args:
-        top: a value of any sign, and
+        top: a value of any sign.
         top_ends: its interval.
-        bottom: a value of at least 0, and
+        bottom: a value of at least 0.
         bottom_ends: its interval, of the same level.
     """
 
@@ -64,14 +64,14 @@ def unpaired_difference(
 ) -> Interval:
     """Return the interval of `second` − `first` from the interval of each.
 
-    Variance estimates recovered from the ends of each interval (Zou and Donner 2008); from Wilson's
-    intervals it is Newcombe's (1998, method 10). Holds its level for independent values. Two
-    measurements on the same questions agree more than independent ones do: for them it is too wide.
+    Variance estimates recovered from the ends of each interval (Zou and Donner 2008); with Wilson's
+    intervals this is Newcombe's (1998, method 10). Coverage is right for independent values. Two
+    measurements on the same questions are positively correlated: for them it is too wide.
 
     Args:
-        first: a value, and
+        first: a value.
         first_ends: its interval.
-        second: the other value, and
+        second: the other value.
         second_ends: its interval, of the same level.
     """
     difference = second - first

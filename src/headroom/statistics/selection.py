@@ -1,13 +1,13 @@
 """Is it more than noise? The gain of the best of many heads, and the spread between heads.
 
-"Best head minus base" is a maximum over noisy numbers and positive even if pruning does nothing.
+"Best head minus base" is a maximum of noisy numbers and positive even if pruning has no effect.
 Its controls are functions of the paired differences d_ih = z_ih − z_i,base ∈ {−1, 0, 1}.
 
-Published tables hold the accuracy of each pruned head on groups of questions, not the outcome of
-each question. What chance gives there is told by contested questions, the least model that explains
-the spread: base and pruned models agree on all questions but the contested ones, which each answers
-like a fair coin of its own. Heads then differ by √m / 2 questions, m being the number of contested
-ones: chance is set by the spread.
+Published tables give the accuracy of each pruned head on groups of questions, not the outcome of
+each question. The simplest model of chance that explains their spread has contested questions: base
+and pruned models agree on all others, and each answers a contested question right with probability
+1/2, independently. With m contested questions the standard deviation between heads is √m / 2
+questions, so the observed spread gives m.
 """
 
 from collections.abc import Iterator
@@ -19,14 +19,14 @@ from scipy.special import bdtr, chdtrc, stdtrit
 
 from headroom.statistics import LEVEL
 
-_BLOCK = 1000  # resamples at once: bounds the memory
-_SURELY = 3.5  # standard deviations of the independent binomial below the median head
-_LEAST = 0.25  # variance of a count of right answers, where the median head has none or all right
+_BLOCK = 1000  # resamples at once; bounds memory
+_SURELY = 3.5  # binomial standard deviations below the median head
+_LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
 
 
 @dataclass(frozen=True)
 class BestGain:
-    """The best head's gain beside what selection alone gives, as fractions of the questions."""
+    """The best head's gain and what selection alone would give, as fractions of the questions."""
 
     gain: float
     expected: float  # mean of the best gain under the null
@@ -54,7 +54,7 @@ class PlaceboGain:
 
 
 def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.ndarray, " heads"]:
-    """Tell which heads cannot be best by chance: their loss costs more than chance explains.
+    """Return which heads cannot be best by chance, because they lose significantly.
 
     One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
     """
@@ -68,20 +68,20 @@ def best_gain(
     resamples: int,
     seed: int,
 ) -> BestGain:
-    """Hold the best head's gain against its null distribution by joint sign flips.
+    """Test the best head's gain against its null distribution, by joint sign flips.
 
-    Under the null a question is as likely gained as lost. All differences of a question change
-    sign together, so that what heads share, the base model's own luck above all, stays shared.
+    Under the null, a question is as likely gained as lost. All differences of a question flip
+    together, which keeps the correlation between heads, above all from the base model's own luck.
 
     The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
-    heads: without the denominator the variance of heads that hurt would hide those that help.
-    The expectation is that of the plain gain of the candidates; heads that clearly hurt should not
-    be among them, for flipped losses look like luck.
+    heads: without the denominator, the variance of heads that hurt would hide those that help. The
+    expectation is that of the best plain gain of the candidates. Heads that clearly hurt should not
+    be candidates, because their losses, when flipped, look like large gains.
 
     Args:
         differences: z_ih − z_i,base.
-        candidates: heads that can be best by chance; if there are none the expectation is NaN.
-        resamples: how many sign patterns are drawn.
+        candidates: heads that can be best by chance; without any the expectation is NaN.
+        resamples: number of sign patterns.
         seed: decides the patterns.
     """
     questions = len(differences)
@@ -111,23 +111,23 @@ def against_placebos(
     resamples: int,
     seed: int,
 ) -> PlaceboGain:
-    """Test whether the best head gains more than the best of as many placebos.
+    """Test whether the best head gains more than the best of as many placebos, one-sided.
 
-    Under the null, what all heads do to a question and what all placebos do to it could as well be
-    swapped. The statistic is the best head's gain minus the best placebo's; its null distribution
-    comes from swapping both sides of each question by a fair coin. All variants of a question are
-    swapped together: what they share, the question's fragility above all, stays shared. One-sided;
-    unlike with sign flips, what any perturbation of that size does on average is no effect.
+    Under the null, heads and placebos are exchangeable on every question. The statistic is the best
+    head's gain minus the best placebo's. Its null distribution comes from swapping heads and
+    placebos on random questions, all variants of a question together, which keeps their
+    correlation, above all from the question's fragility. Unlike in the test by sign flips, the
+    average effect of any perturbation of that size does not count.
 
     Args:
         heads: z_ih − z_i,base of pruned heads.
-        placebos: the same of their placebos, as many.
-        resamples: how many patterns of swaps are drawn.
+        placebos: the same for their placebos, one for each head.
+        resamples: number of patterns of swaps.
         seed: decides the patterns.
     """
     if heads.shape != placebos.shape:
         raise ValueError(f"{heads.shape} outcomes of heads, {placebos.shape} of placebos")
-    # Sums of what is swapped are half integers, exact in float32.
+    # Half integers and their sums are exact in float32.
     shared = (heads.sum(axis=0) + placebos.sum(axis=0)).astype(np.float32) / 2
     apart = (heads - placebos).astype(np.float32) / 2
     varied = apart[apart.any(axis=1)]
@@ -147,23 +147,24 @@ def held_out_gain(
     splits: int,
     seed: int,
 ) -> HeldOutGain:
-    """Choose the best head on one half of the questions, measure its gain on the other.
+    """Choose the best head on one half of the questions, and measure its gain on the other.
 
-    Averaged over repeated splits and both directions; heads tied for best share the choice. What
-    the interval covers is the true gain of the heads that were chosen, weighted by how often.
+    The result is averaged over random splits and both directions; heads tied for best share the
+    choice. The interval covers the true gain of the chosen heads, weighted by how often each was
+    chosen.
 
     Its variance has two parts. The first is that of cross-validation (Bayle et al. 2020, arXiv
     2007.12671): the variance over questions of their mean held-out difference. The second is the
     covariance of the two directions, which that theory neglects because it vanishes where the
-    choice is stable; here it is not. With G_hk the mean over halves of 1[h is chosen on a half] ×
-    (gain of k on that half − gain of k on all), the covariance is Σ_hk G_hk G_kh of independent
-    halves. Halves of one sample vary half as much, which is the weight that is wanted: the
-    variance of a mean of two holds their covariance by half.
+    choice is stable; here it is not. Let G_hk be the mean over halves of 1[h is chosen on a half] ×
+    (gain of k on that half − gain of k on all). For independent halves the covariance is
+    Σ_hk G_hk G_kh. Halves of one sample vary half as much, so this sum estimates half of it, which
+    is its weight in the variance of a mean of two.
 
     Args:
         differences: z_ih − z_i,base; at least two questions.
-        strata: label of each question's stratum; halves have equal parts of each, up to one.
-        splits: how many random splits.
+        strata: label of each question's stratum; halves differ by at most one question in each.
+        splits: number of random splits.
         seed: decides the splits.
     """
     questions, heads = differences.shape
@@ -203,7 +204,7 @@ def _halves(
     for start in range(0, splits, _BLOCK):
         count = min(_BLOCK, splits - start)
         order = np.argsort(label + draw.random((count, len(label))), axis=1)
-        # Neighbours in a stratum go to different halves; which starts is drawn as well.
+        # Questions of a stratum go to the halves in turn, starting with a random one.
         place = np.arange(len(label)) + draw.integers(0, 2, (count, 1))
         half = np.empty(order.shape, dtype=bool)
         np.put_along_axis(half, order, place % 2 == 0, axis=1)
@@ -225,19 +226,19 @@ class HeadVariance:
     """The spread of accuracy between heads, as standard deviations of fractions."""
 
     spread: float  # observed between heads
-    noise: float  # what heads of equal accuracy would show on as many questions
-    component: float  # what is left: √max(0, spread² − noise²)
+    noise: float  # expected between heads of equal accuracy
+    component: float  # the rest: √max(0, spread² − noise²)
     share: float  # component² / spread², 0 to 1
     p: float  # Cochran's Q test: all heads have equal accuracy
 
 
 def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
-    """Split the variance between heads into noise and a component of its own.
+    """Split the variance between heads into noise and a true component.
 
-    The two-way layout question × head without replication: what the mean square between heads has
-    beyond the mean square of the residual is the heads' own (Searle et al. 1992, chapter 4). All
-    heads answer the same questions, so their difficulty does not count as noise. The test is
-    Cochran's Q (1950), chi-squared with heads − 1 degrees of freedom.
+    In the two-way layout question × head without replication, the true component is the mean square
+    between heads in excess of the residual mean square (Searle et al. 1992, chapter 4). All heads
+    answer the same questions, so that the questions' difficulty does not count as noise. The test
+    is Cochran's Q (1950), chi-squared with heads − 1 degrees of freedom.
 
     Args:
         z: outcomes of pruned heads, 0 or 1; at least two heads and two questions.
@@ -264,26 +265,25 @@ def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
 class Contested:
     """The spread between the heads of a layer, as shares of the independent binomial variance."""
 
-    noise: float  # what is left as noise, at most 1
-    spread: float  # all of it
-    common: float  # what heads keep from one group of questions to the next: no noise
+    noise: float  # spread less the common part, 0 to 1
+    spread: float  # observed
+    common: float  # what heads have in common on different groups of questions, so not noise
     ordinary: Bool[np.ndarray, " heads"]  # heads that do not clearly hurt
 
 
 def contested(
     accuracy: Float[np.ndarray, "heads groups"], sizes: Int[np.ndarray, " groups"]
 ) -> Contested:
-    """Estimate what of the spread between the heads of a layer is noise.
+    """Estimate how much of the spread between the heads of a layer is noise.
 
-    A head that clearly hurts (3.5 binomial standard deviations below the median head over all
-    groups) is left out. Groups have different questions, so that noise in one says nothing about
-    another: what two groups say alike about a head, the mean product of its deviations, is no
-    noise. What is left is noise, or an effect of that head on that group alone: the two cannot be
-    told apart, and counting both as noise makes it an upper bound.
+    Heads that clearly hurt (3.5 binomial standard deviations below the median head over all groups)
+    are left out. Groups have different questions, so their noise is independent: the mean product
+    of a head's deviations in two groups is not noise. The rest is noise or an effect of a head on
+    one group alone. These cannot be told apart; both count as noise, which is thus an upper bound.
 
     Args:
-        accuracy: NaN where it is not known; each group has a head at least.
-        sizes: how many questions each group has.
+        accuracy: NaN where unknown; each group has at least one head.
+        sizes: number of questions in each group.
     """
     middle = np.nanmedian(accuracy, axis=0)
     scale = np.sqrt(np.maximum(middle * (1 - middle) / sizes, _LEAST / sizes**2))
@@ -317,27 +317,26 @@ def gains_by_chance(
     resamples: int,
     seed: int,
 ) -> tuple[Float[np.ndarray, "resamples pairs"], Float[np.ndarray, "resamples pairs"]]:
-    """Simulate what the best and the mean head gain over base where pruning does nothing.
+    """Simulate the gains of the best and the mean head over base if pruning has no effect.
 
-    Pairs of one group have the same questions and the same base model: of two layers, what is
-    contested where less is contested is contested in the other as well, and the base model answers
-    each question once.
+    Pairs of one group share questions and base model: the contested questions of the layer with
+    fewer are also contested in the other layers, and the base model answers each question once.
 
     Args:
-        sizes: questions of each (group, layer) pair.
-        contested_questions: how many of them are contested; need not be whole.
-        heads: how many heads are compared.
+        sizes: number of questions of each (group, layer) pair.
+        contested_questions: number of contested questions, not necessarily whole.
+        heads: number of heads compared.
         groups: label of each pair's group of questions.
-        resamples: how many times all pairs are simulated.
+        resamples: number of simulations of all pairs.
         seed: decides the draws.
 
     Returns:
-        The gain of the best head, and that of the mean head.
+        The gain of the best head and the mean gain of all heads.
     """
     draw = np.random.default_rng(seed)
     best, mean = np.zeros((2, resamples, len(sizes)))
     for group in np.unique(groups):
-        fraction = draw.random(resamples)  # rounds numbers of questions up or down
+        fraction = draw.random(resamples)  # for random rounding of numbers of questions
         base, tossed = np.zeros((2, resamples), dtype=np.int64)
         members = np.flatnonzero(groups == group)
         for pair in members[np.argsort(contested_questions[members], kind="stable")]:
