@@ -91,5 +91,5 @@ def test_what_is_no_reward_model_is_refused(llama: Path, tmp_path: Path) -> None
     with pytest.raises(ModelError, match="holds a LlamaForCausalLM, not a reward model"):
         headroom.RewardModel(llama, device="cpu")
     many = save(BertForSequenceClassification, BertConfig(**SHAPE, num_labels=5), tmp_path / "5")
-    with pytest.raises(ModelError, match="tells 5 labels apart"):
+    with pytest.raises(ModelError, match="has 5 labels"):
         headroom.RewardModel(many, device="cpu")

@@ -139,4 +139,4 @@ def test_the_selector_of_a_finished_run_solves_questions(
     assert cli.main(["solve", "--run", str(run.folder), "-n", "1", "--json", texts[0]]) == 0
     assert json.loads(capsys.readouterr().out)["question"] == texts[0]
     assert cli.main(["solve", "--run", str(run.folder), "-n", "9", texts[0]]) == 2
-    assert "9 heads are asked for; the pool has 2" in capsys.readouterr().err
+    assert "9 heads are requested; the pool has 2" in capsys.readouterr().err

@@ -16,35 +16,36 @@ examples:
   headroom sweep --model ./my-llama --benchmark ./mine.csv --question-column q \\
       --answer-column a --grader numeric --layers all --out my-sweep
 
-The same command goes on where it was stopped. All figures and the report, without generating
-anything twice: snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
+The same command continues where it was stopped. This makes all figures and the report, and
+generates nothing twice:
+  snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
 """
 _STORE = """\
-The store, results/store, is shared by all configs: models, questions, answers, trained solvers and
-what is left of them. Each line names a kind of file, its key, and the configs that ask for it: of
-the runs in results/, by their config.json, and those that you name.
+The store, results/store, is shared by all configs. It holds models, questions, answers, trained
+solvers and compressed ones. Each line names a kind of file, its key, and the configs that need it:
+those of the runs in results/, and those that you name.
 
 examples:
   headroom store                               what is there, how large, and for which run
   headroom store config/sprint.yaml            the same, with a config that has not run yet
-  headroom store --prune config/sprint.yaml    remove what neither it nor any run asks for
+  headroom store --prune config/sprint.yaml    remove what neither it nor any run needs
 
 --prune asks before it removes; what is removed must be generated again. It keeps every file that a
-run or a named config needs, and files whose form it does not know. Answers to a smaller draw from
-the same split go too where no config names that draw: grow a question set before you prune. It
-refuses to remove anything while a run or an engine is at work in this folder.
+run or a named config needs, and files of unknown kinds. Answers to a smaller draw from the same
+split are removed, too, unless a config names that draw: enlarge a question set before you prune.
+Nothing is removed while a run or an engine is at work in this folder.
 """
 _EXPORT = """\
 FOLDER gets the run's config, its questions, answers, embeddings and records. From these
 
   snakemake --cores 2 --directory FOLDER --configfile FOLDER/config.json
 
-grades, computes and draws again, with no model, no benchmark and no network. Compressions are left
-out: measuring them takes their checkpoints.
+grades, computes and draws again, without model, benchmark or network. Compressions are left out:
+they cannot be measured without their checkpoints.
 """
 _EACH = 5
 _SHOWN = 2 * _EACH + 1
-"""So many heads are printed at most: the best and the worst."""
+"""Most heads that are printed: the best and the worst."""
 _COLUMNS = ("question", "answer", "id", "subject", "level")
 
 
@@ -88,12 +89,12 @@ def _sweep(**options: Any) -> None:
 
 
 def _end_orderly() -> None:
-    """Take SIGTERM for Ctrl-C: the engine is stopped, and what is answered is kept."""
+    """Treat SIGTERM as Ctrl-C, so that the engine is stopped and finished answers are kept."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def _snakefile() -> str:
-    """Return the option that names the workflow, where Snakemake would not find it by itself."""
+    """Return the option that names the workflow, if Snakemake would not find it by itself."""
     file = Path(__file__).parents[3] / "Snakefile"
     return "" if Path("Snakefile").exists() or not file.exists() else f" --snakefile {file}"
 
@@ -119,16 +120,16 @@ def solve(
     """Answer a question with the heads that a run's selector picks, and count the votes.
 
     Args:
-        question: the question; without it, one a line from stdin
-        file: a file with one question a line
+        question: the question; without it, stdin is read, one question per line
+        file: a file with one question per line
         run: folder of a run: results/demo
         selector: which of the run's selectors (default: the only one)
         n: how many heads answer (default: 8, or all)
-        verifier: module:function that scores each answer: takes the question and a list of texts,
-            returns numbers; the answer with the highest is chosen in place of the majority's
-        reward_model: a sequence classifier that scores each answer in place of the majority:
-            folder or hub id, safetensors only
-        json: print one JSON object a question
+        verifier: module:function that takes the question and a list of texts and returns their
+            scores; the answer with the highest score is chosen, not the majority's
+        reward_model: folder or hub id of a sequence classifier that scores the answers instead;
+            safetensors only
+        json: print one JSON object per question
     """
     from headroom.tool.reward import RewardModel
     from headroom.tool.solve import Solver, to_json, to_text
@@ -140,11 +141,11 @@ def solve(
 
 
 def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> None:
-    """Measure a little of a config before all of it starts: tokens/s, memory, projected hours.
+    """Measure a small part of a config before it starts: tokens/s, memory, projected hours.
 
     Args:
         config: for example config/sprint.yaml
-        slurm: measure in one allocation of SLURM, by the profile in workflow/profiles/slurm
+        slurm: measure in one SLURM allocation, by the profile in workflow/profiles/slurm
         cores: CPU cores to use (default: all)
     """
     from headroom.tool.pilot import show
@@ -154,12 +155,12 @@ def pilot(config: Path, *, slurm: bool = False, cores: int | None = None) -> Non
 
 
 def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> None:
-    """Say what the store holds, how large it is, and which config asks for it.
+    """Show what the store holds, how large it is, and which configs need it.
 
     Args:
-        configs: configs whose files are needed, too
-        prune: remove what no config asks for
-        yes: with --prune: remove without a question
+        configs: configs whose files are needed, besides those of the runs
+        prune: remove what no config needs
+        yes: with --prune: remove without asking
     """
     from headroom.tool.store import show
 
@@ -167,12 +168,12 @@ def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> Non
 
 
 def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
-    """Copy what a run's tables and figures are made from: to archive, hand on and remake.
+    """Copy what a run's tables and figures are made from: to archive, share or repeat the run.
 
     Args:
         run: folder of a run: results/demo
         folder: where to put it
-        without_texts: leave out the texts of questions, where their licence forbids to hand them on
+        without_texts: leave out the texts of questions, if their licence forbids sharing them
     """
     from headroom.tool import export as exporting
 
@@ -180,7 +181,7 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
     size = sum(file.stat().st_size for file in files) / 1e6
     print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
     print(
-        f"remake the run: snakemake --cores 2{_snakefile()} --directory {folder} "
+        f"repeat the run: snakemake --cores 2{_snakefile()} --directory {folder} "
         f"--configfile {folder}/config.json"
     )
 
@@ -194,5 +195,5 @@ def _questions(question: str | None, file: Path | None) -> list[str]:
         raise ConfigError(f"--file {file} cannot be read ({error}); name a text file") from error
     lines = [text] if question else [line for line in text.splitlines() if line.strip()]
     if not lines:
-        raise ConfigError("there is no question; give one, or a file with one a line")
+        raise ConfigError("there is no question; give one, or a file with one per line")
     return lines

@@ -1,6 +1,6 @@
-"""What a bug report needs, and what a config lacks: `headroom doctor [CONFIG]`.
+"""`headroom doctor [CONFIG]`: facts for a bug report, and what a config lacks.
 
-Nothing is changed, fetched or started, and no model is loaded.
+It changes, fetches and starts nothing, and loads no model.
 """
 
 import os
@@ -21,16 +21,16 @@ from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store
 from headroom.record import git_commit, versions
 
-_SECONDS = 10.0  # for a command that asks a driver or a controller
+_SECONDS = 10.0  # limit of a command that queries a driver or a controller
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _PLACEHOLDER = "CHANGE-ME"
 
 
 def report(config: Path | None) -> str:
-    """Return the report, a fact a line; what is missing begins with ``missing:``.
+    """Return the report, one fact per line; what is missing begins with ``missing:``.
 
     Args:
-        config: a config file whose needs are looked at too.
+        config: a config file to check, too.
     """
     parts = {"versions": _versions(), "machine": _machine(), "paths": _paths(), "SLURM": _slurm()}
     if config is not None:
@@ -108,7 +108,7 @@ def _config(file: Path) -> Iterator[str]:
 
 
 def _to_fetch(config: Config) -> Iterator[str]:
-    """Say what a job without network will not find."""
+    """Yield for each fetched input whether a job without network will find it."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
     for kind in ("models", "embedders"):
@@ -130,7 +130,7 @@ def _state(found: bool) -> str:
 
 
 def _printed(*command: str) -> str:
-    """Return what a command prints; nothing if it is not there, fails, or hangs."""
+    """Return what a command prints; nothing if it is missing, fails or hangs."""
     try:
         return subprocess.run(
             command, capture_output=True, text=True, check=True, timeout=_SECONDS

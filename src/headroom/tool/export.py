@@ -1,4 +1,4 @@
-"""A run and what it was made from, in a folder of its own: to archive, to hand on, to remake."""
+"""`headroom export`: copy a run and what it was made from, to archive, share or repeat it."""
 
 import shutil
 from pathlib import Path
@@ -19,17 +19,17 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
     """Copy what a run's tables and figures are made from, and its config, into a folder.
 
     ``snakemake --directory FOLDER --configfile FOLDER/config.json`` then grades, computes and draws
-    again, with no model, no benchmark and no network. Compressions are left out: measuring them
-    takes their checkpoints.
+    again, without model, benchmark or network. Compressions are left out: they cannot be measured
+    without their checkpoints.
 
     Args:
-        run: folder of a run, ``results/<run>``; the store lies beside it.
-        folder: made where it is missing; files of another export in it are overwritten.
-        without_texts: leave out the texts of questions and solutions, where a benchmark's licence
-            forbids to hand them on; ids, gold answers and the model's answers stay.
+        run: folder of a run, ``results/<run>``, with the store beside it.
+        folder: is made if missing; files of an earlier export in it are overwritten.
+        without_texts: leave out the texts of questions and solutions, if a benchmark's licence
+            forbids sharing them; ids, gold answers and the model's answers stay.
 
     Returns:
-        The files written, below `folder`, records excepted.
+        The files written, below `folder`, without records.
 
     Raises:
         ConfigError: the run has no config.json, or answers are missing.

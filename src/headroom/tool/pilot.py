@@ -1,8 +1,8 @@
-"""`headroom pilot`: a little of a config, measured, before hundreds of jobs start.
+"""`headroom pilot`: measure a small part of a config before hundreds of jobs start.
 
-For each model of the config's batches, its base and two heads answer 20 questions through the
-engine that answers in a run, which checks itself as it starts. What that takes, held against what
-the plan says of the same answers, corrects the plan for the whole config.
+For each model, the base and two pruned heads answer 20 questions through the engine of a run, which
+checks itself as it starts. The measured time over the planned time of the same answers scales the
+plan for the whole config.
 """
 
 import logging
@@ -41,7 +41,7 @@ HEADS = 2
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 _CHECKS = ("path", "check", "falls")
-"""What a record says of the engine's check of itself, where it makes one."""
+"""Facts in a record about the engine's check of itself, if it makes one."""
 
 _LOG = logging.getLogger(__name__)
 
@@ -53,22 +53,22 @@ class Measured(NamedTuple):
     answers: int
     tokens: int
     cut: int
-    """Answers that ended at the limit."""
+    """Answers that ended at the token limit."""
     seconds: float
-    """From the first question on, with the model loaded."""
+    """Time of these answers, with the model loaded."""
     gigabytes: float
-    """Of memory in use: a GPU's, else the engine's own."""
+    """Memory in use: the GPUs', or without a GPU the engine's own."""
     hours: float
-    """Of the whole config's answers of this model, finished ones included."""
+    """Projected time of all answers of this model in the config, finished ones included."""
     facts: dict[str, Any]
-    """What the record says of the engine."""
+    """The answers' record, with facts of the engine."""
 
 
 def pilot(config: Config, cores: int | None = None) -> list[Measured]:
-    """Answer a little of a config and measure it, one model after the other.
+    """Answer a small part of a config and measure it, one model after the other.
 
     Args:
-        config: of the whole run.
+        config: the whole run's.
         cores: CPU cores to use; all by default.
 
     Raises:
@@ -87,7 +87,7 @@ def pilot(config: Config, cores: int | None = None) -> list[Measured]:
 def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
     heads = [variant for variant in batch.variants if variant.kind == "head"]
     chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
-    # One question first: the engine loads the model and checks itself.
+    # One question first, so that loading and the engine's check are not measured.
     warm, whole = (_little(config, batch, chosen, n) for n in (1, QUESTIONS))
     preflight(whole)
     check_devices(whole)
@@ -119,7 +119,7 @@ def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
 
 
 def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
-    """Return a config of one sweep of a batch's model, of some heads and its first questions."""
+    """Return a config of one sweep per head, on the batch's model and its first questions."""
     values = config.model_dump(mode="json")
     questions = {**values["questions"][batch.questions], "sampling": "first", "embedder": None}
     questions["n"] = min(n, questions["n"] or n)
@@ -137,25 +137,29 @@ def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
 
 
 def _memory() -> float:
-    """Return the gigabytes that GPUs have in use, else those of this folder's engines."""
+    """Return the gigabytes in use on the GPUs, or without a GPU by this folder's engines."""
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
     if shutil.which(query[0]):
-        told = subprocess.run(query, capture_output=True, text=True, check=False).stdout
-        return sum(map(float, told.split())) / 1e3
+        used = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+        return sum(map(float, used.split())) / 1e3
     sessions = {os.getsid(engine["process"]) for engine in client.status()}
     total = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(process.name)) in sessions:
-                told = (process / "smaps_rollup").read_text(encoding="ascii")
-                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", told, re.M)[0])
+                memory = (process / "smaps_rollup").read_text(encoding="ascii")
+                total += 1024 * int(re.findall(r"^Pss:\s*(\d+)", memory, re.M)[0])
         except (OSError, IndexError):  # it has ended
             continue
     return total / 1e9
 
 
 def show(config: Path, *, slurm: bool, cores: int | None) -> None:
-    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
+    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation.
+
+    Raises:
+        HeadroomError: the config cannot run, the engine has failed, or so has the SLURM job.
+    """
     whole = resolve(load(config))
     if slurm:
         submit(whole, config)
@@ -169,17 +173,17 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
     print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
     print(*aligned(rows, left=1), sep="\n")
     for of in found:
-        told = [f"{name} {of.facts[name]}" for name in _CHECKS if of.facts.get(name)]
-        print(f"{of.model}: the engine ran on {', '.join([of.facts['device'], *told])}")
+        checks = [f"{name} {of.facts[name]}" for name in _CHECKS if of.facts.get(name)]
+        print(f"{of.model}: the engine ran on {', '.join([of.facts['device'], *checks])}")
     print(f"the whole config's answers: about {duration(sum(of.hours for of in found))}")
 
 
 def submit(config: Config, file: Path) -> None:
-    """Run the pilot in one allocation of SLURM, wait for it, and print what it says.
+    """Run the pilot in one SLURM allocation, wait for it, and print its output.
 
     Args:
-        config: resolved; its largest model decides what is asked for.
-        file: the config's.
+        config: resolved; its largest model decides the requested resources.
+        file: the config's file.
 
     Raises:
         ConfigError: there is no SLURM, or the job has failed.
@@ -208,8 +212,8 @@ def submit(config: Config, file: Path) -> None:
         text=True,
         check=False,
     )
-    told = log.read_text(encoding="utf-8") if log.exists() else ""
-    print(told, end="")
+    output = log.read_text(encoding="utf-8") if log.exists() else ""
+    print(output, end="")
     if done.returncode:
-        last = " ".join((told or done.stderr).split("\n")[-3:]).strip()
+        last = " ".join((output or done.stderr).split("\n")[-3:]).strip()
         raise ConfigError(f"--slurm: the job has failed ({last}); {log} says more")

@@ -1,4 +1,4 @@
-"""A reward model of the hub as a verifier: how good an answer to a question is, as a number."""
+"""A reward model from the hub as a verifier, which scores answers to a question."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,9 +15,9 @@ _KIND = "ForSequenceClassification"
 class RewardModel:
     """Scores answers with a sequence classifier that reads question and answer together.
 
-    A tokenizer with a chat template gets both as a user's and an assistant's message, any other
-    as a pair of texts. With one label the score is its logit; with two, wrong and right in this
-    order, it is how much higher the second's is. What is longer than the tokenizer's limit is cut.
+    If the tokenizer has a chat template, question and answer are a user's and an assistant's
+    message, otherwise a pair of texts. With one label the score is its logit; with two (wrong,
+    right) it is the second logit minus the first. Text beyond the tokenizer's limit is cut.
 
         score = headroom.RewardModel("./my-reward-model")
         headroom.Solver("results/demo", selector="math", verifier=score)
@@ -28,8 +28,8 @@ class RewardModel:
         device: auto (the GPU if there is one), cpu, cuda or cuda:N.
 
     Raises:
-        ModelError: the model cannot be had or loaded, is no sequence classifier, or has more
-            labels.
+        ModelError: the model cannot be fetched or loaded, is no sequence classifier, or has more
+            than two labels.
     """
 
     def __init__(
@@ -47,8 +47,7 @@ class RewardModel:
             )
         if labels > 2:
             raise ModelError(
-                f"{source} tells {labels} labels apart; a reward model has one, or two: wrong, "
-                f"right"
+                f"{source} has {labels} labels; a reward model has one, or two: wrong, right"
             )
 
     @torch.inference_mode()
@@ -57,7 +56,7 @@ class RewardModel:
         return [self._score(question, text) for text in texts]
 
     def _score(self, question: str, text: str) -> float:
-        # One at a time: a decoder's classifier needs no padding token then.
+        # One at a time, so that a decoder's classifier needs no padding token.
         if self._tokenizer.chat_template:
             encoded = self._tokenizer.apply_chat_template(
                 [{"role": "user", "content": question}, {"role": "assistant", "content": text}],

@@ -32,7 +32,7 @@ class Drawn:
     """A figure of a run."""
 
     path: Path
-    """As PNG; PDF, SVG and the numbers (CSV) lie beside it."""
+    """The PNG; PDF, SVG and the numbers (CSV) are beside it."""
 
     @property
     def data(self) -> pd.DataFrame:
@@ -41,7 +41,7 @@ class Drawn:
 
     @property
     def caption(self) -> str:
-        """What is seen: n, intervals, tests."""
+        """The caption, with n, intervals and tests."""
         words = json.loads(self.path.with_suffix(".json").read_text(encoding="utf-8"))
         return str(words["caption"])
 
@@ -51,13 +51,13 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Run:
-    """What a run has found, read from its files when asked for.
+    """The results of a run; files are read on demand.
 
-    Names are those of the run's config: of a sweep, a selector, a question set.
+    Names of sweeps, selectors and question sets are those of the run's config.
     """
 
     folder: Path
-    """The run's own folder, inside a results folder with the store beside it."""
+    """The run's own folder, with the store beside it."""
 
     @cached_property
     def config(self) -> Config:
@@ -75,7 +75,7 @@ class Run:
         return self.folder.absolute().parent.parent
 
     def path(self, template: str, **names: object) -> Path:
-        """Return where a file lies, from its template in `headroom.paths` and config names."""
+        """Return the path of a file from its template in `headroom.paths` and config names."""
         return self.root / Store(self.config).path(template, run=self.folder.name, **names)
 
     @property
@@ -89,10 +89,10 @@ class Run:
         return list(self.config.selectors)
 
     def z(self, sweep: str | None = None) -> pd.DataFrame:
-        """Return the accuracy matrix Z of a sweep: a row a question, a 0/1 column a variant.
+        """Return the accuracy matrix Z of a sweep: one row per question, a 0/1 column per variant.
 
-        Question id, subject and level stand in front. Beside the base model and the pruned heads
-        there may be placebos (see `headroom.variants`).
+        The first columns are question id, subject and level. Besides the base model and the pruned
+        heads there may be placebos (see `headroom.variants`).
         """
         return read_table(self._of_sweep(paths.ACCURACY, sweep), ACCURACY, exact=False)
 
@@ -131,12 +131,12 @@ class Run:
 
     @property
     def figures(self) -> "dict[str, Drawn]":
-        """The figures by name; a notebook shows them."""
+        """The figures by name; notebooks display them."""
         return {file.stem: Drawn(file) for file in sorted((self.folder / "figures").glob("*.png"))}
 
     @property
     def findings(self) -> list[str]:
-        """What the run answers, a line a question: the verdicts of its page."""
+        """The verdicts of the run's report, one line per question; empty without a report."""
         file = self.path(paths.FINDINGS)
         return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
@@ -146,7 +146,7 @@ class Run:
         return self.path(paths.REPORT)
 
     def record(self, file: Path) -> dict[str, Any]:
-        """Return how a file was made: settings, revisions, versions, seeds, times."""
+        """Return the record of how a file was made: settings, revisions, versions, seeds, times."""
         return read_record(file)
 
     def __repr__(self) -> str:
@@ -171,7 +171,11 @@ class Run:
         return self.root / file
 
     def one(self, kind: str, name: str | None) -> str:
-        """Return a name of a section of the config, or the only one there is."""
+        """Return the given name of a config section's entry, or by default its only one.
+
+        Raises:
+            ConfigError: the name is not defined, or none is given and there are several.
+        """
         defined = list(getattr(self.config, kind))
         if name is None and len(defined) != 1:
             raise ConfigError(f"the run has {len(defined)} {kind}: name one of {defined}")

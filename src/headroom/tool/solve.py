@@ -1,8 +1,8 @@
-"""Answering a question with the heads that a trained selector picks for it.
+"""Answer a question with the heads that a trained selector picks for it.
 
-The selector names the N nearest heads (SPRINT, arXiv 2506.03978, section 4); each answers with that
-head pruned, the unpruned model beside them. Without an oracle somebody has to choose: the majority
-of the answers, or a verifier of the user's.
+The selector picks the N nearest heads (SPRINT, arXiv 2506.03978, section 4). The model answers once
+with each of them pruned, and once unpruned. Without an oracle, the majority of the answers or a
+verifier of the user's chooses.
 """
 
 import importlib
@@ -39,21 +39,21 @@ class Candidate(NamedTuple):
     """One value that some heads answered with."""
 
     answer: str | None
-    """As the first of them wrote it; None: no answer was found in their texts."""
+    """As the nearest of them wrote it; None: no answer was found in their texts."""
     votes: int
     heads: list[str]
     """Nearest first."""
     text: str
-    """What the first of them wrote."""
+    """What the nearest of them wrote."""
     score: float | None
-    """The verifier's, the highest among its texts."""
+    """The highest score of the verifier among their texts; None without a verifier."""
 
 
 class Grading(NamedTuple):
     """How answers are found in texts and compared."""
 
     family: Family
-    """A benchmark's rules of extraction, or a custom benchmark's grader."""
+    """A benchmark's extraction rules, or a custom benchmark's grader."""
     preset: Preset
 
     def extract(self, text: str) -> str | None:
@@ -61,7 +61,7 @@ class Grading(NamedTuple):
         return find_grader(self.family, self.preset).extract(text)
 
     def groups(self, answers: Sequence[str | None]) -> list[int]:
-        """Return for each answer the number of the first that equals it."""
+        """Return for each answer the index of the first that equals it."""
         equal = find_grader(self.family, self.preset).equal
         plain = [None if answer is None else canonical(answer) for answer in answers]
         distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
@@ -83,10 +83,10 @@ def count_votes(
     grading: Grading,
     scores: Sequence[float] | None = None,
 ) -> tuple[list[Candidate], float | None]:
-    """Return what some heads answered, the chosen value first, and how far they agree.
+    """Return the distinct answers of some heads, the chosen one first, and their agreement.
 
-    Chosen is the value whose texts have the highest score, or without scores the one with most
-    votes; among equals the nearest head decides. A text without an answer has no vote.
+    The answer with the highest score is chosen, or without scores the one with most votes; the
+    nearest head breaks ties. A text without an answer has no vote.
 
     Args:
         heads: nearest first.
@@ -95,8 +95,7 @@ def count_votes(
         scores: a verifier's, one for each text.
 
     Returns:
-        The candidates, and the share of pairs of heads that gave equal answers: None for a single
-        head.
+        The candidates, and the share of pairs of heads with equal answers; None for a single head.
     """
     answers = [grading.extract(text) for text in texts]
     groups = grading.groups(answers)
@@ -107,7 +106,7 @@ def count_votes(
         score = None if scores is None else max(scores[index] for index in members)
         own = [heads[index] for index in members]
         candidates.append(Candidate(answers[first], votes, own, texts[first], score))
-    # The sort is stable: among equals the nearest head decides.
+    # The sort is stable, so the nearest head breaks ties.
     candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
     pairs = list(combinations(range(len(heads)), 2))
     agreeing = sum(groups[i] == groups[j] and answers[i] is not None for i, j in pairs)
@@ -136,13 +135,13 @@ class Solver:
 
     Args:
         run: folder of a run, such as ``results/demo``.
-        selector: which of its selectors; by default the only one.
-        n: how many heads answer; by default 8, or all where the pool has fewer.
-        verifier: chooses among the answers in place of the majority: a function, where one is, as
-            in ``my_module:score``, or a `headroom.RewardModel`.
+        selector: one of its selectors; by default the only one.
+        n: how many heads answer; by default 8, or all if the pool has fewer.
+        verifier: scores the answers, of which the best is chosen instead of the majority's: a
+            function, its import path as in ``my_module:score``, or a `headroom.RewardModel`.
 
     Raises:
-        ConfigError: the run or selector is not there, the pool has fewer than n heads, or the
+        ConfigError: the run or selector does not exist, the pool has fewer than n heads, or the
             verifier cannot be imported.
         TableError, ModelError: a file of the run is missing or damaged.
     """
@@ -161,7 +160,7 @@ class Solver:
         self._heads = [Variant.parse(name) for name in facts["heads"]]
         self._n = min(_HEADS, len(self._heads)) if n is None else n
         if self._n > len(self._heads):
-            raise ConfigError(f"n: {n} heads are asked for; the pool has {len(self._heads)}")
+            raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
         section = config.selectors[found.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
         self._grading = Grading(config.questions[section.train].family, config.grading)
@@ -183,7 +182,7 @@ class Solver:
         return f"Solver: the {self._n} nearest of {len(self._heads)} heads, chosen among by {by}"
 
     def solve(self, questions: Sequence[str]) -> list[Solved]:
-        """Return what the heads answer to each question, in order.
+        """Return the nearest heads' answers to each question, in order.
 
         Raises:
             ConfigError: the verifier does not return a number for each text.
@@ -236,12 +235,12 @@ class Solver:
 def to_json(solved: Solved) -> str:
     """Return a result as one line of JSON."""
     candidates = [candidate._asdict() for candidate in solved.candidates]
-    told = {"answer": solved.answer, **solved._asdict(), "candidates": candidates}
-    return json.dumps(told, ensure_ascii=False)
+    values = {"answer": solved.answer, **solved._asdict(), "candidates": candidates}
+    return json.dumps(values, ensure_ascii=False)
 
 
 def to_text(solved: Solved) -> str:
-    """Return a result for people: answers by votes, with their heads."""
+    """Return a result as readable text: a table of answers with votes and heads."""
     scored = any(candidate.score is not None for candidate in solved.candidates)
     rows = [("answer", "votes", f"{'score':>8}  " if scored else "", "heads pruned, nearest first")]
     for candidate in solved.candidates:
@@ -252,20 +251,20 @@ def to_text(solved: Solved) -> str:
     table = [
         f"  {answer:<{width}}  {votes:>5}  {score}{heads}" for answer, votes, score, heads in rows
     ]
-    told = f"  chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"
+    chosen = f"  chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"
     agree = f"  {solved.agreement or 0:.0%} of the pairs of heads agree"
     agreement = [] if solved.agreement is None else [agree]
-    return "\n".join([solved.question, "", *table, "", told, *agreement]) + "\n"
+    return "\n".join([solved.question, "", *table, "", chosen, *agreement]) + "\n"
 
 
 def _folder(run: Run, template: str, **names: str) -> Path:
-    """Return the folder that a file of the store names."""
+    """Return the folder that a JSON file of the store names."""
     file = run.path(template, **names)
     try:
-        said = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"{file} is missing; solve needs the run's store beside it") from None
-    return run.root / said["folder"]  # an absolute folder stays what it is
+    return run.root / values["folder"]  # an absolute folder stays as it is
 
 
 def _import(name: str) -> Verifier:

@@ -1,4 +1,4 @@
-"""`headroom store`: what the store holds and for which config; what none asks for is removed."""
+"""`headroom store`: show what the store holds and which configs need it; remove the rest."""
 
 import os
 import re
@@ -32,23 +32,23 @@ _KINDS = {
     "encoder": rf"encoders/({_KEY})\.json",
     "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
     "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
-    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.safetensors",
+    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.(?:pt|safetensors)",
     "arm, unfinished": rf"\.journal/compressed/({_KEY}/{_KEY}/{_KEY}/\d+)(?:/|$)",
     "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:jsonl|parquet)",
     "answers": rf"({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.parquet",
 }
-"""How the paths of each kind begin, below the store; records stand beside what they are about."""
+"""How the paths of each kind begin, below the store; a record begins like its file."""
 
 _Unit = tuple[str, str, str]  # kind, key, and the variant where there is one
 
 
 class Entry(NamedTuple):
-    """Files of one kind and key that the same configs ask for."""
+    """Files of one kind and key that the same configs need."""
 
     kind: str
-    """``other`` for files of no known form: nothing is known of who needs them."""
+    """``other`` for files of unknown kinds, which some config may need."""
     key: str
-    """Keys as they stand in the path; of other files the path itself."""
+    """Keys as they are in the path; for other files, the path itself."""
     asked_by: tuple[str, ...]
     """Names of configs, sorted."""
     files: list[Path]
@@ -60,21 +60,21 @@ class Entry(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Whether no config asks for it."""
+        """Whether no config needs it."""
         return self.kind != "other" and not self.asked_by
 
 
 def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
-    """Print what the store of this folder holds; remove what no config asks for.
+    """Print what the store of this folder holds; with `prune`, remove what no config needs.
 
     Args:
-        configs: files of configs, beside those of the runs in this folder.
+        configs: files of configs, besides those of the runs in this folder.
         prune: whether to remove.
-        yes: remove without a question.
+        yes: remove without asking.
 
     Raises:
-        HeadroomError: a config cannot be read, so that nobody knows what it needs; or something
-            runs here, or no config is known, and files are to be removed.
+        HeadroomError: a named config cannot be read; or with `prune`, a run's config cannot be
+            read, no config is known, or something runs here.
     """
     known, unread = _configs(configs)
     if prune:
@@ -82,26 +82,26 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     entries = contents(known)
     print(*_table(entries), sep="\n")
     for error in unread:
-        print(f"not read, so that what it needs may stand as nobody's: {error}")
+        print(f"cannot be read, so its files may be listed as needed by none: {error}")
     idle = [entry for entry in entries if entry.idle]
-    told = f"{sum(len(entry.files) for entry in idle)} files, {_size(idle)}"
-    found = f"no config asks for {told}" if idle else "nothing to prune"
+    amount = f"{sum(len(entry.files) for entry in idle)} files, {_size(idle)}"
+    found = f"no config needs {amount}" if idle else "nothing to prune"
     print(f"{_size(entries)} in all; {found}")
     if not prune or not idle:
         return
-    if not yes and not _agreed(f"Remove {told}? [y/N] "):
+    if not yes and not _agreed(f"Remove {amount}? [y/N] "):
         print("nothing is removed")
         return
-    _check(known, unread)  # a run may have begun while the question stood
+    _check(known, unread)  # a run may have started since
     _remove(idle)
-    print(f"removed: {told}")
+    print(f"removed: {amount}")
 
 
 def contents(configs: Mapping[str, Config]) -> list[Entry]:
     """Return what the store in this folder holds, by kind and key.
 
     Args:
-        configs: resolved, by the names to call them by.
+        configs: resolved, by name.
     """
     asking: dict[_Unit, set[str]] = defaultdict(set)
     for name, config in configs.items():
@@ -120,7 +120,7 @@ def contents(configs: Mapping[str, Config]) -> list[Entry]:
 
 
 def files_of(config: Config) -> Iterator[Path]:
-    """Yield the files that a config may read or make in the store, records excepted."""
+    """Yield the files that a config may read or make in the store, without records."""
     store = Store(config)
     for name in config.models:
         yield store.path(paths.MODEL, model=name)
@@ -152,7 +152,7 @@ def files_of(config: Config) -> Iterator[Path]:
 
 
 def _unit(file: Path) -> _Unit:
-    """Return what a file of the store belongs to."""
+    """Return kind, key and variant of a file of the store."""
     path = file.relative_to(STORE).as_posix()
     for kind, form in _KINDS.items():
         match = re.match(form, path)
@@ -162,10 +162,10 @@ def _unit(file: Path) -> _Unit:
 
 
 def _remove(entries: Iterable[Entry]) -> None:
-    """Remove the files of entries, and the folders that are empty then.
+    """Remove the files of entries, and folders that are empty afterwards.
 
-    The file that says that all others are there goes first (model.json before its checkpoint, a
-    table before its record): what is left of a removal that was cut off is taken for missing.
+    The file that marks the others as complete is removed first (model.json before its checkpoint, a
+    table before its record), so that the rest of an interrupted removal counts as missing.
     """
     for entry in entries:
         for file in sorted(
@@ -180,7 +180,7 @@ def _remove(entries: Iterable[Entry]) -> None:
 
 
 def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
-    """Return the configs of runs and those named, and what is wrong with those of runs."""
+    """Return the configs of runs and the named ones, and the errors of runs' unreadable ones."""
     known, unread = {}, []
     for file in sorted(Path(paths.RESULTS).glob("*/config.json")):
         try:
@@ -191,7 +191,7 @@ def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
 
 
 def _check(known: dict[str, Config], unread: list[str]) -> None:
-    """Refuse to remove files while it cannot be told what is needed.
+    """Refuse to remove files while something runs, or while it is unknown what is needed.
 
     Raises:
         ConfigError: one line that says why, and what to do.
@@ -209,19 +209,19 @@ def _check(known: dict[str, Config], unread: list[str]) -> None:
         )
     if unread:
         raise ConfigError(
-            f"--prune: what a run needs is not known: {unread[0]}; make its config.json good again "
-            f"by running it, or remove the run's folder"
+            f"--prune: what a run needs is not known: {unread[0]}; repair its config.json by "
+            f"running it again, or remove the run's folder"
         )
     if not known:
         raise ConfigError(
-            f"--prune: no config is known, so that all would go; name configs whose files are to "
-            f"stay (runs in {paths.RESULTS}/ count by their config.json)"
+            f"--prune: no config is known, so everything would be removed; name configs whose "
+            f"files are to stay (runs in {paths.RESULTS}/ count by their config.json)"
         )
 
 
 def _table(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield the lines of a table, one an entry."""
-    rows = [("kind", "key", "files", "size", "date", "asked for by")]
+    """Yield the lines of a table, one per entry."""
+    rows = [("kind", "key", "files", "size", "date", "needed by")]
     for entry in entries:
         newest = datetime.fromtimestamp(max(file.lstat().st_mtime for file in entry.files))
         by = ", ".join(entry.asked_by) or ("unknown" if entry.kind == "other" else "none")
@@ -234,7 +234,7 @@ def _table(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def _size(entries: Iterable[Entry]) -> str:
-    """Say how large entries are, as in ``1.3 GB``."""
+    """Return the size of entries in words, as in ``1.3 GB``."""
     size = float(sum(entry.size for entry in entries))
     power = 0
     while size >= 1000 and power < len(_UNITS) - 1:
@@ -245,5 +245,5 @@ def _size(entries: Iterable[Entry]) -> str:
 def _agreed(question: str) -> bool:
     try:
         return input(question).strip().lower() in ("y", "yes")
-    except EOFError:  # nobody is there to answer
+    except EOFError:  # no terminal
         return False

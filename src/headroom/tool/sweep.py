@@ -1,6 +1,6 @@
-"""A sweep without Snakemake: the same jobs, one after the other, the same files.
+"""A sweep without Snakemake: the same jobs one after the other, with the same files.
 
-What is heavy is imported when it is needed: the command line reads the options off `sweep`.
+Heavy modules are imported inside functions, because the command line imports this module.
 """
 
 import contextlib
@@ -54,8 +54,8 @@ def sweep(
 
     Each head is tested against the model.
 
-    Answers are kept as they finish: the same call goes on where it was stopped, and asking for
-    more layers, heads or questions keeps what is there. `out` has the layout of a Snakemake run:
+    Answers are kept as they finish: the same call continues where it was stopped, and a call with
+    more layers, heads or questions keeps them. `out` has the layout of a Snakemake run:
     ``snakemake --configfile OUT/results/sweep/config.json --directory OUT`` adds all figures and
     the report without generating anything twice.
 
@@ -63,35 +63,35 @@ def sweep(
         model: hub id, folder in the hub's format, or GGUF file
         benchmark: math500, math_train, gsm8k, generated_math, generated_gsm8k, a .csv or .jsonl
             file, or a dataset on the hub
-        layers: whose heads are pruned, from 0, as in 5,15; or all
-        heads: of each layer, from 0; or all
-        out: folder of the results; made if it is not there
+        layers: layers whose heads are pruned, numbered from 0, as in 5,15; or all
+        heads: heads to prune in each layer, numbered from 0; or all
+        out: folder of the results; made if it does not exist
         revision: commit hash of a model on the hub (default: the newest, or the newest in the
             cache)
-        split: of the benchmark
+        split: split of the benchmark
         n: how many questions (default: all, or 200 of a generated benchmark)
-        columns: your own benchmark: which column is ``question``, ``answer``, and, if there,
+        columns: your own benchmark: names of the columns ``question``, ``answer``, and optionally
             ``id``, ``subject``, ``level``
         grader: your own benchmark: how answers are compared (default: math)
         benchmark_revision: commit hash of a dataset on the hub
         max_new_tokens: token limit of an answer
-        dtype: of weights and activations (default: bfloat16 on a GPU, else float32)
+        dtype: type of weights and activations (default: bfloat16 on a GPU, else float32)
         device: auto, cpu, cuda, cuda:1, or balanced over all GPUs
         batch_size: sequences decoded together; changes speed and memory only (in float32)
         placebos: controls that prune nothing
         cores: CPU cores to use (default: all)
 
     Returns:
-        One row for the base model and one a head: accuracy, gain with its 95% interval, exact
+        One row for the base model and one per head, as in
+        ``results/sweep/controls/heads/heads.csv``: accuracy, gain with its 95% interval, exact
         McNemar p, q after Benjamini and Hochberg, shares of answers without a box, truncated, ...
-        The columns of ``results/sweep/controls/heads/heads.csv``.
 
     Raises:
         HeadroomError: one line that says what is wrong and what to do.
     """
     import pandas as pd
 
-    from headroom.analysis.jobs import write_controls  # draws with matplotlib: slow to import
+    from headroom.analysis.jobs import write_controls  # slow to import
     from headroom.generation import activations
     from headroom.grading.matrix import grade
     from headroom.planning.inputs import check_devices, preflight, resolve
@@ -133,12 +133,12 @@ def sweep(
 
 
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
-    """Do what the rules of the workflow would do, as far as a resolved config's answers.
+    """Run the workflow's jobs up to the answers of a config.
 
     Args:
         config: resolved.
         cores: CPU cores to use; all by default.
-        stay: whether the engine waits for more when all is answered.
+        stay: whether the engine keeps running afterwards.
     """
     from headroom.generation import client, job, prepare
     from headroom.planning.batches import batches
@@ -167,13 +167,13 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
 
 
 def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
-    """Make a file whose path names its content, unless it is there."""
+    """Make a file unless it exists; its path identifies its content."""
     if not path.exists():
         make(*arguments)
 
 
 def _model(source: str, revision: str | None) -> dict[str, Any]:
-    """Return the section of a model, fetched if it is on the hub."""
+    """Return the config section of a model; fetch it if it is on the hub."""
     from headroom.models.source import (
         count_parameters,
         fetch_model,
@@ -193,7 +193,7 @@ def _model(source: str, revision: str | None) -> dict[str, Any]:
 
 
 def _questions(benchmark: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section of a benchmark by name, file or hub id, with the keys that are given."""
+    """Return the config section of a benchmark by name, file or hub id, with the given keys."""
     section = {key: value for key, value in given.items() if value}
     if benchmark in get_args(Benchmark) and benchmark != "custom":
         size = {"n": _GENERATED_QUESTIONS} if benchmark.startswith("generated_") else {}
