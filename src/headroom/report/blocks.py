@@ -1,4 +1,4 @@
-"""What a section of the page is made of: tables, rows of marks, figures, images for print."""
+"""The building blocks of the page's sections: tables, rows of marks, figures, print images."""
 
 import math
 import re
@@ -16,11 +16,12 @@ from headroom.record import read_json
 from headroom.report.svg import Scale, ruler, strip
 
 Columns = Mapping[str, str | Callable[[Source], Any]]
-"""Cells by title: a function of a row, or words that name a column of text; a column of numbers and
-its form (see `headroom.analysis.facts.FORMS`); or these and the columns of its interval."""
+"""Cells by title: a function of a row, or a text with the name of a text column; with a column of
+numbers and its form (see `headroom.analysis.facts.FORMS`); or with these and the two columns of its
+interval."""
 
 _ROOM = 600_000
-"""Characters of images that a page embeds; the others are named."""
+"""Characters of images that a page embeds; for further ones it names the file."""
 
 
 @dataclass
@@ -31,9 +32,9 @@ class Table:
     rows: Sequence[Sequence[Any]]
     caption: Any = ""
     file: str = ""
-    """Where its numbers come from, said once."""
+    """The file of its numbers, named once for the table."""
     foot: Sequence[Any] = ()
-    """Last row: the scale below a column of marks."""
+    """The last row, with the scale of a column of marks."""
     kind: str = "table"
 
     def cell(self, cell: Any) -> Markup:
@@ -55,7 +56,7 @@ Block = Table | Picture
 
 @dataclass
 class Section:
-    """A question with what answers it, and what is folded away, by title."""
+    """A question, the blocks that answer it, and folded blocks by title."""
 
     anchor: str
     title: str
@@ -65,9 +66,9 @@ class Section:
 
 
 def table(source: Source, columns: Columns, caption: Any = "", limit: int = 600) -> list[Block]:
-    """Return a table; none without rows.
+    """Return a table, or nothing if there are no rows.
 
-    Columns without a value vanish, constant ones go to the caption.
+    Empty columns are left out; constant ones move to the caption.
     """
     there = {title: spec for title, spec in columns.items() if _known(source, spec)}
     rows = [[_cell(row, spec) for spec in there.values()] for row in source[:limit]]
@@ -98,18 +99,18 @@ def marks(
     clip: float = math.inf,
     form: Callable[[float], str] = points,
 ) -> list[Block]:
-    """Return rows of marks with their intervals and numbers; none without rows.
+    """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
     Args:
-        rows: tables of one row, in their order.
-        label: what a row is of.
-        drawn: columns by the class of their mark; `sign` is coloured where its interval leaves
-            out zero.
+        rows: tables of one row, in the order to show.
+        label: label of a row.
+        drawn: columns by the class of their mark; the mark `sign` is coloured if its interval
+            excludes zero.
         ends: columns of the interval.
-        columns: numbers beside it.
-        caption: what it shows.
-        clip: values beyond are arrows.
-        form: writes the ticks.
+        columns: cells beside the marks.
+        caption: caption of the table.
+        clip: values beyond ±clip are drawn as arrows.
+        form: formats the ticks.
     """
     found = list(rows)
     if not found:
@@ -130,17 +131,17 @@ def marks(
 
 
 class Images:
-    """Images of figures that were drawn for print, while there is room for them."""
+    """Embeds the figures drawn for print, up to the page's budget."""
 
     def __init__(self, run: str) -> None:
         self._run = run
         self._room = _ROOM
 
     def of(self, exhibit: Exhibit, of: str, layer: int) -> list[Block]:
-        """Return a figure of the run, as an image on white; none where it was not drawn."""
+        """Return a figure of the run as an image, or nothing if it was not drawn."""
         path = Path(exhibit.template(self._run, of, layer).format(suffix="svg"))
-        told = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
-        if told["alt"].startswith(EMPTY):
+        words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
+        if words["alt"].startswith(EMPTY):
             return []
         image = _smaller(path.read_text(encoding="utf-8"))
         self._room -= len(image)
@@ -148,7 +149,7 @@ class Images:
         if self._room < 0:
             return [Picture(Markup(""), caption, "image")]
         uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
-        svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(told["alt"], uri)
+        svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
         return [Picture(svg, caption, "image")]
 
 
@@ -167,13 +168,13 @@ def _cell(row: Source, spec: Any) -> Any:
 
 
 def _joined(parts: Sequence[Any]) -> Said:
-    """Return sentences, one after the other."""
+    """Join sentences with spaces."""
     there = {f"part{place}": part for place, part in enumerate(parts) if str(part)}
     return Said(" ".join(f"{{{name}}}" for name in there), **there)
 
 
 def _smaller(svg: str) -> str:
-    """Return an SVG of Matplotlib without what a screen does not show: half its length."""
+    """Return a Matplotlib SVG at half its length, without what a screen does not show."""
     hidden = r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>"
     svg = re.sub(rf"{hidden}| xmlns:xlink=\S+| id=\"[a-z]+_\d+\"", "", svg, flags=re.DOTALL)
     svg = re.sub(r"\s+", " ", re.sub(r"(\d+\.\d)\d+", r"\1", svg)).replace("> <", "><").strip()

@@ -1,8 +1,8 @@
 """The explorer's data: outcomes of every head on every question, and the answers that changed.
 
-Embedded once as JSON. Outcomes are bits, so that all heads are there; a changed answer is what it
-shares with the base model's, as a length, and the rest. Texts have a budget: heads with most right
-answers come first, the others keep their outcomes.
+They are embedded in the page as JSON. Outcomes are bits and always complete. A changed answer is
+stored as the length of its common start with the base model's answer and the rest. Texts have a
+budget, spent on the heads with the largest gains; the other heads have outcomes only.
 """
 
 import base64
@@ -36,9 +36,9 @@ from headroom.variants import BASE, Variant
 _BUDGET = 3_000_000
 """Characters of questions and answers that a page embeds, over all sweeps."""
 _LONGEST = 20_000
-"""Characters of one text; the rest is cut off."""
+"""Characters at which a text is cut off."""
 _CLIP = 0.15
-"""Gain of the strongest colour."""
+"""Gain with the strongest colour."""
 _STEPS = 5
 
 
@@ -54,22 +54,22 @@ class Cell:
 
 
 def explored(config: Config) -> list[dict[str, Any]]:
-    """Return what the explorer knows of each sweep.
+    """Return the explorer's data of each sweep.
 
     Raises:
-        TableError: a table of the run or the questions are damaged.
+        TableError: a table of the run, or the questions, are damaged.
     """
     return [_sweep(config, name, _BUDGET // len(config.sweeps)) for name in config.sweeps]
 
 
 def script(data: object) -> Markup:
-    """Return data as JSON in which nothing can end a script element."""
+    """Return data as JSON that cannot end a script element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))
 
 
 def rows_of_map(sweep: dict[str, Any]) -> list[tuple[int, list[Cell]]]:
-    """Return the map as the page shows it before anything is chosen: layers with their heads."""
+    """Return the initial map: layers with their heads."""
     layers: dict[int, list[Cell]] = {}
     for head in sweep["heads"]:
         gain, mark = head["gain"], head["marks"][0]
@@ -81,7 +81,7 @@ def rows_of_map(sweep: dict[str, Any]) -> list[tuple[int, list[Cell]]]:
 
 
 def colour(gain: float) -> str:
-    """Return the class of a gain: u1 to u5 above zero, d1 to d5 below, zero without colour."""
+    """Return the colour class of a gain: u1 to u5 above zero, d1 to d5 below, none for zero."""
     step = math.ceil(min(abs(gain) / _CLIP, 1) * _STEPS - 1e-9)
     return "" if step == 0 else f"{'u' if gain > 0 else 'd'}{step}"
 
@@ -121,7 +121,7 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
 def _heads(
     config: Config, sweep: str, z: pd.DataFrame, variants: Sequence[Variant]
 ) -> list[dict[str, Any]]:
-    """Return what is known of each head; its marks are those of all questions and each group."""
+    """Return the data of each head; `marks` has one for all questions, then one for each group."""
     table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
     failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
     modes = failures.dropna(subset="mode").set_index("variant")["mode"]
@@ -155,7 +155,7 @@ def _heads(
 
 
 def _placebos(config: Config, sweep: str) -> list[tuple[int, float, int]]:
-    """Return layer, gain and row of the best noise placebo of each layer."""
+    """Return the layer, gain and table row of the best noise placebo of each layer."""
     gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
     rows = gains.where(by="overall").rows.dropna(subset="placebo")
     found = (rows["layer"].tolist(), rows["placebo"].tolist(), rows.index.tolist())
@@ -163,7 +163,7 @@ def _placebos(config: Config, sweep: str) -> list[tuple[int, float, int]]:
 
 
 def _removed(config: Config, model: str) -> set[str]:
-    """Return the heads of a model that its compressions took out for good."""
+    """Return the heads that the compressions of a model removed."""
     heads: set[str] = set()
     for name, study in config.compressions.items():
         if study.model == model and METHOD in study.arms:
@@ -178,7 +178,7 @@ def _bits(outcomes: pd.Series) -> str:
 
 
 def _answers(file: Path, z: pd.DataFrame) -> list[tuple[str, float | None]] | None:
-    """Return text and margin of a variant's answers in the order of Z; None without them."""
+    """Return the text and margin of a variant's answers in the order of Z; None if not stored."""
     if not file.exists():
         return None
     table = pq.read_table(file, columns=["question_id", "text", "margin"]).to_pandas()
@@ -190,7 +190,7 @@ def _answers(file: Path, z: pd.DataFrame) -> list[tuple[str, float | None]] | No
 def _changed(
     base: list[tuple[str, float | None]], own: list[tuple[str, float | None]]
 ) -> list[tuple[int, int, str, float | None]]:
-    """Return the answers that differ: question, length shared from the start, the rest, margin.
+    """Return the answers that differ: question, length of the common start, the rest, margin.
 
     Lengths are in UTF-16 units, as the page's script counts them.
     """
@@ -207,7 +207,7 @@ def _changed(
 def _questions(
     file: Path, z: pd.DataFrame, base: list[tuple[str, float | None]] | None
 ) -> list[list[Any]]:
-    """Return id, question, right answer, the base model's answer and its margin, or None."""
+    """Return id, question, right answer, base model's answer and its margin; None if missing."""
     ids = list(map(visible, z["question_id"]))
     texts: list[tuple[str | None, str | None]] = [(None, None)] * len(ids)
     if file.exists():

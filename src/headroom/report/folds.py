@@ -1,4 +1,4 @@
-"""What is folded away: tables and images of a run, a declaration each."""
+"""The page's folded tables and images, one declaration each."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from headroom.sprint.matching import MEAN
 
 
 class Fold(NamedTuple):
-    """A table, of each sweep, selector or comparison, or of the run, as its path says."""
+    """A folded table; its path says if there is one per sweep, selector, comparison or run."""
 
     section: str
     title: str
@@ -134,17 +134,17 @@ _PRINTED = (
     "published parameters (%)=published_parameters part, "
     "published speed (%)=published_speedup part"
 )
-"""Columns of the second paper's tables; each table has some of them."""
+"""Columns of the second paper's tables; a table has only some of them."""
 
 
 def columns(text: str) -> Columns:
-    """Return columns as they are declared: titles and cells with `=` between and commas after."""
+    """Parse declared columns: ``title=cell, title=cell, ...``."""
     pairs = (each.partition("=") for each in text.split(", "))
     return {title: cell for title, _, cell in pairs}
 
 
 def folded(config: Config, images: Images, section: str) -> dict[str, list[Block]]:
-    """Return what a section folds away, by title."""
+    """Return a section's folded blocks, by title."""
     found: dict[str, list[Block]] = {}
     for fold in _FOLDS:
         if fold.section == section:
@@ -183,14 +183,14 @@ def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
 
 
 def of_sweep(config: Config, sweep: str) -> str:
-    """Return what a sweep was asked, and of which model where there are several."""
+    """Return the title of a sweep's questions, with its model if the run has several."""
     section = config.sweeps[sweep]
     model = f"{short(section.model, 28)}, " if len(config.models) > 1 else ""
     return f"{model}{title(config, section.questions)} questions."
 
 
 def _sources(config: Config, template: str) -> Iterator[tuple[Source, str]]:
-    """Yield the files of a template, with what each is of."""
+    """Yield the tables of a template, each with a phrase that says what it is about."""
     if "{sweep}" in template:
         of = {name: of_sweep(config, name) for name in config.sweeps}
         kind = "sweep"
@@ -209,7 +209,7 @@ def _sources(config: Config, template: str) -> Iterator[tuple[Source, str]]:
 
 
 def _drawn(config: Config, images: Images, exhibit: Exhibit) -> list[Block]:
-    """Return the images of a figure, one of each of its subjects."""
+    """Return the images of a figure: one per sweep, layer, selector, compression or run."""
     subjects: dict[str, Iterable[str]] = {
         "sweep": config.sweeps,
         "layer": config.sweeps,
@@ -226,7 +226,7 @@ def _drawn(config: Config, images: Images, exhibit: Exhibit) -> list[Block]:
 
 
 def _matrix(cells: Source, caption: str) -> Table:
-    """Return accuracy in percent, a row a head and a column a subject or level."""
+    """Return accuracy in percent, with one row per head and one column per subject or level."""
     groups = list(dict.fromkeys(cells.rows["group"]))
     rows = [
         ["No Prune" if variant == "base" else variant]

@@ -1,8 +1,8 @@
-"""The report: one self-contained page that answers questions, and what a run prints at its end.
+"""The report, one self-contained page that answers questions, and the findings a run prints.
 
-Made of one template with autoescape; style and script are inlined, images are data URIs, and a
-content security policy forbids everything else, so that hostile text stays text and nothing is
-fetched.
+It is rendered from one template with autoescape. Style and script are inlined, images are data
+URIs, and a content security policy forbids everything else, so that hostile text remains text and
+nothing is fetched.
 """
 
 import base64
@@ -63,7 +63,7 @@ def render(config: Config) -> str:
 
 
 def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
-    """Return the figure of the first screen: Pass@N, else the map, else compressions."""
+    """Return the first screen's figure: Pass@N, else the map, else a compression's or published."""
     drawn = [
         (title(config, each.test), curves(config, name)) for name, each in config.selectors.items()
     ]
@@ -75,7 +75,7 @@ def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
 
 
 def _about(config: Config) -> list[str]:
-    """Return what the run is about, in a few words each."""
+    """Return the run's name, models and questions as short phrases."""
     models = [f"{plain(name)}, {_size(each.billions)}" for name, each in config.models.items()]
     tests = {each.questions for each in config.sweeps.values()}
     tests |= {each.test for each in config.selectors.values()}
@@ -92,10 +92,10 @@ def _size(billions: float) -> str:
 
 
 def write_report(config: Config) -> None:
-    """Write the report of a run, and what the run prints of it."""
+    """Write the report of a run, and the findings that the run prints."""
     stopwatch = Stopwatch()
     output = Path(paths.REPORT.format(run=config.run))
     write_text(output, render(config))
-    said = Path(paths.FINDINGS.format(run=config.run))
-    write_text(said, "".join(f"{verdict}\n" for verdict in verdicts(config)))
-    record([said, output], stopwatch, accuracy_paths(config))
+    findings = Path(paths.FINDINGS.format(run=config.run))
+    write_text(findings, "".join(f"{verdict}\n" for verdict in verdicts(config)))
+    record([findings, output], stopwatch, accuracy_paths(config))

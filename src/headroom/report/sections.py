@@ -1,4 +1,4 @@
-"""The page's sections: what answers each question, unfolded."""
+"""The page's sections: the unfolded blocks that answer each question."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -30,11 +30,11 @@ from headroom.tables import CURVES, read_table
 _CLIP = 0.15
 """Gains beyond this are drawn as arrows."""
 _LAYERS = 12
-"""Layers of a sweep that are shown unfolded."""
+"""How many layers of a sweep are shown unfolded."""
 _ROWS = 8
-"""Compressions of a run that are shown unfolded."""
+"""How many arms of all compressions are shown unfolded; at least two of each."""
 _NOTABLE = -1.5
-"""Change of accuracy in points that a user should look into."""
+"""Change of accuracy in points below which a compression deserves a look."""
 
 _READING = (
     "The best head of a layer, in points over the whole model: ○ as picked, ● on held-out "
@@ -45,11 +45,11 @@ _NAMES = {
     "pruning_only": "{ratio} gone, no teacher",
     "trained_on": "nothing gone, trained on",
 }
-"""How compressions are called, the most telling first; others by their ratio or name."""
+"""Names of arms on the page, the most informative first; others go by their ratio or name."""
 
 
 def curves(config: Config, selector: str) -> dict[str, Markup]:
-    """Return Pass@N of a selector beside sampling, by answers and by tokens."""
+    """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
     rows = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     sampling, most = best_sampling(config, selector)
     rows = rows[rows["n"] <= most]
@@ -81,12 +81,12 @@ def curves(config: Config, selector: str) -> dict[str, Markup]:
 
 
 def heads(config: Config) -> Section:
-    """Return the explorer's section; the template fills it."""
+    """Return the explorer's section, which the template fills."""
     return Section("heads", "Which heads matter?")
 
 
 def luck(config: Config) -> Section:
-    """Return whether a best head's gain is more than the luck of the best of many."""
+    """Return the section on whether the best head's gain exceeds what selection alone gives."""
     lead: list[Said] = []
     blocks: list[Block] = []
     for sweep in config.sweeps:
@@ -122,7 +122,7 @@ def luck(config: Config) -> Section:
 
 
 def sampling(config: Config) -> Section:
-    """Return whether choosing heads beats sampling answers."""
+    """Return the section on whether choosing heads beats sampling answers."""
     apart, voted, cost = [], [], []
     for name, section in config.selectors.items():
         names = {"selector": name}
@@ -130,7 +130,7 @@ def sampling(config: Config) -> Section:
         tokens = Source.read(config, paths.CURVES, **names).rows.pivot(
             index="method", columns="n", values="tokens"
         )
-        # A method with fewer answers spends no more tokens on the last.
+        # Where a method has fewer answers, the last one adds no tokens.
         many = tokens.index[tokens[most] > tokens.get(most - 1, 0)]
         paired = Source.read(config, paths.PAIRED, PAIRED, **names).where(n=most)
         equal = paired.of(paired.rows[paired.rows["method"].isin(many)])
@@ -156,7 +156,7 @@ def sampling(config: Config) -> Section:
 
 
 def question(config: Config) -> Section:
-    """Return whether knowing the question helps to choose heads."""
+    """Return the section on whether knowing the question helps to choose heads."""
     blocks = []
     for name, section in config.selectors.items():
         found = Source.read(config, paths.EMBEDDING_VALUE, matching.COLUMNS, selector=name)
@@ -174,9 +174,9 @@ def _differences(rows: Source, of: str, caption: str) -> list[Block]:
 
 
 def compression(config: Config) -> Section:
-    """Return whether heads can go for good."""
+    """Return the section on whether heads can be removed for good."""
     pruned = [each for name in config.compressions for each in _pruned(config, name)]
-    names = {row: f"{place}. {told}" for place, (told, row) in enumerate(pruned, start=1)}
+    names = {row: f"{place}. {name}" for place, (name, row) in enumerate(pruned, start=1)}
     rows = marks(
         names,
         names.__getitem__,
@@ -200,7 +200,7 @@ def _bits(row: Source) -> bool:
 
 
 def _pruned(config: Config, name: str) -> list[tuple[str, Source]]:
-    """Return what a compression tested, by name, the most telling first, so many as have room."""
+    """Return the arms of a compression to show, with names, the most informative first."""
     found: dict[tuple[str, bool], Source] = {}
     for exhibit in ("table4", "table1", "quantisation"):
         tested = Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
@@ -213,13 +213,13 @@ def _pruned(config: Config, name: str) -> list[tuple[str, Source]]:
     for arm, bits in keys[: max(2, _ROWS // len(config.compressions))]:
         ratio = f"{100 * config.compressions[name].settings[arm].ratio:g}%"
         own = _NAMES.get(arm, label(arm) if "ratio" not in arm else "{ratio} gone")
-        told = f"{tested_on(config, name)}: {own.format(ratio=ratio)}{', 8 bits' * bits}"
-        named.append((told, found[arm, bits]))
+        text = f"{tested_on(config, name)}: {own.format(ratio=ratio)}{', 8 bits' * bits}"
+        named.append((text, found[arm, bits]))
     return named
 
 
 def _longer(config: Config) -> Iterator[Said]:
-    """Yield what pruned models gain that were trained longer than the unpruned one, untaught."""
+    """Yield what models pruned without a teacher, but trained longer, gain over the unpruned."""
     table4, cost = (
         Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in ("table4", "cost")
     )
@@ -241,15 +241,15 @@ def _longer(config: Config) -> Iterator[Said]:
 
 
 def _against_time(pruned: list[Source]) -> list[Block]:
-    """Return the change of accuracy against the time of the whole test."""
+    """Return a chart of the change of accuracy against the time of the whole test."""
     timed = [(place, row) for place, row in enumerate(pruned, 1) if row.number("test_time")]
     if not timed:
         return []
     ends = [end for _, row in timed for end in 100 * row.first[["change_low", "change_high"]]]
     times = [1.0, *(row.first["test_time"] for _, row in timed)]
     x, y = Scale(min(times) - 0.05, max(times) + 0.05), Scale.over([_NOTABLE, *ends])
-    told = ", ".join(f"{place}: {100 * row.first['change']:+.1f}" for place, row in timed)
-    alt = f"Change of accuracy in points against test time: {told}."
+    changes = ", ".join(f"{place}: {100 * row.first['change']:+.1f}" for place, row in timed)
+    alt = f"Change of accuracy in points against test time: {changes}."
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
     for place, row in timed:
         low, high = 100 * row.first["change_low"], 100 * row.first["change_high"]
@@ -266,7 +266,7 @@ def _against_time(pruned: list[Source]) -> list[Block]:
 
 
 def published(config: Config) -> Section:
-    """Return whether the papers' own numbers hold."""
+    """Return the section on whether the papers' own numbers hold."""
     audit = Source.read(config, paths.AUDIT_TABLE, ["exhibit"], paper="sprint")
     blocks = marks(
         audit,
@@ -323,7 +323,7 @@ def published(config: Config) -> Section:
 
 
 def _reproduced(config: Config, sweep: str) -> list[Block]:
-    """Return published accuracies beside a sweep's, where a row matches."""
+    """Return published accuracies beside those of a sweep, for the cells that both have."""
     cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
     both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
     columns = {
@@ -338,7 +338,7 @@ def _reproduced(config: Config, sweep: str) -> list[Block]:
 
 
 def trust(config: Config) -> Section:
-    """Return what the run's numbers rest on, and how to make them again."""
+    """Return the section on what the run's numbers rest on and how to reproduce them."""
     small = all(model.billions < 0.1 for model in config.models.values())
     seeds = [f"{len(each.seeds)} a selector" for each in config.selectors.values()]
     seeds += [f"{len(each.seeds)} a compression" for each in config.compressions.values()]
@@ -372,7 +372,7 @@ def _model(config: Config, name: str) -> str:
 
 
 def _versions(config: Config) -> Table:
-    """Return versions and revisions, from the config and the records of what was graded."""
+    """Return versions and revisions, from the config and from records of graded answers."""
     store = Store(config)
     facts: dict[str, Any] = {}
     for batch in batches(config):
@@ -396,11 +396,11 @@ SECTIONS: tuple[tuple[Callable[[Config], Section], str], ...] = (
     (published, "run"),
     (trust, "run"),
 )
-"""The sections, and the part of a config that each needs."""
+"""The sections, each with the part of the config that it needs."""
 
 
 def sections(config: Config, images: Images) -> list[Section]:
-    """Return the sections that a run has something for, with what they fold away."""
+    """Return the sections that apply to a run, with their folded blocks."""
     found = [make(config) for make, needs in SECTIONS if getattr(config, needs)]
     for section in found:
         section.folds = folded(config, images, section.anchor) | section.folds

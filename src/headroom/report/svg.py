@@ -1,7 +1,7 @@
 """Figures of the page as inline SVG: x in percent of the width, y in pixels.
 
-So one copy fits every width without scaling its type, and style sheets colour it for both themes.
-Whatever a class is called here, `page.css` draws.
+So one copy fits every width without scaling its text, and style sheets colour it for both themes.
+`page.css` styles the classes named here.
 """
 
 import math
@@ -15,12 +15,12 @@ from headroom.analysis.text import points
 _ROW = 22
 """Height of a strip in pixels."""
 _LINE = 14
-"""Smallest distance of two labels in pixels."""
+"""Smallest vertical distance of two labels in pixels."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis from one value to another; what lies outside is drawn at its end."""
+    """An axis from `low` to `high`; values outside are placed at its ends."""
 
     low: float
     high: float
@@ -28,14 +28,14 @@ class Scale:
 
     @classmethod
     def over(cls, values: Iterable[float], limit: float = math.inf) -> "Scale":
-        """Return a scale over some values and zero, that reaches no further than a limit."""
+        """Return a scale that covers some values and zero, clipped at ±limit."""
         found = [value for value in values if not math.isnan(value)]
         low, high = max(-limit, min([0.0, *found])), min(limit, max([0.0, *found]))
         space = 0.06 * (high - low or 1)
         return cls(low - space * (low < 0), high + space * (high > 0 or low == high))
 
     def share(self, value: float) -> float:
-        """Return where a value lies, in percent of the length."""
+        """Return the position of a value in percent of the axis."""
         low, high, value = (
             math.log(each) if self.log else each for each in (self.low, self.high, value)
         )
@@ -59,13 +59,13 @@ def strip(
     interval: tuple[float, float] | None = None,
     reference: float = 0,
 ) -> Markup:
-    """Return a row of marks with an interval; the numbers stand beside it as text.
+    """Return a row of marks with an interval, hidden from screen readers.
 
     Args:
         scale: shared by the rows of a table.
         marks: values by their class: dot, ring, diamond, bar.
-        interval: its ends; NaN where there is none.
-        reference: where a vertical line stands.
+        interval: its ends; NaN if there is none.
+        reference: value of the vertical reference line.
     """
     middle = _ROW / 2
     parts = [_line(scale.share(reference), 0, scale.share(reference), _ROW, "zero")]
@@ -98,20 +98,20 @@ def ruler(scale: Scale, form: Callable[[float], str] = points) -> Markup:
 
 @dataclass
 class Line:
-    """A curve: its points, what it is called, and how it is drawn."""
+    """A curve with its label and the class (`kind`) that styles it."""
 
     label: str
     kind: str
     points: Sequence[Sequence[float]]
     band: Sequence[Sequence[float]] = ()
-    """Values of x with the ends of an interval."""
+    """The interval's band as (x, low, high)."""
 
 
 @dataclass
 class Chart:
     """A figure with two axes.
 
-    `alt` says in words what is seen; `form` of each axis is the text of a tick.
+    `alt` is its alternative text; `form` has a format of the ticks for each axis.
     """
 
     x: Scale
@@ -131,7 +131,7 @@ class Chart:
                 back = [one[::2] for one in reversed(line.band)]
                 paths.append(self._path([*there, *back], f"band {line.kind}"))
             paths.append(self._path(line.points, f"line {line.kind}"))
-        # Stretched to the width; strokes keep theirs.
+        # The curves are stretched to the width; the style sheet keeps their stroke width.
         self.parts.append(
             Markup(
                 '<svg viewBox="0 0 100 {0}" width="100%" height="{0}" preserveAspectRatio="none">'
@@ -157,7 +157,7 @@ class Chart:
         self.labels.append((*at, label, kind))
 
     def level(self, y: float, label: str) -> None:
-        """Draw a dashed line across, with what it is."""
+        """Draw a dashed horizontal line with its label."""
         at = self._at(self.x.high, y)[1]
         self.parts.append(_line(0, at, 100, at, "level"))
         self.labels.append((100, at, label, "level"))
@@ -166,7 +166,7 @@ class Chart:
         """Return the figure.
 
         Args:
-            aside: whether labels stand right of the plot, not beside their points.
+            aside: whether labels are to the right of the plot instead of beside their points.
         """
         grid = []
         for tick in self.y.ticks():
@@ -180,7 +180,7 @@ class Chart:
         return _svg(self.height, [*grid, *self.parts, *self._labels(aside)], "plot", self.alt)
 
     def _labels(self, aside: bool) -> list[Markup]:
-        """Return the labels, moved apart where they would meet."""
+        """Return the labels, moved apart where they would overlap."""
         placed: list[tuple[float, float]] = []
         found = []
         for x, y, label, kind in sorted(self.labels, key=lambda each: each[1]):
@@ -203,9 +203,9 @@ class Chart:
 
 
 def _svg(height: float, parts: Sequence[Markup], kind: str, alt: str = "") -> Markup:
-    told = Markup('role="img" aria-label="{}"').format(alt) if alt else 'aria-hidden="true"'
+    role = Markup('role="img" aria-label="{}"').format(alt) if alt else 'aria-hidden="true"'
     return Markup('<svg class="{}" width="100%" height="{:g}" {}>{}</svg>').format(
-        kind, height, Markup(told), Markup("").join(parts)
+        kind, height, Markup(role), Markup("").join(parts)
     )
 
 
