@@ -10,7 +10,7 @@ import pytest
 import simulation
 from headroom import paths
 from headroom.analysis import jobs
-from headroom.analysis.facts import FORMS, Number, Said, Source, direction
+from headroom.analysis.facts import FORMS, Number, Sentence, Source, direction
 from headroom.analysis.verdicts import title, verdicts
 from headroom.config import parse
 from headroom.errors import TableError
@@ -118,7 +118,7 @@ def test_numbers_name_file_row_and_column():
 
 def test_what_a_sentence_is_given_is_escaped():
     number = Number(1, "a.csv", "x@0", "1")
-    said = Said("{a} & {n}", a="<b>\u202e", n=number)
+    said = Sentence("{a} & {n}", a="<b>\u202e", n=number)
     assert said.__html__().startswith("&lt;b&gt;")
     assert str(said) == "<b> & 1"
 

@@ -1,1 +1,1 @@
-"""What a run shows, in numbers and words: tables, tests, claims, sentences."""
+"""A run's results in numbers and words: tables, tests, claims, verdicts."""

@@ -1,9 +1,9 @@
-"""What the papers print, held against chance and arithmetic.
+"""Audit of the published numbers against chance and arithmetic.
 
-Of the SPRINT paper: Figure 2 from its own Tables 1-4 and Figure 5, beside what chance gives. Of
-the second paper: its cuts beside the largest that removed heads allow. Parameters and FLOPs of an
-encoder of RoBERTa's shape follow from its geometry. The FLOPs of a layer with h heads on L tokens
-are 2L(4·d·h·d_h + 2L·h·d_h + 2·d·f); pruning heads leaves the last term.
+For the SPRINT paper: the gains of Figure 2, computed from its own Tables 1-4 and Figure 5, beside
+what chance gives. For the second paper: its cuts beside the largest possible by removing heads.
+Parameters and FLOPs of an encoder of RoBERTa's shape follow from its geometry. The FLOPs of a layer
+with h heads on L tokens are 2L(4·d·h·d_h + 2L·h·d_h + 2·d·f); pruning heads leaves the last term.
 """
 
 from collections.abc import Sequence
@@ -19,22 +19,22 @@ from headroom.analysis.sheet import Columns, interval, read_csv, rows_of
 from headroom.statistics.selection import Contested, contested, gains_by_chance
 
 _RESAMPLES = 4000
-_LEGIBLE = 0.5  # share of a pair's heads that must be legible
+_LEGIBLE = 0.5  # smallest share of a pair's heads that must be legible
 
 
 @dataclass(frozen=True)
 class Audit:
-    """Published gains and what chance gives for them."""
+    """Published gains beside those expected by chance."""
 
-    pairs: pd.DataFrame  # one row an (exhibit, subject, layer) pair
-    summary: pd.DataFrame  # one row an exhibit: a table or figure of the paper, of one model
+    pairs: pd.DataFrame  # one row per (exhibit, subject, layer) pair
+    summary: pd.DataFrame  # one row per exhibit (a table or figure of the paper) and model
 
 
 def audit(table: pd.DataFrame, seed: int) -> Audit:
-    """Hold the published gains of each table, and of Figure 5, against chance.
+    """Compare the published gains of each table, and of Figure 5, with those by chance.
 
     Args:
-        table: as `headroom.analysis.published.head_pruning` returns it.
+        table: as returned by `headroom.analysis.published.head_pruning`.
         seed: decides the simulation.
     """
     pairs, summary = [], []
@@ -62,7 +62,7 @@ def audit(table: pd.DataFrame, seed: int) -> Audit:
 
 
 def _pairs(part: pd.DataFrame) -> tuple[pd.DataFrame, list[Contested]]:
-    """Return the pairs of a model that can be judged, and the spread of each layer."""
+    """Return the pairs of a model that are legible enough, and the spread of each layer."""
     base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
     pruned = part[part["head"].notna()]
     all_heads = pruned["head"].max() + 1
@@ -156,7 +156,7 @@ AUDIT_CAPTION = (
 
 _POSITIONS = 514
 LONGEST = 512
-"""Tokens of the longest input, on which attention weighs most."""
+"""Tokens of the longest input, where attention's share of the FLOPs is largest."""
 
 
 @dataclass(frozen=True)
@@ -188,17 +188,17 @@ class Encoder:
         return int(ratio * self.layers * self.heads + 1e-9)
 
     def parameter_cut(self, ratio: float) -> float:
-        """Return the share of all parameters that pruned heads hold."""
+        """Return the pruned heads' share of all parameters."""
         return self.pruned(ratio) * self.head_parameters / self.parameters
 
     def flops_cut(self, ratio: float, tokens: int = LONGEST) -> float:
-        """Return the share of the layers' FLOPs that pruned heads take."""
+        """Return the pruned heads' share of the layers' FLOPs."""
         attention = 4 * self.width**2 + 2 * tokens * self.width
         share = attention / (attention + 2 * self.width * self.inner)
         return self.pruned(ratio) / (self.layers * self.heads) * share
 
     def speed_up(self, ratio: float) -> float:
-        """Return t0 / t1 - 1 of an encoder whose time is that of its layers' FLOPs."""
+        """Return t0 / t1 - 1 of an encoder whose time is proportional to its layers' FLOPs."""
         return 1 / (1 - self.flops_cut(ratio)) - 1
 
 
@@ -206,17 +206,17 @@ ENCODERS = {
     "ATHENA-base": Encoder(layers=12, width=768, heads=12, inner=3072),
     "ATHENA-large": Encoder(layers=24, width=1024, heads=16, inner=4096),
 }
-"""RoBERTa-base and RoBERTa-large, on which the published models are built."""
+"""RoBERTa-base and RoBERTa-large, the encoders of the published models."""
 
 
 def arithmetic(folder: Path) -> pd.DataFrame:
     """Return published cuts beside the largest that arithmetic allows, in percent.
 
     Args:
-        folder: where the published tables lie.
+        folder: folder of the published tables.
 
     Returns:
-        One row a published condition: ``model``, ``dataset``, ``ratio``, ``heads`` (removed, of
+        One row per published condition: ``model``, ``dataset``, ``ratio``, ``heads`` (removed, of
         ``of``), ``parameters`` and ``parameters_at_most``, ``flops`` (null where not published)
         and ``flops_at_most``, ``speedup`` and ``speedup_at_most``. Limits are for 512 tokens.
     """

@@ -1,12 +1,12 @@
-"""Which claims of the papers hold: in their own tables, and in a run.
+"""Which claims of the papers hold, in their own tables and in a run.
 
-A claim is a row of ``*_claims.csv``: what it is about (``table`` and ``filter``), which ``column``
-decides it, what it states, in percent, and its ``kind``, which names the judge. One without a kind
-is not judged: it is counted.
+A claim is a row of ``*_claims.csv``: the rows it is about (``table`` and ``filter``), the
+``column`` that decides it, what it states, in percent, and its ``kind``, which names the judge. A
+claim without a kind is not judged, only counted.
 
-Tables have one form for the papers' numbers and for a run's. Numbers are parts of 1. ``of`` is what
-a row is about, as the paper's row about the same has it. Beside a column may stand the ends of its
-interval (``_low``, ``_high``) and the most that arithmetic allows (``_most``).
+The tables of the papers' numbers and of a run's have the same form. Numbers are fractions. ``of``
+names what a row is about, alike in the paper's and the run's row. A column may have its interval
+(``_low``, ``_high``) and the most that arithmetic allows (``_most``) beside it.
 """
 
 from collections import defaultdict
@@ -51,10 +51,10 @@ from headroom.variants import BASE
 COLUMNS = ["paper", "claim", "value", "where", "stated", "published", "published_why"]
 COLUMNS += ["published_value", "published_low", "published_high", "published_most"]
 COLUMNS += ["prompt", "grading", "run", "run_why", "run_value", "run_low", "run_high"]
-"""Columns: the claim, what it states and where; what the paper's own numbers say of it, and why;
-what the run's say under which prompt and grading rules (empty where it measured nothing of it).
-The numbers are parts of 1 (of ``no later`` the N): what is stated, what the paper's tables have,
-with the most that arithmetic allows, and what the run has, with their intervals."""
+"""Columns: the claim, what it states and where; the verdict by the paper's own numbers, and why;
+the verdict by the run's under a prompt and grading rules (empty if it measured nothing of it).
+Numbers are fractions (for ``no later`` the N): the stated one, the paper's with the most that
+arithmetic allows, and the run's, with their intervals."""
 
 _PAPERS = {
     "SPRINT": (SPRINT_CLAIMS, "SPRINT (arXiv 2506.03978)"),
@@ -63,19 +63,19 @@ _PAPERS = {
 _NO_NUMBER = "no number decides it"
 _OPEN = "cannot be judged"
 _JUDGED = ["kind", "table", "filter", "column", "stated", "tolerance"]
-_FIGURE = "Figure 5"  # no part of the head study's Tables 1-4
-_SELECTOR = "Qwen2.5-Math-1.5B-Instruct"  # the model that the paper's selector is for
-_LEGIBLE = 0.5  # share of a pair's heads that a median over pairs needs
-_WITHIN = 0.005  # by which measured cuts may fall short of stated ones
+_FIGURE = "Figure 5"  # not among the head study's Tables 1-4
+_SELECTOR = "Qwen2.5-Math-1.5B-Instruct"  # the model of the paper's selector
+_LEGIBLE = 0.5  # smallest share of legible heads for a pair to count in a median
+_WITHIN = 0.005  # how far a measured cut may fall short of a stated one
 _CELL = ["model", "layer", "subject"]
 
 Tables = Mapping[str, pd.DataFrame]
 Condition = tuple[str, str]
-"""Prompt and grading rules; both empty where a claim is of neither."""
+"""Prompt and grading rules; both empty for claims that do not depend on them."""
 
 
 class Verdict(NamedTuple):
-    """Whether a claim holds, why, and the number with its interval that decides."""
+    """Whether a claim holds, why, and the deciding number with its interval."""
 
     word: str
     why: str
@@ -92,12 +92,12 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     """Judge the papers' claims by their own tables and by a run.
 
     Args:
-        config: of the run.
-        published: the folder of the published tables.
+        config: the run's config.
+        published: folder of the published tables.
 
     Returns:
-        `COLUMNS`: a row a claim, and one for each prompt and grading under which the run measured
-        something of it.
+        `COLUMNS`: a row for each claim and each prompt and grading under which the run measured
+        something of it, or one row if it measured nothing.
 
     Raises:
         TableError: a table is missing or damaged.
@@ -125,8 +125,8 @@ def judge(claim: Any, rows: pd.DataFrame, paper: pd.DataFrame) -> Verdict:
 
     Args:
         claim: a row of the claims.
-        rows: what there is about it.
-        paper: what the paper has about it.
+        rows: the rows to judge it by.
+        paper: the paper's rows about it.
     """
     if rows.empty:
         return Verdict(_OPEN, "nothing was measured of it")
@@ -138,22 +138,22 @@ def judge(claim: Any, rows: pd.DataFrame, paper: pd.DataFrame) -> Verdict:
 
 
 def _asked(tables: Tables, claim: Any) -> pd.DataFrame:
-    """Return the rows that a claim is about; none where the table is not there."""
+    """Return the rows that a claim is about; none if the table is missing."""
     found = tables.get(claim.table, pd.DataFrame({"of": []}))
     return found if pd.isna(claim.filter) or found.empty else found.query(claim.filter)
 
 
 def _numbers(rows: pd.DataFrame, column: str) -> np.ndarray:
-    """Return a column with its interval and its limit, [rows, 4]; NaN where there is none."""
+    """Return a column with its interval and its limit, [rows, 4]; NaN where missing."""
     names = [f"{column}{end}" for end in ("", "_low", "_high", "_most")]
     return rows.reindex(columns=names).to_numpy(float)
 
 
 def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: this number stands in the row.
+    """Judge whether the row has the stated number.
 
-    A printed number may differ by the tolerance; the interval of a measured one has to hold what is
-    stated. An interval that also holds no effect leaves a claim of a drop or gain open.
+    A printed number may differ by the tolerance; a measured one's interval must contain the stated
+    number. An interval that also contains zero leaves a claim of a drop or gain open.
     """
     value, low, high, most = _numbers(rows, claim.column)[0]
     stated, within = float(claim.stated) / 100, float(claim.tolerance) / 100
@@ -173,7 +173,7 @@ def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
 
 
 def _at_most(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: no row is shown to be above the stated number."""
+    """Judge whether no row is significantly above the stated number."""
     bound = float(claim.stated) / 100
     numbers = _numbers(rows, claim.column)
     value, low, high, _ = numbers[numbers[:, 1].argmax()]
@@ -182,9 +182,9 @@ def _at_most(claim: Any, rows: pd.DataFrame) -> Verdict:
 
 
 def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: columns are above zero, or not below (``kept``), in at least these shares of rows.
+    """Judge whether columns are above zero (``kept``: not below) in at least the stated shares.
 
-    A row whose interval holds zero counts for neither side.
+    A row whose interval contains zero counts for neither side.
     """
     found = []
     for column, stated in zip(claim.column.split(), str(claim.stated).split(), strict=True):
@@ -201,7 +201,7 @@ def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
 
 
 def _no_later(claim: Any, rows: pd.DataFrame) -> Verdict:
-    """Judge: each lead is largest at the stated N or before, and there shown to be one."""
+    """Judge whether each lead is largest at the stated N or before, and significant there."""
     bound = int(claim.stated)
     early = (rows["peak_high"] <= bound) & (rows["difference_low"] > 0)
     late = (rows["peak_low"] > bound) | (rows["difference_high"] < 0)
@@ -219,7 +219,7 @@ _JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
     "no later": _no_later,
 }
 _OF_EACH = ("at most", "every")
-"""Judges that one row can prove wrong, and only every row of the paper can prove right."""
+"""Kinds of claims that one row can refute, but only all of the paper's rows can confirm."""
 
 
 def _percent(part: float) -> str:
@@ -227,10 +227,10 @@ def _percent(part: float) -> str:
 
 
 def printed(folder: Path) -> dict[str, pd.DataFrame]:
-    """Return what the papers print, by the name of each table.
+    """Return the papers' printed numbers, by table name.
 
     Args:
-        folder: where the published tables lie.
+        folder: folder of the published tables.
 
     Raises:
         TableError: a table is missing or damaged.
@@ -260,11 +260,11 @@ def printed(folder: Path) -> dict[str, pd.DataFrame]:
 def measured(config: Config, paper: Tables) -> dict[Condition, dict[str, pd.DataFrame]]:
     """Return what a run measured of the papers' models, by prompt and grading rules.
 
-    Where two sweeps or selectors of a model share these and a cell, the first one counts.
+    If two sweeps of a model measured the same cell under the same rules, the first one counts.
 
     Args:
-        config: of the run.
-        paper: what the papers print.
+        config: the run's config.
+        paper: the papers' numbers, as returned by `printed`.
 
     Raises:
         TableError: a table of the run is missing or damaged.
@@ -319,8 +319,8 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Return the tables of single heads.
 
     Args:
-        table: ``exhibit``, ``model``, ``layer``, ``head`` (null for No Prune, which stands in every
-            layer), ``subject``, ``n``, ``correct``, ``accuracy``.
+        table: ``exhibit``, ``model``, ``layer``, ``head`` (null for No Prune, which every layer
+            has), ``subject``, ``n``, ``correct``, ``accuracy``.
     """
     base, pruned = (table[table["head"].isna() == own] for own in (True, False))
     heads = pruned.merge(base[[*_CELL, "accuracy"]], on=_CELL, suffixes=("", "_base"))

@@ -1,9 +1,9 @@
-"""What changed between two runs: settings, right answers, gains over base, Pass@N.
+"""Compares two runs: settings, right answers, gains over base, Pass@N.
 
-Runs are matched by the names in their configs: a model, decoding, question set or selector of the
-same name is compared whatever its settings, for those are what one wants to compare. Questions are
-matched by their ids, within the same split only: right answers are compared question by question,
-with paired intervals and tests.
+Runs are matched by the names in their configs: models, decodings, question sets and selectors of
+the same name are compared even if their settings differ, since differing settings are what one
+wants to compare. Questions are matched by id, within the same split only, and right answers are
+compared question by question, with paired intervals and tests.
 """
 
 import json
@@ -34,15 +34,16 @@ RESAMPLES = 2000
 """Bootstrap resamples of the questions behind each interval of a difference of gains."""
 
 SETTINGS = ["setting", "first", "second"]
-"""Columns of the settings that differ: values as JSON, null for none."""
+"""Columns of the settings that differ: values as JSON, null if missing."""
 
 BATCH = ["model", "decoding", "questions"]
 """Columns that name a batch."""
 
 VARIANTS = [*BATCH, "variant", "n", "first", "second", "gained", "lost", "difference"]
 VARIANTS += ["low", "high", "p", "q", "changed"]
-"""Columns of the variants: accuracy on the common questions, questions that only one run has right,
-the difference with its paired interval and test, the share of final answers that differ."""
+"""Columns of the variants: accuracy on the common questions, questions that only the second run
+(`gained`) or the first (`lost`) has right, the difference with its paired interval and test, the
+share of final answers that differ."""
 
 GAINS = [*BATCH, "layer", "heads", "n", "of", "first", "second", "difference", "low", "high"]
 """Columns of the gains over base of each layer's `BEST` and `MEDIAN` head."""
@@ -55,7 +56,7 @@ PASS_AT_N = ["selector", "method", "n", "first", "second", "difference", "low", 
 
 @dataclass(frozen=True)
 class Comparison:
-    """The four tables, and what of the same name could not be compared."""
+    """The four tables, and what has the same name but could not be compared."""
 
     settings: pd.DataFrame
     variants: pd.DataFrame
@@ -65,7 +66,7 @@ class Comparison:
 
 
 class Run(NamedTuple):
-    """A run's folder, wherever it has been put, and the config that it was made with."""
+    """A run's folder, which may have been moved, and its config."""
 
     folder: Path
     config: Config
@@ -88,11 +89,11 @@ class Run(NamedTuple):
         )
 
     def file(self, template: str, **names: str) -> Path:
-        """Return one of the run's files from its template in `headroom.paths`."""
+        """Return the path of a file of the run from its template in `headroom.paths`."""
         return self.folder / template.removeprefix("results/{run}/").format(**names)
 
     def table(self, template: str, batch: Batch) -> Path:
-        """Return the run's file about a batch of its own."""
+        """Return the path of the run's file about one of its batches."""
         return self.file(template, **Store(self.config).keys(**batch.names))
 
 
@@ -105,8 +106,8 @@ class Pair(NamedTuple):
     def batches(self) -> tuple[list[tuple[Batch, Batch]], list[str]]:
         """Return the greedy batches of both runs, and why others of the same name are left out.
 
-        Samples have no fellow in the other run: they are left to Pass@N. Batches that neither run
-        has graded, as those of prompt comparisons, are passed over if there are others.
+        Samples cannot be paired between runs; Pass@N compares them. Batches that neither run has
+        graded, such as those of prompt comparisons, are reported only if there are no others.
         """
         others = {named(batch): batch for batch in batches(self.second.config)}
         common, left_out, ungraded = [], [], []
@@ -133,7 +134,7 @@ class Pair(NamedTuple):
         return common, left_out if common else left_out + ungraded
 
     def selectors(self) -> tuple[list[str], list[str]]:
-        """Return the selectors of both runs whose Pass@N is there, and why others are left out."""
+        """Return the selectors that both runs evaluated, and why others are left out."""
         common, left_out = [], []
         for name in self.first.config.selectors.keys() & self.second.config.selectors.keys():
             there = [run.file(paths.CURVES, selector=name).exists() for run in self]
@@ -147,9 +148,10 @@ class Pair(NamedTuple):
         return sorted(common), sorted(left_out)
 
     def settings(self) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield each setting that differs: dotted name, both values as JSON, None for none.
+        """Yield each setting that differs: dotted name, both values as JSON, None if missing.
 
-        A section that one run lacks is one setting. Then come versions that graded the first batch.
+        A section that only one run has is one setting. Last come the software versions that graded
+        the first batch.
         """
         first, second = (run.config.model_dump(mode="json", exclude={"run"}) for run in self)
         yield from _differing(first, second)
@@ -161,7 +163,7 @@ class Pair(NamedTuple):
             yield from _differing(first, second)
 
     def _same_split(self, questions: str) -> bool:
-        """Tell whether questions of one id are the same question in both runs."""
+        """Return whether equal ids mean the same question in both runs."""
         return split_key(self.first.config, questions) == split_key(self.second.config, questions)
 
 
@@ -238,7 +240,7 @@ def compare(pair: Pair) -> Comparison:
 
 
 def _described(run: Run) -> str:
-    """Name what a run asks for, in short."""
+    """Return the names of a run's first batches."""
     names = [named(batch) for batch in batches(run.config)]
     return " | ".join(names[:3]) + (f" | {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -249,7 +251,7 @@ def _joined(parts: Sequence[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
 
 
 def _common_questions(first: pd.DataFrame, second: pd.DataFrame) -> list[pd.DataFrame]:
-    """Return the rows of the common questions, in one order, indexed by question."""
+    """Return both tables' rows of the common questions, in the same order, indexed by question."""
     both = [table.set_index("question_id") for table in (first, second)]
     common = both[0].index[both[0].index.isin(both[1].index)]
     return [table.loc[common] for table in both]
@@ -284,16 +286,16 @@ def _variants(
 
 
 def _answers(graded: pd.DataFrame, questions: pd.Index, names: list[str]) -> np.ndarray:
-    """Return the final answers, question × variant; an empty text where none was found."""
+    """Return the final answers, [questions, variants]; an empty text where none was found."""
     graded = graded.assign(answer=graded["answer"].fillna(""))
     wide = graded.pivot(index="question_id", columns="variant", values="answer")
     return wide.loc[questions, names].to_numpy()
 
 
 def _gains(z: Sequence[pd.DataFrame], names: list[str], seed: int) -> pd.DataFrame:
-    """Return the gains of each layer's best and median head, resampled by question as pairs.
+    """Return the gains of each layer's best and median head, with a paired bootstrap by question.
 
-    Selection raises the best head's gain in both runs; most of that leaves their difference.
+    Selection raises the best head's gain in both runs, so it largely cancels in their difference.
     """
     base = names.index(str(BASE))
     layers = np.array([-1 if (v := Variant.parse(n)).layer is None else v.layer for n in names])
@@ -313,7 +315,7 @@ def _gains(z: Sequence[pd.DataFrame], names: list[str], seed: int) -> pd.DataFra
 
 
 def _pass_at_n(pair: Pair, selector: str) -> pd.DataFrame:
-    """Return the curves of the methods of both runs; their intervals are not paired."""
+    """Return Pass@N of the methods that both runs have, with unpaired intervals."""
     first, second = (
         read_table(run.file(paths.CURVES, selector=selector), CURVES)
         for run in (pair.first, pair.second)

@@ -1,4 +1,4 @@
-"""A comparison of two runs in words: short for the terminal, whole as Markdown."""
+"""A comparison of two runs as text: short for the terminal, complete as Markdown."""
 
 import textwrap
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from headroom.errors import ConfigError
 from headroom.tables import write_text
 from headroom.variants import BASE
 
-_SHOWN = 8  # rows of a part in the terminal
+_SHOWN = 8  # rows of each part shown in the terminal
 _SHOWN_N = (1, 4, 16)
 _DIFFERENCE: Columns = {"second − first": "{difference:pts} ({low:pts} to {high:pts})"}
 _BOTH: Columns = {"first (%)": "{first:%}", "second (%)": "{second:%}", **_DIFFERENCE}
@@ -82,13 +82,13 @@ _PARTS: dict[str, tuple[Columns, str, int]] = {
 
 
 def summary(found: Comparison, pair: Pair) -> str:
-    """Return the comparison for a terminal: the first rows of each table."""
+    """Return the comparison for a terminal: findings and the first rows of each table."""
     lines = []
     for name, run in (("first: ", pair.first), ("second:", pair.second)):
         lines.append(f"{name} {run.folder}")
-        found_by = run.file(paths.FINDINGS)  # the verdicts of its page
-        if found_by.exists():
-            lines += [f"  {line}" for line in found_by.read_text(encoding="utf-8").splitlines()]
+        findings = run.file(paths.FINDINGS)
+        if findings.exists():
+            lines += [f"  {line}" for line in findings.read_text(encoding="utf-8").splitlines()]
     for title, part in _sheets(found, whole=False).items():
         shown = part.rows[:_SHOWN]
         lines += ["", title]
@@ -126,7 +126,7 @@ def write(found: Comparison, pair: Pair, folder: Path) -> list[Path]:
 
 
 def _sheets(found: Comparison, whole: bool) -> dict[str, Sheet]:
-    """Return the tables; if not `whole`, without heads, layers and curves that are the same."""
+    """Return the tables; unless `whole`, without rows that do not differ."""
     settings = found.settings.assign(
         **{
             run: [NONE if value is None else short(value, 44) for value in found.settings[run]]
@@ -144,10 +144,10 @@ def _sheets(found: Comparison, whole: bool) -> dict[str, Sheet]:
         )
         parts["Right answers"] = _answers(variants)
         parts["Heads"] = _heads(variants, whole)
-        parts["Gain of a pruned head"] = _told(gains, whole)
+        parts["Gain of a pruned head"] = _differing(gains, whole)
     if len(found.pass_at_n):
         curves = found.pass_at_n[found.pass_at_n["n"].isin(_SHOWN_N)]
-        parts["Pass@N"] = _told(curves, whole)
+        parts["Pass@N"] = _differing(curves, whole)
     return {
         title: sheet(table, columns, note, texts)
         for title, table in parts.items()
@@ -155,12 +155,12 @@ def _sheets(found: Comparison, whole: bool) -> dict[str, Sheet]:
     }
 
 
-def _told(table: pd.DataFrame, whole: bool) -> pd.DataFrame:
+def _differing(table: pd.DataFrame, whole: bool) -> pd.DataFrame:
     return table if whole else table[table["difference"] != 0]
 
 
 def _answers(variants: pd.DataFrame) -> pd.DataFrame:
-    """Return the base model of each batch, and how many of its heads got better or worse."""
+    """Return each batch's base model with the number of heads that got better or worse."""
     rows = []
     for _, part in variants.groupby(BATCH, sort=False):
         base, heads = (part[(part["variant"] == str(BASE)) == own] for own in (True, False))
@@ -174,7 +174,7 @@ def _heads(variants: pd.DataFrame, whole: bool) -> pd.DataFrame:
     """Return the heads, those that changed most first."""
     heads = variants[variants["variant"] != str(BASE)]
     if not whole:
-        # A grader may change a verdict without a change of the answer.
+        # Another grader may give the same answer another verdict.
         heads = heads[heads[["changed", "gained", "lost"]].any(axis=1)]
     return heads.sort_values("difference", key=abs, ascending=False, kind="stable")
 

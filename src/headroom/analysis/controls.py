@@ -1,8 +1,8 @@
-"""Is the gain real? The controls of a sweep, as tables.
+"""The controls of a sweep, as tables: is the gain real?
 
-*Gains*: the best head of each layer on each group of questions, beside chance and held out.
-*Heads*: each head against base, with its interval and test, and how it fails.
-*Spread*: how much of the variance between heads is more than noise.
+*Gains*: the best head of each layer on each group of questions, compared with chance and measured
+on held-out questions. *Heads*: each head against base, with interval and test, and how it fails.
+*Spread*: how much of the variance between heads exceeds noise.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,37 +28,37 @@ from headroom.statistics.selection import (
 from headroom.variants import BASE, Variant
 
 RESAMPLES = 10_000
-"""Sign patterns behind each expectation and p-value by chance."""
+"""Sign patterns for each expectation and p-value by chance."""
 
 SPLITS = 100
-"""Random halves behind each held-out gain."""
+"""Random splits into halves for each held-out gain."""
 
 LEVEL = 0.05
-"""Largest share of false discoveries among heads called different from base."""
+"""False discovery rate among heads called different from base."""
 
 NOISE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
-"""Logit gaps that numerics can turn, by type: measured in float32 and bfloat16; float16 has a
-mantissa of three bits more than bfloat16."""
+"""Logit gaps below which rounding can change the order, by dtype: measured for float32 and
+bfloat16; float16 has three more mantissa bits than bfloat16."""
 
 GAINS = ["by", "group", "layer", "n", "heads", "gain", "median", "by_chance", "by_chance_error"]
 GAINS += ["p", "q", "placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
 GAINS += ["held_out", "low", "high", "curse", "of_errors", "of_errors_low", "of_errors_high"]
-"""Columns of the table of gains, of the best head if not said otherwise; fractions of the
-questions. Placebos are noise, numeric ones the base model decoded again, each as many as heads;
-empty where the sweep has none. `of_errors` is the held-out gain as a share of the base model's
-errors: no gain can be larger than these, and an easy level has few."""
+"""Columns of the table of gains, as fractions of the questions and of the best head unless named
+otherwise. `placebo`: noise placebos; `numeric`: the base model decoded again; each as many as
+heads, empty if the sweep has none. `of_errors`: the held-out gain as a share of the base model's
+errors, which bound every gain and are few on an easy level."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
 HEADS += ["p", "q", "no_answer", "truncated", "fragile", "fragile_changed", "tokens"]
-"""Columns of the table of heads; base comes first, without test."""
+"""Columns of the table of heads; base comes first, without a test."""
 
 SPREAD = ["of", "heads", "spread", "noise", "component", "share", "p"]
-"""Columns of the table of spread: of each layer, of `ALL` heads, of the `HARMLESS` ones."""
+"""Columns of the table of spread; rows are each layer, `ALL` heads and the `HARMLESS` ones."""
 
 ALL = "all heads"
 HARMLESS = "heads that do not clearly hurt"
 
-_FEWEST = 4  # questions to split in halves
+_FEWEST = 4  # smallest number of questions to split into halves
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,12 @@ def controls(
     """Compute the controls of a sweep.
 
     Args:
-        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
         graded: graded answers of the same questions and variants (`headroom.tables.GRADED`).
         variants: base first, then the pruned variants, sorted.
-        placebos: held against the heads: noise of a layer against its heads, numeric ones against
-            those of every layer.
-        noise: logit gaps below this can turn with numerics.
+        placebos: compared with the heads: a layer's noise placebos with its heads, numeric ones
+            with the heads of every layer.
+        noise: logit gap below which rounding can change the order.
         seed: decides sign patterns and splits.
     """
     layers = _by_layer(variants)
@@ -104,18 +104,18 @@ def controls(
 
 
 def hurting(heads: pd.DataFrame) -> pd.DataFrame:
-    """Return the heads that hurt after control of false discoveries, the worst first."""
+    """Return the heads whose removal hurts at the false discovery rate `LEVEL`, worst first."""
     return heads[(heads["q"] < LEVEL) & (heads["gain"] < 0)].sort_values("gain", kind="stable")
 
 
 def helping(heads: pd.DataFrame) -> pd.DataFrame:
-    """Return the heads whose loss helps after control of false discoveries, the best first."""
+    """Return the heads whose removal helps at the false discovery rate `LEVEL`, best first."""
     found = heads[(heads["q"] < LEVEL) & (heads["gain"] > 0)]
     return found.sort_values("gain", ascending=False, kind="stable")
 
 
 def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
-    """Return the names of those variants that have a layer, by layer."""
+    """Return the names of the variants by layer; those without a layer are left out."""
     return {
         layer: [str(variant) for variant in members]
         for layer, members in groupby(variants, key=lambda variant: variant.layer)
@@ -149,7 +149,7 @@ def _gains(
                 "p": best.p,
             }
             for kind, of_layer in others.items():
-                if len(of_layer.get(layer, ())) == len(names):  # as many chances
+                if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
                     placebo = against_placebos(
                         differences, _differences(part, of_layer[layer]), RESAMPLES, seed
                     )
@@ -209,7 +209,7 @@ def _heads(
 def _failures(
     z: pd.DataFrame, graded: pd.DataFrame, names: Sequence[str], noise: float
 ) -> pd.DataFrame:
-    """Return how each variant fails: no answer, truncated, hanging on numerical noise."""
+    """Return how each variant fails: no answer, truncated, dependent on numerical noise."""
     answers = graded[graded["variant"].isin(names)]
     wide = answers.pivot(index="question_id", columns="variant", values="margin")
     margin: np.ndarray = wide.loc[z["question_id"], list(names)].to_numpy()

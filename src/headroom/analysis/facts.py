@@ -1,7 +1,7 @@
-"""Numbers that name their file and row, and sentences made of them.
+"""Numbers that know their file and row, and sentences made of them.
 
-The page, the lines that a run ends with and `headroom.load` show the same numbers in the same
-words: a `Said` is plain text where it is printed and HTML where it is shown.
+The page, the findings that a run prints and `headroom.load` share these sentences: a `Sentence` is
+plain text when printed and HTML on the page.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +34,8 @@ FORMS: dict[str, Form] = {
     "part_of_100": lambda value: signed(value).lstrip("+"),
     "ratio": lambda value: f"{value:.2f}",
 }
-"""How numbers are written: parts of 1 as percent, without the sign, as percentage points; counts;
-three digits; p-values; what is in percent already; ratios."""
+"""Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;
+counts; three digits; p-values; numbers already in percent; ratios."""
 
 HOW: dict[str, Callable[[pd.Series], float]] = {
     "sum": lambda values: float(values.sum()),
@@ -43,7 +43,7 @@ HOW: dict[str, Callable[[pd.Series], float]] = {
     "mean": lambda values: float(values.mean()),
     "luck": lambda values: LUCK * float(values.sum()),
 }
-"""What a number over several rows is; luck is the share of tests that chance alone passes."""
+"""How a number over several rows is computed; luck: the tests that chance alone would pass."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Number:
         )
 
     def __bool__(self) -> bool:
-        """Tell whether there is a number; an empty cell has none."""
+        """Return whether there is a number; an empty cell has none."""
         return not pd.isna(self.value)
 
 
-class Said:
+class Sentence:
     """A sentence with numbers in it: plain text, or HTML that marks them."""
 
     def __init__(self, template: str, **parts: object) -> None:
@@ -91,7 +91,7 @@ class Said:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A table of a run, whose numbers know where they stand."""
+    """A table of a run, whose numbers know their position."""
 
     file: str
     """Below the run's folder."""
@@ -114,14 +114,14 @@ class Source:
         return cls(str(file), read(path, columns), whole=True)
 
     def where(self, **wanted: object) -> "Source":
-        """Return the rows in which columns have some values, or one of a tuple."""
+        """Return the rows in which each column has the given value, or one of a tuple's."""
         rows = self.rows
         for column, value in wanted.items():
             rows = rows[rows[column].isin(value if isinstance(value, tuple) else (value,))]
         return self.of(rows)
 
     def of(self, rows: pd.DataFrame) -> "Source":
-        """Return some of the rows."""
+        """Return some of its rows as a source."""
         return Source(self.file, rows)
 
     def __iter__(self) -> Iterator["Source"]:
@@ -140,7 +140,7 @@ class Source:
         return self.rows.iloc[0]
 
     def number(self, column: str, form: str = "plain", how: str = "") -> Number:
-        """Return a number of the first row; or, with `how`, one over all rows, see `HOW`."""
+        """Return a number of the first row, or with `how` (see `HOW`) one over all rows."""
         index = self.rows.index
         if how:
             key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
@@ -149,22 +149,22 @@ class Source:
             key, value = f"{column}@{index[0]}", float(self.first[column])
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
 
-    def interval(self, column: str, form: str, low: str, high: str) -> Said:
+    def interval(self, column: str, form: str, low: str, high: str) -> Sentence:
         """Return a number of the first row with its interval: ``+1.0 (−2.1 to +4.1)``.
 
         Args:
-            column: of the number.
+            column: column of the number.
             form: one of `FORMS`.
-            low: column of the lower end; where it is empty, the number stands alone.
+            low: column of the lower end; if it is empty, the number is returned alone.
             high: column of the upper end.
         """
         value, lower, upper = (self.number(each, form) for each in (column, low, high))
         said = "{value} ({low} to {high})" if lower else "{value}"
-        return Said(said, value=value, low=lower, high=upper)
+        return Sentence(said, value=value, low=lower, high=upper)
 
 
 def direction(low: float, high: float) -> str:
-    """Return where an interval lies: ▲ above zero, ▼ below, – around it."""
+    """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero."""
     return "▲" if low > 0 else "▼" if high < 0 else "–"
 
 

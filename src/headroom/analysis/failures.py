@@ -1,4 +1,4 @@
-"""How the heads that hurt fail: what their answers lack, and how loud the heads were."""
+"""How answers fail without the heads whose removal hurts, and how large those heads are."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from headroom.statistics.answers import loops
 from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE
 
-_SHOWN = 20  # heads that hurt
+_SHOWN = 20  # largest number of heads in the table
 
 FAILURES = {
     "variant": "pruned",
@@ -26,12 +26,13 @@ FAILURES = {
     "norm_share": "share of the norm",
     "norm_rank": "rank",
 }
-"""Columns of the table of heads that hurt, and how they are shown; base comes first. The mode is
-how most answers fail that base had right (`MODES`); the share of the squared norm is the head's at
-the input of the output projection, its rank that among the layer's heads, 1 for the largest."""
+"""Columns of the table of heads whose removal hurts, with their titles; base comes first. `mode`:
+how most of the answers fail that base had right (`MODES`). `norm_share`: the head's share of the
+squared norm at the input of the output projection; `norm_rank`: its rank in the layer, 1 largest.
+"""
 
 MODES = ("loop", "truncated", "no answer", "wrong answer")
-"""How an answer fails, the first that applies: it ends in a loop, is cut at the token limit, has
+"""How an answer fails; the first that applies: it ends in a loop, is cut off at the limit, has
 nothing to grade, or is wrong."""
 
 
@@ -41,13 +42,13 @@ def failures(
     answers: Mapping[str, Path],
     activations: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Say how the heads that hurt fail, beside the base model.
+    """Return how answers fail without each head whose removal hurts, base model first.
 
     Args:
         heads: see `headroom.analysis.controls.HEADS`.
         graded: graded answers (`headroom.tables.GRADED`).
-        answers: the store's file of each variant; what the store no longer holds is left empty.
-        activations: of the model's heads (`headroom.tables.ACTIVATIONS`).
+        answers: the store's file of each variant; cells are empty if a file is missing.
+        activations: those of the model's heads (`headroom.tables.ACTIVATIONS`).
 
     Returns:
         Columns `FAILURES`, base first, then at most 20 heads, the worst first.
@@ -76,19 +77,19 @@ def failures(
                 "mode_share": float(modes.iloc[0]) if len(modes) else None,
             }
         )
-    told = pd.DataFrame(found).astype({"loops": float, "mode_share": float})
-    return pd.concat([chosen, told], axis=1)[list(FAILURES)]
+    shares = pd.DataFrame(found).astype({"loops": float, "mode_share": float})
+    return pd.concat([chosen, shares], axis=1)[list(FAILURES)]
 
 
 def _modes(lost: pd.DataFrame, looping: pd.Series | None) -> pd.Series:
-    """Return how each answer fails, one of `MODES`; without its tokens, a loop is not seen."""
+    """Return how each answer fails, one of `MODES`; loops are not detected without tokens."""
     loop = np.zeros(len(lost), bool) if looping is None else looping.loc[lost.index].to_numpy()
     tests = [loop, lost["stop_reason"].eq("length").to_numpy(), lost["answer"].isna().to_numpy()]
     return pd.Series(np.select(tests, MODES[:-1], MODES[-1]))
 
 
 def _looping(file: Path) -> pd.Series | None:
-    """Return which of a variant's answers end in a loop, by question; None without them."""
+    """Return by question which of a variant's answers end in a loop; None if not stored."""
     if not file.exists():
         return None
     return read_table(file, ANSWERS).set_index("question_id")["token_ids"].map(loops)

@@ -1,4 +1,4 @@
-"""From the accuracy matrix Z to what is shown: Pass@1 of every variant, and gains over base.
+"""Pass@1 of every variant and gains over base, computed from the accuracy matrix Z.
 
 Pass@1 under greedy decoding is plain accuracy. A *cell* is one variant on one group of questions:
 all of them, a subject, or a MATH level.
@@ -23,12 +23,12 @@ OVERALL = "Overall"
 
 
 def accuracy_path(config: Config, sweep: str) -> Path:
-    """Return where the accuracy matrix of a sweep lies."""
+    """Return the path of a sweep's accuracy matrix."""
     return Store(config).of_sweep(sweep)
 
 
 def accuracy_paths(config: Config) -> list[Path]:
-    """Return where the accuracy matrices of all sweeps lie, each once."""
+    """Return the paths of all sweeps' accuracy matrices, each once."""
     return list(dict.fromkeys(accuracy_path(config, sweep) for sweep in config.sweeps))
 
 
@@ -63,11 +63,11 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     """Count right answers of every variant in every group of questions.
 
     Args:
-        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
         variants: the columns wanted; the base model must be one of them.
 
     Returns:
-        One row a cell: ``by`` (overall, subject or level), ``group``, ``variant``, ``layer`` and
+        One row per cell: ``by`` (overall, subject or level), ``group``, ``variant``, ``layer`` and
         ``head`` (null for base), ``n``, ``correct``, ``accuracy``, ``base`` (accuracy of the base
         model on the group) and ``gain`` over it.
     """
@@ -88,13 +88,13 @@ def against_base(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
     """Return the cells of a sweep, each pruned head tested against base on the same questions.
 
     Args:
-        z: accuracy matrix, one row a question (see `headroom.tables.ACCURACY`).
+        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
         variants: base first, then the pruned variants.
 
     Returns:
-        `cells` with a column ``q`` (null for base): p-values of the exact
-        McNemar test, adjusted by Benjamini and Hochberg over all heads and groups of a kind, so
-        that overall q-values are those of `headroom.analysis.controls.HEADS`.
+        `cells` with a column ``q`` (null for base): p-values of the exact McNemar test, adjusted
+        (Benjamini-Hochberg) over all heads and groups of a kind, so that overall q-values equal
+        those of `headroom.analysis.controls.HEADS`.
     """
     table = cells(z, variants)
     pruned = table["variant"] != str(BASE)
@@ -109,14 +109,14 @@ def against_base(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
 
 
 def gains(table: pd.DataFrame) -> pd.DataFrame:
-    """Return what the best and the median head of each (group, layer) gain over base.
+    """Return the gains over base of the best and the median head of each (group, layer).
 
     Args:
-        table: cells, as `cells` returns them.
+        table: as returned by `cells`.
 
     Returns:
-        One row a (group, layer) pair: ``by``, ``group``, ``layer``, ``n``, ``heads`` (how many),
-        ``base``, ``best_gain``, ``median_gain``, and ``best_heads``, ties included.
+        One row per (group, layer) pair: ``by``, ``group``, ``layer``, ``n``, ``heads`` (their
+        number), ``base``, ``best_gain``, ``median_gain`` and ``best_heads``, including ties.
     """
     keys = ["by", "group", "layer"]
     pruned = table[table["variant"] != str(BASE)]
@@ -134,7 +134,7 @@ def gains(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_gained(config: Config, sweep: str) -> pd.DataFrame:
-    """Return the gains of a sweep's heads with those of its placebos beside them.
+    """Return the gains of a sweep's heads beside those of its placebos.
 
     Raises:
         TableError: as `read_z`.
@@ -146,16 +146,16 @@ def read_gained(config: Config, sweep: str) -> pd.DataFrame:
 def beside_placebos(
     gained: pd.DataFrame, z: pd.DataFrame, others: Sequence[Variant]
 ) -> pd.DataFrame:
-    """Add what the best placebos of each (group, layer) gain; NaN where there are none.
+    """Add the gains of the best placebos of each (group, layer); NaN where there are none.
 
     Args:
-        gained: as `gains` returns them.
+        gained: as returned by `gains`.
         z: accuracy matrix.
-        others: placebos.
+        others: placebos; replays are ignored.
 
     Returns:
-        The same rows with ``noise_gain``, of the best noise placebo of the layer, and
-        ``numeric_gain``, of the best numeric one, which has no layer.
+        The same rows with ``noise_gain`` (of the layer's best noise placebo) and ``numeric_gain``
+        (of the best numeric placebo, which has no layer).
     """
     best: dict[tuple[str, str, int | None], float] = {}
     others = [variant for variant in others if variant.kind != "replay"]
@@ -172,7 +172,7 @@ def beside_placebos(
 
 
 def pairs(gained: pd.DataFrame) -> pd.DataFrame:
-    """Return the (subject, layer) pairs; (all questions, layer) where there are no subjects."""
+    """Return the (subject, layer) pairs, or (all questions, layer) if there are no subjects."""
     subjects = gained[gained["by"] == "subject"]
     return subjects if len(subjects) else gained[gained["by"] == "overall"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from headroom import paths
 from headroom.analysis.compression.trial import METHOD
 from headroom.analysis.controls import HEADS, helping, hurting
-from headroom.analysis.facts import LUCK, Said, Source, direction
+from headroom.analysis.facts import LUCK, Sentence, Source, direction
 from headroom.analysis.text import short
 from headroom.config import Config
 from headroom.planning.store import Store
@@ -44,8 +44,8 @@ class Verdict:
     mark: str
     """▲ better, ▼ worse, – not shown, ! to look into."""
     answer: str
-    effect: Said
-    so: Said
+    effect: Sentence
+    so: Sentence
 
     def __str__(self) -> str:
         return f"{self.answer}. {self.effect} {self.so}"
@@ -102,9 +102,9 @@ def _heads(config: Config) -> Iterator[Verdict]:
         rows = table.rows[table.rows["variant"] != str(BASE)]
         helps, hurts = (table.of(found(rows)) for found in (helping, hurting))
         best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
-        said = Said(
+        said = Sentence(
             "{model}Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
-            model=Said("{name}: ", name=short(section.model, 28)) if many else "",
+            model=Sentence("{name}: ", name=short(section.model, 28)) if many else "",
             heads=table.of(rows).number("variant", "count", "count"),
             **{column: best.number(column, "points") for column in ("gain", "low", "high")},
             n=best.number("n", "count"),
@@ -113,10 +113,10 @@ def _heads(config: Config) -> Iterator[Verdict]:
         if len(helps):
             one = len(helps) == 1
             answer = f"{len(helps)} head{'s' * (not one)} help{'s' * one} when lost"
-            so = Said("Its gain passes the corrected test.")
+            so = Sentence("Its gain passes the corrected test.")
         else:
             answer = "No head is shown to help when lost"
-            so = Said("Gains above {high} are unlikely.", high=best.number("high", "points"))
+            so = Sentence("Gains above {high} are unlikely.", high=best.number("high", "points"))
         yield Verdict("heads", "▲" if len(helps) else "–", answer, said, so)
 
 
@@ -140,7 +140,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     elif wins or losses:
         answer = ("Choosing heads beats sampling" if wins else "Sampling beats choosing heads") + of
     picked = " picked afterwards" if temperatures > 1 else ""
-    said = Said(
+    said = Sentence(
         f"{{most}} answers, {{method}}{picked}: {{difference}} points, {{n}} questions.",
         most=row.number("n", "count"),
         method=method.removeprefix("sampling ").replace("=", " = "),
@@ -150,7 +150,7 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     so = "If answers can be checked, sample." if losses else "Sampling remains the simpler way."
     if wins and not losses:
         so = "Choosing heads is worth its training."
-    yield Verdict("sampling", mark, answer, said, Said(so))
+    yield Verdict("sampling", mark, answer, said, Sentence(so))
 
 
 def _question(config: Config) -> Iterator[Verdict]:
@@ -168,7 +168,7 @@ def _question(config: Config) -> Iterator[Verdict]:
         answer = f"Knowing the question {'helps' if wins else 'hurts'}"
         answer += _share(wins or losses, len(shuffled))
     row = shuffled[place]
-    said = Said(
+    said = Sentence(
         "Against shuffled questions: {difference} points, p {sign} {p}.",
         difference=row.interval("difference", "points", "low", "high"),
         sign="" if row.first["p"] < 0.001 else "=",
@@ -176,7 +176,7 @@ def _question(config: Config) -> Iterator[Verdict]:
     )
     fixed = cover[place].first["low"] > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
-    yield Verdict("question", mark, answer, said, Said(so))
+    yield Verdict("question", mark, answer, said, Sentence(so))
 
 
 def _compression(config: Config) -> Iterator[Verdict]:
@@ -191,17 +191,19 @@ def _compression(config: Config) -> Iterator[Verdict]:
     what = "no loss is shown"
     if wins or losses:
         what = ("worse" if losses else "better") + _share(losses or wins, len(rows))
-    said = Said(
+    said = Sentence(
         "{name}: {change} points, {n} questions.",
         name=tested_on(config, row.first["compression"]),
         change=row.interval("change", "points", "change_low", "change_high"),
         n=row.number("n", "count"),
     )
-    so = Said("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
+    so = Sentence("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
     if row.first["test_time_high"] < 1:
-        so = Said("The whole test takes {time} of the time.", time=row.number("test_time", "ratio"))
+        so = Sentence(
+            "The whole test takes {time} of the time.", time=row.number("test_time", "ratio")
+        )
     elif row.first["test_time_high"] >= 1:
-        so = Said("The whole test is not shown to be faster.")
+        so = Sentence("The whole test is not shown to be faster.")
     answer = f"{100 * row.first['ratio']:g}% of heads gone: {what}"
     yield Verdict("compression", mark, answer, said, so)
 
@@ -210,14 +212,14 @@ def _published(config: Config) -> Iterator[Verdict]:
     table = Source.read(config, paths.AUDIT_TABLE, ["pairs", "beyond"], paper="sprint")
     beyond, luck = table.number("beyond", "count", "sum"), table.number("pairs", "count", "luck")
     many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LUCK))
-    said = Said(
+    said = Sentence(
         "Of {pairs} best heads of a subject and layer; luck gives {luck}.",
         pairs=table.number("pairs", "count", "sum"),
         luck=luck,
     )
     answer = f"Published gains: {beyond} beat chance"
     so = "More than selection alone." if many else "Selection alone gives as many."
-    yield Verdict("published", "▲" if many else "!", answer, said, Said(so))
+    yield Verdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
 
 def _share(some: int, of: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from headroom.analysis.facts import Said, Source
+from headroom.analysis.facts import Sentence, Source
 from headroom.analysis.text import plain, points
 from headroom.planning.exhibits import EMPTY, Exhibit
 from headroom.record import read_json
@@ -78,7 +78,7 @@ def table(source: Source, columns: Columns, caption: Any = "", limit: int = 600)
     for place, title in enumerate(there):
         texts = {str(row[place]) for row in rows}
         if len(texts) == 1 and len(rows) > 2 and place and texts != {""}:
-            said.append(Said("{title}: {value}.", title=title, value=rows[0][place]))
+            said.append(Sentence("{title}: {value}.", title=title, value=rows[0][place]))
         elif texts != {""}:
             keep.append(place)
     if len(source) > limit:
@@ -167,10 +167,10 @@ def _cell(row: Source, spec: Any) -> Any:
     return "" if value is None or value != value else plain(str(value))
 
 
-def _joined(parts: Sequence[Any]) -> Said:
+def _joined(parts: Sequence[Any]) -> Sentence:
     """Join sentences with spaces."""
     there = {f"part{place}": part for place, part in enumerate(parts) if str(part)}
-    return Said(" ".join(f"{{{name}}}" for name in there), **there)
+    return Sentence(" ".join(f"{{{name}}}" for name in there), **there)
 
 
 def _smaller(svg: str) -> str:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from headroom import paths
 from headroom.analysis.compression.trial import METHOD, label
 from headroom.analysis.controls import GAINS, LEVEL
-from headroom.analysis.facts import Said, Source
+from headroom.analysis.facts import Sentence, Source
 from headroom.analysis.text import plain, short
 from headroom.analysis.verdicts import best_sampling, tested_on, title
 from headroom.config import Config
@@ -87,7 +87,7 @@ def heads(config: Config) -> Section:
 
 def luck(config: Config) -> Section:
     """Return the section on whether the best head's gain exceeds what selection alone gives."""
-    lead: list[Said] = []
+    lead: list[Sentence] = []
     blocks: list[Block] = []
     for sweep in config.sweeps:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
@@ -98,7 +98,7 @@ def luck(config: Config) -> Section:
         of = of_sweep(config, sweep)
         if len(known):
             lead.append(
-                Said(
+                Sentence(
                     "{of} The best head of a subject and layer gains {gain} points on average over "
                     "{n} pairs; luck alone gives {luck}. {real} pass the corrected test.",
                     of=of,
@@ -111,7 +111,7 @@ def luck(config: Config) -> Section:
         shown = overall.of(overall.rows.nlargest(_LAYERS, "held_out").sort_values("layer"))
         blocks += marks(
             shown,
-            lambda row: Said("Layer {layer}", layer=row.number("layer", "count")),
+            lambda row: Sentence("Layer {layer}", layer=row.number("layer", "count")),
             {"bar": "by_chance", "diamond": "placebo", "ring": "gain", "dot": "held_out"},
             ("low", "high"),
             {"held out": "held_out points low high"},
@@ -218,7 +218,7 @@ def _pruned(config: Config, name: str) -> list[tuple[str, Source]]:
     return named
 
 
-def _longer(config: Config) -> Iterator[Said]:
+def _longer(config: Config) -> Iterator[Sentence]:
     """Yield what models pruned without a teacher, but trained longer, gain over the unpruned."""
     table4, cost = (
         Source.read(config, paths.COMPRESSION_TABLE, exhibit=each) for each in ("table4", "cost")
@@ -237,7 +237,7 @@ def _longer(config: Config) -> Iterator[Said]:
             said += "; as long with nothing pruned it gains {other}"
             parts["other"] = other.number("change", "points")
         change = row.number("change", "points")
-        yield Said(said + ".", of=tested_on(config, of["compression"]), change=change, **parts)
+        yield Sentence(said + ".", of=tested_on(config, of["compression"]), change=change, **parts)
 
 
 def _against_time(pruned: list[Source]) -> list[Block]:
@@ -303,7 +303,7 @@ def published(config: Config) -> Section:
             for verdict in ("holds", "fails")
         }
         lead.append(
-            Said(
+            Sentence(
                 "Of {all} claims the papers' own tables bear out {published_holds} and contradict "
                 "{published_fails}; this run bears out {run_holds} and contradicts {run_fails}. No "
                 "number decides the others.",

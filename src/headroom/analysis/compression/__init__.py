@@ -1,1 +1,1 @@
-"""What a run shows of compression: tables beside the paper's, findings, claims."""
+"""Analysis of a run's compressions: the paper's tables, findings."""
