@@ -93,13 +93,13 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (changed(1, answer=...), r"line 2 has no 'answer' but problem, solution, subject"),
+        (changed(1, answer=...), r"line 2 has no 'answer', only problem, solution, subject"),
         (changed(2, problem=...), r"line 3 has no 'problem'"),
         (changed(1, answer=None), r"line 2: answer is null"),
         (changed(1, answer=""), r'line 2: answer is "", not an answer'),
         (changed(0, answer=" None "), r'line 1: answer is " None "'),
-        (changed(0, answer=2), r"line 1: answer is 2, not a text"),
-        (changed(2, problem=" "), r'line 3: problem is " ", not a text that is not empty'),
+        (changed(0, answer=2), r"line 1: answer is 2, not a non-empty text"),
+        (changed(2, problem=" "), r'line 3: problem is " ", not a non-empty text'),
         (changed(0, level=6), r"line 1: level is 6, not a number from 1 to 5"),
         (changed(0, level="Level 5"), r'line 1: level is "Level 5"'),
         (changed(0, level=True), r"line 1: level is true"),
@@ -108,7 +108,7 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
             r"'test/algebra/7.json' .*line 1.*line 3",
         ),
         ([*MATH_ROWS, [1, 2]], r"line 4 is \[1, 2\], not an object"),
-        (GSM8K_ROWS, r"line 1 has no 'problem' but question, answer; the columns"),
+        (GSM8K_ROWS, r"line 1 has no 'problem', only question, answer; the columns"),
         ([], r"has no questions"),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_card_says_what_was_removed_from_what(qwen2_original: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "removed", "message"),
     [
-        ("Qwen2", GROUP, "layers would keep 3, 6 heads, but a uniform model has as many in each"),
+        ("Qwen2", GROUP, "would keep 3, 6 heads, but a uniform model has the same number in each"),
         # Their configs derive the width of a head from the number of heads.
         ("Bert", uniform(query=True), "no config of BertModel has 4 heads of width 8 .* width 48"),
         ("GPT2", uniform(query=False), "no config of GPT2LMHeadModel has 3 heads of width 8"),

@@ -95,7 +95,7 @@ def test_ends_of_sequence_are_those_of_generate(qwen2_folder: Path, stated, expe
         ({"device": "gpu"}, "device 'gpu' is not known; use auto, cpu, cuda, cuda:N or balanced"),
         ({"device": "cpu:1"}, "device 'cpu:1' is not known"),
         ({"device": "cuda:"}, "device 'cuda:' is not known"),
-        ({"device": "cuda:99"}, r"device cuda:99 is asked for, but torch finds \d+ GPUs"),
+        ({"device": "cuda:99"}, r"device cuda:99 is not there: torch finds \d+ GPUs"),
         ({"attention": "fast"}, "attention 'fast' is not known; use eager, sdpa"),
         ({"device": "cpu", "attention": "flash_attention_2"}, "flash_attention_2 needs a GPU"),
     ],
@@ -120,7 +120,7 @@ def test_a_gpu_without_the_dtype_is_refused(monkeypatch: pytest.MonkeyPatch):
 def test_cuda_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ModelError, match="device cuda is asked for, but torch finds 0 GPUs"):
+    with pytest.raises(ModelError, match="device cuda is not there: torch finds 0 GPUs"):
         check_device("cuda", "float32")
     assert check_device("auto", "float32") == "cpu"
 

@@ -106,7 +106,7 @@ def test_a_run_says_what_it_holds(swept: tuple[Path, list[str]]) -> None:
     [
         (["--layers", "2"], r"layers: \[2\]; model has 2 layers, numbered 0 to 1"),
         (["--benchmark", "maths"], "benchmark 'maths' is not known; choose math500"),
-        (["--answer-column", "answer"], "line 2 has no 'answer' but prompt, gold, kind"),
+        (["--answer-column", "answer"], "line 2 has no 'answer', only prompt, gold, kind"),
         (["--model", "./nowhere"], "nowhere is not a folder"),
         (["-n", "21"], "21 questions are requested, but .*mine.csv has 20; lower n"),
     ],

@@ -40,7 +40,7 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
         return source
     if n > len(source):
         raise BenchmarkError(
-            f"n: {n} questions are asked for, but {questions.benchmark}/{questions.split} has "
+            f"n: {n} questions are requested, but {questions.benchmark}/{questions.split} has "
             f"{len(source)}; lower n"
         )
     if questions.sampling == "first":

@@ -148,11 +148,11 @@ def _json_rows(file: Path, lines: Iterable[bytes]) -> Iterator[Row]:
             row = json.loads(line.decode("utf-8"))
         except (ValueError, RecursionError) as error:
             raise BenchmarkError(
-                f"{file} line {number} is not JSON ({error}); write one object a line"
+                f"{file} line {number} is not JSON ({error}); write one object on each line"
             ) from None
         if not isinstance(row, dict):
             raise BenchmarkError(
-                f"{file} line {number} is {_short(row)}, not an object; write one object a line"
+                f"{file} line {number} is {_short(row)}, not an object; write one on each line"
             )
         yield f"line {number}", row
 
@@ -219,15 +219,15 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
                 left_out.append(f"{question_id} (second copy)")
                 continue
             raise BenchmarkError(
-                f"{origin}: id {question_id!r} stands at {places[question_id]} and again at "
-                f"{place}; ids must differ"
+                f"{origin}: id {question_id!r} is at {places[question_id]} and again at {place}; "
+                f"ids must be unique"
             )
         place_in_source = {"split": questions.split, "source_row": index}
         kept[question_id] = {**dict.fromkeys(tables.QUESTIONS.names), **question, **place_in_source}
         places[question_id] = place
     if not kept:
         of = f" whose {column} is {questions.split!r}" if column else ""
-        raise BenchmarkError(f"{origin} has no questions{of}; write one a line")
+        raise BenchmarkError(f"{origin} has no questions{of}; write one on each line")
     if left_out:
         _LOG.warning("%s: left out %d rows: %s", origin, len(left_out), ", ".join(left_out))
     return pd.DataFrame(list(kept.values()), columns=tables.QUESTIONS.names)
@@ -245,15 +245,15 @@ class _Row:
         for key in keys:
             if key not in self.columns:
                 raise BenchmarkError(
-                    f"{self.place} has no {key!r} but {', '.join(self.columns) or 'nothing'}; the "
-                    f"columns of this benchmark are {', '.join(keys)}"
+                    f"{self.place} has no {key!r}, only {', '.join(self.columns) or 'nothing'}; "
+                    f"the columns of this benchmark are {', '.join(keys)}"
                 )
 
     def text(self, key: str) -> str:
         """Return a column's text; only an answer may be empty."""
         value = self.columns[key]
         if not isinstance(value, str) or not (value.strip() or key == "answer"):
-            raise self.error(key, "a text that is not empty")
+            raise self.error(key, "a non-empty text")
         return value
 
     def written(self, key: str) -> str:
@@ -262,7 +262,7 @@ class _Row:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str) or not value.strip():
-            raise self.error(key, "a text or number that is not empty")
+            raise self.error(key, "a non-empty text or number")
         return value
 
     def level(self, key: str = "level") -> int | None:

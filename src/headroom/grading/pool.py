@@ -203,7 +203,7 @@ class _Pool:
         if not worker.ready:
             raise GradingError(
                 f"a grading worker ended with status {status} before its first answer; "
-                "its own message stands above; check the installation of math-verify"
+                "see its message above, and check the installation of math-verify"
             )
         if self.waiting:
             self._start()

@@ -176,7 +176,7 @@ def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> No
                     if parameter.shape != tensor.shape:
                         raise ModelError(
                             f"{file}: {stored} has shape {tuple(tensor.shape)}, not "
-                            f"{tuple(parameter.shape)}, as the kept_heads of config.json want it; "
+                            f"{tuple(parameter.shape)}, as kept_heads in config.json requires; "
                             f"fetch the model again"
                         )
                     parameter.data.copy_(tensor)
@@ -200,8 +200,8 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
     if len(counts) > 1:
         heads = sorted({layer.query_heads for layer in geometry.layers})
         raise ModelError(
-            f"layers would keep {', '.join(map(str, heads))} heads, but a uniform model has as "
-            f"many in each; remove equal counts, or save it free or zeroed"
+            f"layers would keep {', '.join(map(str, heads))} heads, but a uniform model has the "
+            f"same number in each; remove equally many, or save it free or zeroed"
         )
     ((query_heads, kv_heads, head_dim),) = counts
     config = copy.deepcopy(model.config)

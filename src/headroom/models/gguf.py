@@ -51,7 +51,7 @@ def stated_geometry(file: Path) -> dict[str, int]:
         if not isinstance(value, int):
             raise ModelError(
                 f"{file} does not state one {key} for all layers ({value!r}); use a transformer "
-                "with as many heads in each layer"
+                "with the same number of heads in each layer"
             )
         return value
 

@@ -183,7 +183,7 @@ def quantised(model: _M) -> _M:
     if weights.device.type != "cpu" or weights.dtype != torch.float32:
         raise ModelError(
             f"dynamic quantisation takes a float32 model on the CPU, not {weights.dtype} on "
-            f"{weights.device}; load it so"
+            f"{weights.device}; load it that way"
         )
     with warnings.catch_warnings():
         # Deprecated in favour of torchao, a separate package; torch itself has no replacement.

@@ -138,7 +138,7 @@ def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
     ):
         raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
     if kind == "cuda" and int(number or 0) >= gpus:
-        raise ModelError(f"device {device} is asked for, but torch finds {gpus} GPUs; use auto")
+        raise ModelError(f"device {device} is not there: torch finds {gpus} GPUs; use auto")
     placement = device
     if device == "auto":
         placement = "cuda" if torch.cuda.is_available() else "cpu"

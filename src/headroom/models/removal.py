@@ -129,12 +129,12 @@ def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
     if not remaining:
         raise ModelError(
             f"layer {layer.index} would lose all of its {layer.query_heads} heads; "
-            f"keep one at least, or lower the ratio"
+            f"keep at least one, or lower the ratio"
         )
     if len(remaining) > 1:
         raise ModelError(
             f"layer {layer.index} would keep {', '.join(map(str, sizes))} query heads in its "
-            f"{layer.kv_heads} groups; remove whole groups of {group}, or as many heads in each"
+            f"{layer.kv_heads} groups; remove whole groups of {group}, or equally many in each"
         )
     return replace(
         layer,
