@@ -30,7 +30,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import the library when it is first asked for: torch alone takes seconds."""
+    """Import the library on first use: torch alone takes seconds."""
     if name in __all__:
         from headroom import library
 

@@ -1,4 +1,4 @@
-"""Arguments of commands: their types, and whole commands from the signatures of functions."""
+"""Types of command-line arguments, and whole commands made from functions' signatures."""
 
 import argparse
 import inspect
@@ -36,25 +36,24 @@ def add_command(
     without: Sequence[str] = (),
     only_one_of: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Add a command that takes what a function takes.
+    """Add a command with the parameters of a function.
 
-    What stands before the ``*`` of the signature is positional, what stands behind it an option.
-    Types decide how arguments are read (whole numbers are positive), the docstring's ``Args:`` say
-    what they are, its first line says what the command does.
+    Parameters before the ``*`` of the signature become positional arguments, those after it
+    options. Types decide how arguments are read (whole numbers are positive). The docstring's first
+    line describes the command, its ``Args:`` the arguments.
 
     Args:
-        commands: of the command line.
-        name: the command's.
-        function: what the command calls, and takes its arguments from.
-        handler: called in its place.
+        commands: the command line's commands.
+        name: name of the command.
+        function: gives the arguments, and is called by the command.
+        handler: called instead of `function`.
         epilog: shown below the help.
-        options: what stands before the ``*`` and is an option nevertheless.
-        without: parameters that the command does not take.
+        options: parameters before the ``*`` that are options nevertheless.
+        without: parameters that the command does not have.
         only_one_of: options that exclude each other.
     """
-    told = inspect.getdoc(function) or ""
-    about, _, rest = told.partition("\n")
-    said = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
+    about, _, rest = (inspect.getdoc(function) or "").partition("\n")
+    texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
     form = argparse.RawDescriptionHelpFormatter
     command = commands.add_parser(
         name, help=about, description=about, epilog=epilog, formatter_class=form
@@ -63,17 +62,17 @@ def add_command(
     for each in inspect.signature(function).parameters.values():
         if each.name in without:
             continue
-        asked = each.default is each.empty
+        required = each.default is each.empty
         keys = _reading(each.annotation)
-        keys["help"] = " ".join(said[each.name].split()).replace("``", "").replace("%", "%%")
+        keys["help"] = " ".join(texts[each.name].split()).replace("``", "").replace("%", "%%")
         if each.kind is each.KEYWORD_ONLY or each.name in options:
             flag = f"-{each.name}" if len(each.name) == 1 else f"--{each.name.replace('_', '-')}"
-            keys |= {"required": asked} if asked else {"default": each.default}
-            if not asked and each.default not in (None, False):
+            keys |= {"required": True} if required else {"default": each.default}
+            if not required and each.default not in (None, False):
                 keys["help"] += " (default: %(default)s)"
             (exclusive if each.name in only_one_of else command).add_argument(flag, **keys)
         else:
-            if not asked and "nargs" not in keys:
+            if not required and "nargs" not in keys:
                 keys |= {"nargs": "?", "default": each.default}
             if "choices" not in keys:
                 keys["metavar"] = each.name.upper()
@@ -83,7 +82,7 @@ def add_command(
 
 
 def _reading(hint: Any) -> dict[str, Any]:
-    """Return how argparse reads a value of a type."""
+    """Return the keywords with which argparse reads a value of a type."""
     if get_origin(hint) is list:
         return {"nargs": "*", "type": get_args(hint)[0]}
     parts = [part for part in get_args(hint) or (hint,) if part is not type(None)]

@@ -1,8 +1,8 @@
-"""The command line: one subcommand for each kind of job, and what a user asks for.
+"""The command line: one subcommand for each kind of job, and those for people.
 
-Each subcommand parses its arguments, sets up logging and calls one function; nothing is computed
-here, and nothing heavy is imported before it is known what to call. Exit status: 0 done, 2 bad
-input (one line says what), 130 interrupted, 1 a bug (traceback in the log).
+Each subcommand parses its arguments, sets up logging and calls one function. Nothing is computed
+here, and heavy modules are imported only by the command that needs them. Exit status: 0 done, 2 bad
+input (explained in one line), 130 interrupted, 1 a bug (traceback in the log).
 """
 
 import argparse
@@ -19,12 +19,12 @@ from headroom.errors import HeadroomError
 _DESCRIPTION = """\
 What does a reasoning model gain by losing an attention head?
 
-The workflow runs these commands, one a job; `snakemake --cores 2` runs them all. By hand:
+The workflow runs one command per job; `snakemake --cores 2` runs them all. By hand:
 
-  headroom check config/sprint.yaml    whether a config, its data and its models are sound
-  headroom plan config/sprint.yaml     what a config will cost, before anything starts
+  headroom check config/sprint.yaml    check a config, its data and its models
+  headroom plan config/sprint.yaml     estimate what a config costs, before anything starts
   headroom compare demo mine           what changed between two runs
-  headroom store                       what the store holds, and for which run
+  headroom store                       what the store holds, and which runs need it
 """
 
 _LOG = logging.getLogger("headroom")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     alone = [job for job in jobs.JOBS if [job.name] == list(arguments[:1])]
     options = vars(parser(alone).parse_args(arguments))
     log = options.pop("log", None)
-    os.environ.setdefault("TQDM_DISABLE", "1")  # commands tell their progress
+    os.environ.setdefault("TQDM_DISABLE", "1")  # commands log their own progress
     _set_up_logging(log)
     try:
         options.pop("handler")(**options)
@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser(alone: Sequence[jobs.Job] = ()) -> argparse.ArgumentParser:
-    """Return the parser of the command line, or of some jobs alone: they need no other."""
+    """Return the parser of the whole command line, or of some jobs alone, which is faster."""
     top = argparse.ArgumentParser(
         prog="headroom",
         description=_DESCRIPTION,
@@ -103,7 +103,7 @@ def check(config: Path) -> None:
 
 
 def plan(config: Path) -> None:
-    """Say what a config will cost: jobs, tokens, hours by card, disk.
+    """Estimate what a config costs: jobs, tokens, hours per card, disk.
 
     Args:
         config: for example config/sprint.yaml
@@ -116,10 +116,10 @@ def plan(config: Path) -> None:
 
 
 def doctor(config: Path | None = None) -> None:
-    """Say what a bug report needs, and what is missing.
+    """Print facts for a bug report, and what is missing on this machine.
 
     Args:
-        config: what a config lacks, too
+        config: a config to check, too
     """
     from headroom.tool.doctor import report
 
@@ -127,12 +127,12 @@ def doctor(config: Path | None = None) -> None:
 
 
 def compare(first: str, second: str, *, out: Path | None = None) -> None:
-    """Say what changed between two runs: settings, right answers, gains, Pass@N.
+    """Show what changed between two runs: settings, right answers, gains, Pass@N.
 
     Args:
         first: a run's folder, or its name in results/
         second: the run to compare with it, likewise
-        out: write the tables there, as CSV and Markdown
+        out: folder to write the tables to, as CSV and Markdown
     """
     from headroom.analysis.compare import Pair, Run, compare
     from headroom.analysis.compare_text import summary, write
@@ -148,7 +148,7 @@ def engine(action: Literal["status", "stop"]) -> None:
     """Show or stop the engines of this folder.
 
     Args:
-        action: what to do
+        action: show them, or stop them
     """
     from headroom.generation.client import status, stop
 
@@ -167,9 +167,9 @@ def engine(action: Literal["status", "stop"]) -> None:
 
 
 def _set_up_logging(log: Path | None) -> None:
-    """Send progress to the terminal, and everything, tracebacks included, to the log file.
+    """Log progress to the terminal, and everything, including tracebacks, to the log file.
 
-    Where a run has the terminal (HEADROOM_QUIET) it shows what is worth it; jobs say errors only.
+    With HEADROOM_QUIET the terminal belongs to the run: the job prints only errors there.
     """
     quiet = log is not None and "HEADROOM_QUIET" in os.environ
     _LOG.setLevel(logging.DEBUG)

@@ -23,7 +23,7 @@ from transformers import (
 
 from headroom.errors import ModelError
 
-if TYPE_CHECKING:  # slow to import, and a plain transformer embeds without
+if TYPE_CHECKING:  # slow to import, and plain transformers do not need it
     from sentence_transformers import SentenceTransformer
 
 Embedder = Union["MeanOfTokens", "SentenceTransformer"]
@@ -63,8 +63,8 @@ class MeanOfTokens:
 
     Args:
         model: in evaluation mode.
-        tokenizer: its own; padded on the right from now on, so that absolute positions do not
-            depend on the batch.
+        tokenizer: its own; it is set to pad on the right, so that absolute positions do not depend
+            on the batch.
     """
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -72,7 +72,7 @@ class MeanOfTokens:
         self._model = model.get_encoder() if model.config.is_encoder_decoder else model
         self._accepted = set(inspect.signature(self._model.forward).parameters)
         positions = getattr(model.config, "max_position_embeddings", -1)
-        if positions != -1:  # XLNet's way to say that there is no end
+        if positions != -1:  # -1: XLNet has no limit
             tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
         tokenizer.padding_side = "right"
         if tokenizer.pad_token is None:  # any token will do: padding is masked out
@@ -80,7 +80,7 @@ class MeanOfTokens:
 
     @classmethod
     def load(cls, folder: Path) -> "MeanOfTokens":
-        """Load a transformer and its tokenizer, as `load_embedder` says."""
+        """Load a transformer and its tokenizer; see `load_embedder`."""
         model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         return cls(model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
@@ -93,7 +93,7 @@ class MeanOfTokens:
     def encode(
         self, texts: list[str], batch_size: int, show_progress_bar: bool = False
     ) -> np.ndarray:
-        """Return float32 [texts, embedding_dim]; texts of like length share a batch."""
+        """Return float32 [texts, embedding_dim]; texts of similar length share a batch."""
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]), reverse=True)
         vectors = np.empty((len(texts), self.get_embedding_dimension()), dtype=np.float32)
         for start in range(0, len(order), batch_size):
@@ -135,12 +135,12 @@ def load_embedder(folder: str | Path) -> Embedder:
         else:
             embedder = MeanOfTokens.load(folder)
         tokenizer = embedder.tokenizer
-    except Exception as error:  # readers of many formats, each with errors of its own
+    except Exception as error:  # many formats, each with its own errors
         raise ModelError(
             f"embedder {folder} cannot be read ({_line(error)}); name a sentence-transformers "
             f"model or a transformer with its tokenizer"
         ) from error
-    # Without its files transformers makes a tokenizer that knows no words, and says nothing.
+    # Without tokenizer files transformers silently makes a tokenizer without words.
     if isinstance(tokenizer, PreTrainedTokenizerBase) and set(tokenizer.get_vocab()) <= set(
         tokenizer.all_special_tokens
     ):
@@ -149,10 +149,9 @@ def load_embedder(folder: str | Path) -> Embedder:
 
 
 def embed(embedder: Embedder, texts: Sequence[str], batch_size: int = 64) -> np.ndarray:
-    """Return the embeddings of texts, float32 [questions, embedding_dim], in their order.
+    """Return the embeddings of texts, float32 [texts, embedding_dim], in their order.
 
-    The same texts in the same order give the same vectors; other company in a batch changes them
-    by rounding only.
+    The same texts in the same order give the same vectors; other batches change only the rounding.
     """
     started = time.monotonic()
     parts = [np.empty((0, embedder.get_embedding_dimension() or 0), dtype=np.float32)]

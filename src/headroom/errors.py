@@ -1,8 +1,7 @@
 """Errors that a user can act on.
 
-Every one carries a message of one line: the value received, what is allowed, the next step.
-The command line prints that line and leaves with status 2; anything else is a bug and keeps
-its traceback.
+Each has a message of one line: the value received, what is allowed, the next step. The command line
+prints it and exits with status 2. Any other exception is a bug and keeps its traceback.
 """
 
 

@@ -1,4 +1,4 @@
-"""The commands that the workflow's jobs run: a table, how a rule writes one, how one is called."""
+"""The commands of the workflow's jobs: a table of them, their shell commands, and their calls."""
 
 import argparse
 import gc
@@ -20,7 +20,7 @@ class Job(NamedTuple):
 
     name: str
     function: str
-    """Module below headroom, and function there."""
+    """`module:function`, below headroom."""
     wildcards: tuple[str, ...]
     help: str
 
@@ -38,20 +38,20 @@ regrade grading.matrix:grade(model decoding questions grading) Judge answers by 
 compare-prompts grading.matrix:compare_prompts(comparison) Compare prompts and rules.
 train-selector sprint.job:train(selector) Train a head selector.
 rank-heads sprint.job:rank(selector) Rank the heads for each question.
-evaluate sprint.job:evaluate(selector) Pass@N of a selector and baselines.
-weigh-embedding sprint.job:weigh_embedding(selector) Ask whether the question embedding matters.
-choose sprint.job:choose(selector) Say what of Pass@N is left without an oracle.
+evaluate sprint.job:evaluate(selector) Compute Pass@N of a selector and baselines.
+weigh-embedding sprint.job:weigh_embedding(selector) Test whether question embeddings matter.
+choose sprint.job:choose(selector) Measure how much of Pass@N remains without an oracle.
 problems athena.problems:read_data(data) Read a dataset and divide it.
 encoder compression.arm_jobs:prepare_encoder(encoder) Fetch a pretrained encoder.
 teacher compression.arm_jobs:train_teacher(solver data seed) Train a solver with all its heads.
 compress compression.arm_jobs:compress_arm(subject data arm seed) Compress a solver or a model.
-quantise compression.arm_jobs:quantise(subject data arm seed) Test it with weights of eight bits.
-gather-compression compression.arm_tables:gather(compression) Bring the arms together.
+quantise compression.arm_jobs:quantise(subject data arm seed) Test an arm with 8-bit weights.
+gather-compression compression.arm_tables:gather(compression) Gather the arms' results.
 measure-compression compression.arm_measurements:measure(compression) Measure sizes and speeds.
 comparison-table analysis.jobs:write_comparison(comparison) Write the table of a comparison.
 selector-tables analysis.jobs:write_selector_tables(selector) Write the tables of a selector.
 table analysis.jobs:write_tables(sweep published) Write the tables of a sweep.
-controls analysis.jobs:write_controls(sweep) Hold the gains of a sweep against chance.
+controls analysis.jobs:write_controls(sweep) Compare the gains of a sweep with chance.
 compression-tables analysis.jobs:write_compression_tables(published) Write compressions' tables.
 claims analysis.jobs:write_claims(published) Judge the papers' claims.
 violins figures.draw:draw_violins() Draw the gains of all sweeps.
@@ -64,25 +64,25 @@ report report.page:write_report() Write the report of a run.
 """
 
 JOBS = tuple(
-    Job(name, function, tuple(takes.split()), told)
-    for name, function, takes, told in re.findall(r"^(\S+) (\S+)\((.*)\) (.*)$", _TABLE, re.M)
+    Job(name, function, tuple(takes.split()), text)
+    for name, function, takes, text in re.findall(r"^(\S+) (\S+)\((.*)\) (.*)$", _TABLE, re.M)
 )
 """All commands of the workflow."""
 
 _ONLINE = {"source", "model", "embedder", "problems", "encoder"}
-"""Jobs that may reach for the network; all others find what those fetched."""
+"""Jobs that may use the network; all others work offline."""
 SHORTCUTS = {"generate": "generation.client:collect"}
-"""What may do a job before the config is checked: `shortcut(config_file, *wildcards)`, these as
-they are given; tells whether it has."""
-_HELP = "as it stands in the paths of the rule: a key, a name, a variant, a number"
+"""Functions that may do a job before the config is read: `shortcut(config_file, *wildcards)`, with
+the wildcards as given, returns whether the job is done."""
+_HELP = "as in the paths of the rule: a key, a name, a variant, a number"
 _MORE = {"cores": "{resources.engine_cores}", "published": "{params.folder:q}"}
-"""What commands take that is not in the names of their rules' files."""
+"""Arguments that are not wildcards of the rules' files, and where rules take them from."""
 
 
 def command(name: str) -> str:
     """Return the shell command with which a rule of the workflow runs a job.
 
-    Finished jobs whose command has changed look outdated to Snakemake: not even a space may differ.
+    Snakemake reruns jobs whose command has changed, even if only a space differs.
     """
     (job,) = (job for job in JOBS if job.name == name)
     own = [f"--{each} {{wildcards.{each}}}" for each in job.wildcards if each not in _MORE]
@@ -110,11 +110,11 @@ def add_to(
 
 
 def _call(config: Path, job: Job, **wildcards: Any) -> None:
-    """Call a job's function with the config names that the keys in its wildcards stand for."""
+    """Call a job's function with the config names of the keys in its wildcards."""
     if job.name not in _ONLINE:
         os.environ["HF_HUB_OFFLINE"] = "1"
-        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick; jobs say the rest
-    # Weights that are missing are noticed after loading.
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # loading is quick
+    # Missing weights, of which transformers warns, are checked after loading.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if "cores" in wildcards:
         wildcards["cores"] = _usable(wildcards["cores"])
@@ -132,8 +132,8 @@ def _call(config: Path, job: Job, **wildcards: Any) -> None:
 
 def _function(path: str) -> Callable[..., Any]:
     module, attribute = path.split(":")
-    # What importing makes stays: to look for garbage in it takes a fifth of the time of torch and
-    # transformers. While jobs compute, garbage may hold tensors.
+    # Garbage collection takes a fifth of the import time of torch and transformers and finds
+    # nothing. It is on again while the job runs, because garbage may hold tensors.
     gc.disable()
     function: Callable[..., Any] = getattr(import_module(f"headroom.{module}"), attribute)
     gc.enable()
@@ -141,7 +141,7 @@ def _function(path: str) -> Callable[..., Any]:
 
 
 def _usable(cores: str | None) -> int:
-    """Return how many cores are meant, of those that this process may use."""
+    """Return the requested number of cores, at most those that this process may use."""
     usable = len(os.sched_getaffinity(0))
     if cores is None:
         return usable
@@ -151,7 +151,7 @@ def _usable(cores: str | None) -> int:
 
 
 def _named(store: "Store", wildcard: str, value: Any) -> Any:
-    """Return what a wildcard's text stands for: a config name, a number, a variant, a folder."""
+    """Return the value of a wildcard's text: a config name, a number, a variant or a folder."""
     match wildcard:
         case "model" | "questions" | "decoding" | "embedder" | "source":
             return store.name(wildcard, value)

@@ -1,4 +1,4 @@
-"""The library: what `import headroom` offers for models, sweeps and finished runs.
+"""The public functions and classes of `import headroom`, for models, sweeps and finished runs.
 
 import headroom
 
@@ -47,25 +47,25 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 @contextmanager
 def pruned(model: _Model, layer: int, head: int) -> Iterator[_Model]:
-    """Take one attention head out of a model inside a ``with`` block, and put it back afterwards.
+    """Prune one attention head of a model inside a ``with`` block, and restore it afterwards.
 
         with headroom.pruned(model, layer=5, head=3):
             model.generate(...)
 
-    It works for any decoder or encoder of transformers that has heads, whatever calls the model:
-    `generate`, pipelines, a training loop. Blocks within one another take out several heads. The
-    result is that of zeroing the weights that read the head; the weights are not touched.
+    It works for any decoder or encoder of transformers with attention heads, whatever calls the
+    model: `generate`, pipelines, a training loop. Nested blocks prune several heads. The result
+    equals zeroing the weights that read the head; the weights are not changed.
 
-    A model under `torch.compile` runs uncompiled inside the block, and compiled again after it:
-    compiled code does not look for masks that were not there when it was made.
+    A model under `torch.compile` runs uncompiled inside the block and compiled again after it,
+    because compiled code ignores masks that were added later.
 
     Args:
         model: a model of transformers, compiled or not.
         layer: counted from 0.
-        head: a query head, counted from 0 as it stands in the model.
+        head: a query head, counted from 0 among those that the layer has.
 
     Raises:
-        ModelError: the model has no such head, or none that can be told apart.
+        ModelError: the model has no such head, or its heads cannot be identified.
     """
     plain = getattr(model, "_orig_mod", model)
     variant = Variant(layer, head)

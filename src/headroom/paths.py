@@ -1,12 +1,12 @@
-"""Every path of a run, once; those of figures follow from `headroom.planning.exhibits`.
+"""Every path of a run; figures have theirs in `headroom.planning.exhibits`.
 
-Templates are written out in full, so that a search for a file name finds its rule. Wildcards in
-braces are keys (see `headroom.planning.store`), names from the config, or a variant.
+Templates are written out in full, so that a search for a file name finds them. Wildcards in braces
+are keys (see `headroom.planning.store`), names from the config, or a variant.
 """
 
 RESULTS = "results"
 
-# The store, shared by all configs: what costs GPU hours or network.
+# The store, shared by all configs: everything that takes GPU hours or downloads.
 MODEL = "results/store/models/{model}/model.json"
 CHECKPOINT = "results/store/models/{model}/checkpoint"
 SOURCE = "results/store/sources/{source}.parquet"
@@ -24,19 +24,18 @@ OUTCOMES = "results/store/compressed/{subject}/{data}/{arm}/{seed}/outcomes.parq
 INT8_OUTCOMES = "results/store/compressed/{subject}/{data}/{arm}/{seed}/int8.parquet"
 COMPRESSED = "results/store/compressed/{subject}/{data}/{arm}/{seed}/model"
 
-# Beside the store: answers of tables that are not complete, second names of tables of a run that
-# is not.
+# Journals: answers of incomplete tables, and hard links to the tables of an unfinished run.
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
 FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
-# Trainings that are under way.
+# Checkpoints of unfinished trainings.
 TEACHER_JOURNAL = "results/store/.journal/solvers/{solver}/{data}/{seed}.pt"
 COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/{seed}"
 
-# A run: everything from grading on. It can be remade from the store without model or GPU.
+# A run: everything from grading on. It can be made again from the store, without model or GPU.
 CONFIG = "results/{run}/config.json"
 GRADED = "results/{run}/graded/{model}/{decoding}/{questions}.parquet"
 ACCURACY = "results/{run}/accuracy/{model}/{decoding}/{questions}.parquet"
-# The same under grading rules that are not the run's own.
+# The same under grading rules other than the run's.
 REGRADED = "results/{run}/graded/{grading}/{model}/{decoding}/{questions}.parquet"
 REGRADED_ACCURACY = "results/{run}/accuracy/{grading}/{model}/{decoding}/{questions}.parquet"
 COMPARISON = "results/{run}/comparisons/{comparison}.{suffix}"

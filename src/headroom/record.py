@@ -1,8 +1,8 @@
 """Provenance: how a file was made.
 
-Beside each result ``name.parquet`` lies ``name.parquet.run.json``: settings, revisions, versions,
-seeds, git commit, and, only here, times and hosts. It also holds the digests of the result and of
-what belongs to it, so that damage is noticed where a result is read.
+Each result ``name.parquet`` has a record ``name.parquet.run.json``: settings, revisions, versions,
+seeds, git commit, and, only here, times and hosts. It also holds checksums of the result and of the
+files that belong to it, so that damage is noticed when a result is read.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ _LIBRARIES = (
 
 
 class Stopwatch:
-    """Measures the wall time of a job, from its making on."""
+    """Measures the wall time of a job, from its creation."""
 
     def __init__(self) -> None:
         self.started = time.time()
@@ -42,7 +42,7 @@ class Stopwatch:
 
 
 def record_path(path: Path) -> Path:
-    """Return where the record of a result lies."""
+    """Return the path of a result's record."""
     return path.with_name(path.name + ".run.json")
 
 
@@ -55,8 +55,8 @@ def write_record(
         path: the result.
         stopwatch: started when the job started.
         facts: what decided the result: resolved settings, revisions, seeds, devices, counts.
-        folder: beside the result or around it, with files that are of no use without it, nor it
-            without them, such as the weights that a JSON file is about.
+        folder: folder of further files of the result, such as weights that a JSON file describes;
+            beside the result or around it.
     """
     beside = () if folder is None else folder.rglob("[!.]*")
     files = {path, *(f for f in beside if f.is_file() and f.suffixes[-2:] != [".run", ".json"])}
@@ -77,27 +77,26 @@ def write_record(
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """Return the record of a result; empty where it has none."""
+    """Return the record of a result; empty if it has none."""
     record = record_path(path)
     facts: dict[str, Any] = {}
     return json.loads(record.read_text(encoding="utf-8")) if record.exists() else facts
 
 
 def peak_resident() -> int:
-    """Return the largest memory that this process has held so far, in bytes; on the CPU.
+    """Return this process's peak resident memory so far, in bytes.
 
-    `getrusage` would tell the parent's peak, which a new process inherits.
+    `getrusage` would return the parent's peak, which a new process inherits.
     """
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return 1024 * int(re.findall(r"VmHWM:\s*(\d+) kB", status)[0])
 
 
 def intact(path: Path) -> Path:
-    """Return a result that is, with what belongs to it, as its record says.
+    """Return the path of a result after comparing it and its files with the record's checksums.
 
-    One without a record is believed.
-
-    Parquet tables need this not: they hold a checksum of themselves.
+    A result without a record is accepted. Parquet tables do not need this: they hold their own
+    checksum.
 
     Raises:
         TableError: a file is damaged.
@@ -114,7 +113,7 @@ def intact(path: Path) -> Path:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file that `tables.write_json` and `write_record` have made.
+    """Return the value of a JSON result, after comparing it with its record.
 
     Raises:
         TableError: it is missing or damaged.

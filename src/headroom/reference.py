@@ -1,7 +1,6 @@
-"""What is written from other sources: the reference of keys and commands, captions of figures.
+"""Generate the reference of config keys and commands, and the captions in Snakemake's report.
 
-``python -m headroom.reference config/reference.md workflow/report`` writes the page, and in the
-folder the captions that Snakemake's report shows.
+Usage: ``python -m headroom.reference config/reference.md workflow/report``.
 """
 
 import argparse
@@ -25,7 +24,7 @@ _ABOUT = (
 
 
 def keys() -> str:
-    """Return every key of a config as Markdown: a table for each section, under its place."""
+    """Return every key of a config as Markdown: a table for each section, headed by its place."""
     schema = Config.model_json_schema()
     places: dict[str, list[str]] = {}
     _walk(schema, "", schema["$defs"], places)
@@ -34,14 +33,14 @@ def keys() -> str:
 
 
 def commands() -> str:
-    """Return every command as Markdown: people's with their options, then the workflow's."""
+    """Return every command as Markdown: those for people with options, then the workflow's."""
     found = _subcommands(parser())
     jobs = {job.name for job in JOBS}
     parts = ["## Every command", ""]
     for name, command in found.items():
         if name not in jobs:
             parts += [_command(f"headroom {name}", command)]
-    parts += ["### The rules' commands", "", "The workflow calls these, one a job.", ""]
+    parts += ["### The rules' commands", "", "The workflow calls these, one per job.", ""]
     parts += ["| command | |", "| --- | --- |"]
     parts += [
         f"| `headroom {name}` | {found[name].description} |" for name in found if name in jobs
@@ -55,7 +54,7 @@ def page() -> str:
 
 
 def _subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """Return the commands below a command, those with commands of their own by both names."""
+    """Return the subcommands of a command by name; nested ones have both names."""
     found: dict[str, argparse.ArgumentParser] = {}
     for action in command._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -80,7 +79,7 @@ def _command(name: str, command: argparse.ArgumentParser) -> str:
 
 
 def _walk(schema: Any, place: str, definitions: Any, places: dict[str, list[str]]) -> None:
-    """Note where in a config each section stands, in the order of the schema."""
+    """Collect the places of each section in a config, in the order of the schema."""
     for key, value in schema["properties"].items():
         here = f"{place}{key}{'.NAME' if value.get('type') == 'object' else ''}"
         for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps(value)):
@@ -102,7 +101,7 @@ def _section(name: str, schema: Any, places: dict[str, list[str]]) -> str:
 
 
 def _type(value: Any, places: dict[str, list[str]]) -> str:
-    """Return what a value may be, for people."""
+    """Return the allowed values of a key, in words."""
     if "$ref" in value:
         place = places[value["$ref"].rpartition("/")[2]][0]
         return f"[`{place}`](#{place.replace('.', '').lower()})"
@@ -139,7 +138,7 @@ def _bounds(value: Any) -> str:
 
 
 def _default(value: Any) -> str:
-    """Return a key's default; a section's own defaults stand in its table."""
+    """Return a key's default; a section's defaults are in its own table."""
     default = value.get("default")
     if "$ref" in value and isinstance(default, dict):
         return "as below"

@@ -1,8 +1,8 @@
-"""What a job says on the terminal of a run: its result, in one line."""
+"""The log level of a job's result: one line that a run shows on the terminal."""
 
 import logging
 
 RESULT = 25
-"""Level of a line that a run shows: more than progress, less than a warning."""
+"""Above progress (INFO), below warnings."""
 
 logging.addLevelName(RESULT, "RESULT")

@@ -1,9 +1,9 @@
 """Parquet tables: their schemas, atomic writing, checked reading.
 
-Every table of the project is one of the schemas below. Writing casts to the schema, writes to a
-temporary file and renames, so a reader never sees half a table; reading refuses a table whose
-columns differ, and a file that is not as it was written: each holds a checksum of itself. Files
-carry no time and no host: equal content gives equal bytes.
+Every table of the project has one of the schemas below. Writing casts to the schema, writes to a
+temporary file and renames it, so a reader never sees half a table. Reading refuses a table with
+other columns, and a damaged file: each holds its own checksum. Files contain no time and no host,
+so equal content gives equal bytes.
 """
 
 import io
@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from headroom.errors import TableError
 
-if TYPE_CHECKING:  # half a second that a job of the sweep need not spend
+if TYPE_CHECKING:  # pandas takes half a second to import, and not every job needs it
     import pandas as pd
 
 _TEXT, _BOOL = pa.string(), pa.bool_()
@@ -31,7 +31,7 @@ _FLOAT32, _FLOAT64 = pa.float32(), pa.float64()
 
 
 def _schema(nullable: str = "", **columns: pa.DataType) -> pa.Schema:
-    """Return a schema of columns; those named in `nullable` may have empty cells."""
+    """Return a schema of columns; those named in `nullable` may have null cells."""
     return pa.schema(
         [pa.field(name, kind, name in nullable.split()) for name, kind in columns.items()]
     )
@@ -40,15 +40,15 @@ def _schema(nullable: str = "", **columns: pa.DataType) -> pa.Schema:
 QUESTIONS = _schema(
     question_id=_TEXT,
     split=_TEXT,
-    subject=_TEXT,  # null where the benchmark has none
-    level=_INT8,  # 1 (easy) to 5 (hard), null where unknown
+    subject=_TEXT,  # null if the benchmark has none
+    level=_INT8,  # 1 (easy) to 5 (hard), null if unknown
     question=_TEXT,
     answer=_TEXT,  # gold answer, without box
-    solution=_TEXT,  # worked solution, null where there is none
+    solution=_TEXT,  # worked solution, null if there is none
     source_row=_INT32,
     nullable="subject level solution",
 )
-"""A question set: one row a question."""
+"""A question set: one row per question."""
 
 ANSWERS = _schema(
     question_id=_TEXT,
@@ -56,7 +56,7 @@ ANSWERS = _schema(
     token_ids=pa.list_(_INT32),  # eos not included
     text=_TEXT,
     stop_reason=_TEXT,  # "eos" or "length"
-    margin=_FLOAT32,  # smallest gap of best to second logit
+    margin=_FLOAT32,  # smallest gap between best and second logit
 )
 """Answers of one variant to one question set under one decoding."""
 
@@ -66,17 +66,17 @@ ACTIVATIONS = _schema(
     share=_FLOAT64,  # of the squared norm of all heads
     norm=_FLOAT64,
 )
-"""Each head's slice of what enters the output projection, means over tokens."""
+"""Each head's slice of the input of the output projection, means over tokens."""
 
 OUTPUT_NORMS = ("output_norm", "noise_norm")
-"""Further columns of activations, which those measured by earlier versions lack: how long what a
-head adds to the output of the projection is, and what the noise placebo in its place adds."""
+"""Further columns of activations, which earlier versions did not measure: the norms of what a head,
+and of what its noise placebo, adds to the output of the projection."""
 
 GRADED = _schema(
     question_id=_TEXT,
     variant=_TEXT,
     sample=_INT16,
-    answer=_TEXT,  # extracted answer, null where none was found
+    answer=_TEXT,  # extracted answer, null if none was found
     group=_INT32,  # equal answers of a question share it; -1: none
     correct=_BOOL,
     verdict=_TEXT,  # judged, no_answer, timeout, memory, error
@@ -116,7 +116,7 @@ TRAININGS = _schema(
     question_id=_TEXT,
     heads=pa.list_(_INT16),  # nearest first
 )
-"""Heads, numbers in the pool, ranked by selectors of other seeds and training questions, and by
+"""Heads (indices in the pool) as ranked by selectors of other seeds and training questions, and by
 simpler methods."""
 
 POINTS = _schema(
@@ -124,7 +124,7 @@ POINTS = _schema(
     name=_TEXT,  # variant or question_id
     vector=pa.list_(_FLOAT32),
 )
-"""Heads and questions in the space that a trained selector puts both in."""
+"""Heads and questions in the shared space of a trained selector."""
 
 CURVES = _schema(
     method=_TEXT,
@@ -135,7 +135,7 @@ CURVES = _schema(
     majority=_FLOAT64,  # accuracy of the majority answer, null if undefined
     distinct_answers=_FLOAT64,  # mean number of distinct final answers
     agreement=_FLOAT64,  # mean pairwise agreement of final answers
-    tokens=_FLOAT64,  # generated tokens a question
+    tokens=_FLOAT64,  # generated tokens per question
     nullable="majority distinct_answers agreement tokens",
 )
 """Pass@N of every method on one question set, with diversity and cost at the same N."""
@@ -146,7 +146,7 @@ PROBLEMS = _schema(
     stratum=_TEXT,  # complexity and operators: "low +*"
     official=_TEXT,  # the dataset's own split or fold
     text=_TEXT,  # numbers masked
-    question=_INT32,  # where it starts in the text
+    question=_INT32,  # offset of its first character in the text
     numbers=pa.list_(_FLOAT64),
     equation=_TEXT,  # over n0, n1, ..., all brackets
     answer=_FLOAT64,
@@ -156,13 +156,13 @@ PROBLEMS = _schema(
 OUTCOMES = _schema(
     example_id=_TEXT,
     stratum=_TEXT,  # complexity, or subject
-    quantised=_BOOL,  # with weights of eight bits
-    answer=_TEXT,  # null where there is none
+    quantised=_BOOL,  # with 8-bit weights
+    answer=_TEXT,  # null if there is none
     strict=_BOOL,
     lenient=_BOOL,
     nullable="answer",
 )
-"""What one arm of a compression answers to the test part under one seed."""
+"""The answers of one arm of a compression to the test part, for one seed."""
 
 STUDY_OUTCOMES = pa.schema(
     [
@@ -170,19 +170,18 @@ STUDY_OUTCOMES = pa.schema(
         *OUTCOMES,
     ]
 )
-"""What all arms of a compression answer."""
-
+"""The answers of all arms of a compression."""
 
 _CHECKSUM = b"headroom.crc32"
-"""Key of the metadata under which a file holds the CRC-32 of itself, with zeros in its place."""
+"""Metadata key of a file's CRC-32, which is computed with zeros in its place."""
 _NO_CHECKSUM = b"0" * 8
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` when the block ends well.
+    """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
 
-    An exception removes the temporary file and leaves an older `path` as it was.
+    An exception removes the temporary file and leaves an older `path` unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
@@ -198,9 +197,9 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; rename it to `path` when the block ends well.
+    """Yield a temporary folder beside `path`; rename it to `path` if the block succeeds.
 
-    An exception removes the temporary folder. `path` must not hold anything.
+    An exception removes the temporary folder. `path` must be missing or empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
@@ -213,7 +212,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def _publish(temporary: Path, path: Path, mode: int) -> None:
-    """Rename what `tempfile` made private, with the mode that the user's umask gives."""
+    """Rename a private file or folder of `tempfile`, with the mode that the umask allows."""
     umask = os.umask(0)
     os.umask(umask)
     temporary.chmod(mode & ~umask)
@@ -255,7 +254,8 @@ def write_table(
         )
     try:
         if isinstance(data, pa.Table):
-            # Casts what has another type, and only then imports all that Arrow can compute.
+            # `Table.cast` would import all of Arrow's compute functions; this does so only if a
+            # column has another type.
             table = pa.Table.from_arrays(data.select(schema.names).columns, schema=schema)
         else:
             table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)
@@ -330,20 +330,20 @@ def _read(path: Path) -> pa.Table:
 
 
 def _signed(content: bytes) -> bytes:
-    """Put its checksum into a file that has zeros there."""
+    """Return a file's content with its checksum in place of the zeros."""
     start = _place(content)
     return b"%b%08x%b" % (content[:start], zlib.crc32(content), content[start + 8 :])
 
 
 def _is_whole(content: bytes) -> bool:
-    """Tell whether a file is as it was written; one without a checksum is taken to be."""
+    """Tell whether a file is undamaged; a file without a checksum is accepted."""
     start = _place(content)
     zeros = content[:start] + _NO_CHECKSUM + content[start + 8 :]
     return start < 0 or content[start : start + 8] == b"%08x" % zlib.crc32(zeros)
 
 
 def _place(content: bytes) -> int:
-    """Return where the checksum stands: in the footer, two bytes after its key; -1 if nowhere."""
+    """Return the offset of the checksum, in the footer two bytes after its key; -1 without one."""
     found = content.rfind(_CHECKSUM)
     return found if found < 0 else found + len(_CHECKSUM) + 2
 

@@ -1,7 +1,7 @@
-"""What is pruned: the names of model variants.
+"""Model variants and their names.
 
-A variant is the base model, the base model less one attention head, or a placebo: a control that
-prunes nothing. Its name is a file name, a column name and a wildcard:
+A variant is the base model, the base model without one attention head, or a placebo: a control that
+prunes nothing. Its name is used in file names, columns and wildcards:
 
 | name | what |
 |---|---|
@@ -11,7 +11,7 @@ prunes nothing. Its name is a file name, a column name and a wildcard:
 | ``L05R00`` | the model as it is, verified as a pruned head of layer 5 is |
 | ``placebo02`` | the model as it is, decoded with other numerics: other batches, no verification |
 
-Numbers have at least two digits and sort by value, not by text.
+Numbers have at least two digits; variants sort by value, not by text.
 """
 
 import re
@@ -38,10 +38,10 @@ _NUMERIC = re.compile(r"placebo(\d{2,})")
 class Variant:
     """One model variant: ``Variant()`` is the base model, ``Variant(5, 3)`` lacks a head.
 
-    Layers and query heads count from 0, so the latter is the model without head 3 of layer 5.
+    Layers and query heads count from 0: the latter is the model without head 3 of layer 5.
     ``Variant(5, 3, noise=True)`` has all heads, and noise of that head's norm in its layer.
-    ``Variant(5, 0, replay=True)`` changes nothing: its answers go through verification as those of
-    layer 5's heads do. Numeric placebos count from 1: ``Variant(placebo=1)``.
+    ``Variant(5, 0, replay=True)`` changes nothing; its answers are verified as those of layer 5's
+    heads are. Numeric placebos count from 1: ``Variant(placebo=1)``.
     """
 
     layer: int | None = None
@@ -65,14 +65,14 @@ class Variant:
         """Read a variant's name.
 
         Raises:
-            ConfigError: the name is none of a variant.
+            ConfigError: no variant has this name.
         """
         variant = BASE
         if match := _IN_LAYER.fullmatch(name):
             variant = cls(int(match[1]), int(match[3]), match[2] == "N", match[2] == "R")
         elif match := _NUMERIC.fullmatch(name):
             variant = cls(placebo=int(match[1]))
-        if str(variant) != name:  # also 'L005H03', which would be a second name of 'L05H03'
+        if str(variant) != name:  # 'L005H03' would be a second name of 'L05H03'
             raise ConfigError(
                 f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
                 f"or a placebo as in 'L05N03' or 'placebo01'"
@@ -81,7 +81,7 @@ class Variant:
 
     @property
     def kind(self) -> Kind:
-        """What sets the variant apart from the base model."""
+        """How the variant differs from the base model."""
         if self.layer is not None:
             return "noise" if self.noise else "replay" if self.replay else "head"
         return "numeric" if self.placebo else "base"
@@ -93,7 +93,7 @@ class Variant:
 
     @property
     def words(self) -> str:
-        """Its name for people who do not know the codes."""
+        """Its name in words."""
         if self.layer is not None:
             if self.replay:
                 return f"the base model, verified from layer {self.layer} on"
@@ -110,7 +110,7 @@ class Variant:
         return self.order() < other.order()
 
     def order(self) -> tuple[int, int, int]:
-        """Return what variants are sorted by: `key=Variant.order` is faster than comparing them."""
+        """Return the sort key; `key=Variant.order` is faster than comparing variants."""
         return (_ORDER[self.kind], self.layer or 0, self.head or self.placebo)
 
 

@@ -216,4 +216,4 @@ def test_nothing_goes_while_it_cannot_be_told_what_is_needed(
     assert reason in line
     assert OLD.exists()
     assert run() == 0  # to look is no harm
-    assert ("not read" in capsys.readouterr().out) == DAMAGED.exists()
+    assert ("its files may be listed" in capsys.readouterr().out) == DAMAGED.exists()
