@@ -2,7 +2,7 @@ from snakemake.utils import min_version
 
 min_version("9.20")
 
-# The demo is the default; none of its keys leaks into another config.
+# The demo is the default; its keys are not merged into other configs.
 if not config:
 
     configfile: f"{workflow.basedir}/config/demo.yaml"

@@ -1,9 +1,9 @@
-"""What a run prints: its stages, what was found, the time left, and causes of failure in full.
+"""Prints a run's stages, results, time left, and causes of failure in full.
 
-A logger plugin of Snakemake, chosen by ``logger: headroom`` in the profiles. Jobs are told by
-HEADROOM_QUIET to leave the terminal to it: of what they log, results and warnings are shown as they
-end. What Snakemake says of its own work is left out. A dry run is printed as usual, and so is
-everything with ``--verbose``.
+This is a logger plugin of Snakemake, chosen by ``logger: headroom`` in the profiles. It sets
+HEADROOM_QUIET, so that jobs leave the terminal to it, and prints the results and warnings of each
+job's log when the job ends. Snakemake's messages about its own work are left out. Dry runs and runs
+with ``--verbose`` are printed as usual.
 """
 
 import logging
@@ -39,8 +39,8 @@ _CHATTER = (
     "host:",
 )
 _SHOWN = {"RESULT": "  {message}", "WARNING": "  warning, {doing}: {message}"}
-_MOST = 3  # jobs that the status line tells of
-_TAIL = 2000  # bytes of a log that tell how far its job is
+_MOST = 3  # jobs in the status line
+_TAIL = 2000  # bytes at the end of a log that are searched for progress
 _SECONDS_BETWEEN_LOOKS = 1.0
 
 
@@ -62,22 +62,22 @@ class LogHandler(LogHandlerBase):
     def __post_init__(self) -> None:
         self._plain = self.common_settings.dryrun or self.common_settings.verbose
         if not self._plain:
-            # Jobs inherit both: neither their lines nor bars of what they load get in the way.
+            # Jobs inherit both, and so print neither log lines nor progress bars.
             os.environ |= {"HEADROOM_QUIET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
         self.begin(Screen(sys.stderr, time.monotonic()), time.monotonic())
         self._ended = threading.Event()
 
     def begin(self, screen: Screen, now: float) -> None:
-        """Begin to print to a screen, at a time in seconds."""
+        """Start printing to a screen; `now` is in seconds."""
         self._screen = screen
         self._start = now
         self._pace = Pace({})
         self._jobs: dict[int, _Job] = {}
         self._stages: set[str] = set()
-        self._done = self._total = self._targets = 0  # targets are jobs that do nothing
+        self._done = self._total = self._targets = 0  # targets: jobs without commands
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a record of Snakemake, or what is worth saying of it."""
+        """Print a record of Snakemake, or the parts of it that matter to the user."""
         if record.levelno < logging.INFO:
             return
         if self._plain:
@@ -86,7 +86,7 @@ class LogHandler(LogHandlerBase):
             self.note(record, time.monotonic())
 
     def note(self, record: Any, now: float) -> None:
-        """Print what is worth saying of a record that comes at a time in seconds."""
+        """Print the parts of a record that matter to the user; `now` is in seconds."""
         if hasattr(record, "planned"):
             jobs = {number: Planned(*job) for number, job in record.planned.items()}
             self._pace = Pace(jobs, record.cores, now)
@@ -118,22 +118,22 @@ class LogHandler(LogHandlerBase):
                     self._say(text)
 
     def show(self, now: float) -> None:
-        """Say how far the run is."""
+        """Update the status line."""
         if not self._total or self._done == self._total:
             return
-        told: dict[str, str] = {}
+        shown: dict[str, str] = {}
         for number, job in self._jobs.items():
-            if job.doing not in told and len(told) < _MOST:
-                told[job.doing] = said = progress(_end_of(job.log))
-                self._pace.said(number, said)
+            if job.doing not in shown and len(shown) < _MOST:
+                shown[job.doing] = done = progress(_end_of(job.log))
+                self._pace.said(number, done)
         left = self._pace.left(now)
         text = f"{self._done} of {self._total} jobs after {clock(now - self._start)}"
         text += "" if left is None else f", about {clock(left)} left"
-        work = "; ".join(f"{what}, {said}" if said else what for what, said in told.items())
+        work = "; ".join(f"{what}, {done}" if done else what for what, done in shown.items())
         self._screen.status(f"{text}: {work}" if work else text, now)
 
     def close(self) -> None:
-        """Leave the terminal with what was said."""
+        """Stop updating, and remove the status line."""
         self._ended.set()
         self._screen.clear()
         super().close()
@@ -171,7 +171,7 @@ def _jobs(count: int) -> str:
 
 
 def _summary(stats: Mapping[str, int]) -> str:
-    """Say how many jobs there are, by stage."""
+    """Return the number of jobs, in all and by stage."""
     counts = dict.fromkeys(STAGES, 0)
     for rule, count in stats.items():
         if rule not in ("total", "all"):
@@ -181,7 +181,7 @@ def _summary(stats: Mapping[str, int]) -> str:
 
 
 def _end_of(log: Path | None, most: int | None = _TAIL) -> str:
-    """Return the end of a log, or all of it; nothing where there is none, or none yet."""
+    """Return the last `most` bytes of a log, or all of it; empty if there is no log yet."""
     try:
         text = log.read_bytes() if log else b""
     except OSError:

@@ -1,4 +1,4 @@
-"""How long a run will still take: what its jobs are thought to cost, and have cost so far."""
+"""Estimates a run's time left, from the expected costs of its jobs and those measured so far."""
 
 import heapq
 from collections import defaultdict
@@ -19,31 +19,31 @@ SECONDS: Mapping[str, float] = {
     "draw_compression": 6.0,
     "report_page": 5.0,
 }
-"""Seconds of a core that a job of a rule takes, about, beside what is planned for it."""
+"""Approximate core seconds of a rule's job, in addition to its planned seconds."""
 
-_USUAL = 2.5  # of every other rule
-_COLLECTING = 0.5  # of a job whose answers another has waited for
+_USUAL = 2.5  # core seconds of every other rule's job
+_COLLECTING = 0.5  # core seconds of a job that shares another's work
 _ON_ALL_CORES = {"generate", "train_reasoner", "measure_compression"}
-_FIRM = 5.0  # seconds of what was seen that weigh as much as what was expected
-_SAID = 0.05  # share of a unit's work from which on its own word of its progress is taken
-_FIRST = 3  # units to be done before anything is said
+_FIRM = 5.0  # weight of the prior scale, in expected seconds
+_SAID = 0.05  # share of a unit's work from which its reported progress is used
+_FIRST = 3  # units that must be done before there is an estimate
 
 
 class Planned(NamedTuple):
-    """What is known of a job before it starts."""
+    """A job as planned."""
 
     rule: str
     unit: str
-    """Names the work that it shares with other jobs, as all that wait for an engine do."""
+    """Name of the work that it shares with other jobs, such as a batch of answers."""
     seconds: float
-    """Of a core, that the plan states for generation or training."""
+    """Planned core seconds of generation or training."""
     after: list[int]
     """The jobs that it waits for."""
 
 
 @dataclass(eq=False)
 class Unit:
-    """Jobs that share their work, in seconds of a core."""
+    """Jobs that share their work; times are core seconds."""
 
     rule: str
     seconds: float
@@ -51,18 +51,18 @@ class Unit:
     left: int = 0
     spent: float = 0.0
     done: float = 0.0
-    """Share of the work that is done, as its jobs say."""
+    """Share of the work that is done, as its jobs report."""
     running: set[int] = field(default_factory=set)
     after: set["Unit"] = field(default_factory=set)
 
 
 class Pace:
-    """Shares out the cores, as time passes, among the units that run.
+    """Tracks the core seconds that units have used, and estimates the time left.
 
     Args:
         planned: the jobs, by Snakemake's number.
-        cores: how many there are.
-        now: the time, in seconds.
+        cores: number of cores.
+        now: the time in seconds.
     """
 
     def __init__(self, planned: Mapping[int, Planned], cores: int = 1, now: float = 0.0) -> None:
@@ -93,13 +93,13 @@ class Pace:
             self._of[job].left -= not failed
 
     def said(self, job: int, progress: str) -> None:
-        """Note what a job says of its progress, such as `3 of 40 answers`."""
+        """Note a job's reported progress, such as `3 of 40 answers`."""
         if job in self._of and progress.endswith("answers"):
             done, total = (int(word) for word in progress.split() if word.isdecimal())
             self._of[job].done = done / max(total, 1)
 
     def left(self, now: float) -> float | None:
-        """Return the seconds left; None while too little is known, and at the end."""
+        """Return the estimated seconds left; None with too few finished units, and at the end."""
         self._pass(now)
         open_units = [unit for unit in self._units if unit.left]
         if not open_units or len(self._units) - len(open_units) < _FIRST:
@@ -108,14 +108,14 @@ class Pace:
         for unit in self._units:
             if not unit.left or unit.spent > unit.seconds:
                 rules[unit.rule].append(unit)
-        # Each rule counts once: a long training says little of many short jobs.
+        # Each rule counts once: a long training predicts little about many short jobs.
         seen = [max(_scale(units, 1.0), 0.05) for units in rules.values()]
         overall = geometric_mean([1.0, *seen])
         scales = {unit.rule: _scale(rules[unit.rule], overall) for unit in open_units}
         return self._replay({unit: _left(unit, scales[unit.rule]) for unit in open_units})
 
     def _replay(self, left: Mapping[Unit, float]) -> float:
-        """Return when all is done if each unit begins as soon as there are cores for it."""
+        """Return the seconds until all is done, if each unit starts as soon as cores are free."""
         now, free = 0.0, self._cores
         awaited = {unit: sum(each in left for each in unit.after) for unit in left}
         ready = sorted((u for u in left if not awaited[u]), key=lambda unit: not unit.running)
@@ -155,18 +155,18 @@ class Pace:
 
 
 def expected(rule: str, planned: float = 0.0) -> float:
-    """Return the seconds of a core that a rule's job takes, with what is planned for it."""
+    """Return the expected core seconds of a rule's job, including its planned seconds."""
     return SECONDS.get(rule, _USUAL) + planned
 
 
 def _scale(seen: Sequence[Unit], before: float) -> float:
-    """Return how many times what was expected some units have cost."""
-    spent, thought = (sum(getattr(unit, name) for unit in seen) for name in ("spent", "seconds"))
-    return (spent + _FIRM * before) / (thought + _FIRM)
+    """Return the ratio of spent to expected time of some units, shrunk towards `before`."""
+    spent, planned = (sum(getattr(unit, name) for unit in seen) for name in ("spent", "seconds"))
+    return (spent + _FIRM * before) / (planned + _FIRM)
 
 
 def _left(unit: Unit, scale: float) -> float:
-    """Return the seconds of a core that a unit still takes."""
+    """Return the core seconds that a unit still takes."""
     if unit.done >= _SAID and unit.spent:
         return unit.spent * (1 / unit.done - 1) + scale * _COLLECTING * unit.left
     whole = scale * unit.seconds

@@ -1,19 +1,19 @@
-"""Lines of a run, and below them on a terminal one that is written anew in its place."""
+"""Prints a run's lines, and on a terminal a status line below them that is updated in place."""
 
 import os
 from typing import TextIO
 
 _CLEAR = "\r\x1b[K"
-_SECONDS = 30.0
-_SHARE = 0.05  # of a run's time: a log of days stays short
+_SECONDS = 30.0  # least time between status lines in a log
+_SHARE = 0.05  # the same as a share of the run's time, so that logs of long runs stay short
 
 
 class Screen:
     """Prints to a terminal, or to a log.
 
     Args:
-        stream: where to; `isatty` says which of the two it is.
-        now: the time of the run's start, in seconds.
+        stream: the terminal or log; its `isatty` tells which.
+        now: time of the run's start in seconds.
     """
 
     def __init__(self, stream: TextIO, now: float) -> None:
@@ -29,7 +29,7 @@ class Screen:
         self._stream.flush()
 
     def status(self, text: str, now: float) -> None:
-        """Write the status line anew; in a log it is a line now and then."""
+        """Update the status line; in a log, print it as a line now and then."""
         if self.terminal:
             self._status = text[: self._width() - 1]
             self._stream.write(f"{_CLEAR}{self._status}")
@@ -39,7 +39,7 @@ class Screen:
             self.say(text)
 
     def clear(self) -> None:
-        """Take the status line away."""
+        """Remove the status line."""
         if self._status:
             self._status = ""
             self._stream.write(_CLEAR)

@@ -1,4 +1,4 @@
-"""What jobs do, in words: the stage of a run that a rule is of, and what a job of it does."""
+"""Jobs in words: the stage of a run that a rule belongs to, and what its job does."""
 
 import re
 from collections.abc import Mapping
@@ -44,20 +44,20 @@ _PROGRESS = re.compile(
 
 
 def stage_of(rule: str) -> str:
-    """Return the stage that a rule is of."""
+    """Return the stage that a rule belongs to."""
     return next((stage for stage, rules in STAGES.items() if rule in rules), list(STAGES)[-1])
 
 
 def doing(rule: str, wildcards: Mapping[str, str]) -> str:
-    """Say what a job does; keys lose their digests."""
+    """Return what a job does, in words; keys lose their digests."""
     names = {name: _DIGEST.sub("", value) for name, value in wildcards.items()}
     return _DOING.get(rule, rule.replace("_", " ")).format_map(names)
 
 
 def progress(log: str) -> str:
-    """Return the last that a job's log says of how far the job is; empty if it says nothing."""
-    said = _PROGRESS.findall(log)
-    return said[-1] if said else ""
+    """Return the last progress in a job's log, empty if there is none."""
+    found = _PROGRESS.findall(log)
+    return found[-1] if found else ""
 
 
 def clock(seconds: float) -> str:

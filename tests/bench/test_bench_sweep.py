@@ -46,7 +46,7 @@ def test_every_row_is_measured_and_no_answer_differs(
     assert "near ties" in printed
     assert set(found["added_head"]) == {"published", "engine"}
     assert found["ratio_to_one_process"] > 0
-    assert "one head more costs" in printed
+    assert "one more head takes" in printed
 
 
 @pytest.mark.parametrize("option", ["--threads", "--heads", "--only"])

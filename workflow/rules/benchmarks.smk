@@ -1,4 +1,4 @@
-# Question sets: a split is read whole, then a set is drawn from it, then its questions embedded.
+# Question sets: a whole split is read, a set is drawn from it, and its questions are embedded.
 
 
 localrules:

@@ -1,4 +1,4 @@
-# The config is checked whole, and every input that can be looked at, before the first job.
+# The whole config, and its inputs as far as possible, are checked before the first job.
 import gc
 from pathlib import Path
 
@@ -12,8 +12,8 @@ from headroom.jobs import command
 from headroom.planning import exhibits, session
 from headroom.planning.workflow import Rules
 
-# A plan is made of objects that stay: looking for garbage among them at every 700th takes a seventh
-# of the time.
+# Planning makes many objects that stay. With the default threshold of 700, garbage collection takes
+# a seventh of the time.
 gc.set_threshold(100_000)
 
 CORES = workflow.resource_settings.cores
@@ -24,7 +24,7 @@ CONFIG = session.checked(config, look=workflow.is_main_process)
 RULES = Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
-if workflow.is_main_process:  # left by a run that was cut off in its last moment
+if workflow.is_main_process:  # files left by an interrupted run
     forget_finished(CONFIG, RULES.graded_batches())
 
 
@@ -42,7 +42,7 @@ onerror:
     stop_engines()
 
 
-# What many jobs wait for begins first; what few wait for fills the cores that are left.
+# Jobs that many others wait for start first.
 PRIORITY = {"models": 4, "inputs": 3, "answers": 2, "teachers": 1}
 
 

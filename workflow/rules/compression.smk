@@ -1,4 +1,4 @@
-# Compression: a solver is trained, loses heads arm by arm, and is tested; then all is gathered.
+# Compression: a solver is trained, pruned and tested in each arm; then the results are gathered.
 
 
 localrules:
@@ -91,7 +91,7 @@ rule measure_compression:
         of_run(paths.MEASUREMENTS),
     log:
         RULES.log("measure_compression/{compression}"),
-    threads: CORES or 1  # alone, or others' jobs would be timed too
+    threads: CORES or 1  # alone, so that other jobs do not disturb the timing
     resources:
         **RULES.training_resources,
     params:

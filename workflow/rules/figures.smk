@@ -64,8 +64,8 @@ rule levels:
         command("levels")
 
 
-# Drawing is quick, starting up is not: one job draws all figures of a sweep. Its heatmaps are as
-# many as the sweep has layers, so that every sweep has a rule of its own.
+# Drawing is quick, starting a job is not: one job draws all figures of a sweep. The number of
+# heatmaps depends on the sweep's layers, so every sweep has its own rule.
 for SWEEP in CONFIG.sweeps:
 
     rule:

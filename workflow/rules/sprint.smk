@@ -1,4 +1,4 @@
-# SPRINT: a selector matches questions with heads; Pass@N holds it against its baselines.
+# SPRINT: a selector matches questions with heads; Pass@N compares it with its baselines.
 
 
 rule train_selector:

@@ -14,8 +14,8 @@ rule generate:
         RULES.layer
     resources:
         **RULES.generation_resources,
-        # How many cores the engine may use that answers for all jobs; a resource, not a param, so
-        # that another number of cores reruns nothing.
+        # Cores of the engine that answers for all jobs; a resource, not a param, so that another
+        # number of cores reruns nothing.
         engine_cores=CORES or 1,
     shell:
         command("generate")
@@ -53,7 +53,7 @@ rule grade:
         command("grade")
 
 
-# A sweep may name grading rules that are not the run's.
+# A sweep may have grading rules other than the run's.
 rule regrade:
     input:
         answers=RULES.answers,

@@ -25,10 +25,10 @@ RIVALS = (
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add `bench` to a command line."""
     bench = commands.add_parser(
-        "bench", help="Measure the engine and grading against what they are to beat."
+        "bench", help="Compare the speed of the engine and of grading with alternatives."
     )
     targets = bench.add_subparsers(title="benchmarks", metavar="WHAT", required=True)
-    about = "Time one sweep by the published way, by its rivals and by the engine."
+    about = "Time one sweep with the published method, with its rivals and with the engine."
     sweep = targets.add_parser("sweep", help=about, description=about)
     sweep.add_argument("--model", default="demo", help="a folder, or 'demo' (default)")
     sweep.add_argument("--shape", choices=("demo", "46m", "qwen2.5-1.5b"), default="demo")
@@ -45,13 +45,15 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         default=list(RIVALS),
         help=f"rows to measure, comma-separated: {', '.join(RIVALS)}",
     )
-    sweep.add_argument("--repeat", type=count, default=1, help="rounds; medians count")
-    sweep.add_argument("--json", type=Path, help="write all figures here")
+    sweep.add_argument(
+        "--repeat", type=count, default=1, help="rounds, of which medians are reported"
+    )
+    sweep.add_argument("--json", type=Path, help="file for all measurements")
     sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
     sweep.set_defaults(handler=partial(_run, "sweep"))
-    about = "Time grading against math-verify on each pair in turn, with the same verdicts."
+    about = "Time grading and math-verify on the same pairs, and compare their verdicts."
     grading = targets.add_parser("grading", help=about, description=about)
-    grading.add_argument("file", type=Path, help="JSON lines with an answer, as MATH's")
+    grading.add_argument("file", type=Path, help="JSON lines with an `answer`, as MATH has")
     grading.add_argument("--questions", type=count, default=12_000)
     grading.add_argument("--variants", type=count, default=33, help="answers to each question")
     grading.add_argument(

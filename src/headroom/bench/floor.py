@@ -1,8 +1,8 @@
-"""What a sweep's time is held against: the arithmetic that distinct tokens cannot do without.
+"""A lower bound of a sweep's time: the arithmetic that distinct tokens need.
 
-A pruned model needs nothing of its own below its pruned layer for tokens that it shares with the
-base answer, the prompt among them; no logits but those that a token is chosen from; and of the
-last layer nothing but keys and values at prompt positions. Everything else depends on the head.
+For tokens that it shares with the base answer, including the prompt, a pruned model can reuse
+everything below its pruned layer. It needs logits only where a token is chosen, and at prompt
+positions only keys and values of the last layer. Everything else depends on the head.
 """
 
 import time
@@ -36,7 +36,7 @@ class Costs:
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> "Costs":
-        """Return the costs of a dense decoder, its first layer standing for all."""
+        """Return the costs of a dense decoder, from its first layer."""
         layer = loaded.geometry.layers[0]
         block, attention, _ = layer.name.rsplit(".", 2)
         weights = {
@@ -93,7 +93,7 @@ def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> flo
 def peak(device: torch.device, dtype: torch.dtype) -> float:
     """Return the floating-point operations a second that large products reach here.
 
-    The best of several, by either library: other work on the machine only slows them down.
+    This is the best of several runs with both libraries, because other work slows them down.
     """
     layer = nn.Linear(_SIZE, _SIZE, bias=False, device=device, dtype=dtype)
     states = torch.ones(_SIZE, _SIZE, device=device, dtype=dtype)
@@ -110,6 +110,6 @@ def _seconds(layer: nn.Linear, states: torch.Tensor) -> float:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common beginning."""
+    """Return the length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

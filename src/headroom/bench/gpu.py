@@ -1,13 +1,13 @@
-"""What the engine does on a GPU: `python -m headroom.bench.gpu STAGE`, in stages of minutes.
+"""Measure the engine on a GPU, in stages of minutes: `python -m headroom.bench.gpu STAGE`.
 
-For machines that have torch, transformers and numpy but not this package: the folder beside it is
-enough. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
+It needs torch, transformers and numpy, and this package's source folder, which need not be
+installed. Without a GPU every stage runs at tiny size on the CPU, as a rehearsal.
 
 - ``smoke``: rates of products and of memory, one small sweep.
-- ``exact``: the reasoner's answers against `generate`'s in float32, and held by the self-check in
-  half precision.
+- ``exact``: the reasoner's answers, compared with `generate`'s in float32, and checked by the
+  engine itself in half precision.
 - ``1.5b``, ``7b``: random weights of Qwen2.5's shapes (timing only): `generate` in batches of 16,
-  the engine decoding, and a sweep whose heads' answers part from the base model's at once.
+  the engine decoding, and a sweep whose heads' answers differ from the base model's at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Annotated, Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-if importlib.util.find_spec("jaxtyping") is None:  # its names are read as text only
+if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, in annotations
     stub = ModuleType("jaxtyping")
     stub.__getattr__ = lambda name: Annotated  # type: ignore[method-assign]
     sys.modules["jaxtyping"] = stub
@@ -64,7 +64,7 @@ _SHAPES: dict[str, dict[str, Any]] = {
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a stage and print its figures, a line each."""
+    """Run a stage and print its measurements, one per line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("stage", choices=STAGES)
     stage = parser.parse_args(arguments).stage
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def rates(device: torch.device) -> None:
-    """Print what large products and copies reach."""
+    """Print the rates of large products and copies."""
     size = 8192 if device.type == "cuda" else 256
     ones = torch.ones(size, size, device=device, dtype=torch.bfloat16)
     seconds = min(_seconds(lambda: ones @ ones, device) for _ in range(5))
@@ -91,7 +91,7 @@ def rates(device: torch.device) -> None:
 
 
 def exact(device: torch.device) -> None:
-    """Print how answers in each type compare with the modules'."""
+    """Print how the engine's answers in each type compare with the model's own."""
     types = [torch.float32, torch.bfloat16]
     types += [torch.float16] if device.type == "cuda" else []
     for dtype in types:
@@ -101,12 +101,12 @@ def exact(device: torch.device) -> None:
         wanted = _requests(model, 6, [BASE, *heads(layers, [0, 3])])
         engine = Engine(loaded, _decoding(24), None, checked=True)
         answers = {answer.request: answer.token_ids for answer in engine.run(wanted)}
-        told = engine.facts
+        facts = engine.facts
         if dtype == torch.float32:
-            told["differing"] = sum(
+            facts["differing"] = sum(
                 answers[request] != _generated(loaded, [request], 24)[0] for request in wanted
             )
-        print(f"{dtype}: {len(wanted)} answers, {told}")
+        print(f"{dtype}: {len(wanted)} answers, {facts}")
 
 
 def speed(shape: str, device: torch.device) -> None:

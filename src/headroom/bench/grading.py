@@ -1,7 +1,7 @@
-"""Grading against calling math-verify on each pair in turn, with the same verdicts.
+"""Compare grading with calling math-verify on each pair in turn: time and verdicts.
 
-The work is that of a sweep: for each gold answer of MATH, what 33 variants of a model might have
-answered: the gold answer, the same written otherwise, or something wrong.
+The pairs resemble a sweep's: for each gold answer of MATH, 33 variants answer with the gold
+answer, the same in another notation, or something wrong.
 """
 
 import gzip
@@ -22,11 +22,11 @@ from headroom.grading.matrix import judge
 from headroom.grading.pool import Judgement, Pair
 
 _SAME, _REWRITTEN = 0.2, 0.3
-"""Shares of all answers: the gold answer as it is, and written otherwise; the rest is wrong, every
-other one written otherwise too. Then half of the pairs of MATH are distinct."""
+"""Shares of all answers: the gold answer as it is, and in another notation; the rest is wrong, half
+of it in another notation, too. With these shares half of the pairs of MATH are distinct."""
 _NUMBER = re.compile(r"\d+")
 _PATIENCE = 60
-"""Seconds for a pair whose verdicts differ, as math-verify says "wrong" of one it gives up."""
+"""Seconds for a pair whose verdicts differ: math-verify judges a pair wrong when it times out."""
 
 
 def run(
@@ -38,9 +38,9 @@ def run(
         file: rows of JSON with an `answer`, such as MATH's training part.
         questions: how many of its gold answers are used.
         variants: how many answers each gets.
-        baseline: how many pairs math-verify judges in turn, drawn evenly.
+        baseline: how many pairs math-verify judges in turn, drawn uniformly.
         workers: processes that grade.
-        seed: of answers and draw.
+        seed: seed of the answers and of the draw.
 
     Raises:
         BenchmarkError: the file lacks answers.
@@ -86,7 +86,7 @@ def _judge_each_once(forms: list[Pair], workers: int) -> list[Judgement]:
 
 
 def _clocks() -> np.ndarray:
-    """Return wall time and the CPU time of this process and of its ended workers, in seconds."""
+    """Return wall time, and CPU time of this process and its ended workers, in seconds."""
     return np.array([time.perf_counter(), sum(os.times()[:4])])
 
 
@@ -107,7 +107,7 @@ def _answer(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
 
 
 def _rewritten(gold: str, draw: random.Random) -> str:
-    """Write an answer otherwise, as models do."""
+    """Write an answer in another notation, as models do."""
     ways: list[Callable[[str], str]] = [
         lambda text: text.replace(r"\frac", r"\dfrac"),
         lambda text: f"{draw.choice('xyabn')} = {text}",
@@ -139,9 +139,9 @@ def _wrong(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
 
 
 def _by_math_verify(answer: str, gold: str, limit: int = 5) -> bool:
-    """Judge one pair as math-verify's users do, but with our reader: LaTeX, no expressions.
+    """Judge one pair as math-verify's users do, but read only LaTeX, as our grading does.
 
-    Its limit, 5 s by default, is one of wall time, which a loaded machine breaks.
+    The limit, 5 s by default, is wall time, which a loaded machine exceeds.
     """
     reader = [LatexExtractionConfig(boxed_match_priority=0)]
     first, second = (

@@ -1,4 +1,4 @@
-"""Processes that hold the same model, share a sweep out, and say how long it took."""
+"""Processes that hold the same model, divide a sweep among them, and measure its time."""
 
 import json
 import os
@@ -78,7 +78,7 @@ class Crew:
             worker.communicate()
 
     def ask(self, jobs: Sequence[Job]) -> list[Job]:
-        """Give each of the first workers a job; return their replies.
+        """Send a job to each of the first workers; return their replies.
 
         Raises:
             ModelError: a worker answers with an error, or not at all.
@@ -89,11 +89,11 @@ class Crew:
             try:
                 print(json.dumps(job), file=worker.stdin, flush=True)
             except BrokenPipeError:
-                continue  # it does not answer either
+                continue  # reading its reply fails, too
         return [_reply(worker) for worker in workers]
 
     def measure(self, rival: str, work: Work, split: str) -> Run:
-        """Let the workers share a sweep out and measure the time until the last has finished.
+        """Divide a sweep among the workers, and measure the time until the last has finished.
 
         Raises:
             ModelError: the rival fails.

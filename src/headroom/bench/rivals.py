@@ -1,4 +1,4 @@
-"""What the rivals of a benchmark have to do, and how each does it with torch and transformers."""
+"""The work of the rivals in a benchmark, and how each does it with torch and transformers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -39,7 +39,7 @@ class Work:
     max_new_tokens: int
 
     def split(self, by: str, parts: int) -> list["Work"]:
-        """Share the work out among workers, by `questions` or by `variants`.
+        """Divide the work among workers, by `questions` or by `variants`.
 
         Each part has questions of all lengths.
         """
@@ -67,7 +67,7 @@ def spread(heads: Sequence[Variant], count: int) -> list[Variant]:
 
 @dataclass
 class Outcome:
-    """What a rival made of its work."""
+    """A rival's answers."""
 
     choices: dict[Key, list[int]] = field(default_factory=dict)
     """Tokens chosen for each question and variant, the end of sequence included."""
@@ -77,12 +77,12 @@ class Outcome:
 
 
 def published(loaded: LoadedModel, work: Work) -> Outcome:
-    """Answer as the papers' code does: batches of 16 as they come, one pruned model at a time."""
+    """Answer as the papers' code does: batches of 16 in given order, one pruned model at a time."""
     return _one_by_one(loaded, work, list(work.prompts), PUBLISHED_BATCH)
 
 
 def large_sorted(loaded: LoadedModel, work: Work) -> Outcome:
-    """Answer in batches as large as the memory allows, questions of like length together."""
+    """Answer in batches of 256, questions of similar length together."""
     order = sorted(work.prompts, key=lambda question: -len(work.prompts[question]))
     return _one_by_one(loaded, work, order, SORTED_BATCH)
 
@@ -112,7 +112,7 @@ def _one_by_one(loaded: LoadedModel, work: Work, order: list[str], size: int) ->
 
 
 def continuous(loaded: LoadedModel, work: Work) -> Outcome:
-    """Answer by transformers' own continuous batching, one pruned model at a time."""
+    """Answer with transformers' own continuous batching, one pruned model at a time."""
     outcome = Outcome()
     options = {}
     if loaded.device.type == "cpu":
@@ -145,7 +145,7 @@ def _settings(loaded: LoadedModel, work: Work) -> GenerationConfig:
 
 
 def _until_end(loaded: LoadedModel, row: list[int]) -> list[int]:
-    """Cut off padding; all ends of sequence count as the first of them."""
+    """Cut off padding; replace the end of sequence by the first such token of the model."""
     ends = loaded.eos_token_ids
     place = next((place for place, token in enumerate(row) if token in ends), None)
     return row if place is None else [*row[:place], ends[0]]
@@ -159,14 +159,14 @@ def engine(
     drafts: bool = True,
     mixed: bool = True,
 ) -> Outcome:
-    """Answer by the engine, perhaps with a step of it switched off.
+    """Answer with the engine, or with a part of it switched off.
 
     Args:
         loaded: the model.
         work: what to answer.
-        without: makes a context that takes the place of one decision of the engine.
+        without: makes a context that switches off or replaces a part of the engine.
         drafts: verify base answers; else decode every answer, after a shared prefill.
-        mixed: hand over all variants at once; else one after the other.
+        mixed: give the engine all variants at once; else one after the other.
     """
     runner = Engine(loaded, Decoding(max_new_tokens=work.max_new_tokens), ENGINE_BATCH)
     groups = [work.variants] if mixed else [(variant,) for variant in work.variants]
@@ -197,18 +197,18 @@ class Rival:
     answer: Callable[[LoadedModel, Work], Outcome] | None
     """None: vLLM's workers answer, in an environment of their own."""
     split: str = "questions"
-    """How its work is shared out among processes."""
+    """How its work is divided among processes."""
     variants: int | None = None
-    """Of how many variants it is measured; all by default."""
+    """Number of variants it is measured on; all by default."""
 
 
 def _less(name: str, **options: Any) -> Rival:
-    """Return the engine with a step switched off."""
+    """Return the engine with a part switched off."""
     return Rival(name, lambda loaded, work: engine(loaded, work, **options))
 
 
 def _own_modules(*others: AbstractContextManager[Any]) -> ExitStack:
-    """Let models run by their own modules only, perhaps with another step switched off too."""
+    """Use only the models' own modules, and switch off other parts of the engine."""
     stack = ExitStack()
     for context in (patch.object(Decoder, "of", lambda _: None), *others):
         stack.enter_context(context)
@@ -233,5 +233,5 @@ RIVALS = {
         without=lambda: _own_modules(patch.object(engine_module, "fast_linear", nullcontext)),
     ),
 }
-"""By the name that the command line knows. All but the first five: a step of the engine off. "Same"
-is the engine with the model's own modules."""
+"""By name on the command line. All but the first five switch off a part of the engine; "same" is
+the engine with the model's own modules."""

@@ -1,9 +1,9 @@
 r"""The models that sweeps are measured on, as folders in the hub's format.
 
 Random weights make a poor benchmark: such a model never ends an answer, and pruning a head of it
-changes either nothing or everything. So a small Qwen2 is embedded into a larger shape that computes
-the same function: its answers diverge where a trained model's do. In the spirit of Net2Net (Chen et
-al., arXiv 1511.05641):
+changes either nothing or everything. So a small trained Qwen2 is embedded into a larger shape that
+computes the same function, and its answers diverge where the small model's do. In the spirit of
+Net2Net (Chen et al., arXiv 1511.05641):
 
 - Residual channels are tiled: :math:`x' = (x, \dots, x)` has the mean square of :math:`x`, so
   RMSNorm commutes with it. What reads the residual stream is divided by the number of copies, what
@@ -13,7 +13,7 @@ al., arXiv 1511.05641):
   :math:`\sqrt{k}`, which the softmax scale takes back.
 - New heads and neurons are zero. Layers are spread evenly; a new one is a copy of the layer before
   it that adds nothing to the residual stream.
-- New vocabulary entries repeat the embedding of a token that is never said, such as padding.
+- New vocabulary entries repeat the embedding of a token that is never generated, such as padding.
 """
 
 import copy
@@ -48,13 +48,13 @@ SIZES: dict[str, Sizes] = {
     "46m": dict(zip(_NAMES, (512, 1792, 12, 8, 4, 64, 8192), strict=True)),
     "qwen2.5-1.5b": dict(zip(_NAMES, (1536, 8960, 28, 12, 2, 128, 151936), strict=True)),
 }
-"""Of 46.7M parameters; and those of Qwen2.5-Math-1.5B, 1.54B parameters."""
+"""46.7M parameters; and the shape of Qwen2.5-Math-1.5B, 1.54B parameters."""
 
 
 def make(
     name: str, loaded: LoadedModel, folder: Path, dtype: torch.dtype
 ) -> tuple[Path, list[Variant]]:
-    """Make a model of a shape.
+    """Make a model of a given shape.
 
     Args:
         name: `demo` is the model as it is, `46m` embeds it into a larger one with the same answers,
@@ -100,7 +100,7 @@ def sizes(config: Qwen2Config) -> dict[str, int]:
 
 
 def resized(config: Qwen2Config, sizes: Sizes) -> Qwen2Config:
-    """Return a config of other sizes, otherwise like another."""
+    """Return a copy of a config with other sizes."""
     made = copy.deepcopy(config)
     layers = sizes["num_hidden_layers"]
     made.update({**sizes, "layer_types": ["full_attention"] * layers})
@@ -108,11 +108,11 @@ def resized(config: Qwen2Config, sizes: Sizes) -> Qwen2Config:
 
 
 class Expansion:
-    """Where the parts of a small model stand in a larger one.
+    """The places of a small model's parts in a larger one.
 
     Args:
-        small: its sizes.
-        large: those of the larger one.
+        small: sizes of the small model.
+        large: sizes of the larger one.
 
     Raises:
         ModelError: the small model does not fit.
@@ -155,7 +155,7 @@ class Expansion:
 
         Args:
             model: the small model, with tied embeddings.
-            filler: id of a token that is never said; new vocabulary entries get its logit.
+            filler: id of a token that is never generated; new vocabulary entries get its logit.
         """
         large = Qwen2ForCausalLM(resized(model.config, self._large)).to(model.dtype)
         embedding = model.get_input_embeddings().weight

@@ -32,12 +32,12 @@ from headroom.variants import BASE, Variant
 _LOG = logging.getLogger(__name__)
 
 _PROCESS_MEMORY = 1.5
-"""Memory of a worker over the weights of its model, at most."""
+"""Upper bound of a worker's memory, in sizes of its model's weights."""
 
 
 @dataclass
 class Row:
-    """What was measured of one rival."""
+    """The measurements of one rival."""
 
     key: str
     work: Work
@@ -73,22 +73,22 @@ def run(
     json: Path | None,
     vllm_python: str | None,
 ) -> None:
-    """Measure a sweep, print the table, and write what is asked for.
+    """Measure a sweep, print the table, and write the JSON file.
 
     Args:
         model: a folder, or `demo` for the demo's reasoner.
         shape: see `shapes.make`.
-        heads: how many to prune, one at a time, spread over the model; the base model comes on top.
+        heads: how many to prune, one at a time, spread over the model; the base model is added.
         questions: how many of the generated benchmark's test questions.
         max_new_tokens: limit of an answer.
-        threads: numbers of CPU threads to try; the best counts, for each rival on its own.
+        threads: numbers of CPU threads to try; each rival's best is reported.
         rivals: which rows to measure.
-        repeat: rounds; medians count.
-        json: where to write all figures.
+        repeat: rounds, of which medians are reported.
+        json: file for all measurements.
         vllm_python: Python of an environment that has vLLM.
 
     Raises:
-        ModelError: the model cannot be loaded, or the shape is not for it.
+        ModelError: the model cannot be loaded, or does not fit the shape.
     """
     disable_progress_bar()
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as scratch:
@@ -143,7 +143,7 @@ def _work(
 
 
 def _fits(folder: Path, copies: int) -> bool:
-    """Tell whether the memory holds a model several times."""
+    """Tell whether several copies of a model fit into memory."""
     weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     pages: int = os.sysconf("SC_AVPHYS_PAGES")
     return copies * weights * _PROCESS_MEMORY < pages * os.sysconf("SC_PAGE_SIZE")
@@ -197,7 +197,7 @@ def _measure(
             },
         }
         if reference is not None and engine is not None:
-            # It is published as one process; one for each half of the heads is faster on two cores.
+            # The published code is one process, although two are faster on two cores.
             alone = min(time for (n, _), time in reference.seconds.items() if n == 1)
             facts["ratio_to_one_process"] = alone / engine.seconds[engine.best]
             facts["added_head"] = _added_head(reference, engine, crew)
@@ -207,7 +207,7 @@ def _measure(
 def _round(
     row: Row, settings: Sequence[Setting], crew: Callable[[str, Setting], Crew], *, warm: bool
 ) -> None:
-    """Measure a rival once at each setting; one that fails once is not measured at all."""
+    """Measure a rival once at each setting; after one failure it is not measured at all."""
     rival = RIVALS[row.key]
     try:
         for setting in settings:
@@ -227,10 +227,10 @@ def _round(
 def _added_head(
     reference: Row, engine: Row, crew: Callable[[str, Setting], Crew]
 ) -> dict[str, float] | None:
-    """Return the seconds that one head more costs the published way and the engine.
+    """Return the seconds that one more head takes, with the published method and with the engine.
 
-    The published way's is its time over the number of variants; the engine's is how much longer all
-    heads take than half of them.
+    For the published method this is its time over the number of variants; for the engine, the
+    additional time of all heads over half of them, per head.
     """
     variants = len(engine.work.variants)
     half = variants // 2
@@ -306,20 +306,19 @@ def _tokens(row: Row) -> int:
 
 
 def _cpu_seconds(row: Row) -> float:
-    """Return the processor time: what other work on the machine disturbs least."""
+    """Return the median processor time, which other work on the machine disturbs least."""
     return median(run.cpu_seconds for run in row.runs[row.best])
 
 
 def report(facts: Mapping[str, Any]) -> str:
-    """Lay out the table, and what is to be said of the work, the rivals and the engine."""
+    """Return the table, with lines on the work, the rivals and the engine."""
     peaks = ", ".join(
         f"{n}: {rate / 1e9:.0f} GFLOP/s" for n, rate in sorted(facts["peaks"].items())
     )
     lines = [
         f"{len(facts['variants'])} variants × {facts['questions']} questions, "
         f"shape {facts['shape']}; peak by threads: {peaks}",
-        f"processes × threads tried: {', '.join(facts['settings'])}; the fastest counts, for each "
-        f"rival on its own",
+        f"processes × threads tried: {', '.join(facts['settings'])}; each rival's fastest is shown",
         f"{'':41} {'threads':>7} {'s':>8} {'CPU s':>8} {'×':>6} {'CPU ×':>6} {'tokens/s':>9} "
         f"{'fed/kept':>8} {'verify':>6} {'decode':>6} {'floor':>6} {'differ':>12}",
         *map(_line, facts["rows"].values()),
@@ -327,12 +326,12 @@ def report(facts: Mapping[str, Any]) -> str:
     ]
     if facts["ratio_to_one_process"] is not None:
         ratio = facts["ratio_to_one_process"]
-        lines.append(f"engine {ratio:.1f} times as fast as one process of the published way")
+        lines.append(f"engine {ratio:.1f} times as fast as one process of the published method")
     if facts["added_head"] is not None:
         published, engine = facts["added_head"].values()
         lines.append(
-            f"one head more costs the published way {published:.3f} s, "
-            f"the engine {engine:.3f} s ({engine / published:.1%})"
+            f"one more head takes {published:.3f} s with the published method, "
+            f"{engine:.3f} s with the engine ({engine / published:.1%})"
         )
     row = facts["rows"].get("engine", {})
     if "near_ties" in row:
@@ -367,5 +366,5 @@ def _line(row: Mapping[str, Any]) -> str:
 
 
 def _cell(value: float | None, style: str) -> str:
-    """Write a number; a dash where there is none."""
+    """Format a number; a dash if there is none."""
     return f"{'–':>{style.partition('.')[0]}}" if value is None else f"{value:{style}}"

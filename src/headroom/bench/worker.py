@@ -1,7 +1,7 @@
 """A process that holds one model and answers sweeps: `python -m headroom.bench.worker KIND`.
 
-Jobs and replies are JSON objects, one a line. Only the standard library is imported before the
-first job: vLLM has an environment of its own.
+Jobs and replies are JSON objects, one per line. Only the standard library is imported before the
+first job, because vLLM has its own environment.
 """
 
 import json
@@ -17,8 +17,8 @@ Job = dict[str, Any]
 def serve(start: Callable[[Job], Callable[[Job], Job]]) -> None:
     """Answer jobs from standard input until it ends.
 
-    The first line sets the worker up. Whatever libraries print goes to standard error. An error
-    is answered in one line; the worker goes on.
+    The first line sets the worker up. Output of libraries goes to standard error. The reply to a
+    failed job is its error in one line; the worker continues.
 
     Args:
         start: takes the first job, returns the function that answers all others.
@@ -34,14 +34,14 @@ def serve(start: Callable[[Job], Callable[[Job], Job]]) -> None:
                 answer = start(json.loads(line))
             else:
                 reply = answer(json.loads(line))
-        except Exception as error:  # a rival that fails is a row of the table, not the end of it
+        except Exception as error:  # a failed rival is a row of the table
             reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"}
         reply["cpu_seconds"] = time.process_time() - begin
         print(json.dumps(reply), file=replies, flush=True)
 
 
 def start_torch(setup: Job) -> Callable[[Job], Job]:
-    """Load a model; return what answers jobs by any of `rivals.RIVALS`."""
+    """Load a model; return a function that answers jobs with any of `rivals.RIVALS`."""
     from dataclasses import asdict
 
     import torch
@@ -83,7 +83,7 @@ def start_torch(setup: Job) -> Callable[[Job], Job]:
 
 
 def start_vllm(setup: Job) -> Callable[[Job], Job]:
-    """Load a model in vLLM; return what answers sweeps."""
+    """Load a model in vLLM; return a function that answers sweeps."""
     os.environ["OMP_NUM_THREADS"] = str(setup["threads"])
     os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
