@@ -1,6 +1,6 @@
-"""The jobs that compute and write: each reads what it needs and writes tables or the report.
+"""The jobs that write a run's tables.
 
-Names are config names; paths follow from the config. Beside what a job makes lies its record.
+Names are config names; paths follow from the config. A record is written beside the tables.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ from headroom.tables import ACTIVATIONS, GRADED, read_table
 
 
 class Table(NamedTuple):
-    """How a CSV file is shown: its path, the columns that it must have, those shown, a caption."""
+    """How a CSV file is shown as text: path, required columns, columns shown, caption."""
 
     path: str
     schema: list[str]
@@ -51,7 +51,7 @@ class Table(NamedTuple):
         """Return the table as text.
 
         Args:
-            table: as read from the file.
+            table: the file's content.
             of: name of the selector or comparison.
         """
         return sheet(table, self.columns, f"{of}: {self.caption}", self.texts)
@@ -124,7 +124,7 @@ SELECTOR_TABLES = (
         2,
     ),
 )
-"""Does the embedding matter, diversity and cost, choosing one answer."""
+"""Value of the question embedding; diversity and cost; choosing one answer."""
 
 COMPARISON = Table(
     paths.COMPARISON,
@@ -149,9 +149,9 @@ COMPARISON = Table(
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:
-    """Write Pass@1 by subject × layer × head, and by level, as Markdown, LaTeX and CSV.
+    """Write Pass@1 by subject, layer and head, and by level, as Markdown, LaTeX and CSV.
 
-    What the published tables, in the given folder, have of it stands beside.
+    Numbers from the folder of published tables are shown beside the run's.
     """
     stopwatch = Stopwatch()
     template = filled(paths.TABLE, run=config.run, sweep=sweep)
@@ -170,7 +170,7 @@ def write_comparison(config: Config, comparison: str) -> None:
 
 
 def write_selector_tables(config: Config, selector: str) -> None:
-    """Write as text whether a selector's embedding matters, diversity and cost, and choosing."""
+    """Write `SELECTOR_TABLES` of a selector as Markdown and LaTeX, beside their CSV files."""
     _write_as_text(SELECTOR_TABLES, config.run, selector, selector=selector)
 
 
@@ -187,7 +187,7 @@ def _write_as_text(tables: Sequence[Table], run: str, of: str, **names: str) -> 
 
 
 def write_controls(config: Config, sweep: str) -> None:
-    """Write the controls of a sweep: gains, heads, placebos, spread, how heads that hurt fail."""
+    """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
     stopwatch = Stopwatch()
     section = config.sweeps[sweep]
     batch = find_batch(config, section.model, section.decoding, section.questions)
@@ -221,7 +221,7 @@ def write_controls(config: Config, sweep: str) -> None:
 
 
 def write_claims(config: Config, published: Path) -> None:
-    """Write which of the papers' claims hold, in the published tables and in this run."""
+    """Write which of the papers' claims hold in the published tables and in this run."""
     stopwatch = Stopwatch()
     table = claims(config, published)
     sheets = claims_sheets(table, config.run)
@@ -232,7 +232,7 @@ def write_claims(config: Config, published: Path) -> None:
 def write_compression_tables(config: Config, published: Path) -> None:
     """Write Tables 1-4 of the paper, the knee, quantisation and cost as Markdown, LaTeX and CSV.
 
-    What the published tables, in the given folder, have of it stands beside.
+    Numbers from the folder of published tables are shown beside the run's.
     """
     stopwatch = Stopwatch()
     trials = read_trials(config)

@@ -1,4 +1,4 @@
-"""How much placebos change, beside what pruned heads change."""
+"""How much placebos change, compared with pruned heads."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -13,12 +13,11 @@ from headroom.variants import BASE, Variant
 
 PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
 PLACEBOS += ["norm", "ratio_low", "ratio_high"]
-"""Columns of the table. Of each kind of variant (`headroom.variants.Kind`) and layer, null for
-numeric placebos: how many variants, how many answers they gave; shares of these that differ from
-the base model's in any token, in the final answer, and in being right; the mean and the largest
-gain in accuracy over the base model; the mean length of what a head, or the noise in its place,
-adds behind the output projection, and the smallest and largest ratio of a layer's noise to its
-head."""
+"""Columns of the table: the kind of variant (`headroom.variants.Kind`) and the layer (null for
+numeric placebos); the number of variants and of their answers; the shares of answers that differ
+from the base model's in any token, in the final answer and in correctness; the mean and largest
+gain in accuracy over the base model; the mean norm of the output of a head, or of the noise in its
+place, after the output projection; the smallest and largest ratio of noise to head in the layer."""
 
 _SHOWN: Columns = {
     "variants": "{kind}",
@@ -53,12 +52,12 @@ def placebo_table(
     """Count what pruned heads and placebos change.
 
     Args:
-        graded: graded answers (`headroom.tables.GRADED`), those of the base model among them.
+        graded: graded answers (`headroom.tables.GRADED`), including the base model's.
         variants: heads and placebos, sorted.
-        answers: the store's file of each variant, base included; where one is gone, `changed` is
-            left empty.
-        activations: of the model's heads (`headroom.tables.ACTIVATIONS`); without `OUTPUT_NORMS`
-            norms are left empty.
+        answers: the store's file of each variant, base included; `changed` is empty if one is
+            missing.
+        activations: those of the model's heads (`headroom.tables.ACTIVATIONS`); norms are empty
+            without `OUTPUT_NORMS`.
 
     Returns:
         Columns `PLACEBOS`.
@@ -102,7 +101,7 @@ def placebo_sheet(table: pd.DataFrame, sweep: str) -> Sheet:
 
 
 def _lengths(norms: pd.DataFrame, members: Sequence[Variant]) -> dict[str, float]:
-    """Return how long what heads or their noise placebos add is, and the latter's ratios."""
+    """Return the mean output norm of heads, or of their noise placebos with the ratios to heads."""
     own = norms.loc[[(each.layer, each.head) for each in members]]
     if members[0].kind == "head":
         return {"norm": own["output_norm"].mean()}

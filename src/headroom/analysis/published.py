@@ -1,6 +1,4 @@
-"""The papers' own numbers, as transcribed in ``config/published``, and a sweep's Tables 1-4 beside
-them.
-"""
+"""The papers' numbers (``config/published``), and a sweep's Tables 1-4 beside them."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ COMPRESSION_STRATEGIES = "compression_table4.csv"
 COMPRESSION_CLAIMS = "compression_claims.csv"
 
 NO_PRUNE = "none"
-"""The head of a row of the base model."""
+"""The head in rows of the base model."""
 
 EXHIBITS = {
     "Meta-Llama-3-8B-Instruct": "Table 1",
@@ -33,7 +31,7 @@ EXHIBITS = {
     "Qwen2.5-Math-7B-Instruct": "Table 3",
     "Qwen2.5-7B-Instruct": "Table 4",
 }
-"""The table of each model in the SPRINT paper; a model is named as the hub names it."""
+"""The table of each model in the SPRINT paper, by the model's name on the hub."""
 
 SIZES = {
     "Algebra": 124,
@@ -71,8 +69,8 @@ _UNLIKE = (
 REPRODUCED = ["layer", "head", "by", "group", "n", "correct", "accuracy"]
 REPRODUCED += ["published_n", "published_correct", "published", "exhibit"]
 REPRODUCED += ["difference", "difference_low", "difference_high", "note"]
-"""Columns: the cell (head null for No Prune), reproduced, published (null where it could not be
-read, `note` says why), their difference and its interval."""
+"""Columns: the cell (head null for No Prune); the reproduced number; the published one (null if it
+could not be read; `note` says why); their difference and its interval."""
 
 _CELL = ["model", "layer", "head", "subject"]
 
@@ -81,16 +79,16 @@ def head_pruning(folder: Path) -> pd.DataFrame:
     """Read Tables 1-4 and Figure 5 of the SPRINT paper.
 
     Args:
-        folder: where the published tables lie.
+        folder: folder of the published tables.
 
     Returns:
-        One row a legible cell: ``exhibit`` (as in "Table 2"), ``model``, ``layer``, ``head`` (null
-        for No Prune), ``subject``, ``n``, ``correct``, ``accuracy`` = correct / n, and what was
-        ``printed`` of it: two decimals. Above 100 questions two counts may print alike: the nearest
-        is taken.
+        One row per legible cell: ``exhibit`` (such as "Table 2"), ``model``, ``layer``, ``head``
+        (null for No Prune), ``subject``, ``n``, ``correct``, ``accuracy`` = correct / n, and
+        ``printed``, the accuracy as printed with two decimals. Above 100 questions two counts may
+        be printed alike; the nearest is taken.
 
     Raises:
-        TableError: a file is missing, damaged, or has a subject or model that the paper has not.
+        TableError: a file is missing, damaged, or has a subject or model that is not in the paper.
     """
     tables, figure = (
         _checked(folder / name, [*_CELL, "accuracy"]) for name in (HEAD_PRUNING, FIGURE_5)
@@ -104,7 +102,7 @@ def head_pruning(folder: Path) -> pd.DataFrame:
 
 
 def illegible(folder: Path) -> pd.DataFrame:
-    """Read which cells of Tables 1-4 and Figure 5 could not be read, and why.
+    """Return which cells of Tables 1-4 and Figure 5 are not legible, and why.
 
     Returns:
         Columns ``model``, ``layer``, ``head`` (null for No Prune), ``subject``, ``reason``.
@@ -120,9 +118,9 @@ def illegible(folder: Path) -> pd.DataFrame:
 
 
 def published_name(model: Model) -> str | None:
-    """Return the name under which a model stands in the SPRINT paper, or None.
+    """Return a model's name in the SPRINT paper, or None.
 
-    The last part of its hub id or folder decides: a local copy is the same model.
+    The last part of its hub id or folder decides, so that a local copy counts as the same model.
     """
     name = Path(model.source).name if model.source else ""
     return name if name in EXHIBITS else None
@@ -132,13 +130,13 @@ def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) ->
     """Return the published cells of a sweep's model and layers beside the reproduced ones.
 
     Args:
-        config: of the run.
-        sweep: its name.
-        cells: of the sweep, as `headroom.analysis.gains.cells` returns them.
-        folder: where the published tables lie.
+        config: the run's config.
+        sweep: name of the sweep.
+        cells: its cells, as returned by `headroom.analysis.gains.cells`.
+        folder: folder of the published tables.
 
     Returns:
-        `REPRODUCED`; no row where the paper has nothing on this model, these layers or questions.
+        `REPRODUCED`; no rows if the paper does not have this model, these layers or questions.
 
     Raises:
         TableError: a published table is missing or damaged.
@@ -176,7 +174,7 @@ def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) ->
 
 
 def _overall(table: pd.DataFrame) -> pd.DataFrame:
-    """Return each head's accuracy over all 500 questions, or why it has none."""
+    """Return each head's accuracy over all 500 questions, or a note why it is unknown."""
     total = table.groupby(["layer", "head"], dropna=False).agg(
         n=("n", "sum"),
         correct=("correct", "sum"),
@@ -206,15 +204,15 @@ def sweep_sheets(
 ) -> dict[str, Sheet]:
     """Return Tables 1-4 of a sweep as text: Pass@1 of every pruned head, No Prune first.
 
-    A table a layer: rows are heads, columns are all questions and subjects, or MATH levels. What
-    the paper has of a layer follows, beside the reproduced numbers.
+    One table per layer: rows are heads, columns are all questions and subjects, or MATH levels. If
+    the paper has the layer, a table with its numbers beside the reproduced ones follows.
 
     Args:
-        cells: as `headroom.analysis.gains.cells` returns them.
-        beside: published numbers, as `reproduced` returns them.
-        sweep: its name.
-        prompt: under which its answers were given.
-        grading: rules that graded them.
+        cells: as returned by `headroom.analysis.gains.cells`.
+        beside: published numbers, as returned by `reproduced`.
+        sweep: name of the sweep.
+        prompt: the prompt of its answers.
+        grading: the rules that graded them.
     """
     how = f"Prompt: {prompt}; grading: {grading}."
     cells = _with_intervals(cells)
@@ -239,9 +237,9 @@ def sweep_sheets(
 
 
 def sweep_csv(cells: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells with their intervals and what is published of them.
+    """Return the cells with their intervals and the published numbers.
 
-    No Prune, which the paper prints for each layer, has it where all layers agree.
+    The paper prints No Prune for each layer; its number is given only if all layers agree.
     """
     keys = ["layer", "head", "by", "group"]
     right = beside.drop(columns=["n", "correct", "accuracy"])
@@ -260,7 +258,7 @@ def _with_intervals(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def _grid(block: pd.DataFrame, template: str, caption: str) -> Sheet:
-    """Return a table of heads by groups of questions, all of them first; `bold` marks cells."""
+    """Return a table of heads by groups of questions, all questions first; `bold` marks cells."""
     rows: list[dict[str, Any]] = block.to_dict("records")  # type: ignore[assignment]
     table = block.assign(
         cell=[cell(template, row) for row in rows],
@@ -281,7 +279,7 @@ def _grid(block: pd.DataFrame, template: str, caption: str) -> Sheet:
 
 
 def _beside_caption(own: pd.DataFrame, apart: int, prompt: str, grading: str) -> str:
-    """Say how published numbers are held against those under a prompt and grading rules."""
+    """Return the caption of a comparison with published numbers."""
     method = _METHOD.format(_ALIKE if (prompt, grading) == ("authors", "authors") else _UNLIKE)
     known = own[own["published"].notna()]
     blank = own.loc[own["published"].isna(), "note"].value_counts()

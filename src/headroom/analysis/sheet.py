@@ -1,4 +1,4 @@
-"""Tables: numbers as CSV, and as Markdown and LaTeX from a declaration of their columns."""
+"""Tables as CSV, and as Markdown and LaTeX from a declaration of their columns."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,39 +20,39 @@ NEEDS = r"% needs \usepackage{array,booktabs,longtable,lscape}"
 """First line of a LaTeX file of tables."""
 
 NONE = "–"
-"""What is written where there is no number."""
+"""Text of a cell without a number."""
 
 Columns = dict[str, str]
-"""Titles, and the templates of their cells.
+"""Titles, with the templates of their cells.
 
-A template holds places for the row's columns, as in ``"{gain:pts} ({low:pts} to {high:pts})"``.
-Forms beside Python's: ``%``, percent without its sign; ``pts``, percentage points with their sign;
-``int``; ``k``, thousands. A cell is a dash if one of its numbers is missing.
+A template has placeholders for the row's columns, as in ``"{gain:pts} ({low:pts} to {high:pts})"``.
+Formats in addition to Python's: ``%``, percent without the percent sign; ``pts``, signed percentage
+points; ``int``; ``k``, thousands. A cell is a dash if one of its numbers is missing.
 """
 
 _SMALL, _LINE, _TURNED = 88, 122, 180
-"""Letters that fit A4 paper with margins of 2 cm: in two sizes, and on the page turned."""
+"""Letters that fit on A4 with 2 cm margins: in small and scriptsize type, and in landscape."""
 
-_LONG = 40  # letters of a text from which on it is broken into lines
-_TITLE = 14  # letters of a title's line
+_LONG = 40  # letters beyond which a text is broken into lines
+_TITLE = 14  # letters in a line of a title
 
 
 class Sheet(NamedTuple):
     """A table as text.
 
-    The first sentence of the caption is what LaTeX repeats on every page of a long table.
+    LaTeX repeats the first sentence of the caption on every page of a long table.
     """
 
     titles: Sequence[str]
     rows: Sequence[Sequence[str]]
     caption: str
     texts: int = 1
-    """How many columns, from the left, hold text; the others hold numbers."""
+    """Number of text columns, from the left; the others have numbers."""
     bold: np.ndarray | None = None
     """Which cells are bold, [rows, columns]."""
 
     def markdown(self) -> str:
-        """Return the table and its caption as Markdown; what it holds is inert."""
+        """Return the table and its caption as Markdown, with all text escaped."""
         if not self.rows:
             return f"{markdown(self.caption)}\n"
         cells = [[markdown(cell) for cell in row] for row in self.rows]
@@ -65,7 +65,7 @@ class Sheet(NamedTuple):
     def latex(self) -> str:
         r"""Return the table as a ``longtable`` with its notes.
 
-        Where it is wide it is turned; where it is wider than that it comes in parts.
+        A wide table is set in landscape, a still wider one is split into parts.
         """
         if not self.rows:
             return f"{latex(self.caption)}\n"
@@ -90,7 +90,7 @@ class Sheet(NamedTuple):
         return "\n".join([*tables, rf"{{\small\noindent {latex(notes)}\par}}"]) + "\n"
 
     def _latex(self, columns: list[int], caption: str, letters: list[int]) -> str:
-        """Return some columns as LaTeX, in the size that their letters need."""
+        """Return some columns as LaTeX, in the type size that fits them."""
         titles: dict[object, str] = {column: _stacked(self.titles[column]) for column in columns}
         style = pd.DataFrame(self.rows)[columns].style.hide(axis="index")
         style = style.format(lambda cell: latex(str(cell)))
@@ -120,7 +120,7 @@ class Sheet(NamedTuple):
 
 
 class _Cells(Formatter):
-    """Writes cells from `Columns`."""
+    """Formats cells of `Columns`."""
 
     def format_field(self, value: Any, form: str) -> str:
         if pd.isna(value):
@@ -138,11 +138,11 @@ class _Cells(Formatter):
 
 
 class _MissingError(Exception):
-    """A cell lacks a number."""
+    """A number of a cell is missing."""
 
 
 def cell(template: str, row: Mapping[str, Any]) -> str:
-    """Return a cell of a row, see `Columns`."""
+    """Return a cell of a row; see `Columns`."""
     try:
         return _Cells().vformat(template, (), row)
     except _MissingError:
@@ -150,14 +150,14 @@ def cell(template: str, row: Mapping[str, Any]) -> str:
 
 
 def sheet(table: pd.DataFrame, columns: Columns, caption: str, texts: int = 1) -> Sheet:
-    """Write a table as text; where it has no rows its caption stands alone."""
+    """Return a table as text; without rows it is only its caption."""
     rows: list[dict[str, Any]] = table.to_dict("records")  # type: ignore[assignment]
     cells = [[cell(template, row) for template in columns.values()] for row in rows]
     return Sheet(list(columns), cells, caption, texts)
 
 
 def interval(column: str, form: str = "pts", ends: str = "") -> str:
-    """Return the template of a number with its interval, of columns that end in _low and _high."""
+    """Return the template of a number with its interval, from columns ending in _low and _high."""
     low, high = (f"{{{ends or column}_{end}:{form}}}" for end in ("low", "high"))
     return f"{{{column}:{form}}} ({low} to {high})"
 
@@ -171,10 +171,10 @@ def write_sheets(
     """Write tables as Markdown and LaTeX, and their numbers as CSV.
 
     Args:
-        template: path with ``{suffix}`` left open.
-        sheets: by heading, which is empty for one without.
-        data: the numbers; None where their file is there already.
-        digits: significant ones in the CSV file.
+        template: path with the placeholder ``{suffix}``.
+        sheets: the tables by heading; an empty heading is left out.
+        data: the numbers; None if their file exists already.
+        digits: significant digits in the CSV file.
 
     Returns:
         The files made.
@@ -218,24 +218,24 @@ def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def rows_of(table: pd.DataFrame) -> Iterator[Any]:
-    """Yield the rows of a table as named tuples, whose fields the stubs of pandas do not know."""
+    """Yield the rows of a table as named tuples, typed Any since pandas-stubs has no fields."""
     yield from table.itertuples(index=False)
 
 
 def filled(template: str, **names: object) -> str:
-    """Fill a path template but for its suffix."""
+    """Fill in a path template except for its suffix."""
     return template.format(suffix="{suffix}", **names)
 
 
 def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path]) -> None:
-    """Write one record for files made together, beside the last of them."""
+    """Write one record for files made together, beside the last one."""
     facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
     write_record(made[-1], stopwatch, facts)
     _LOG.info("%s", ", ".join(path.name for path in made))
 
 
 def _lines(title: str) -> list[str]:
-    """Break a title into lines; a unit in brackets has its own."""
+    """Break a title into lines; a unit in brackets gets its own line."""
     parts = settable(title).replace(" (", "\n(").split("\n")
     return [line for part in parts for line in wrapped(part, _TITLE, 4).splitlines()]
 

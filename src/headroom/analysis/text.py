@@ -1,6 +1,6 @@
-"""Text for figures and tables: names made inert, numbers written one way.
+"""Text for figures and tables: escaped names, uniformly formatted numbers.
 
-Subjects come from a benchmark file: they may hold anything.
+Subjects come from a benchmark file and may contain anything.
 """
 
 import re
@@ -10,7 +10,7 @@ import unicodedata
 _UNSEEN = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
-"""Control characters but for line break and tab; marks of direction; halves of surrogate pairs."""
+"""Control characters except line break and tab; direction marks; halves of surrogate pairs."""
 
 _LATEX = {
     **{character: f"\\{character}" for character in "{}$&#%_"},
@@ -33,13 +33,13 @@ _LATEX = {
 
 
 def plain(text: str) -> str:
-    """Put text on one line, without control characters."""
+    """Return text on one line, without control characters."""
     kept = (" " if unicodedata.category(c)[0] in "CZ" else c for c in text)
     return " ".join("".join(kept).split())
 
 
 def visible(text: str) -> str:
-    """Show control and direction characters as what they are; line breaks and tabs stay.
+    """Replace control and direction characters by their code points; keep line breaks and tabs.
 
     Nothing in the result can reorder or hide the text around it.
     """
@@ -53,33 +53,33 @@ def short(text: str, width: int = 40) -> str:
 
 
 def wrapped(text: str, width: int, lines: int = 3) -> str:
-    """Break a name for an axis into at most some lines of a width."""
+    """Break a name for an axis into at most `lines` lines of a width."""
     return "\n".join(textwrap.wrap(plain(text), width, max_lines=lines, placeholder="…"))
 
 
 def signed(value: float) -> str:
-    """Write a difference with its sign and one decimal; zero has none."""
+    """Format a difference with sign and one decimal; zero has no sign."""
     text = f"{value:+.1f}".replace("-", "−")
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
 def percent(fraction: float) -> str:
-    """Write a fraction in percent with one decimal."""
+    """Format a fraction in percent with one decimal."""
     return f"{100 * fraction:.1f}%"
 
 
 def points(fraction: float) -> str:
-    """Write a difference of fractions in percentage points, with its sign."""
+    """Format a difference of fractions in percentage points, with its sign."""
     return signed(100 * fraction)
 
 
 def latex(text: str) -> str:
-    """Escape text for LaTeX; what pdfLaTeX cannot set is shown by its number, as in [U+6570]."""
+    """Escape text for LaTeX; what pdfLaTeX cannot set becomes a code point (`settable`)."""
     return "".join(_LATEX.get(c, c) for c in settable(text))
 
 
 def settable(text: str) -> str:
-    """Show each character that pdfLaTeX cannot set by its number, as in [U+6570]."""
+    """Replace each character that pdfLaTeX cannot set by its code point, as in [U+6570]."""
     return "".join(c if _is_settable(c) else f"[U+{ord(c):04X}]" for c in plain(text))
 
 

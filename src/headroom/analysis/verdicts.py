@@ -1,7 +1,7 @@
-"""What a run answers: one verdict a question, in the words of the page and of the terminal.
+"""A run's verdicts, one per question, shown on the page and in the terminal.
 
-A verdict says *helps* or *hurts* only beyond its test; else that no effect is shown, with what the
-interval leaves open.
+A verdict says *helps* or *hurts* only if its test is significant; otherwise it says that no effect
+is shown, and what the interval leaves open.
 """
 
 from collections.abc import Iterator, Sequence
@@ -40,9 +40,9 @@ class Verdict:
     """The answer to one question."""
 
     section: str
-    """Where the page shows what it rests on."""
+    """Anchor of the page's section with its evidence."""
     mark: str
-    """▲ better, ▼ worse, – not shown, ! to look into."""
+    """▲ better, ▼ worse, – not shown, ! needs a look."""
     answer: str
     effect: Sentence
     so: Sentence
@@ -52,7 +52,7 @@ class Verdict:
 
 
 def verdicts(config: Config) -> list[Verdict]:
-    """Return what a finished run answers, in the order of the page.
+    """Return the verdicts of a finished run, in the order of the page.
 
     Raises:
         TableError: a table of the run is missing or damaged.
@@ -62,7 +62,7 @@ def verdicts(config: Config) -> list[Verdict]:
 
 
 def title(config: Config, name: str) -> str:
-    """Return how a question set or a dataset of word problems is called on the page."""
+    """Return the page's name of a question set or a dataset of word problems."""
     if name in config.problems:
         problems = config.problems[name]
         return _TITLES.get(problems.dataset, short(Path(problems.file or name).stem, 24))
@@ -72,21 +72,21 @@ def title(config: Config, name: str) -> str:
 
 
 def tested_on(config: Config, compression: str) -> str:
-    """Return what a compression was tested on, as the page calls it."""
+    """Return the page's name of what a compression was tested on."""
     study = config.compressions[compression]
     return title(config, study.data or study.test or "")
 
 
 def asked(config: Config, model: str, decoding: str, questions: str) -> Source:
-    """Return the accuracy matrix of a batch, which has a row a question."""
+    """Return the accuracy matrix of a batch, with one row per question."""
     names = {"model": model, "decoding": decoding, "questions": questions}
     return Source.read(config, Store(config).path(paths.ACCURACY, **names))
 
 
 def best_sampling(config: Config, selector: str) -> tuple[str, int]:
-    """Return the sampling method with the highest Pass@N, and that N: the largest of SPRINT.
+    """Return the sampling method with the highest Pass@N at SPRINT's largest N, and that N.
 
-    The temperature is picked afterwards, in favour of sampling.
+    Choosing the temperature after the fact favours sampling. The name is empty without sampling.
     """
     table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
@@ -229,7 +229,7 @@ def _share(some: int, of: int) -> str:
 def _most(
     rows: Sequence[Source], low: str = "low", high: str = "high"
 ) -> tuple[str, int, int, int]:
-    """Return the mark of several intervals, the place to tell of, how many are above and below."""
+    """Return the mark of several intervals, the index to report, how many are above and below."""
     marks = [direction(row.first[low], row.first[high]) for row in rows]
     wins, losses = marks.count("▲"), marks.count("▼")
     mark = "!" if wins and losses else "▲" if wins else "▼" if losses else "–"

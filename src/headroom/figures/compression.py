@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
+from headroom.analysis.compression.findings import NOTABLE
 from headroom.analysis.compression.trial import METHOD, Trial, accuracy, label, mixtures_of, savings
 from headroom.analysis.sheet import rows_of
 from headroom.analysis.text import percent, points, short
@@ -14,7 +15,6 @@ from headroom.figures.drawing import Figure, empty
 from headroom.figures.pass_at_n import label_right
 from headroom.figures.style import BLUE, GRID, INK, MUTED, ORANGE, PURPLE, SURFACE, TWO_COLUMNS
 
-_NOTABLE = -1.5  # percentage points; below this a loss of accuracy deserves a look
 _LOOKS: dict[str, dict[str, Any]] = {
     "task": {"color": BLUE, "linestyle": "-", "marker": "o"},
     "response": {"color": ORANGE[1], "linestyle": (0, (4, 1.2)), "marker": "s"},
@@ -48,7 +48,7 @@ def pareto(trial: Trial) -> Figure:
     image = Image(figsize=(TWO_COLUMNS, 3.6))
     axes = image.add_subplot()
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
-    axes.axhline(_NOTABLE, color=MUTED, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
+    axes.axhline(-100 * NOTABLE, color=MUTED, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1)
     axes.plot(100, 0, "s", color=INK, markersize=5)
     marks = [("unpruned", 100.0, 0.0, INK)]
     for row in rows_of(shown):

@@ -1,4 +1,4 @@
-"""Where a compression breaks, and what of it a user should look at."""
+"""The ratio at which a compression breaks down, and notices for the user."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -19,17 +19,17 @@ from headroom.analysis.compression.trial import (
 from headroom.analysis.text import percent, points
 
 NOTABLE = 0.015
-"""Loss of accuracy, as a part of 1, that a user should look into."""
+"""Loss of accuracy (0 to 1) above which a user is warned."""
 
 Kind = Literal["accuracy", "speed", "training"]
 
-_OF_DEVELOPMENT = "accuracy fell"  # start of a history's warning that the test part replaces
-_FIXED = 0.5  # of a text's time alone; batches that take less of it save a fixed cost
+_OF_DEVELOPMENT = "accuracy fell"  # start of the warning that the test part's result replaces
+_FIXED = 0.5  # if a text takes less than this share of its time alone in a batch, costs are fixed
 
 
 @dataclass(frozen=True)
 class Notice:
-    """What a user should look at, and the arm that it is about."""
+    """A notice for the user about an arm."""
 
     kind: Kind
     arm: str
@@ -38,19 +38,19 @@ class Notice:
 
 @dataclass(frozen=True)
 class Knee:
-    """Ratios of heads removed; 0 stands for none of those that were tried."""
+    """Ratios of removed heads; 0 if none of those tried qualifies."""
 
     ratio: float
-    """The largest whose interval still reaches a loss of `NOTABLE`: none larger is shown."""
+    """The largest ratio not shown to lose more than `NOTABLE` (upper end of its interval)."""
     low: float
     high: float
     """95% range, over resamples, of the largest ratio that loses no more than `NOTABLE`."""
     safe: float
-    """The largest whose whole interval is above a loss of `NOTABLE`."""
+    """The largest ratio shown to lose no more than `NOTABLE` (lower end of its interval)."""
 
 
 def knee(trial: Trial) -> Knee | None:
-    """Return where the method breaks; None without a baseline and two ratios."""
+    """Return where the method breaks down; None without a baseline and two ratios."""
     found = ratios_of(trial)
     if len(found) < 2 or BASELINE not in trial.settings:
         return None
@@ -74,7 +74,7 @@ def _largest(ratios: Sequence[float], kept: Sequence[bool] | np.ndarray) -> floa
 
 
 def notices(trial: Trial) -> list[Notice]:
-    """Return what to look at, by kind, then by arm."""
+    """Return the notices, by kind, then by arm."""
     finders: dict[Kind, Callable[[Trial, str], Iterator[str]]] = {
         "accuracy": _loss,
         "speed": _no_speed_up,
@@ -99,7 +99,7 @@ def _loss(trial: Trial, arm: str) -> Iterator[str]:
 
 
 def _no_speed_up(trial: Trial, arm: str) -> Iterator[str]:
-    """Say where a pass is not faster though heads are gone, and what its time goes to."""
+    """Yield a notice if a pass is not faster though heads are gone, and what dominates its time."""
     found = savings(trial, arm)
     slow = [size for size in ("small", "large") if found[f"faster_{size}"] <= 0]
     if not slow or not found["heads_removed"]:

@@ -1,4 +1,4 @@
-"""A compression's tables as text: ours and the paper's numbers in columns side by side."""
+"""A compression's tables as text, with the paper's numbers beside the run's."""
 
 from collections.abc import Mapping, Sequence
 
@@ -157,15 +157,15 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
         },
     ),
 }
-"""How tables are shown: what each is, what is said where it has no rows, how many columns hold
-text, and its columns; those that end in ``_told`` are made by `sheet_of`."""
+"""For each table its caption, the sentence shown if it has no rows, the number of text columns, and
+its columns; `sheet_of` adds those that end in ``_told``."""
 
 
 def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Sheet:
     """Return a table as text; one without rows is a sentence.
 
     Args:
-        exhibit: its name, see `headroom.analysis.compression.tables.COLUMNS`.
+        exhibit: its name in `headroom.analysis.compression.tables.COLUMNS`.
         table: its numbers.
         trials: the compressions of the run.
     """
@@ -191,7 +191,7 @@ def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Shee
 
 
 def _introduced(trial: Trial) -> str:
-    """Say what a compression is of, and how much it was tested on."""
+    """Return a sentence on what was compressed, the number of test examples and of seeds."""
     right = trial.right(next(iter(trial.settings)))
     seeds = f"{len(right)} seeds" if len(right) > 1 else "one seed, so that intervals are about it"
     return f"{trial.name}: {trial.title}, {right.shape[1]} test examples, {seeds}."

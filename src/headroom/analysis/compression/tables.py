@@ -1,7 +1,6 @@
-"""A compression's tables, the paper's numbers beside: Tables 1-4, the knee, eight bits, the cost.
+"""A compression's tables beside the paper's numbers: Tables 1-4, knee, quantisation, cost.
 
-Accuracies and cuts are parts of 1. What was not measured, and what the paper has no number for, is
-empty.
+Accuracies and cuts are fractions. Cells are empty where nothing was measured or published.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,14 +91,14 @@ Rows = Iterator[dict[str, Any]]
 
 
 def printed(folder: Path) -> pd.DataFrame:
-    """Return what the paper prints in its Tables 1-4, a row a condition.
+    """Return the numbers of the paper's Tables 1-4, one row per condition.
 
     Args:
-        folder: where the published tables lie.
+        folder: folder of the published tables.
 
     Returns:
-        ``of`` (ratio, arm, alpha or stratum) and ``key`` say which condition: the key of a ratio is
-        its model, of an arm or stratum its name here, of a mixture as `_mixture` has it. Then
+        ``of`` (ratio, arm, alpha or stratum) and ``key`` identify the condition; the key is the
+        model for a ratio, our name for an arm or stratum, and `_mixture`'s text for alpha. Then
         ``published_model``, ``data``, ``ratio`` and the numbers.
 
     Raises:
@@ -138,11 +137,11 @@ def _mixture(alpha: float, *, distilled: bool = False) -> str:
 
 
 def exhibits(trials: Sequence[Trial], beside: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Return every table by name, with `COLUMNS`; one without rows where a run has none.
+    """Return every table by name, with `COLUMNS`; a table may have no rows.
 
     Args:
         trials: the compressions of the run.
-        beside: as `printed` returns it.
+        beside: the paper's numbers, as returned by `printed`.
     """
 
     def paper(of: str, key: object, ratio: float, trial: Trial) -> dict[str, Any]:
@@ -162,7 +161,7 @@ def exhibits(trials: Sequence[Trial], beside: pd.DataFrame) -> dict[str, pd.Data
                 yield condition(trial, arm, "ATHENA-base")
 
     def sizes(trial: Trial) -> Rows:
-        """Yield the baseline and the method; two solvers on one data set are the paper's two."""
+        """Yield baseline and method; of two solvers, the larger one matches the paper's larger."""
         alike = {other.subject: other.size for other in trials if other.data == trial.data}
         larger = len(alike) == 2 and max(alike, key=lambda own: alike[own]) == trial.subject
         larger &= len(set(alike.values())) == 2

@@ -1,7 +1,6 @@
-"""What a run measured of a compression, and the numbers of its arms.
+"""A run's results of one compression: each arm's accuracy against the baseline, and its savings.
 
-These are accuracy over seeds against the baseline's, and what an arm saves: parts of 1, so that
-0.25 is 25%.
+Shares are fractions: 0.25 is 25%.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +24,15 @@ from headroom.statistics.bootstrap import SeedBootstrap, spread
 from headroom.tables import STUDY_OUTCOMES, read_table
 
 BASELINE, METHOD = "baseline", "full"
-"""The arm that loses no head, and the arm that the others change."""
+"""The arm without pruning, and the arm of which the others are variations."""
 
 MEASUREMENTS = ["arm", "quantised", "tokens", "batch", "seconds", "seconds_low", "seconds_high"]
 MEASUREMENTS += ["heads", "parameters", "layer_parameters", "whole_parameters", "flops"]
 MEASUREMENTS += ["flops_counted", "weight_bytes", "peak_bytes", "end_to_end_seconds"]
-"""Columns of speed and size, a row for each arm, number of bits, length and batch size."""
+"""Columns of speed and size, one row per arm, quantised or not, text length and batch size."""
 
 History = Mapping[str, Any]
-"""How one arm went under one seed, as `headroom.compression.rounds.History` notes it."""
+"""The history of one arm under one seed: `headroom.compression.rounds.History` as JSON."""
 
 _PAPERS_DATA = {"math23k": "Math23k", "asdiv_a": "ASDiv-A"}
 _PAPERS_MODELS = {
@@ -47,7 +46,7 @@ _PAPERS_MODELS = {
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One compression of a run, and all that was measured of it."""
+    """One compression of a run with all its results."""
 
     name: str
     subject: str
@@ -62,13 +61,13 @@ class Trial:
     measurements: pd.DataFrame
     """Columns `MEASUREMENTS`."""
     seed: int = 0
-    """Decides resamples."""
+    """Seed of the resamples."""
     papers_data: str | None = None
-    """The data's name in the paper, where it has them."""
+    """The data's name in the paper, if the paper uses it."""
     papers_model: str | None = None
-    """The solver's name in the paper, where its encoder is the paper's."""
+    """The solver's name in the paper, if it has the paper's encoder."""
     encoder: Encoder | None = None
-    """The encoder's shape, where it is known."""
+    """The encoder's shape, if known."""
 
     @cached_property
     def settings(self) -> dict[str, Compression]:
@@ -78,7 +77,7 @@ class Trial:
 
     @property
     def title(self) -> str:
-        """What was compressed, and where it was tested."""
+        """What was compressed, and on what it was tested."""
         return f"{short(self.subject, 30)} on {short(self.data, 30)}"
 
     def right(
@@ -89,13 +88,13 @@ class Trial:
         stratum: str | None = None,
         lenient: bool = False,
     ) -> pd.DataFrame:
-        """Return which answers are right: a row a seed, a column an example; 0 or 1.
+        """Return which answers are right, as 0 or 1: one row per seed, one column per example.
 
         Args:
-            arm: its name.
-            quantised: whether its weights have eight bits.
-            stratum: of the examples; None for all of them.
-            lenient: whether answers are compared to fewer digits.
+            arm: name of the arm.
+            quantised: whether to take its test with 8-bit weights.
+            stratum: stratum of the examples; None for all of them.
+            lenient: whether to take the lenient verdicts.
         """
         wide = self._right.get((arm, quantised, "lenient" if lenient else "strict"))
         if wide is None:
@@ -117,33 +116,33 @@ class Trial:
         return self.outcomes.drop_duplicates("example_id").set_index("example_id")["stratum"]
 
     def heads(self, arm: str) -> tuple[int, int]:
-        """Return how many heads the arm removed under its first seed, and of how many."""
+        """Return how many heads the arm removed under its first seed, and how many there were."""
         history = self.first_history(arm)
         return history["heads"] - self._left(arm)["heads"], history["heads"]
 
     @property
     def size(self) -> int:
-        """Parameters of the whole solver before anything is removed."""
+        """Parameters of the whole unpruned solver."""
         return int(self.first_history(next(iter(self.settings)))["parameters"])
 
     def _left(self, arm: str) -> Mapping[str, Any]:
-        """Return what was noted last of heads and parameters under the first seed."""
+        """Return the last record of heads and parameters under the first seed."""
         history = self.first_history(arm)
         return history["rounds"][-1] if history["rounds"] else history
 
     def first_history(self, arm: str) -> History:
-        """Return how the arm went under the first seed, the one that is measured."""
+        """Return the arm's history under the first seed, whose sizes and times are measured."""
         own = self.histories[arm]
         return own[min(own, key=self.study.seeds.index)]
 
 
 def label(arm: str) -> str:
-    """Return an arm's name as it is shown."""
+    """Return an arm's name for display."""
     return arm.replace("_", " ")
 
 
 def ratios_of(trial: Trial) -> dict[float, str]:
-    """Return the arms that differ from the method in their ratio only, by rising ratio."""
+    """Return the arms that differ from the method only in their ratio, in ascending order."""
     method = trial.study.method
     return dict(
         sorted(
@@ -155,9 +154,8 @@ def ratios_of(trial: Trial) -> dict[float, str]:
 
 
 def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
-    """Return the arms that differ in alpha only, by rising alpha.
-
-    They differ so from the method, or, without distillation, from pruning alone.
+    """Return the arms that differ only in alpha, in ascending order, from the method if `distilled`
+    and else from `pruning_only`.
     """
     method = trial.study.method if distilled else arm("pruning_only", trial.study.method)
     middle = method.importance.alpha
@@ -211,7 +209,7 @@ def read_trials(config: Config) -> list[Trial]:
 
 
 def sources(config: Config, compression: str) -> Sequence[Path]:
-    """Return the files that are read: outcomes, histories, measurements."""
+    """Return the files of a compression: outcomes, histories, measurements."""
     keys = {"run": config.run, "compression": compression}
     templates = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
     return [Path(template.format(**keys)) for template in templates]
@@ -219,9 +217,9 @@ def sources(config: Config, compression: str) -> Sequence[Path]:
 
 ACCURACY = ["n", "seeds", "accuracy", "sd", "low", "high", "lenient"]
 ACCURACY += ["change", "change_low", "change_high"]
-"""Columns: examples, seeds, share of right answers (mean over seeds), its standard deviation over
-seeds (empty for one), its 95% interval; with fewer digits compared; difference to the baseline of
-the same seeds and examples, with its interval."""
+"""Columns: examples; seeds; strict accuracy (mean over seeds), its standard deviation over seeds
+(empty for one) and its 95% interval; lenient accuracy; difference from the baseline on the same
+seeds and examples, with its interval."""
 
 SAVINGS = ["heads_removed", "heads", "parameters", "parameters_removed", "parameters_at_most"]
 SAVINGS += ["whole", "whole_removed", "flops_removed", "speedup_at_most"]
@@ -230,12 +228,12 @@ SAVINGS += ["large_batch", "seconds_large", "faster_large", "saved_large", "weig
 SAVINGS += ["apart_small", "apart_large"]
 SAVINGS += ["weight_removed", "peak_bytes", "peak_removed", "end_to_end", "end_to_end_faster"]
 SAVINGS += ["test_time", "test_time_low", "test_time_high"]
-"""Columns: heads; parameters of the encoder, removed, and what the removed heads held by
-arithmetic; of the whole solver, and removed of it; arithmetic removed, and the speed-up if time
-followed it; seconds of a pass, t0 / t1 - 1 and 1 - t1 / t0 at the smallest and the largest batch,
-and whether the middle halves of the timings lie apart; bytes of weights; bytes that a fresh process
-grows by; seconds for the whole test part, t0 / t1 - 1 of that; t1 / t0 with its interval, timed
-in turns."""
+"""Columns: heads; the encoder's parameters, the share removed and the removed heads' share by
+arithmetic; the whole solver's parameters and the share removed; the share of FLOPs removed, and the
+speed-up if time were proportional to FLOPs; at the smallest and the largest batch the seconds of a
+pass, t0 / t1 - 1, 1 - t1 / t0, and whether the interquartile ranges of the timings are disjoint;
+bytes of weights; peak memory of a fresh process; seconds of the whole test and its t0 / t1 - 1; t1 /
+t0 of the whole test with its interval, timed in turns."""
 
 RESAMPLES = 2000
 
@@ -254,7 +252,7 @@ class Difference(NamedTuple):
 def accuracy(
     trial: Trial, arm: str, *, quantised: bool = False, stratum: str | None = None
 ) -> Mapping[str, Any]:
-    """Return an arm's accuracy: `ACCURACY`; the baseline is never the quantised one."""
+    """Return the columns `ACCURACY` of an arm, compared with the baseline that is not quantised."""
     own = trial.right(arm, quantised=quantised, stratum=stratum)
     values = own.to_numpy()
     low, high = bootstrap(*values.shape, trial.seed).interval(values)
@@ -276,8 +274,8 @@ def difference(trial: Trial, arm: str, other: str) -> Difference:
 def difference_of_changes(first: Trial, second: Trial, arm: str) -> Difference:
     """Return an arm's change against the baseline in the second trial minus that in the first.
 
-    Both are tested on the same data; their seeds are paired by number, which costs nothing, as
-    trainings of different solvers share nothing.
+    Both are tested on the same data. Seeds are paired by number; trainings of different solvers
+    are independent, so the pairing is arbitrary.
     """
     own, other = (
         trial.right(arm).sub(trial.right(BASELINE)).dropna(how="all").dropna(axis=1)
@@ -287,28 +285,28 @@ def difference_of_changes(first: Trial, second: Trial, arm: str) -> Difference:
 
 
 def compared(own: pd.DataFrame, other: pd.DataFrame, seed: int) -> Difference:
-    """Return the mean difference of two tables of seeds by examples, over what both have."""
+    """Return the mean difference of two [seeds, examples] tables over their common cells."""
     values = paired(own, other)
     low, high = bootstrap(*values.shape, seed).interval(values)
     return Difference(float(values.mean()), float(low), float(high), *values.shape)
 
 
 def paired(own: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
-    """Return the differences of two tables, [seeds, examples], over what both have."""
+    """Return the differences of two [seeds, examples] tables over their common cells."""
     first, second = own.align(other, join="inner")
     return np.asarray(first - second)
 
 
 @lru_cache(maxsize=8)
 def bootstrap(seeds: int, examples: int, seed: int) -> SeedBootstrap:
-    """Return the resamples that all arms of a size share."""
+    """Return the resamples, shared by all tables of a shape."""
     return SeedBootstrap(seeds, examples, RESAMPLES, seed)
 
 
 def savings(trial: Trial, arm: str, *, quantised: bool = False) -> dict[str, Any]:
-    """Return what an arm saves: `SAVINGS`, empty where it was not measured.
+    """Return the columns `SAVINGS` of an arm, NaN where not measured.
 
-    Of the lengths that were measured the first counts.
+    If several text lengths were measured, the first one counts.
     """
     removed, heads = trial.heads(arm)
     found: dict[str, Any] = dict.fromkeys(SAVINGS, np.nan)
@@ -332,7 +330,7 @@ def savings(trial: Trial, arm: str, *, quantised: bool = False) -> dict[str, Any
         found[f"{size}_batch"] = int(after["batch"])
         found[f"seconds_{size}"] = after["seconds"]
         found[f"faster_{size}"], found[f"saved_{size}"] = ratio - 1, 1 - 1 / ratio
-        found[f"apart_{size}"] = bool(  # the middle halves of the timings do not overlap
+        found[f"apart_{size}"] = bool(  # disjoint interquartile ranges
             after["seconds_high"] < before["seconds_low"]
             or after["seconds_low"] > before["seconds_high"]
         )
@@ -349,7 +347,7 @@ def savings(trial: Trial, arm: str, *, quantised: bool = False) -> dict[str, Any
 
 
 def _measured(trial: Trial, arm: str, quantised: bool) -> pd.DataFrame:
-    """Return an arm's measurements at the first length, by rising batch size."""
+    """Return an arm's measurements at the first length, by ascending batch size."""
     rows = trial.measurements
     own = rows[(rows["arm"] == arm) & (rows["quantised"] == quantised)]
     return own[own["tokens"] == rows["tokens"].iloc[0]].sort_values("batch") if len(own) else own
