@@ -232,8 +232,8 @@ SAVINGS += ["test_time", "test_time_low", "test_time_high"]
 arithmetic; the whole solver's parameters and the share removed; the share of FLOPs removed, and the
 speed-up if time were proportional to FLOPs; at the smallest and the largest batch the seconds of a
 pass, t0 / t1 - 1, 1 - t1 / t0, and whether the interquartile ranges of the timings are disjoint;
-bytes of weights; peak memory of a fresh process; seconds of the whole test, its t0 / t1 - 1, and its
-t1 / t0 with an interval, timed in turns."""
+bytes of weights; peak memory of a fresh process; seconds of the whole test, its t0 / t1 - 1,
+and t1 / t0 with an interval, timed in turns."""
 
 RESAMPLES = 2000
 
