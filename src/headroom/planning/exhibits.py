@@ -67,7 +67,7 @@ class Exhibit(NamedTuple):
     def caption_file(self) -> str:
         """The caption in Snakemake's report, written before any run: values are left out."""
         caption = self.caption.format_map(_Facts())
-        return f"{caption} Caption with numbers, source data: JSON and CSV.\n"
+        return f"{caption} JSON: the caption with its numbers; CSV: the data.\n"
 
 
 class _Facts(dict[str, object]):
