@@ -10,6 +10,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from headroom import paths
+from headroom.analysis.compression.findings import NOTABLE
 from headroom.analysis.compression.trial import METHOD, label
 from headroom.analysis.controls import GAINS, LEVEL
 from headroom.analysis.facts import Sentence, Source
@@ -33,8 +34,6 @@ _LAYERS = 12
 """How many layers of a sweep are shown unfolded."""
 _ROWS = 8
 """How many arms of all compressions are shown unfolded; at least two of each."""
-_NOTABLE = -1.5
-"""Change of accuracy in points below which a compression deserves a look."""
 
 _READING = (
     "The best head of a layer, in points over the whole model: ○ as picked, ● on held-out "
@@ -247,7 +246,7 @@ def _against_time(pruned: list[Source]) -> list[Block]:
         return []
     ends = [end for _, row in timed for end in 100 * row.first[["change_low", "change_high"]]]
     times = [1.0, *(row.first["test_time"] for _, row in timed)]
-    x, y = Scale(min(times) - 0.05, max(times) + 0.05), Scale.over([_NOTABLE, *ends])
+    x, y = Scale(min(times) - 0.05, max(times) + 0.05), Scale.over([-100 * NOTABLE, *ends])
     changes = ", ".join(f"{place}: {100 * row.first['change']:+.1f}" for place, row in timed)
     alt = f"Change of accuracy in points against test time: {changes}."
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
@@ -257,7 +256,7 @@ def _against_time(pruned: list[Source]) -> list[Block]:
         kind = f"{'ring' if _bits(row) else 'dot'} {way}"
         change, time = 100 * row.first["change"], row.first["test_time"]
         chart.point(time, change, kind, str(place), (low, high))
-    chart.level(_NOTABLE, "−1.5")
+    chart.level(-100 * NOTABLE, "−1.5")
     caption = (
         "Change of accuracy in points, with 95% interval, against the time of the whole test. "
         "Dashed: a loss of 1.5 points. Hollow: weights of eight bits. Numbers: rows below."

@@ -25,9 +25,9 @@ _PUBLISHED = (
 _OF: Columns = {"compression": "{compression}"}
 _RATIO: Columns = {"ratio (%)": "{ratio:%}"}
 _CUT: Columns = {"heads cut": "{heads_removed:int} of {heads:int}"}
-_RIGHT: Columns = {"accuracy (%)": "{accuracy_told}", "change": interval("change")}
+_RIGHT: Columns = {"accuracy (%)": "{accuracy_text}", "change": interval("change")}
 _OUTCOME: Columns = {
-    "accuracy (%)": "{accuracy_told}",
+    "accuracy (%)": "{accuracy_text}",
     "accuracy, paper": "{published_accuracy:%}",
     "change": interval("change"),
     "change, paper": "{published_change:%}",
@@ -71,7 +71,7 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
         2,
         {
             **_OF,
-            "distillation": "{distilled_told}",
+            "distillation": "{distilled_text}",
             "alpha": "{alpha:g}",
             **_OUTCOME,
             "against middle": interval("gap"),
@@ -85,7 +85,7 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
             **_OF,
             "stratum": "{stratum}",
             "n": "{n:int}",
-            "baseline (%)": "{baseline_told}",
+            "baseline (%)": "{baseline_text}",
             "baseline, paper": "{published_baseline:%}",
             **_OUTCOME,
         },
@@ -98,8 +98,8 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
         2,
         {
             **_OF,
-            "arm": "{arm_told}",
-            "accuracy (%)": "{accuracy_told}",
+            "arm": "{arm_text}",
+            "accuracy (%)": "{accuracy_text}",
             "accuracy, paper": "{published_accuracy:%}",
             "change": interval("change"),
             "against full": interval("gap"),
@@ -129,8 +129,8 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
         3,
         {
             **_OF,
-            "arm": "{arm_told}",
-            "weights": "{weights_told}",
+            "arm": "{arm_text}",
+            "weights": "{weights_text}",
             **_RIGHT,
             "weights (kB)": "{weight_bytes:k}",
             "cut (%)": "{weight_removed:%}",
@@ -146,7 +146,7 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
         2,
         {
             **_OF,
-            "arm": "{arm_told}",
+            "arm": "{arm_text}",
             "seeds": "{seeds:int}",
             "rounds": "{rounds:g}",
             "epochs": "{epochs:.3g}",
@@ -158,7 +158,7 @@ _LAYOUTS: Mapping[str, tuple[str, str, int, Columns]] = {
     ),
 }
 """For each table its caption, the sentence shown if it has no rows, the number of text columns, and
-its columns; `sheet_of` adds those that end in ``_told``."""
+its columns; `sheet_of` adds those that end in ``_text``."""
 
 
 def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Sheet:
@@ -173,21 +173,21 @@ def sheet_of(exhibit: str, table: pd.DataFrame, trials: Sequence[Trial]) -> Shee
     if table.empty:
         return Sheet([], [], without)
     shown = set(table["compression"])
-    told = {
-        f"{name}_told": [
+    numbers = {
+        f"{name}_text": [
             f"{100 * mean:.1f}" + (f" ± {100 * sd:.1f}" if sd == sd else "")
             for mean, sd in zip(table[name], table[spread], strict=True)
         ]
         for name, spread in (("accuracy", "sd"), ("baseline", "baseline_sd"))
         if name in table
     }
-    words = {"arm_told": table["arm"].map(label)}
+    words = {"arm_text": table["arm"].map(label)}
     for name, kinds in (("distilled", ("without", "with")), ("quantised", ("float", "int8"))):
         if name in table:
-            as_told = "weights_told" if name == "quantised" else "distilled_told"
-            words[as_told] = table[name].map(dict(enumerate(kinds)))
+            as_text = "weights_text" if name == "quantised" else "distilled_text"
+            words[as_text] = table[name].map(dict(enumerate(kinds)))
     captions = [caption, *(_introduced(trial) for trial in trials if trial.name in shown)]
-    return sheet(table.assign(**told, **words), columns, " ".join(captions), texts)
+    return sheet(table.assign(**numbers, **words), columns, " ".join(captions), texts)
 
 
 def _introduced(trial: Trial) -> str:

@@ -16,7 +16,7 @@ const signed = (value) => {
   return text === "0.0" ? text : (value > 0 ? "+" : "−") + text;
 };
 
-// A link to what is folded away unfolds it.
+// A link to a folded block unfolds it.
 const unfold = () => {
   const found = location.hash.includes("/") ? null : byId(location.hash.slice(1));
   const fold = found?.id === "printed" && found.querySelector("details");
@@ -32,7 +32,7 @@ addEventListener("pointerover", ({ target }) => {
 });
 
 const PAGE = 8;
-const STEPS = 5, CLIP = 0.15; // as explorer.py has them
+const STEPS = 5, CLIP = 0.15; // the same as in explorer.py
 const WORD = { "▲": "shown to help", "▼": "shown to hurt", ".": "not shown to differ" };
 
 const explore = (sweeps) => {
@@ -176,7 +176,7 @@ const explore = (sweeps) => {
   const sharedEnd = (a, b, start) => {
     let end = 0;
     while (end < Math.min(a.length, b.length) - start && a.at(-1 - end) === b.at(-1 - end)) end += 1;
-    if (end && /[\udc00-\udfff]/.test(a.at(-end))) end -= 1; // no half of a pair
+    if (end && /[\udc00-\udfff]/.test(a.at(-end))) end -= 1; // do not split a surrogate pair
     return end;
   };
   const side = (title, right, [text, margin], start, end) => {
@@ -223,7 +223,7 @@ const explore = (sweeps) => {
     for (const mark of panel.querySelectorAll("mark")) mark.parentElement.scrollTop = mark.offsetTop - 40;
   };
 
-  // Where we are
+  // The address
   const address = () => `#${encodeURIComponent(now().name)}/${chosen().name}${state.question === null ? "" : `/q${state.question}`}`;
   const render = () => { paint(); describe(); enumerate(); show(); };
   const go = (index, place = null) => {
@@ -240,7 +240,7 @@ const explore = (sweeps) => {
   const restore = () => {
     const [name, variant, question] = location.hash.slice(1).split("/");
     let decoded = "";
-    try { decoded = decodeURIComponent(name); } catch { /* not an address of ours */ }
+    try { decoded = decodeURIComponent(name); } catch { /* not an address of this page */ }
     const sweep = sweeps.findIndex((one) => one.name === decoded);
     const index = sweep < 0 ? -1 : sweeps[sweep].heads.findIndex((one) => one.name === variant);
     if (index < 0) return false;
