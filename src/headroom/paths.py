@@ -28,7 +28,7 @@ COMPRESSED = "results/store/compressed/{subject}/{data}/{arm}/{seed}/model"
 JOURNAL = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.jsonl"
 FINISHED = "results/store/.journal/{model}/{decoding}/{questions}/{variant}.parquet"
 # Checkpoints of unfinished trainings.
-TEACHER_JOURNAL = "results/store/.journal/solvers/{solver}/{data}/{seed}.pt"
+TEACHER_JOURNAL = "results/store/.journal/solvers/{solver}/{data}/{seed}.safetensors"
 COMPRESSION_JOURNAL = "results/store/.journal/compressed/{subject}/{data}/{arm}/{seed}"
 
 # A run: everything from grading on. It can be made again from the store, without model or GPU.

@@ -348,7 +348,7 @@ def test_a_killed_compression_goes_on_to_the_same_bits(
         assert len(steps) == expected
         assert history == undisturbed
         assert same(weights(whole), weights(resumed))
-    assert [file.name for file in tmp_path.iterdir()] == ["rounds.pt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["rounds.safetensors"]
 
 
 def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_path: Path) -> None:
@@ -358,6 +358,6 @@ def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_p
         run(own, folder=tmp_path, seed=4)
     with pytest.raises(ModelError, match="of a training with another settings; remove it"):
         run(JOURNALLED["scratch"], folder=tmp_path)
-    (tmp_path / "rounds.pt").write_bytes(b"half")
+    (tmp_path / "rounds.safetensors").write_bytes(b"half")
     with pytest.raises(ModelError, match=r"is no checkpoint .*; remove it and run again"):
         run(own, folder=tmp_path)

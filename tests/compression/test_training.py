@@ -72,7 +72,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     """It dies at step 8, in the middle of the second epoch, after the checkpoint of step 6."""
     _, examples = setup()
     whole, undisturbed = fit(recipe(patience=3), dev=examples[:9])
-    checkpoint = tmp_path / "state.pt"
+    checkpoint = tmp_path / "state.safetensors"
 
     class Counter(Between):
         def __init__(self, count: Callable[[], None]) -> None:
@@ -95,11 +95,11 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
         assert done == steps
         assert same(whole, trained)
         assert result == undisturbed
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.pt"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.safetensors"]
 
 
 def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "state.pt"
+    checkpoint = tmp_path / "state.safetensors"
     fit(recipe(epochs=1), checkpoint=checkpoint)
     with pytest.raises(ModelError, match="training with another settings; remove it"):
         fit(recipe(epochs=2), checkpoint=checkpoint)
@@ -145,7 +145,7 @@ def test_an_objective_may_have_more_parts_and_all_are_logged() -> None:
 
 
 def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "state.pt"
+    checkpoint = tmp_path / "state.safetensors"
 
     def training(stop: int) -> dict[str, torch.Tensor]:
         solver, examples = setup()

@@ -46,7 +46,8 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
     row = re.search(r"^tiny +57 +([\d,]+) +\d+ +([\d.]+) +([\d,]+) +([\d.]+) +", said, re.M)
     assert row  # 3 variants × 20 questions, but for the first, which warms the engine up
     tokens, seconds, rate = (float(cell.replace(",", "")) for cell in row.groups()[:3])
-    assert rate == pytest.approx(tokens / seconds, rel=0.1, abs=1)
+    slow, fast = tokens / (seconds + 0.05), tokens / max(seconds - 0.05, 0.01)
+    assert slow - 1 <= rate <= fast + 1  # seconds are printed with one decimal
     assert 0.2 < float(row[4]) < 20
     answers = sorted(file.stem for file in Path("results/store").glob("tiny-*/*/*/L*.parquet"))
     assert answers == 2 * ["L01H00"] + 2 * ["L04H03"]

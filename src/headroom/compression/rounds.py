@@ -40,7 +40,7 @@ from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _L = TypeVar("_L", bound=Learner)
-_STATE = "rounds.pt"
+_STATE = "rounds.safetensors"
 _NOTABLE_DROP = 0.015
 """Loss of accuracy (0 to 1) above which a user is warned."""
 
@@ -329,7 +329,7 @@ class _Run(Between, Generic[_L]):
         number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
         # In every arm that trains a pretrained learner, so that the arms remain comparable.
         own = nullcontext() if self.settings.scratch else without_attention_dropout(encoder)
-        checkpoint = self.folder and self.folder / f"training_{number}.pt"
+        checkpoint = self.folder and self.folder / f"training_{number}.safetensors"
         with own:
             fit = train(
                 self.learner,

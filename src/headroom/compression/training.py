@@ -5,9 +5,9 @@ dropout seed, so that a resumed training draws the same masks as an uninterrupte
 """
 
 import hashlib
+import json
 import logging
 import math
-import pickle
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ import torch
 from accelerate import Accelerator
 from jaxtyping import Float
 from pydantic import BaseModel
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -32,6 +34,7 @@ from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
+_STATE = "state"  # the one entry of a checkpoint's metadata
 _BUCKETS = 16  # batches whose texts are sorted by length together, for less padding
 
 Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
@@ -303,10 +306,15 @@ def identity(
 def write_checkpoint(
     path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Any]
 ) -> None:
-    """Write a learner's weights and heads, JSON facts and further tensors, atomically."""
-    state = {"facts": dict(facts), "shape": shape_of(learner.encoder), **more}
+    """Write a learner's weights and heads, JSON facts and further state, atomically.
+
+    The file is in safetensors' format: tensors by their place in the state, the rest as JSON.
+    """
+    state = {"facts": facts, "shape": shape_of(learner.encoder), **more}
+    tensors: dict[str, Tensor] = {}
+    noted = json.dumps(_take_tensors({"model": learner.network.state_dict(), **state}, "", tensors))
     with atomic(path) as temporary:
-        torch.save({"model": learner.network.state_dict(), **state}, temporary)
+        save_file(tensors, temporary, {_STATE: noted})
 
 
 def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dict[str, Any]:
@@ -321,12 +329,14 @@ def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dic
         ModelError: the checkpoint is damaged or belongs to another training or model.
     """
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        with safe_open(path, framework="pt") as file:
+            noted = json.loads(file.metadata()[_STATE])
+        state: dict[str, Any] = _put_tensors(noted, load_file(path))
         differing = [name for name in own if state["facts"].get(name) != own[name]]
         if not differing:
             restore_shape(learner.encoder, state["shape"])
             learner.network.load_state_dict(state["model"])
-    except (OSError, EOFError, RuntimeError, pickle.PickleError, LookupError, TypeError) as error:
+    except (OSError, SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{path} is no checkpoint ({reason}); remove it and run again") from None
     if differing:
@@ -335,6 +345,28 @@ def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dic
             f"and run again"
         )
     return state
+
+
+def _take_tensors(value: Any, place: str, taken: dict[str, Tensor]) -> Any:
+    """Return JSON in which each tensor is the name under which it was taken."""
+    if isinstance(value, Tensor):
+        # Copied, since safetensors refuses tensors that share memory.
+        taken[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {"tensor": place}
+    if isinstance(value, Mapping):  # as pairs, since an optimizer counts its parameters in integers
+        return {"pairs": [[k, _take_tensors(v, f"{place}/{k}", taken)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_take_tensors(v, f"{place}/{n}", taken) for n, v in enumerate(value)]
+    return value
+
+
+def _put_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return what `_take_tensors` was given."""
+    if isinstance(value, dict):
+        if "tensor" in value:
+            return tensors[value["tensor"]]
+        return {key: _put_tensors(each, tensors) for key, each in value["pairs"]}
+    return [_put_tensors(each, tensors) for each in value] if isinstance(value, list) else value
 
 
 def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:

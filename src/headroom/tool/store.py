@@ -32,7 +32,7 @@ _KINDS = {
     "encoder": rf"encoders/({_KEY})\.json",
     "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
     "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
-    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.(?:pt|safetensors)",
+    "solver, unfinished": rf"\.journal/solvers/({_KEY}/{_KEY}/\d+)\.safetensors",
     "arm, unfinished": rf"\.journal/compressed/({_KEY}/{_KEY}/{_KEY}/\d+)(?:/|$)",
     "answers, unfinished": rf"\.journal/({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.(?:jsonl|parquet)",
     "answers": rf"({_KEY}/{_KEY}/{_KEY})/([^/.]+)\.parquet",
