@@ -10,12 +10,10 @@ from headroom.analysis.facts import HOW
 
 pytestmark = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
 
-FINISHED = pytest.param(
-    "demo", marks=pytest.mark.skipif(not chromium.DEMO.exists(), reason="there is no finished demo")
-)
+KINDS = ["whole", "sweep", "compression", *(["demo"] if chromium.DEMO.exists() else [])]
 
 
-@pytest.fixture(params=["whole", "sweep", "compression", FINISHED])
+@pytest.fixture(params=KINDS)
 def kind(request):
     return request.param
 
