@@ -186,14 +186,25 @@ def test_jobs_that_wait_for_one_another_do_not_run_side_by_side() -> None:
     assert chained.left(NOW) == pytest.approx(2 * seconds)
 
 
+def test_a_long_batch_is_not_guessed_before_some_of_it_is_done() -> None:
+    batches = [Planned("generate", name, 9000.0, []) for name in ("long", "longer")]
+    pace = replayed(*batches, cores=1)
+    pace.start(1, NOW)
+    pace.said(1, "20 of 500 answers")
+    assert pace.left(NOW + 60.0) is None
+    pace.said(1, "50 of 500 answers")
+    left = pace.left(NOW + 600.0)
+    assert left == pytest.approx(600.0 * 19, rel=0.05)  # two thirds of the plan, for both
+
+
 def test_what_the_plan_states_counts_once_for_jobs_that_share_it() -> None:
     def left(jobs: int) -> float:
-        pace = replayed(*(Planned("generate", "batch", 1000.0, []) for _ in range(jobs)))
+        pace = replayed(*(Planned("generate", "batch", 500.0, []) for _ in range(jobs)))
         found = pace.left(NOW)
         assert found is not None
         return found
 
-    assert left(1) > 200
+    assert left(1) > 100
     assert left(1) < left(50) < 1.1 * left(1)
 
 

@@ -95,6 +95,7 @@ class LogHandler(LogHandlerBase):
         match getattr(record, "event", None):
             case LogEvent.RUN_INFO:
                 self._targets = record.stats.get("all", 0)
+                self._total = record.stats.get("total", 0) - self._targets
                 self._say(_summary(record.stats))
             case LogEvent.JOB_INFO:
                 self._begin_job(record, now)

@@ -27,6 +27,7 @@ _ON_ALL_CORES = {"generate", "train_reasoner", "measure_compression"}
 _FIRM = 5.0  # weight of the prior scale, in expected seconds
 _SAID = 0.05  # share of a unit's work from which its reported progress is used
 _FIRST = 3  # units that must be done before there is an estimate
+_LONG = 600.0  # core seconds; a unit that takes longer is not guessed before its rule is measured
 
 
 class Planned(NamedTuple):
@@ -54,6 +55,13 @@ class Unit:
     """Share of the work that is done, as its jobs report."""
     running: set[int] = field(default_factory=set)
     after: set["Unit"] = field(default_factory=set)
+
+    @property
+    def measured(self) -> float:
+        """Share of the work whose time is known; all of it once it takes longer than planned."""
+        if not self.left or (self.done < _SAID and self.spent > self.seconds):
+            return 1.0
+        return self.done if self.done >= _SAID else 0.0
 
 
 class Pace:
@@ -99,20 +107,23 @@ class Pace:
             self._of[job].done = done / max(total, 1)
 
     def left(self, now: float) -> float | None:
-        """Return the estimated seconds left; None with too few finished units, and at the end."""
+        """Return the estimated seconds left; None while too little is measured, and at the end."""
         self._pass(now)
         open_units = [unit for unit in self._units if unit.left]
         if not open_units or len(self._units) - len(open_units) < _FIRST:
             return None
         rules: dict[str, list[Unit]] = defaultdict(list)
         for unit in self._units:
-            if not unit.left or unit.spent > unit.seconds:
+            if unit.measured:
                 rules[unit.rule].append(unit)
         # Each rule counts once: a long training predicts little about many short jobs.
         seen = [max(_scale(units, 1.0), 0.05) for units in rules.values()]
         overall = geometric_mean([1.0, *seen])
-        scales = {unit.rule: _scale(rules[unit.rule], overall) for unit in open_units}
-        return self._replay({unit: _left(unit, scales[unit.rule]) for unit in open_units})
+        scales = {unit.rule: _scale(rules.get(unit.rule, ()), overall) for unit in open_units}
+        left = {unit: _left(unit, scales[unit.rule]) for unit in open_units}
+        if any(unit.rule not in rules and seconds > _LONG for unit, seconds in left.items()):
+            return None
+        return self._replay(left)
 
     def _replay(self, left: Mapping[Unit, float]) -> float:
         """Return the seconds until all is done, if each unit starts as soon as cores are free."""
@@ -161,7 +172,8 @@ def expected(rule: str, planned: float = 0.0) -> float:
 
 def _scale(seen: Sequence[Unit], before: float) -> float:
     """Return the ratio of spent to expected time of some units, shrunk towards `before`."""
-    spent, planned = (sum(getattr(unit, name) for unit in seen) for name in ("spent", "seconds"))
+    spent = sum(unit.spent for unit in seen)
+    planned = sum(unit.seconds * unit.measured for unit in seen)
     return (spent + _FIRM * before) / (planned + _FIRM)
 
 
