@@ -29,7 +29,7 @@ LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo test lint reasoner readme nightly $(NIGHTLY) lock reference clean
+.PHONY: demo test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -122,6 +122,10 @@ lock:
 	$(LOCK) --extra slurm --extra dev --constraint envs/cuda.txt --output-file envs/dev.txt
 	grep --invert-match --line-regexp --fixed-strings --file=envs/cuda.txt envs/dev.txt > envs/dev.part
 	mv envs/dev.part envs/dev.txt
+
+# Remakes config/architectures.md.
+architectures: $(DEVELOPED)
+	$(BIN)/python tests/models/architectures.py
 
 # Remakes config/reference.md and the captions of figures in Snakemake's report.
 reference: $(INSTALLED)
