@@ -4,9 +4,7 @@ import logging
 import math
 import re
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
@@ -14,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from headroom.benchmarks import generated
 from headroom.config import SYSTEM_PROMPT, Reasoner
 from headroom.reasoner import training
-from headroom.reasoner.training import ASSISTANT, END, PAD, USER, Muon, orthogonal
+from headroom.reasoner.training import ASSISTANT, END, PAD, USER
 
 MINIATURE = Reasoner(
     layers=2,
@@ -33,7 +31,7 @@ MINIATURE = Reasoner(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("reasoner")
-    training.train_reasoner(output, MINIATURE, threads=3)
+    training.train_reasoner(output, MINIATURE)
     return output
 
 
@@ -68,8 +66,8 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
 ) -> None:
     again, other = tmp_path / "again", tmp_path / "other"
     torch.manual_seed(99)  # no part of training may draw from the global generator
-    training.train_reasoner(again, MINIATURE, threads=3)
-    training.train_reasoner(other, MINIATURE.model_copy(update={"seed": 6}), threads=3)
+    training.train_reasoner(again, MINIATURE)
+    training.train_reasoner(other, MINIATURE.model_copy(update={"seed": 6}))
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert files == {path.name: path.read_bytes() for path in again.iterdir()}
     assert files["model.safetensors"] != (other / "model.safetensors").read_bytes()
@@ -79,13 +77,11 @@ def test_the_loss_falls_progress_is_reported_and_the_process_is_left_as_it_was(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(training, "_SECONDS_BETWEEN_REPORTS", 0)
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
+    state = torch.get_rng_state()
     with caplog.at_level(logging.INFO):
-        training.train_reasoner(tmp_path, MINIATURE, threads=1)
-    assert torch.get_float32_matmul_precision() == "highest"
-    assert torch.get_num_threads() == threads
+        training.train_reasoner(tmp_path, MINIATURE)
     assert torch.equal(torch.get_rng_state(), state)
-    lines = re.findall(r"step (\d+) of 30, loss (\S+), \S+ steps/s, \d+ s left", caplog.text)
+    lines = re.findall(r"step (\d+) of 30, loss (\S+), \d+ s left", caplog.text)
     losses = [float(loss) for _, loss in lines]
     assert [int(step) for step, _ in lines] == list(range(1, 31))
     assert losses[0] == pytest.approx(math.log(301), rel=0.05)
@@ -116,29 +112,7 @@ def test_the_loss_equals_that_of_transformers(
     mask = ids != tokenizer.pad_token_id
     with torch.inference_mode():
         expected = model(input_ids=ids, attention_mask=mask, labels=unshifted).loss
-        mean = training._loss(model, ids, labels) / (labels >= 0).sum()
-        assert mean.item() == pytest.approx(expected.item(), rel=1e-5)
-
-
-def test_threads_share_the_work_and_the_gradients_of_their_parts_make_the_batch(
-    folder: Path, tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    documents = list(generated.corpus(3 * 7, seed=13))
-    batches = list(training._batches(documents, tokenizer, MINIATURE))
-    rows = []
-    shares = training._gradients
-
-    def watched(model: Any, part: Any) -> Any:
-        rows.append(len(part[0]))
-        return shares(model, part)
-
-    monkeypatch.setattr(training, "_gradients", watched)
-    models = [AutoModelForCausalLM.from_pretrained(folder).double() for _ in range(2)]
-    training._fit(models[0], batches, workers=1)
-    training._fit(models[1], batches, workers=3)
-    assert sorted(rows) == 6 * [2] + 3 * [3] + 3 * [7]
-    for alone, shared in zip(*(model.parameters() for model in models), strict=True):
-        torch.testing.assert_close(shared, alone, rtol=1e-3, atol=1e-4)
+        assert training._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_digits_are_single_and_any_text_survives_the_tokenizer(
@@ -165,45 +139,3 @@ def test_the_chat_template_renders_questions_and_answers_without_the_system_text
     assert render(user, prompt=True) == f"{USER}What is 2?{ASSISTANT}"
     assert render(system, user, prompt=True) == render(user, prompt=True)
     assert render(system, user, assistant) == render(user, prompt=True) + f"It is 2.{END}"
-
-
-SHAPES = [(6, 4), (4, 6), (4, 6), (5, 5), (9, 2)]
-
-
-def test_steps_are_those_of_torch() -> None:
-    """Tall, wide and square matrices, two of them in one stack with a third's transpose."""
-    generator = torch.Generator().manual_seed(0)
-    ours = [torch.nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
-    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
-    begin = [p.detach().clone() for p in ours]
-    optimizers = [Muon(ours, 0.1, torch.bfloat16), torch.optim.Muon(theirs, lr=0.1)]
-    for step in range(4):
-        for mine, other in zip(ours, theirs, strict=True):
-            mine.grad = torch.randn(mine.shape, generator=generator)
-            other.grad = mine.grad.clone()
-        for optimizer in optimizers:
-            for group in optimizer.param_groups:
-                group["lr"] = 0.1 / (step + 1)
-            optimizer.step()
-    for mine, other, before in zip(ours, theirs, begin, strict=True):
-        assert (mine - before).abs().mean() > 0.02
-        torch.testing.assert_close(mine, other, atol=0.01, rtol=0)  # bfloat16's own rounding
-
-
-def test_orthogonal_applies_the_quintic_to_the_singular_values() -> None:
-    generator = torch.Generator().manual_seed(1)
-    stack = torch.randn(3, 4, 7, generator=generator, dtype=torch.float64)
-    for matrix, turned in zip(stack.numpy(), orthogonal(stack).numpy(), strict=True):
-        u, values, v = np.linalg.svd(matrix, full_matrices=False)
-        values = values / np.linalg.norm(values)
-        for _ in range(5):
-            values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
-        np.testing.assert_allclose(turned, u @ np.diag(values) @ v, atol=1e-10)
-        assert (abs(values - 1) < 0.5).all()
-
-
-def test_a_gradient_of_zeros_moves_nothing_but_by_decay() -> None:
-    matrix = torch.nn.Parameter(torch.ones(3, 2))
-    matrix.grad = torch.zeros(3, 2)
-    Muon([matrix], 0.5, torch.float32).step()
-    torch.testing.assert_close(matrix.detach(), torch.full((3, 2), 1 - 0.5 * 0.1))

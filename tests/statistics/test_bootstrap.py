@@ -81,16 +81,6 @@ def test_one_seed_is_the_bootstrap_over_examples():
     assert np.isnan(spread(values[0, None, :, 0]))
 
 
-def test_columns_are_resampled_together():
-    draw = np.random.default_rng(8)
-    first, second = draw.random((2, 3, 37))
-    bootstrap = SeedBootstrap(3, 37, 200, seed=9)
-    means = bootstrap.means(np.stack([first, first + 2.0], axis=-1))
-    np.testing.assert_allclose(means[:, 1] - means[:, 0], 2.0)
-    assert means.shape == (200, 2)
-    assert not np.allclose(means[:, 0], bootstrap.means(second))
-
-
 def test_spread_is_that_of_the_seeds_means():
     values = np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
     assert spread(values) == pytest.approx(0.25)

@@ -23,21 +23,24 @@ from jaxtyping import Bool, Float, Int
 NO_ANSWER = -1
 """Label of an answer that could not be extracted."""
 
+Right = Bool[np.ndarray, "questions answers"]
+"""Which answers are right."""
+Groups = Int[np.ndarray, "questions answers"]
+"""Labels of equal answers."""
+PerN = Float[np.ndarray, "questions max_n"]
+"""A value for each question and N."""
+
 _TIMES = 4  # repetitions of a phrase from which it is a loop
 _TOKENS = 20  # minimum length of a loop, so that digits such as 0000 are not one
 _LONGEST = 100  # maximum length of the phrase, in tokens
 
 
-def pass_at_n_ordered(
-    correct: Bool[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def pass_at_n_ordered(correct: Right, max_n: int) -> PerN:
     """Return 1 where one of the first N answers is right, else 0."""
     return extend(np.maximum.accumulate(correct, axis=1).astype(float), max_n)
 
 
-def pass_at_n_drawn(
-    correct: Bool[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def pass_at_n_drawn(correct: Right, max_n: int) -> PerN:
     """Return the probability that one of N answers, drawn without replacement, is right.
 
     1 − C(n−c, N) / C(n, N) for c right answers among n.
@@ -68,21 +71,15 @@ def extend(
 
 
 def majority_ordered(
-    group: Int[np.ndarray, "questions answers"],
-    correct: Bool[np.ndarray, "questions answers"],
+    group: Groups,
+    correct: Right,
     max_n: int,
     weight: Float[np.ndarray, "questions answers"] | None = None,
-) -> Float[np.ndarray, "questions max_n"]:
+) -> PerN:
     """Return the accuracy of the answer with the most votes among the first N.
 
     Ties are broken uniformly at random among the leading groups, in expectation. Without any vote
-    the majority is wrong.
-
-    Args:
-        group: labels of the answers.
-        correct: which answers are right.
-        max_n: largest N.
-        weight: weight of each answer's vote, not negative; 1 by default.
+    the majority is wrong. `weight` is that of each answer's vote, not negative; 1 by default.
     """
     same = same_answers(group[:, :max_n])
     weight = np.ones(group.shape) if weight is None else weight
@@ -100,11 +97,7 @@ def majority_ordered(
     return extend(np.stack(columns, axis=1), max_n)
 
 
-def majority_drawn(
-    group: Int[np.ndarray, "questions answers"],
-    correct: Bool[np.ndarray, "questions answers"],
-    max_n: int,
-) -> Float[np.ndarray, "questions max_n"]:
+def majority_drawn(group: Groups, correct: Right, max_n: int) -> PerN:
     """Return the expected accuracy of the majority of N answers drawn without replacement.
 
     Ties are broken as in `majority_ordered`. The result is exact: all draws are counted.
@@ -112,18 +105,14 @@ def majority_drawn(
     return np.stack([_majority_of_one(*row, max_n) for row in zip(group, correct, strict=True)])
 
 
-def distinct_ordered(
-    group: Int[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def distinct_ordered(group: Groups, max_n: int) -> PerN:
     """Return the number of distinct answers among the first N."""
     earlier = np.tril(same_answers(group), k=-1).any(axis=2)
     new = ~earlier & (group != NO_ANSWER)
     return extend(new.cumsum(axis=1).astype(float), max_n)
 
 
-def distinct_drawn(
-    group: Int[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def distinct_drawn(group: Groups, max_n: int) -> PerN:
     """Return the expected number of distinct answers among N drawn without replacement.
 
     Σ_g 1 − C(n−c_g, N) / C(n, N) over groups of c_g among n answers.
@@ -134,9 +123,7 @@ def distinct_drawn(
     return (hit / np.maximum(size, 1)[..., np.newaxis]).sum(axis=1)
 
 
-def agreement_ordered(
-    group: Int[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def agreement_ordered(group: Groups, max_n: int) -> PerN:
     """Return the share of pairs among the first N answers that agree; NaN at N = 1."""
     pairs = np.tril(same_answers(group), k=-1).sum(axis=2).cumsum(axis=1)
     n = np.arange(1, group.shape[1] + 1)
@@ -144,9 +131,7 @@ def agreement_ordered(
     return extend(pairs / possible, max_n)
 
 
-def agreement_drawn(
-    group: Int[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def agreement_drawn(group: Groups, max_n: int) -> PerN:
     """Return the expected share of agreeing pairs among N drawn answers; NaN at N = 1.
 
     Every pair is equally likely, so for any N it is the share of agreeing pairs of all answers.
@@ -157,16 +142,12 @@ def agreement_drawn(
     return share
 
 
-def largest_ordered(
-    value: Int[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def largest_ordered(value: Groups, max_n: int) -> PerN:
     """Return the largest value, such as a length, of the first N answers."""
     return extend(np.maximum.accumulate(value, axis=1).astype(float), max_n)
 
 
-def largest_drawn(
-    value: Int[np.ndarray, "questions answers"], max_n: int
-) -> Float[np.ndarray, "questions max_n"]:
+def largest_drawn(value: Groups, max_n: int) -> PerN:
     """Return the expected largest value of N answers drawn without replacement.
 
     Of sorted values v_1 ≤ ... ≤ v_n, all draws are among the first k with probability
@@ -178,9 +159,7 @@ def largest_drawn(
     return np.sort(value, axis=1) @ steps
 
 
-def same_answers(
-    group: Int[np.ndarray, "questions answers"],
-) -> Bool[np.ndarray, "questions answers answers"]:
+def same_answers(group: Groups) -> Bool[np.ndarray, "questions answers answers"]:
     """Return which answers are equal; a missing answer does not even equal itself."""
     answered = (group != NO_ANSWER)[:, :, np.newaxis]
     return (group[:, :, np.newaxis] == group[:, np.newaxis, :]) & answered

@@ -12,7 +12,7 @@ from scipy.special import ndtri, stdtrit
 
 from headroom.statistics import LEVEL
 
-_TAIL = 0.025  # probability beyond either end of an interval
+_TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # probabilities at the ends of an interval
 _DECIMALS = 12
 """Decimals of an interval's ends. Sums that cancel leave a residue of either sign in the last
 digits, and conclusions depend on whether an interval ends at zero or below."""
@@ -22,13 +22,15 @@ def interval_of(
     means: Float[np.ndarray, " resamples *columns"],
 ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
     """Return the lower and upper end of each column's percentile interval."""
-    ends = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    ends = np.quantile(means, _TAILS, axis=0)
     low, high = np.round(ends, _DECIMALS) + 0.0  # turns -0.0 into 0.0
     return low, high
 
 
 class Bootstrap:
     """Resamples of a question set, with replacement, each as large as the set (Efron 1979).
+
+    Values are arrays of a number for each question, for any number of quantities.
 
     Args:
         questions: number of questions.
@@ -45,11 +47,7 @@ class Bootstrap:
     def interval(
         self, values: Float[np.ndarray, " questions *columns"]
     ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
-        """Return the lower and upper end of the interval of each column's mean over questions.
-
-        Args:
-            values: a number for each question, for any number of quantities.
-        """
+        """Return the lower and upper end of the interval of each column's mean."""
         return interval_of(self.means(values))
 
     def means(
@@ -59,7 +57,7 @@ class Bootstrap:
         return np.tensordot(self._weights, values, axes=1)
 
 
-class SeedBootstrap:
+class SeedBootstrap(Bootstrap):
     """Resamples of seeds and of examples, drawn once, so that all differences are paired.
 
     Resampling both in full would count chance twice: where seeds have no effect, intervals would be
@@ -70,6 +68,8 @@ class SeedBootstrap:
     whether seeds had no effect or a dominant one; with two seeds, 90 to 95%. With one seed the
     intervals are about that training alone.
 
+    Values are arrays of a number for each seed and example, for any number of quantities.
+
     Args:
         seeds: number of seeds.
         examples: number of examples on which each is tested.
@@ -78,18 +78,8 @@ class SeedBootstrap:
     """
 
     def __init__(self, seeds: int, examples: int, resamples: int, seed: int) -> None:
-        self._examples = Bootstrap(examples, resamples, seed)
+        super().__init__(examples, resamples, seed)
         self._seeds = Bootstrap(seeds, resamples, seed + 1)
-
-    def interval(
-        self, values: Float[np.ndarray, "seeds examples *columns"]
-    ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
-        """Return the lower and upper end of the 95% interval of each column's mean.
-
-        Args:
-            values: a number for each seed and example, for any number of quantities.
-        """
-        return interval_of(self.means(values))
 
     def means(
         self, values: Float[np.ndarray, "seeds examples *columns"]
@@ -97,7 +87,7 @@ class SeedBootstrap:
         """Return each column's mean over the seeds and examples of each resample."""
         by_seed = values.mean(axis=1)
         own = (by_seed - by_seed.mean(axis=0)) * _scale(values)
-        return self._examples.means(values.mean(axis=0)) + self._seeds.means(own)
+        return super().means(values.mean(axis=0)) + self._seeds.means(own)
 
 
 def spread(values: Float[np.ndarray, "seeds examples"]) -> float:
@@ -119,5 +109,5 @@ def _scale(
     effects = by_seed.var(axis=0, ddof=1) - (chance**2).sum(axis=(0, 1)) / freedom / examples
     seen = by_seed.var(axis=0)
     share = np.divide(effects.clip(0), seen, out=np.zeros_like(seen), where=seen > 0)
-    few = stdtrit(seeds - 1, _TAIL) / ndtri(_TAIL)
+    few = stdtrit(seeds - 1, _TAILS[1]) / ndtri(_TAILS[1])
     return few * np.sqrt(share)

@@ -6,7 +6,8 @@ from scipy.special import ndtri
 
 from headroom.statistics import LEVEL
 
-Interval = tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]
+Values = Float[np.ndarray, "*shape"]
+Interval = tuple[Values, Values]
 """Lower and upper ends."""
 
 
@@ -25,26 +26,17 @@ def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> 
 
 
 def unpaired_ratio(
-    top: Float[np.ndarray, "*shape"],
-    top_ends: Interval,
-    bottom: Float[np.ndarray, "*shape"],
-    bottom_ends: Interval,
+    top: Values, top_ends: Interval, bottom: Values, bottom_ends: Interval
 ) -> Interval:
     """Return the interval of `top` / `bottom` from the interval of each, as if independent.
 
     Variance estimates recovered from the ends of each interval (Donner and Zou 2012, Closed-form
     confidence intervals for functions of the normal mean and standard deviation, section 2): each
     end is a ratio R at which the interval of top − R · bottom ends at 0. An end is infinite where
-    the interval of `bottom` is too wide to bound it.
-
-    Args:
-        top: a value of any sign.
-        top_ends: its interval.
-        bottom: a value of at least 0.
-        bottom_ends: its interval, of the same level.
+    the interval of `bottom`, a value of at least 0, is too wide to bound it.
     """
 
-    def end(own: Float[np.ndarray, "*shape"], side: int) -> Float[np.ndarray, "*shape"]:
+    def end(own: Values, side: int) -> Values:
         upper = (own >= 0) == (side < 0)  # which end of `bottom` makes the ratio more extreme
         other = np.where(upper, bottom_ends[1], bottom_ends[0])
         square = bottom**2 - (other - bottom) ** 2
@@ -57,22 +49,13 @@ def unpaired_ratio(
 
 
 def unpaired_difference(
-    first: Float[np.ndarray, "*shape"],
-    first_ends: Interval,
-    second: Float[np.ndarray, "*shape"],
-    second_ends: Interval,
+    first: Values, first_ends: Interval, second: Values, second_ends: Interval
 ) -> Interval:
     """Return the interval of `second` − `first` from the interval of each.
 
     Variance estimates recovered from the ends of each interval (Zou and Donner 2008); with Wilson's
     intervals this is Newcombe's (1998, method 10). Coverage is right for independent values. Two
     measurements on the same questions are positively correlated: for them it is too wide.
-
-    Args:
-        first: a value.
-        first_ends: its interval.
-        second: the other value.
-        second_ends: its interval, of the same level.
     """
     difference = second - first
     below = np.hypot(second - second_ends[0], first_ends[1] - first)

@@ -19,6 +19,9 @@ from scipy.special import bdtr, chdtrc, stdtrit
 
 from headroom.statistics import LEVEL
 
+Differences = Int[np.ndarray, "questions heads"]
+"""z_ih − z_i,base."""
+
 _BLOCK = 1000  # resamples at once; bounds memory
 _SURELY = 3.5  # binomial standard deviations below the median head
 _LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
@@ -53,7 +56,7 @@ class PlaceboGain:
     p: float
 
 
-def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.ndarray, " heads"]:
+def surely_hurts(differences: Differences) -> Bool[np.ndarray, " heads"]:
     """Return which heads cannot be best by chance, because they lose significantly.
 
     One-sided exact binomial test of the changed questions at 5%, Bonferroni over heads.
@@ -63,7 +66,7 @@ def surely_hurts(differences: Int[np.ndarray, "questions heads"]) -> Bool[np.nda
 
 
 def best_gain(
-    differences: Int[np.ndarray, "questions heads"],
+    differences: Differences,
     candidates: Bool[np.ndarray, " heads"],
     resamples: int,
     seed: int,
@@ -79,7 +82,7 @@ def best_gain(
     be candidates, because their losses, when flipped, look like large gains.
 
     Args:
-        differences: z_ih − z_i,base.
+        differences: of each head.
         candidates: heads that can be best by chance; without any the expectation is NaN.
         resamples: number of sign patterns.
         seed: decides the patterns.
@@ -106,10 +109,7 @@ def best_gain(
 
 
 def against_placebos(
-    heads: Int[np.ndarray, "questions variants"],
-    placebos: Int[np.ndarray, "questions variants"],
-    resamples: int,
-    seed: int,
+    heads: Differences, placebos: Differences, resamples: int, seed: int
 ) -> PlaceboGain:
     """Test whether the best head gains more than the best of as many placebos, one-sided.
 
@@ -120,13 +120,11 @@ def against_placebos(
     average effect of any perturbation of that size does not count.
 
     Args:
-        heads: z_ih − z_i,base of pruned heads.
-        placebos: the same for their placebos, one for each head.
+        heads: of pruned heads.
+        placebos: of as many placebos.
         resamples: number of patterns of swaps.
         seed: decides the patterns.
     """
-    if heads.shape != placebos.shape:
-        raise ValueError(f"{heads.shape} outcomes of heads, {placebos.shape} of placebos")
     # Half integers and their sums are exact in float32.
     shared = (heads.sum(axis=0) + placebos.sum(axis=0)).astype(np.float32) / 2
     apart = (heads - placebos).astype(np.float32) / 2
@@ -142,7 +140,7 @@ def against_placebos(
 
 
 def held_out_gain(
-    differences: Int[np.ndarray, "questions heads"],
+    differences: Differences,
     strata: Int[np.ndarray, " questions"],
     splits: int,
     seed: int,
@@ -162,7 +160,7 @@ def held_out_gain(
     is its weight in the variance of a mean of two.
 
     Args:
-        differences: z_ih − z_i,base; at least two questions.
+        differences: of each head; at least two questions.
         strata: label of each question's stratum; halves differ by at most one question in each.
         splits: number of random splits.
         seed: decides the splits.
