@@ -3,8 +3,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +19,7 @@ from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.sprint import choosing, job, matching, methods, model
 from headroom.sprint.card import card
-from headroom.sprint.evaluation import PAIRED, components
-from headroom.statistics.paired import paired_interval
+from headroom.sprint.evaluation import PAIRED
 from headroom.tables import (
     ACCURACY,
     CURVES,
@@ -248,67 +245,16 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(done: Config) ->
     assert tried["pass_at_n"].between(tried["low"], tried["high"]).all()
 
 
-def right_by_vote(group: list[int], correct: list[bool]) -> float:
-    """Return the chance that the most frequent answer is right, ties broken at random."""
-    votes = Counter(label for label in group if label != -1)
-    leading = [label for label in votes if votes[label] == max(votes.values())]
-    right = dict(zip(group, correct, strict=True))
-    return sum(right[label] for label in leading) / max(1, len(leading))
-
-
-def test_votes_are_those_of_plain_loops_over_answers(done: Config) -> None:
-    config = done
+def test_votes_are_leads_of_the_majority_of_n_heads(done: Config) -> None:
     table = pd.read_csv(output(paths.VOTES))
     assert list(table.columns) == PAIRED
     assert list(table["method"].unique()) == ["sampling T=0.6", methods.BASE]
     assert list(table["n"]) == [*range(1, 9)] * 2
-    found = table.set_index(["method", "n"])
-    names = {"run": "simulated", "model": key(config, "models", "tiny")}
-    names |= {"questions": key(config, "questions", "test")}
-    greedy, sampled = (
-        read_table(
-            Path(paths.GRADED.format(decoding=key(config, "decodings", each), **names)), GRADED
-        )
-        for each in ("greedy", "T0.6")
-    )
-    greedy = greedy.set_index(["question_id", "variant"])[["group", "correct"]]
-    trainings = read_table(output(paths.TRAININGS), TRAININGS)
-    trainings = trainings[trainings["method"] == methods.SPRINT]
-
-    def sprint(training: str, n: int) -> np.ndarray:
-        """Return what the votes of each seed's N nearest heads reach: a row a seed."""
-        of_seed = []
-        for _, part in trainings[trainings["training"] == training].groupby("seed"):
-            of_seed.append([])
-            for row in part.sort_values("question_id").itertuples():
-                given = greedy.loc[[(row.question_id, VARIANTS[head]) for head in row.heads[:n]]]
-                of_seed[-1].append(right_by_vote(*given.to_numpy().T.tolist()))
-        return np.array(of_seed)
-
-    def samples(n: int) -> np.ndarray:
-        """Return the mean over all subsets of N samples."""
-        means = []
-        for _, part in sampled.groupby("question_id"):
-            subsets = combinations(part[["group", "correct"]].to_numpy().tolist(), n)
-            means.append(np.mean([right_by_vote(*zip(*each, strict=True)) for each in subsets]))
-        return np.array(means)
-
-    base = greedy.xs("base", level="variant")["correct"].sort_index().to_numpy()
-    for n in (1, 2, 5, 8):
-        own = sprint("all", n)
-        for method, other in ((methods.BASE, base), ("sampling T=0.6", samples(n))):
-            row = found.loc[(method, n)]
-            assert row["difference"] == pytest.approx((own.mean(axis=0) - other).mean(), abs=1e-5)
-            draw, seed = components(
-                own.mean(axis=1, keepdims=True),
-                [sprint(f"redraw {i}", n).mean(axis=1, keepdims=True) for i in range(3)],
-            )
-            assert draw is not None and seed is not None
-            assert row["by_draw"] == pytest.approx(draw.variance[0] ** 0.5, abs=1e-5)
-            assert row["by_seed"] == pytest.approx(seed.variance[0] ** 0.5, abs=1e-5)
-            differences = (own.mean(axis=0) - other)[:, np.newaxis]
-            ends = np.ravel(paired_interval(differences, (draw, seed)))
-            assert row[["low", "high"]].to_list() == pytest.approx(ends, abs=1e-5)
+    curves = read_table(output(paths.CURVES), CURVES).set_index(["method", "n"])["majority"]
+    for row in table.itertuples():
+        lead = curves[methods.SPRINT, row.n] - curves[row.method, row.n]
+        assert row.difference == pytest.approx(lead, abs=1e-5)
+        assert row.low <= row.difference <= row.high
 
 
 def test_the_embedding_matters_where_it_reveals_the_cluster(done: Config) -> None:

@@ -72,14 +72,6 @@ def test_the_null_is_calibrated_at_five_percent(monkeypatch: pytest.MonkeyPatch)
     assert np.mean(p <= 0.5) == pytest.approx(0.5, abs=0.06)
 
 
-def test_rankings_that_know_some_questions_are_found() -> None:
-    table = compare("SPRINT", [random_part(150, 8, seed=5, knows=0.5)], "test", 8, 500, 1)
-    row = at(table, SHUFFLED, "1")
-    assert row["p"] < 0.01
-    assert 0 < row["low"] < row["difference"] < row["high"]
-    assert at(table, COVER, "1")["difference"] > 0.1
-
-
 def test_cover_and_draws_do_not_know_the_question() -> None:
     part = random_part(30, 5, seed=3)
     table = compare("SPRINT", [part], "test", 5, 50, 0)

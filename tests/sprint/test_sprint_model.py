@@ -60,14 +60,6 @@ def test_ranking_is_by_ascending_distance_and_ties_keep_the_order_of_the_pool() 
     assert (positions[:, 5] == positions[:, 2] + 1).all()
 
 
-def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_untouched() -> None:
-    before = torch.get_rng_state()
-    one, same, other = make("ball", 3), make("ball", 3), make("ball", 4)
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(one.heads, same.heads)
-    assert not torch.equal(one.heads, other.heads)
-
-
 @pytest.mark.parametrize("geometry", GEOMETRIES)
 def test_a_saved_selector_loads_again(geometry: str, tmp_path: Path) -> None:
     facts = {"heads": ["L00H00", "L00H01"], "embedder": "e-01234567", "seed": 3}

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headroom.sprint.evaluation import POINTS, Answers, Values, estimated
+from headroom.sprint.evaluation import Answers, Values, estimated, points
 from headroom.statistics import answers as together
 from headroom.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
@@ -55,13 +55,9 @@ def among_ranked(
     held_out: Sequence[Answers],
     max_n: int,
 ) -> Rules:
-    """Score every rule on answers in the order of their columns.
+    """Score every rule on answers in the order of their columns, the nearest head first.
 
-    Args:
-        answers: the nearest head first.
-        weight: weight of each vote, for ``agreement``.
-        held_out: what ``verifier`` is trained on, also the nearest head first.
-        max_n: largest N.
+    The weight of each vote is for ``agreement``; ``verifier`` is trained on the held-out answers.
     """
     group, correct = answers.group, answers.correct
     return {
@@ -84,21 +80,16 @@ def among_drawn(answers: Answers, max_n: int) -> Rules:
 
 
 def compare(rules: Mapping[str, Rules], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Compare the rules of some methods with the oracle and with the majority.
+    """Compare the rules of some methods with the oracle and with the majority: columns `COLUMNS`.
 
-    Args:
-        rules: by method, all on the same questions.
-        bootstrap: resamples of these questions. Trained models are taken as fixed.
-
-    Returns:
-        Columns `COLUMNS`, at N = 1, 2, 4, ...
+    Intervals take trained models as fixed.
     """
     parts = []
     for method, scores in rules.items():
-        points = np.array([n for n in POINTS if n <= scores[ORACLE].shape[1]])
-        at = {rule: values[:, points - 1] for rule, values in scores.items()}
+        shown = points(scores[ORACLE].shape[1])
+        at = {rule: values[:, shown - 1] for rule, values in scores.items()}
         for rule, values in at.items():
-            part = pd.DataFrame({"method": method, "rule": rule, "n": points})
+            part = pd.DataFrame({"method": method, "rule": rule, "n": shown})
             over, names = values - at[MAJORITY], ("over_majority", "over_low", "over_high")
             part = part.assign(**estimated(values, bootstrap, "accuracy", "low", "high"))
             part = part.assign(**estimated(over, bootstrap, *names))

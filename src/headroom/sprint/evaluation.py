@@ -26,6 +26,12 @@ from headroom.tables import CURVES
 POINTS = (1, 2, 4, 8, 16)
 """The values of N that tables show."""
 
+
+def points(max_n: int) -> np.ndarray:
+    """Return the values of N that tables show, up to the largest N."""
+    return np.array([n for n in POINTS if n <= max_n])
+
+
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
 DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
 DIVERSITY += ["computed"]
@@ -143,10 +149,7 @@ def estimated(
 def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
     """Return Pass@N with 95% intervals, diversity and cost: columns of `headroom.tables.CURVES`.
 
-    Args:
-        scores: by method, all on the same questions.
-        bootstrap: resamples of these questions. The intervals cover the choice of test questions;
-            a trained selector is taken as fixed.
+    The intervals cover the choice of test questions; a trained selector is taken as fixed.
     """
     parts = []
     for method in methods.in_display_order(list(scores)):
@@ -163,44 +166,33 @@ def diversity(
 ) -> pd.DataFrame:
     """Return how much a method's N answers differ and what they cost: columns `DIVERSITY`.
 
-    The oracle has no answers of its own and is left out. The cost of embedding is not counted.
-
-    Args:
-        scores: by method, all on the same questions.
-        bootstrap: resamples of these questions.
-        prompt_tokens: mean length of a prompt; if NaN, the tokens computed are NaN, too.
+    The oracle has no answers of its own and is left out. The cost of embedding is not counted. If
+    the mean length of a prompt is NaN, the tokens computed are NaN, too.
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
-        points = np.array([n for n in POINTS if n <= scores[method]["tokens"].shape[1]])
-        at = {name: values[:, points - 1] for name, values in scores[method].items()}
+        shown = points(scores[method]["tokens"].shape[1])
+        at = {name: values[:, shown - 1] for name, values in scores[method].items()}
         known = {name: values.mean(axis=0) for name, values in at.items()}
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
             known |= estimated(at[name], bootstrap, name, f"{short}_low", f"{short}_high")
-        part = pd.DataFrame(known).assign(method=method, n=points)
+        part = pd.DataFrame(known).assign(method=method, n=shown)
         part["computed"] = part["tokens"] + part["prompts"] * prompt_tokens
         parts.append(part)
     return pd.concat(parts, ignore_index=True)[DIVERSITY].dropna(subset="pass_at_n")
 
 
 def ablation(passes: Mapping[str, Values], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Return Pass@N of every geometry and λ, all other settings as chosen.
+    """Return Pass@N of every reading of the loss (geometry and λ), all other settings as chosen.
 
-    It is for display only: no setting is chosen by it.
-
-    Args:
-        passes: Pass@1..max_n on the test questions, by reading of the loss.
-        bootstrap: resamples of these questions.
-
-    Returns:
-        Columns reading, n, pass_at_n, and low and high, a 95% interval over questions; `n` is 1,
-        2, 4, ... or the mean over all N.
+    It is for display only: no setting is chosen by it. Columns reading, n, pass_at_n, and low and
+    high, a 95% interval over questions; `n` is 1, 2, 4, ... or the mean over all N.
     """
     parts = []
     for reading, passed in passes.items():
-        points = [n for n in POINTS if n <= passed.shape[1]]
-        values = np.column_stack([passed[:, np.array(points) - 1], passed.mean(axis=1)])
-        part = pd.DataFrame({"reading": reading, "n": [*map(str, points), "mean"]})
+        shown = points(passed.shape[1])
+        values = np.column_stack([passed[:, shown - 1], passed.mean(axis=1)])
+        part = pd.DataFrame({"reading": reading, "n": [*map(str, shown), "mean"]})
         parts.append(part.assign(**estimated(values, bootstrap, "pass_at_n", "low", "high")))
     return pd.concat(parts, ignore_index=True)
 
@@ -257,16 +249,11 @@ def _differences(
 
     draw, seed = components(means(whole), [means(part) for part in redrawn])
     low, high = paired_interval(lead, components=[part for part in (draw, seed) if part])
-    return pd.DataFrame(
-        {
-            "difference": lead.mean(axis=0),
-            "low": low,
-            "high": high,
-            "by_questions": lead.std(axis=0) / math.sqrt(len(lead)),
-            "by_draw": np.sqrt(draw.variance) if draw else np.nan,
-            "by_seed": np.sqrt(seed.variance) if seed else np.nan,
-        }
-    )
+    found = {"difference": lead.mean(axis=0), "low": low, "high": high}
+    found["by_questions"] = lead.std(axis=0) / math.sqrt(len(lead))
+    for name, source in (("by_draw", draw), ("by_seed", seed)):
+        found[name] = np.sqrt(source.variance) if source else np.nan
+    return pd.DataFrame(found)
 
 
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from headroom.sprint.evaluation import POINTS, estimated
+from headroom.sprint.evaluation import estimated, points
 from headroom.sprint.methods import COVER
 from headroom.sprint.rankers import greedy_cover
 from headroom.statistics.answers import pass_at_n_drawn, pass_at_n_ordered
@@ -73,7 +73,7 @@ def first_right(
 def compare(
     method: str, parts: Sequence[Ranked], questions: str, max_n: int, resamples: int, seed: int
 ) -> pd.DataFrame:
-    """Compare a method with those that do not use the question.
+    """Compare a method with those that do not use the question: columns `COLUMNS`.
 
     If a question is in several parts, its values are averaged, so that the bootstrap draws whole
     questions.
@@ -85,9 +85,6 @@ def compare(
         max_n: largest N.
         resamples: number of bootstrap resamples of the questions.
         seed: decides resamples and permutations.
-
-    Returns:
-        Columns `COLUMNS`.
     """
     tables = []
     for pool, chosen in ((ALL, parts), (EQUAL, [part.equal() for part in parts])):
@@ -100,15 +97,12 @@ def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> 
     numbers, row_of = np.unique(
         np.concatenate([part.questions for part in parts]), return_inverse=True
     )
-    shown = [n for n in POINTS if n <= max_n]
+    shown = points(max_n)
     # Row: position of a ranking's first right head. Column: Pass@N of that ranking.
     worth = np.array([np.arange(1, max_n + 1) > place for place in range(max_n + 1)], float)
 
-    def at_points(
-        passes: Float[np.ndarray, "*rankings max_n"],
-    ) -> Float[np.ndarray, "*rankings points"]:
-        columns = [passes[..., n - 1] for n in shown]
-        return np.stack([*columns, passes.mean(axis=-1)], axis=-1)
+    def at_points(passes: np.ndarray) -> Float[np.ndarray, "*rankings points"]:
+        return np.concatenate([passes[..., shown - 1], passes.mean(axis=-1)[..., None]], axis=-1)
 
     def by_question(passes: list[np.ndarray]) -> Float[np.ndarray, "questions points"]:
         total = np.zeros((len(numbers), len(shown) + 1))
@@ -121,10 +115,7 @@ def _compare(parts: Sequence[Ranked], max_n: int, resamples: int, seed: int) -> 
     p = permutation_p(first, at_points(worth), seed)
     others = {
         # The mean over all rankings is the exact expectation over permutations.
-        SHUFFLED: [
-            np.stack([(each < n).mean(axis=1) for n in range(1, max_n + 1)], axis=1)
-            for each in first
-        ],
+        SHUFFLED: [worth[each].mean(axis=1) for each in first],
         COVER: [
             pass_at_n_ordered(part.correct[:, greedy_cover(part.train)], max_n) for part in parts
         ],

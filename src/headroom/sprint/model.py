@@ -67,16 +67,10 @@ def squared_distances(
 
 
 class HeadSelector(nn.Module):
-    """θ and v_1, ..., v_P.
+    """θ and v_1, ..., v_P; of the setting, geometry and dimension are used.
 
     Parameters of several selectors of one geometry may be stacked along a leading axis, which all
     results then have, too.
-
-    Args:
-        embedding_dim: length of a question embedding.
-        pool: number of heads.
-        setting: geometry and dimension are used.
-        seed: decides the initial weights.
     """
 
     def __init__(self, embedding_dim: int, pool: int, setting: Setting, seed: int) -> None:

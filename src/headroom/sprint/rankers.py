@@ -103,29 +103,22 @@ def choose_shortlist(train: Z, test: Z, options: Selector) -> tuple[Shortlist, p
     held_out = np.mean(
         [
             [
-                candidate.passes(train[split.held_out], max_n)
-                for candidate in shortlists(train[split.fit], options.shortlist)
+                candidate.passes(train[asked], max_n)
+                for candidate in shortlists(train[fit], options.shortlist)
             ]
-            for split in splits(len(train), options.validation, options.seeds)
+            for fit, asked in splits(len(train), options)
         ],
         axis=0,
     )
     candidates = shortlists(train, options.shortlist)
     chosen = candidates[int(held_out.mean(axis=1).argmax())]
-    tables = [
-        pd.DataFrame(
-            {
-                "criterion": candidate.criterion,
-                "k": candidate.k,
-                "n": np.arange(1, max_n + 1),
-                "held_out": curve,
-                "test": candidate.passes(test, max_n),
-                "chosen": candidate == chosen,
-            }
-        )
-        for candidate, curve in zip(candidates, held_out, strict=True)
+    rows = [
+        (each.criterion, each.k, n, *passes, each == chosen)
+        for each, curve in zip(candidates, held_out, strict=True)
+        for n, *passes in zip(range(1, max_n + 1), curve, each.passes(test, max_n), strict=True)
     ]
-    return chosen, pd.concat(tables, ignore_index=True)
+    columns = ["criterion", "k", "n", "held_out", "test", "chosen"]
+    return chosen, pd.DataFrame(rows, columns=columns)
 
 
 class Questions(NamedTuple):
@@ -149,19 +142,15 @@ first."""
 def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker]:
     """Return rankers by method, with settings chosen on held-out training questions.
 
-    Args:
-        known: the training questions. ``cover by subject`` is left out if a subject is missing.
-        correct: their Z over the pool.
-        options: the selector's options: held-out share, seeds, largest N.
+    ``cover by subject`` is left out if the subject of a training question is missing.
     """
     max_n = min(options.max_n, correct.shape[1])
-    parts = splits(len(correct), options.validation, options.seeds)
 
     def score(ranker: Ranker) -> float:
         curves = []
-        for _, fit, held_out in parts:
-            order = ranker(known.of(fit), correct[fit], known.of(held_out))
-            curves.append(ranked_pass(correct[held_out], order, max_n))
+        for fit, asked in splits(len(correct), options):
+            order = ranker(known.of(fit), correct[fit], known.of(asked))
+            curves.append(ranked_pass(correct[asked], order, max_n))
         return float(np.mean(curves))
 
     kinds: dict[str, list[Ranker]] = {

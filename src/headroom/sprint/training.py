@@ -208,30 +208,23 @@ def choose(
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
     settings = list(grid(options))
-    parts = splits(len(z), options.validation, options.seeds)
+    parts = dict(zip(options.seeds, splits(len(z), options), strict=True))
     rows = []
     for alike in _alike(settings):
         own = embeddings[alike[0].embedder]
-        fits = [fit(own[p.fit], correct[p.fit], alike, [p.seed] * len(alike)) for p in parts]
+        fits = [
+            fit(own[known], correct[known], alike, [seed] * len(alike))
+            for seed, (known, _) in parts.items()
+        ]
         for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
-            for part, trained in zip(parts, of_split, strict=True):
-                order, _ = rank(trained.selector, own[part.held_out])
-                curve = ranked_pass(z[part.held_out], order, max_n)
-                rows.append(
-                    {
-                        **asdict(setting),
-                        "per_pair": setting.per_pair(z.shape[1]),
-                        "seed": part.seed,
-                        "pass_at_1": curve[0],
-                        "pass_at_4": curve[min(4, max_n) - 1],
-                        "mean_pass": curve.mean(),
-                        "training_loss": trained.training_loss,
-                        "spread_half": trained.spread_half,
-                        "spread": trained.spread,
-                        "diverged": trained.diverged,
-                        "left_out": trained.left_out,
-                    }
-                )
+            for (seed, (_, asked)), trained in zip(parts.items(), of_split, strict=True):
+                curve = ranked_pass(z[asked], rank(trained.selector, own[asked])[0], max_n)
+                row = asdict(setting) | {"per_pair": setting.per_pair(z.shape[1]), "seed": seed}
+                row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
+                row["mean_pass"] = curve.mean()
+                for name in ("training_loss", "spread_half", "spread", "diverged", "left_out"):
+                    row[name] = getattr(trained, name)
+                rows.append(row)
     table = pd.DataFrame(rows)
     score, diverged = (
         table[name].to_numpy().reshape(-1, len(parts)) for name in ("mean_pass", "diverged")
@@ -267,13 +260,6 @@ def rank_again(
 
     On a redraw the setting is chosen anew if the options say so. Last come selectors of every
     geometry and λ, trained on all questions.
-
-    Args:
-        embeddings: embeddings of the training questions.
-        correct: Z of the training questions over the pool.
-        test: embeddings of the test questions.
-        setting: the chosen setting.
-        options: the selector's options.
 
     Yields:
         The training's name in `headroom.sprint.validation`, the seed, and head numbers, nearest

@@ -28,41 +28,28 @@ def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
     return {f"{geometry}, λ = {value:g}": (geometry, value) for geometry, value in pairs}
 
 
-class Split(NamedTuple):
-    """Row numbers of the training questions, in two parts."""
-
-    seed: int
-    fit: Int[np.ndarray, " fit"]
-    held_out: Int[np.ndarray, " held_out"]
+Rows = Int[np.ndarray, " questions"]
+"""Numbers of training questions."""
 
 
 class Training(NamedTuple):
     """One training of the methods that learn: on which questions, and which are then ranked."""
 
     name: str
-    fit: Int[np.ndarray, " fit"]
-    """Numbers of training questions."""
-    held_out: Int[np.ndarray, " held_out"] | None
-    """Numbers of the training questions that are ranked; None stands for the test questions."""
+    fit: Rows
+    held_out: Rows | None
+    """The training questions that are ranked; None stands for the test questions."""
 
 
-def splits(questions: int, validation: float, seeds: tuple[int, ...]) -> list[Split]:
-    """Return one random split for each seed.
-
-    Args:
-        questions: number of training questions.
-        validation: share held out; each part has at least one question.
-        seeds: one for each split.
+def splits(questions: int, options: Selector) -> list[tuple[Rows, Rows]]:
+    """Return a random split for each seed: the questions to learn from, and those held out.
 
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    held_out = min(max(1, round(questions * validation)), questions - 1)
-    return [
-        Split(seed, np.sort(order[held_out:]), np.sort(order[:held_out]))
-        for seed in seeds
-        for order in [_shuffled(questions, seed)]
-    ]
+    held_out = min(max(1, round(questions * options.validation)), questions - 1)
+    orders = [_shuffled(questions, seed) for seed in options.seeds]
+    return [(np.sort(order[held_out:]), np.sort(order[:held_out])) for order in orders]
 
 
 def trainings(questions: int, options: Selector) -> list[Training]:
@@ -70,10 +57,6 @@ def trainings(questions: int, options: Selector) -> list[Training]:
 
     Subsamples are drawn without replacement; they show how far results depend on the draw (see
     `headroom.sprint.evaluation.components`). Each question is in exactly one fold.
-
-    Args:
-        questions: number of training questions.
-        options: number of redraws, share held out, and the seed that deals the folds.
 
     Raises:
         ConfigError: there are fewer than two questions.
@@ -102,7 +85,7 @@ def ranked_pass(
     return pass_at_n_ordered(ranked, max_n).mean(axis=0)
 
 
-def _shuffled(questions: int, seed: int) -> Int[np.ndarray, " questions"]:
+def _shuffled(questions: int, seed: int) -> Rows:
     if questions < 2:
         raise ConfigError(f"{questions} training questions cannot be split; use at least 2")
     return np.random.default_rng(seed).permutation(questions)
