@@ -3,30 +3,10 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headroom.library import (
-        Pruned,
-        RewardModel,
-        Run,
-        Solver,
-        load,
-        load_model,
-        prune,
-        pruned,
-        sweep,
-    )
+    from headroom.library import *  # noqa: F403
 
 __version__ = "0.1.0"
-__all__ = [
-    "Pruned",
-    "RewardModel",
-    "Run",
-    "Solver",
-    "load",
-    "load_model",
-    "prune",
-    "pruned",
-    "sweep",
-]
+__all__ = ("Pruned", "Run", "Solver", "load", "load_model", "prune", "pruned", "sweep")  # noqa: F405
 
 
 def __getattr__(name: str) -> Any:

@@ -34,7 +34,6 @@ def add_command(
     epilog: str | None = None,
     options: Sequence[str] = (),
     without: Sequence[str] = (),
-    only_one_of: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
     """Add a command with the parameters of a function.
 
@@ -50,7 +49,6 @@ def add_command(
         epilog: shown below the help.
         options: parameters before the ``*`` that are options nevertheless.
         without: parameters that the command does not have.
-        only_one_of: options that exclude each other.
     """
     about, _, rest = (inspect.getdoc(function) or "").partition("\n")
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
@@ -58,7 +56,6 @@ def add_command(
     command = commands.add_parser(
         name, help=about, description=about, epilog=epilog, formatter_class=form
     )
-    exclusive = command.add_mutually_exclusive_group() if only_one_of else command
     for each in inspect.signature(function).parameters.values():
         if each.name in without:
             continue
@@ -70,7 +67,7 @@ def add_command(
             keys |= {"required": True} if required else {"default": each.default}
             if not required and each.default not in (None, False):
                 keys["help"] += " (default: %(default)s)"
-            (exclusive if each.name in only_one_of else command).add_argument(flag, **keys)
+            command.add_argument(flag, **keys)
         else:
             if not required and "nargs" not in keys:
                 keys |= {"nargs": "?", "default": each.default}

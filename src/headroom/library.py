@@ -20,27 +20,18 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from headroom.compression.pruning import Pruned, prune
+from headroom.compression.pruning import Pruned as Pruned
+from headroom.compression.pruning import prune as prune
 from headroom.models import masks
 from headroom.models.geometry import find_heads
-from headroom.models.load import load_checkpoint as load_model
-from headroom.tool.reward import RewardModel
-from headroom.tool.run import Run, load
-from headroom.tool.solve import Solver
-from headroom.tool.sweep import sweep
+from headroom.models.load import load_checkpoint
+from headroom.tool.run import Run as Run
+from headroom.tool.run import load as load
+from headroom.tool.solve import Solver as Solver
+from headroom.tool.sweep import sweep as sweep
 from headroom.variants import Variant
 
-__all__ = [
-    "Pruned",
-    "RewardModel",
-    "Run",
-    "Solver",
-    "load",
-    "load_model",
-    "prune",
-    "pruned",
-    "sweep",
-]
+load_model = load_checkpoint
 
 _Model = TypeVar("_Model", bound=nn.Module)
 

@@ -65,12 +65,12 @@ ACTIVATIONS = _schema(
     head=_INT16,
     share=_FLOAT64,  # of the squared norm of all heads
     norm=_FLOAT64,
+    output_norm=_FLOAT64,
+    noise_norm=_FLOAT64,
+    nullable="output_norm noise_norm",
 )
-"""Each head's slice of the input of the output projection, means over tokens."""
-
-OUTPUT_NORMS = ("output_norm", "noise_norm")
-"""Further columns of activations, which earlier versions did not measure: the norms of what a head,
-and of what its noise placebo, adds to the output of the projection."""
+"""Each head's slice of the input of the output projection, means over tokens; and the norms of what
+the head, and of what its noise placebo, adds to the projection's output."""
 
 GRADED = _schema(
     question_id=_TEXT,

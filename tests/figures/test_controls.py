@@ -220,8 +220,6 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
 def test_what_the_store_no_longer_holds_is_left_out(z, tmp_path):
     answers = graded(z).assign(group=0)
     gone = dict.fromkeys(NAMES, tmp_path / "gone.parquet")
-    unmeasured = ACTIVATIONS.drop(columns=["output_norm", "noise_norm"])
-    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone, unmeasured)
-    assert table["norm"].isna().all()
+    table = placebo_table(answers, [*VARIANTS[1:], *PLACEBOS], gone, ACTIVATIONS)
     assert table["changed"].isna().all()
     assert "| heads | 1 | 5 | 765 | – | 0.0 |" in placebo_sheet(table, "math").markdown()

@@ -47,7 +47,7 @@ def test_every_command_and_the_python_run_as_they_stand(
 ) -> None:
     monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
-    assert len(commands) == 13
+    assert len(commands) == 12
     for command in commands:
         program, *words = shlex.split(command)
         if program == "snakemake":

@@ -98,7 +98,6 @@ def test_a_run_says_what_it_holds(swept: tuple[Path, list[str]]) -> None:
     assert "sweep 'heads': model on questions" in repr(run)
     answers = run.answers("L01H05")
     assert isinstance(answers, pd.DataFrame) and len(answers) == len(QUESTIONS)
-    assert set(run.graded()["variant"]) >= {"base", "L01H02"}
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def write_controls(config: Config, sweep: str) -> None:
     found = controls(z, graded, variants, others, NOISE[dtype], config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, store.answers(batch)), strict=True))
     measured = store.path(paths.ACTIVATIONS, **batch.names)
-    activations = read_table(measured, ACTIVATIONS, exact=False)
+    activations = read_table(measured, ACTIVATIONS)
     changes = placebo_table(graded, [*variants[1:], *others], answers, activations)
     template = paths.CONTROLS.replace("{run}", config.run).replace("{sweep}", sweep)
     made = []

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from headroom.analysis.sheet import Columns, Sheet, sheet
-from headroom.tables import ANSWERS, OUTPUT_NORMS, read_table
+from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE, Variant
 
 PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
@@ -56,8 +56,7 @@ def placebo_table(
         variants: heads and placebos, sorted.
         answers: the store's file of each variant, base included; `changed` is empty if one is
             missing.
-        activations: those of the model's heads (`headroom.tables.ACTIVATIONS`); norms are empty
-            without `OUTPUT_NORMS`.
+        activations: those of the model's heads (`headroom.tables.ACTIVATIONS`).
 
     Returns:
         Columns `PLACEBOS`.
@@ -68,7 +67,7 @@ def placebo_table(
     )
     base = str(BASE)
     tokens = _tokens(answers[base])
-    norms = activations.set_index(["layer", "head"]).reindex(columns=list(OUTPUT_NORMS))
+    norms = activations.set_index(["layer", "head"])
     rows = []
     for (kind, layer), each in groupby(variants, key=lambda each: (each.kind, each.layer)):
         members = list(each)
@@ -94,7 +93,7 @@ def placebo_table(
 
 def placebo_sheet(table: pd.DataFrame, sweep: str) -> Sheet:
     """Return the table as text."""
-    words = {"head": "heads", "noise": "noise", "replay": "verification", "numeric": "numerics"}
+    words = {"head": "heads", "noise": "noise", "numeric": "numerics"}
     kinds = table["kind"].map(words)
     layers = table["layer"].map(str, na_action="ignore").fillna("all")
     return sheet(table.assign(kind=kinds, layer=layers), _SHOWN, f"{sweep}: {CAPTION}")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -28,7 +27,7 @@ from headroom.models.geometry import AttentionLayer
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import noise_direction
 from headroom.record import Stopwatch, read_json, write_record
-from headroom.tables import ACTIVATIONS, OUTPUT_NORMS, write_table
+from headroom.tables import ACTIVATIONS, write_table
 from headroom.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
@@ -77,15 +76,14 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
         ) from None
     output = Path(paths.ACTIVATIONS.format(**work.keys))
     facts = {**work.keys, "texts": len(texts), "tokens": sum(map(len, texts))}
-    schema = pa.schema([*ACTIVATIONS, *(pa.field(name, pa.float64()) for name in OUTPUT_NORMS)])
-    write_table(output, table, schema, facts)
+    write_table(output, table, ACTIVATIONS, facts)
     write_record(output, stopwatch, facts | {"device": str(loaded.device)})
     _LOG.info("%s: %d heads on %d tokens", model, len(table), facts["tokens"])
 
 
 @torch.inference_mode()
 def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFrame:
-    """Return columns of `tables.ACTIVATIONS` and `OUTPUT_NORMS`: a row for each layer and head.
+    """Return columns of `tables.ACTIVATIONS`: a row for each layer and head.
 
     Args:
         loaded: the model.

@@ -64,7 +64,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         text = f"your own benchmark: column of the {column}"
         command.add_argument(f"--{column}-column", metavar="NAME", help=text)
     add_command(commands, "pilot", pilot)
-    add_command(commands, "solve", solve, only_one_of=("verifier", "reward_model"))
+    add_command(commands, "solve", solve)
     add_command(commands, "store", store, epilog=_STORE)
     add_command(commands, "export", export, epilog=_EXPORT)
 
@@ -114,7 +114,6 @@ def solve(
     selector: str | None = None,
     n: int | None = None,
     verifier: str | None = None,
-    reward_model: str | None = None,
     json: bool = False,
 ) -> None:
     """Answer a question with the heads that a run's selector picks, and count the votes.
@@ -127,16 +126,12 @@ def solve(
         n: how many heads answer (default: 8, or all)
         verifier: module:function that takes the question and a list of texts and returns their
             scores; the answer with the highest score is chosen, not the majority's
-        reward_model: folder or hub id of a sequence classifier that scores the answers instead;
-            safetensors only
         json: print one JSON object per question
     """
-    from headroom.tool.reward import RewardModel
     from headroom.tool.solve import Solver, to_json, to_text
 
     questions = _questions(question, file)
-    chooser = verifier if reward_model is None else RewardModel(reward_model)
-    for solved in Solver(run, selector=selector, n=n, verifier=chooser).solve(questions):
+    for solved in Solver(run, selector=selector, n=n, verifier=verifier).solve(questions):
         print((to_json if json else to_text)(solved))
 
 

@@ -12,19 +12,8 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import load as load_config
 from headroom.errors import ConfigError
-from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
-from headroom.record import read_record
-from headroom.tables import ACCURACY, ANSWERS, CURVES, GRADED, QUESTIONS, RANKING, read_table
-
-
-def load(run: str | Path) -> "Run":
-    """Return a run from its folder, such as ``results/demo``.
-
-    Raises:
-        ConfigError: the folder holds no run.
-    """
-    return Run(Path(run))
+from headroom.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, read_table
 
 
 @dataclass(frozen=True)
@@ -49,15 +38,18 @@ class Drawn:
         return self.path.read_bytes()
 
 
-@dataclass(frozen=True)
 class Run:
     """The results of a run; files are read on demand.
 
-    Names of sweeps, selectors and question sets are those of the run's config.
+    Names of sweeps, selectors and question sets are those of the run's config; a name may be left
+    out where there is only one.
+
+    Args:
+        folder: the run's own, such as ``results/demo``, with the store beside it.
     """
 
-    folder: Path
-    """The run's own folder, with the store beside it."""
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
 
     @cached_property
     def config(self) -> Config:
@@ -78,16 +70,6 @@ class Run:
         """Return the path of a file from its template in `headroom.paths` and config names."""
         return self.root / Store(self.config).path(template, run=self.folder.name, **names)
 
-    @property
-    def sweeps(self) -> list[str]:
-        """Names of the sweeps."""
-        return list(self.config.sweeps)
-
-    @property
-    def selectors(self) -> list[str]:
-        """Names of the head selectors."""
-        return list(self.config.selectors)
-
     def z(self, sweep: str | None = None) -> pd.DataFrame:
         """Return the accuracy matrix Z of a sweep: one row per question, a 0/1 column per variant.
 
@@ -96,15 +78,11 @@ class Run:
         """
         return read_table(self._of_sweep(paths.ACCURACY, sweep), ACCURACY, exact=False)
 
-    def graded(self, sweep: str | None = None) -> pd.DataFrame:
-        """Return every answer of a sweep with its verdict."""
-        return read_table(self._of_sweep(paths.GRADED, sweep), GRADED)
-
     def answers(self, variant: str = "base", sweep: str | None = None) -> pd.DataFrame:
         """Return what one variant, such as ``L05H03``, answered in a sweep: tokens and text."""
         return read_table(self._of_sweep(paths.ANSWERS, sweep, variant=variant), ANSWERS)
 
-    def questions(self, name: str) -> pd.DataFrame:
+    def questions(self, name: str | None = None) -> pd.DataFrame:
         """Return a question set with its gold answers."""
         path = self.path(paths.QUESTIONS, questions=self.one("questions", name))
         return read_table(path, QUESTIONS)
@@ -117,11 +95,6 @@ class Run:
     def pass_at_n(self, selector: str | None = None) -> pd.DataFrame:
         """Return Pass@N of a selector and its baselines, with intervals."""
         return read_table(self.path(paths.CURVES, selector=self.one("selectors", selector)), CURVES)
-
-    def ranking(self, selector: str | None = None) -> pd.DataFrame:
-        """Return the heads for each test question, nearest first, with their distances."""
-        name = self.one("selectors", selector)
-        return read_table(self.path(paths.RANKING, selector=name), RANKING)
 
     def selector(self, name: str | None = None) -> tuple[Any, dict[str, Any]]:
         """Return a trained selector (a torch module) and the facts that it was saved with."""
@@ -140,30 +113,12 @@ class Run:
         file = self.path(paths.FINDINGS)
         return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
 
-    @property
-    def report(self) -> Path:
-        """The report, one self-contained HTML page."""
-        return self.path(paths.REPORT)
-
-    def record(self, file: Path) -> dict[str, Any]:
-        """Return the record of how a file was made: settings, revisions, versions, seeds, times."""
-        return read_record(file)
-
     def __repr__(self) -> str:
         config = self.config
-        lines = [f"run {config.run!r} in {self.folder}"]
-        for name, sweep in config.sweeps.items():
-            batch = find_batch(config, sweep.model, sweep.decoding, sweep.questions)
-            lines.append(
-                f"  sweep {name!r}: {sweep.model} on {sweep.questions}, "
-                f"{len(batch.variants) - 1} variants beside the base model"
-            )
-        for name, selector in config.selectors.items():
-            lines.append(f"  selector {name!r}: {selector.train} → {selector.test}")
-        lines.append(
-            f"  {len(self.figures)} figures; report: {'yes' if self.report.exists() else 'no'}"
-        )
-        return "\n".join(lines)
+        sweeps = (f"sweep {n!r}: {s.model} on {s.questions}" for n, s in config.sweeps.items())
+        selectors = (f"selector {n!r}: {s.train} → {s.test}" for n, s in config.selectors.items())
+        lines = [f"run {config.run!r} in {self.folder}", *sweeps, *selectors]
+        return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
     def _of_sweep(self, template: str, sweep: str | None, **names: object) -> Path:
         name = self.one("sweeps", sweep)
@@ -185,3 +140,7 @@ class Run:
                 f"{found!r} is none of the run's {kind}: {', '.join(defined) or 'none'}"
             )
         return str(found)
+
+
+load = Run
+"""Returns a run from its folder: ``headroom.load("results/demo")``."""

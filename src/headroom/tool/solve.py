@@ -138,7 +138,7 @@ class Solver:
         selector: one of its selectors; by default the only one.
         n: how many heads answer; by default 8, or all if the pool has fewer.
         verifier: scores the answers, of which the best is chosen instead of the majority's: a
-            function, its import path as in ``my_module:score``, or a `headroom.RewardModel`.
+            function, or its import path as in ``my_module:score``.
 
     Raises:
         ConfigError: the run or selector does not exist, the pool has fewer than n heads, or the
@@ -154,7 +154,7 @@ class Solver:
         n: int | None = None,
         verifier: str | Verifier | None = None,
     ) -> None:
-        found = Run(Path(run))
+        found = Run(run)
         config = found.config
         self._selector, facts = found.selector(selector)
         self._heads = [Variant.parse(name) for name in facts["heads"]]
