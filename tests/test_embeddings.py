@@ -1,9 +1,6 @@
 import hashlib
 import importlib.util
-import logging
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -85,16 +82,6 @@ def test_a_plain_decoder_embeds_as_sentence_transformers_would(decoder):
             np.testing.assert_allclose(vectors[place], hidden[0].mean(dim=0), atol=2e-5)
 
 
-@pytest.mark.parametrize("decoder", ["qwen2"], indirect=True)
-def test_a_plain_decoder_embeds_without_sentence_transformers(decoder):
-    code = f"""if True:
-        import sys
-        from headroom.embeddings import embed, load_embedder
-        embed(load_embedder({str(decoder)!r}), ["x"])
-        assert "sentence_transformers" not in sys.modules"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_other_company_in_a_batch_does_not_change_a_vector(decoder):
     embedder = load_embedder(decoder)
     together = embed(embedder, TEXTS)
@@ -104,20 +91,15 @@ def test_other_company_in_a_batch_does_not_change_a_vector(decoder):
         np.testing.assert_allclose(embed(embedder, TEXTS, batch_size), together, atol=2e-5)
 
 
-def test_progress_is_logged_with_the_time_left(decoder, caplog):
-    assert fetch_embedder(str(decoder)) == decoder  # a folder as it is
-    with caplog.at_level(logging.INFO, logger="headroom"):
-        embed(load_embedder(decoder), ["x"] * 1500)
-    assert "embedded 1024 of 1500 questions, " in caplog.text
-    assert "embedded 1500 of 1500 questions, 0 s left" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [
         ("./no/such/folder", r"embedder \./no/such/folder is not a folder; name a folder or a hub"),
-        ("sentence-transformers/all-MiniLM-L6-v2", r"cannot be fetched .* where there is network"),
-        ("not a hub id", r"embedder not a hub id .* cannot be fetched"),
+        (
+            "sentence-transformers/all-MiniLM-L6-v2",
+            r"cannot be fetched .*; check name, network and",
+        ),
+        ("not a hub id", r"not a hub id .* cannot be fetched"),
     ],
 )
 def test_an_embedder_that_cannot_be_fetched_is_refused_in_one_line(source, message, monkeypatch):

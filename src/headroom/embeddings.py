@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import torch
-from huggingface_hub import errors, snapshot_download
 from transformers import (
     AutoModel,
     AutoTokenizer,
@@ -22,6 +21,7 @@ from transformers import (
 )
 
 from headroom.errors import ModelError
+from headroom.models.source import download, local_folder
 
 if TYPE_CHECKING:  # slow to import, and plain transformers do not need it
     from sentence_transformers import SentenceTransformer
@@ -47,15 +47,9 @@ def fetch_embedder(source: str, revision: str | None = None) -> Path:
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
-    if source.startswith((".", "/", "~")):
+    if local_folder(source):
         raise ModelError(f"embedder {source} is not a folder; name a folder or a hub id")
-    try:
-        return Path(snapshot_download(source, revision=revision, ignore_patterns=_OTHER_FORMATS))
-    except (errors.HFValidationError, OSError) as error:
-        raise ModelError(
-            f"embedder {source} (revision {revision}) cannot be fetched ({_line(error)}); check "
-            f"name, revision and access, and fetch it where there is network"
-        ) from error
+    return download(source, revision, ignore_patterns=_OTHER_FORMATS)
 
 
 class MeanOfTokens:

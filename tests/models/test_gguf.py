@@ -55,31 +55,9 @@ def test_what_a_file_states(tmp_path: Path) -> None:
     found = gguf.stated_geometry(file)
     assert found == {"layers": 3, "heads": 8, "kv_heads": 2}
     assert gguf.count_parameters(file) == 24
+    alone = written(tmp_path / "alone.gguf", block_count=3, attention__head_count=8)
+    assert gguf.stated_geometry(alone)["kv_heads"] == 8  # each query head has its own
     assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def test_a_file_is_read_once_until_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read = []
-
-    def reader(file: Path) -> GGUFReader:
-        read.append(file)
-        return GGUFReader(file)
-
-    monkeypatch.setattr("gguf.GGUFReader", reader)
-    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
-    for _ in range(2):
-        assert (gguf.stated_geometry(file)["layers"], gguf.count_parameters(file)) == (3, 6)
-    assert read == [file]
-    written(file, tensors=2, block_count=4, attention__head_count=8)
-    assert (gguf.stated_geometry(file)["layers"], gguf.count_parameters(file)) == (4, 12)
-    assert read == [file, file]
-
-
-def test_without_key_value_heads_every_query_head_has_its_own(tmp_path: Path) -> None:
-    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
-    assert gguf.stated_geometry(file)["kv_heads"] == 8
 
 
 def refused(file: Path, tmp_path: Path) -> str:

@@ -10,8 +10,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from headroom.errors import ModelError
-from headroom.models.load import check_device, load_checkpoint, load_model, load_tokenizer
-from headroom.models.source import fingerprint
+from headroom.models.load import load_model, load_tokenizer
 
 PROMPT = "w5 w17 w3 w40"
 
@@ -53,13 +52,6 @@ def test_a_tokenizer_of_its_own_is_taken_as_it_is(qwen2_folder: Path):
     assert len(tokenizer) == 97
 
 
-@pytest.mark.parametrize("template", [None, "{{ messages[0].content }}"])
-def test_models_load_with_and_without_a_chat_template(qwen2_folder: Path, template: str | None):
-    if template:
-        (qwen2_folder / "chat_template.jinja").write_text(template)
-    assert load_model(str(qwen2_folder)).tokenizer.chat_template == template
-
-
 @pytest.mark.parametrize(
     ("pad_token", "expected"),
     [
@@ -93,42 +85,13 @@ def test_ends_of_sequence_are_those_of_generate(qwen2_folder: Path, stated, expe
         ({"dtype": "float8"}, "dtype 'float8' is not known; use float32, bfloat16, float16"),
         ({"dtype": "float16", "device": "cpu"}, "dtype float16 needs a GPU"),
         ({"device": "gpu"}, "device 'gpu' is not known; use auto, cpu, cuda, cuda:N or balanced"),
-        ({"device": "cpu:1"}, "device 'cpu:1' is not known"),
-        ({"device": "cuda:"}, "device 'cuda:' is not known"),
         ({"device": "cuda:99"}, r"device cuda:99 is not there: torch finds \d+ GPUs"),
-        ({"attention": "fast"}, "attention 'fast' is not known; use eager, sdpa"),
-        ({"device": "cpu", "attention": "flash_attention_2"}, "flash_attention_2 needs a GPU"),
     ],
     ids=str,
 )
 def test_what_this_machine_lacks_is_refused_before_any_file_is_read(options, message: str):
     with pytest.raises(ModelError, match=message):
         load_model("/nowhere", **options)
-
-
-def test_a_gpu_without_the_dtype_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
-    with pytest.raises(ModelError, match="bfloat16 is not supported by Tesla T4; use float16"):
-        check_device("auto", "bfloat16")
-    assert check_device("auto", "float16") == "cuda"
-    assert check_device("cuda:0", "float32") == "cuda:0"
-
-
-def test_cuda_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    with pytest.raises(ModelError, match="device cuda is not there: torch finds 0 GPUs"):
-        check_device("cuda", "float32")
-    assert check_device("auto", "float32") == "cpu"
-
-
-def test_the_fingerprint_is_checked_when_loading(qwen2_folder: Path):
-    load_checkpoint(str(qwen2_folder), revision=fingerprint(qwen2_folder))
-    with pytest.raises(ModelError, match="has fingerprint"):
-        load_checkpoint(str(qwen2_folder), revision="0123456789abcdef")
 
 
 def test_missing_tensors_are_refused_rather_than_drawn_at_random(qwen2_folder: Path):
@@ -138,13 +101,6 @@ def test_missing_tensors_are_refused_rather_than_drawn_at_random(qwen2_folder: P
     save_file(tensors, file, metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"lack 1 tensors, such as model\.layers\.2\.mlp\.up_proj"):
         load_model(str(qwen2_folder))
-
-
-def test_tensors_of_another_shape_are_refused(qwen2_folder: Path):
-    edit_json(qwen2_folder / "config.json", intermediate_size=58)
-    with pytest.raises(ModelError, match="cannot be loaded as AutoModelForCausalLM") as caught:
-        load_model(str(qwen2_folder))
-    assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_architecture_is_refused_and_its_code_is_not_run(qwen2_folder: Path):

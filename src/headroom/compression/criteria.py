@@ -27,7 +27,7 @@ from headroom.models.attention import attention_maps, eager_attention
 from headroom.models.geometry import HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
 from headroom.models.masks import pruned
-from headroom.models.readers import find_readers
+from headroom.models.removal import find_readers
 from headroom.variants import BASE, Variant
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from headroom.config.compression import Distillation
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Batch, Learner, copied
-from headroom.models.readers import find_readers
-from headroom.models.removal import surviving_heads
+from headroom.models.removal import find_readers, surviving_heads
 
 Maps = Sequence[Float[Tensor, "batch heads queries keys"]]
 """Attention weights of each layer."""

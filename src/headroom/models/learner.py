@@ -10,9 +10,8 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import kl_div
 from transformers import PreTrainedModel
@@ -39,36 +38,18 @@ class Verdict(NamedTuple):
     """Right by a less strict rule; each learner documents its own."""
 
 
-class Example(Protocol):
-    """A training or test example in the learner's input format."""
+Example = Any
+"""A training or test example in the learner's input format: `example_id`, unique within a dataset,
+and `input_ids`, int [tokens]."""
 
-    @property
-    def example_id(self) -> str:
-        """Unique within a dataset."""
+Batch = Any
+"""A batch of examples, a dataclass, so that `move` finds its tensors: `inputs`, the encoder's
+[batch, tokens] by name, with `attention_mask`, and `judged`, the number of terms that the task loss
+averages."""
 
-    @property
-    def input_ids(self) -> Int[np.ndarray, " tokens"]:
-        """The input tokens."""
-
-
-class Batch(Protocol):
-    """A batch of examples; a dataclass, so that `move` finds its tensors."""
-
-    @property
-    def inputs(self) -> Mapping[str, Int[Tensor, "batch tokens"]]:
-        """The encoder's inputs, including `attention_mask`."""
-
-    @property
-    def judged(self) -> int:
-        """Number of terms that the task loss averages."""
-
-
-class Output(Protocol):
-    """A network's output for a batch."""
-
-    @property
-    def attentions(self) -> Sequence[Float[Tensor, "batch heads queries keys"]]:
-        """Attention weights of each layer, if requested."""
+Output = Any
+"""A network's output for a batch: `attentions`, if requested, are each layer's weights
+[batch, heads, queries, keys]."""
 
 
 class Learner(Protocol):

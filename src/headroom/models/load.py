@@ -5,6 +5,7 @@ scratch. The latter are pre-norm RoBERTas over whole words, saved in the hub's f
 same code loads them.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +27,6 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
-from transformers.utils import is_flash_attn_2_available
 
 from headroom.config.compression import Encoder
 from headroom.errors import ModelError
@@ -39,7 +39,6 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-_ATTENTIONS = ("eager", "sdpa", "flash_attention_2")
 _BALANCED = "balanced"
 _SPECIAL = {
     "pad_token": "[PAD]",
@@ -89,7 +88,7 @@ def load_model(
         ModelError: files are missing or unreadable; device, dtype or attention are not available;
             memory is too small; or the model's heads cannot be found.
     """
-    placement = check_device(device, dtype, attention)
+    placement = check_device(device, dtype)
     folder = fetch_model(source)
     tokenizer = load_tokenizer(folder)
     model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
@@ -120,43 +119,25 @@ def load_model(
     )
 
 
-def check_device(device: str, dtype: str, attention: str = "sdpa") -> str:
-    """Check that this machine has a device and that it supports a dtype and an attention.
+def check_device(device: str, dtype: str) -> str:
+    """Check that this machine has a device and that it supports a dtype.
 
     Returns:
         The torch device to use, or ``balanced``.
 
     Raises:
-        ModelError: one of the three is unknown or not available.
+        ModelError: one of them is unknown or not available.
     """
     if dtype not in _DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
-    kind, _, number = device.partition(":")
-    gpus = torch.cuda.device_count()
-    if device not in ("auto", "cpu", "cuda", _BALANCED) and not (
-        kind == "cuda" and number.isdecimal()
-    ):
+    if not re.fullmatch(r"auto|cpu|balanced|cuda(:\d+)?", device):
         raise ModelError(f"device {device!r} is not known; use auto, cpu, cuda, cuda:N or balanced")
-    if kind == "cuda" and int(number or 0) >= gpus:
+    gpus = torch.cuda.device_count()
+    if device.startswith("cuda") and int(device[5:] or 0) >= gpus:
         raise ModelError(f"device {device} is not there: torch finds {gpus} GPUs; use auto")
-    placement = device
-    if device == "auto":
-        placement = "cuda" if torch.cuda.is_available() else "cpu"
-    on_cpu = placement == "cpu" or not torch.cuda.is_available()
-    if on_cpu and dtype == "float16":
+    if dtype == "float16" and (device == "cpu" or not gpus):
         raise ModelError("dtype float16 needs a GPU; on a CPU use float32 or bfloat16")
-    if not on_cpu and dtype == "bfloat16" and not torch.cuda.is_bf16_supported(False):
-        name = torch.cuda.get_device_name()
-        raise ModelError(f"dtype bfloat16 is not supported by {name}; use float16 or float32")
-    if attention not in _ATTENTIONS:
-        raise ModelError(f"attention {attention!r} is not known; use {', '.join(_ATTENTIONS)}")
-    flash = not on_cpu and dtype != "float32" and is_flash_attn_2_available()
-    if attention == "flash_attention_2" and not flash:
-        raise ModelError(
-            "attention flash_attention_2 needs a GPU, float16 or bfloat16, and the package "
-            "flash-attn; use sdpa"
-        )
-    return placement
+    return ("cuda" if gpus else "cpu") if device == "auto" else device
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
@@ -209,7 +190,7 @@ def load_checkpoint(
         ModelError: files are missing, unreadable or do not fit each other; device, dtype or
             attention are not available; or memory is too small.
     """
-    placement = check_device(device, dtype or "float32", attention)
+    placement = check_device(device, dtype or "float32")
     folder = fetch_model(source, revision)
     names = read_config(folder).get("architectures") or [""]
     kind = getattr(transformers, names[0], AutoModel)

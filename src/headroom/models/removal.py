@@ -1,27 +1,36 @@
 """Structural removal: attention heads are cut out of a model's weights, which get smaller.
 
-A head owns rows of the projections before attention, which `headroom.models.readers` finds, and
-columns of the output projection; both are removed. The smaller model's outputs must then equal
-those of the model with these heads masked; otherwise the removal is undone.
+A head owns rows of the projections before attention and columns of the output projection; both are
+removed. The smaller model's outputs must then equal those of the model with these heads masked.
+
+Which rows a head reads is found by watching data flow: the outputs of all linear layers before
+attention are replaced by noise, and the gradient of one head's output shows which entries it
+depends on. This works whether queries, keys and values are separate or fused, in blocks or
+interleaved by head, gated, or shared by groups.
 """
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
-from headroom.models.geometry import AttentionLayer, HeadGeometry
+from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, is_linear
 from headroom.models.masks import pruned
-from headroom.models.readers import Readers, cannot_cut, find_readers, run_on_tokens
 from headroom.variants import Variant
+
+Readers = dict[str, Bool[Tensor, "rows query_heads"]]
+"""By name of a linear layer before attention: which heads read each row of its weight, that is,
+each entry of its output."""
 
 _Sizes = Mapping[str, Callable[[AttentionLayer], int]]
 _COUNTS: _Sizes = {
@@ -61,7 +70,8 @@ def remove_heads(
 
     Raises:
         ModelError: a head is unknown, a layer would be left without heads, groups of query heads
-            would become unequal, or the architecture cannot be cut. The model is then unchanged.
+            would become unequal, or the architecture cannot be cut; the model is then to be loaded
+            again.
     """
     heads = set(heads)
     smaller = without(geometry, heads)
@@ -70,19 +80,16 @@ def remove_heads(
         for head in heads:
             masks.enter_context(pruned(model, geometry, head))
         masked = _outputs(model)
-    edits = _Edits()
     try:
         for old, new in zip(geometry.layers, smaller.layers, strict=True):
             if new != old:
-                _cut(edits, model, old, new, rows[old.index])
+                _cut(model, old, new, rows[old.index])
         cut = _outputs(model)
     except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
-        edits.undo()
-        reason = str(error).partition("\n")[0]
-        raise cannot_cut(model, reason) from error
-    if not _close(cut, masked):
-        edits.undo()
-        raise cannot_cut(model, "the smaller model computes something else")
+        raise _cannot_cut(model, str(error).partition("\n")[0]) from error
+    tolerance = _TOLERANCE.get(masked.dtype, 0.05)
+    if not (cut.float() - masked.float()).norm() <= tolerance * masked.float().norm():
+        raise _cannot_cut(model, "the smaller model computes something else")
     _own_config(model).kept_heads = {
         str(layer.index): list(layer.kept) for layer in smaller.layers if layer.kept
     }
@@ -170,29 +177,22 @@ def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant
         geometry.weights_that_read(model, layer.index, head).zero_()
 
 
-def _cut(
-    edits: "_Edits",
-    model: PreTrainedModel,
-    old: AttentionLayer,
-    new: AttentionLayer,
-    readers: Readers,
-) -> None:
+def _cut(model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, rows: Readers) -> None:
     """Take the removed heads out of one layer."""
     left = torch.tensor(_positions(old, new))
-    for name, rows in readers.items():
-        module = model.get_submodule(name)
-        _take(edits, module, rows[:, left].any(1).nonzero()[:, 0], inputs=False)
-    for name in {name.rpartition(".")[0] for name in readers}:
+    for name, readers in rows.items():
+        _take(model.get_submodule(name), readers[:, left].any(1).nonzero()[:, 0], inputs=False)
+    for name in {name.rpartition(".")[0] for name in rows}:
         attention = model.get_submodule(name)
-        _recount(edits, attention, old, new)
-        for own, parameter in attention.named_parameters(recurse=False):
+        _recount(attention, old, new)
+        for own, parameter in list(attention.named_parameters(recurse=False)):
             if parameter.shape == (old.query_heads,):  # an attention sink for each head
-                edits.parameter(attention, own, parameter[left.to(parameter.device)])
+                _set(attention, own, parameter[left.to(parameter.device)])
     columns = torch.arange(old.width).view(old.query_heads, -1)[left].flatten()
-    _take(edits, model.get_submodule(old.name), columns, inputs=True)
+    _take(model.get_submodule(old.name), columns, inputs=True)
 
 
-def _take(edits: "_Edits", module: nn.Module, index: Tensor, *, inputs: bool) -> None:
+def _take(module: nn.Module, index: Tensor, *, inputs: bool) -> None:
     """Keep some input or output features of a linear layer."""
     weight: Tensor = module.get_parameter("weight")
     transposed = isinstance(module, Conv1D)
@@ -200,15 +200,19 @@ def _take(edits: "_Edits", module: nn.Module, index: Tensor, *, inputs: bool) ->
     if not weight.is_floating_point() or weight.ndim != 2:
         raise ValueError(f"{type(module).__name__} holds quantised weights")
     index = index.to(weight.device)
-    edits.parameter(module, "weight", weight.index_select(int(inputs != transposed), index))
+    _set(module, "weight", weight.index_select(int(inputs != transposed), index))
     if not inputs and module.bias is not None:
-        edits.parameter(module, "bias", module.get_parameter("bias")[index])
-    edits.set(module, names[inputs], len(index))
+        _set(module, "bias", module.get_parameter("bias")[index])
+    setattr(module, names[inputs], len(index))
 
 
-def _recount(
-    edits: "_Edits", attention: nn.Module, old: AttentionLayer, new: AttentionLayer
-) -> None:
+def _set(module: nn.Module, name: str, value: Tensor) -> None:
+    """Replace a parameter."""
+    trained = module.get_parameter(name).requires_grad
+    setattr(module, name, nn.Parameter(value.detach(), requires_grad=trained))
+
+
+def _recount(attention: nn.Module, old: AttentionLayer, new: AttentionLayer) -> None:
     """Set an attention module's counts of heads, and those of its config, to what is left."""
 
     def changed(owner: Any, sizes: _Sizes) -> dict[str, int]:
@@ -219,10 +223,10 @@ def _recount(
         }
 
     for name, count in changed(attention, {**_COUNTS, **_WIDTHS}).items():
-        edits.set(attention, name, count)
+        setattr(attention, name, count)
     config = getattr(attention, "config", None)
     if config is not None:
-        edits.set(attention, "config", LayerConfig(config, changed(config, _COUNTS)))
+        setattr(attention, "config", LayerConfig(config, changed(config, _COUNTS)))  # noqa: B010
 
 
 class LayerConfig:
@@ -252,31 +256,101 @@ def _own_config(model: PreTrainedModel) -> Any:
     return own.get_text_config()
 
 
-@dataclass
-class _Edits:
-    """Changes of attributes that can be undone."""
-
-    before: list[tuple[nn.Module, str, Any]] = field(default_factory=list)
-
-    def set(self, module: nn.Module, name: str, value: Any) -> None:
-        self.before.append((module, name, getattr(module, name)))
-        setattr(module, name, value)
-
-    def parameter(self, module: nn.Module, name: str, value: Tensor) -> None:
-        trained = module.get_parameter(name).requires_grad
-        self.set(module, name, nn.Parameter(value.detach(), requires_grad=trained))
-
-    def undo(self) -> None:
-        for module, name, value in reversed(self.before):
-            setattr(module, name, value)
-
-
 def _outputs(model: PreTrainedModel) -> Tensor:
     with torch.no_grad():
-        return run_on_tokens(model)[0]
+        return _run_on_tokens(model)[0]
 
 
-def _close(found: Tensor, expected: Tensor) -> bool:
-    tolerance = _TOLERANCE.get(expected.dtype, 0.05)
-    difference = (found.float() - expected.float()).norm()
-    return bool(difference <= tolerance * expected.float().norm())
+def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
+    """Find out which rows of which projections each head of each layer reads.
+
+    Args:
+        model: a model with loaded weights; it is not changed.
+        geometry: its heads.
+
+    Returns:
+        The readers of each row, by layer.
+
+    Raises:
+        ModelError: heads are mixed before attention, so that rows do not belong to single heads.
+    """
+    outputs = {layer.name: layer for layer in geometry.layers}
+    noise = torch.Generator().manual_seed(0)
+    leaves: list[tuple[str, Tensor]] = []
+    found: dict[int, Readers] = {}
+
+    def put_out_noise(name: str, _: nn.Module, __: Any, output: Tensor) -> Tensor:
+        # Unit scale, so that no softmax saturates: its gradients would vanish.
+        leaf = torch.randn(output.shape, generator=noise).to(output).requires_grad_()
+        leaves.append((name, leaf))
+        return leaf.clone()  # some models change a projection's output in place
+
+    def watch(layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        found[layer.index] = _readers(layer, inputs[0], leaves, noise)
+        leaves.clear()
+        return (inputs[0].detach(), *inputs[1:])
+
+    with ExitStack() as hooks, torch.enable_grad():
+        for name, module in model.named_modules():
+            if name in outputs:
+                handle = module.register_forward_pre_hook(partial(watch, outputs[name]))
+            elif is_linear(module):
+                handle = module.register_forward_hook(partial(put_out_noise, name))
+            else:
+                continue
+            hooks.callback(handle.remove)
+        _run_on_tokens(model)
+    for layer in geometry.layers:
+        _check_readers(model, layer, found[layer.index])
+    return found
+
+
+def _readers(
+    layer: AttentionLayer,
+    joined: Tensor,
+    leaves: Sequence[tuple[str, Tensor]],
+    noise: torch.Generator,
+) -> Readers:
+    """Return which heads' outputs depend on which entries of the leaves."""
+    readers: Readers = {}
+    for head in range(layer.query_heads):
+        output = joined[..., layer.columns(head)]
+        weights = torch.randn(output.shape, generator=noise).to(output)
+        gradients = torch.autograd.grad(
+            (output * weights).sum(),
+            [leaf for _, leaf in leaves],
+            retain_graph=True,
+            allow_unused=True,
+        )
+        for (name, leaf), gradient in zip(leaves, gradients, strict=True):
+            if gradient is None:
+                continue
+            rows = torch.zeros(leaf.shape[-1], layer.query_heads, dtype=torch.bool)
+            readers.setdefault(name, rows)[:, head] |= (gradient != 0).flatten(0, -2).any(0).cpu()
+    return readers
+
+
+def _check_readers(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
+    """Check that every row belongs to one head or to the group of one key/value head."""
+    head = torch.eye(layer.query_heads, dtype=torch.bool)
+    group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
+    owners = torch.cat([head, group])
+    for name, rows in readers.items():
+        if not (rows[:, None] == owners).all(-1).any(-1).all():
+            raise _cannot_cut(model, f"{name} mixes heads before attention")
+
+
+def _run_on_tokens(model: PreTrainedModel) -> Any:
+    """Run a model in evaluation mode on two rows of six tokens."""
+    tokens = torch.arange(12, device=model.device).view(2, 6)
+    tokens %= model.get_input_embeddings().num_embeddings
+    with evaluating(model):
+        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+
+
+def _cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
+    """Return the error for a model whose heads cannot be removed from its weights."""
+    return ModelError(
+        f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
+        f"zero heads by name instead"
+    )

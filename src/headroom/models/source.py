@@ -40,7 +40,7 @@ _TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
     "chat_template.jinja",
 }
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
-_DOWNLOADED = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
+_DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
 
 _SLICES = 64
@@ -112,7 +112,7 @@ def fetch_model(
         return folder
     if folder.exists() or local_folder(source):
         raise ModelError(f"{source} is not a folder; name a model folder or a hub id")
-    folder = _download(source, revision)
+    folder = download(source, revision, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)
     check_folder(folder)
     return folder
 
@@ -121,7 +121,7 @@ def _fetch_file(file: Path, source: str, revision: str | None, name: str | None)
     """Return a GGUF file from the disk or, given its name, from the hub; check its sha256."""
     stated = revision if name is None or SHA256.fullmatch(revision or "") else None
     if name is not None:
-        file = _download(source, None if stated else revision, (name,)) / name
+        file = download(source, None if stated else revision, allow_patterns=[name]) / name
         if not file.is_file():
             raise ModelError(f"{source} has no file {name}; correct gguf_file")
     if stated and (found := gguf.sha256(file)) != stated:
@@ -231,12 +231,6 @@ def stated_geometry(folder: Path) -> dict[str, int]:
     return {name: number for name, number in own.items() if number is not None}
 
 
-def fewer_heads(folder: Path) -> dict[int, int]:
-    """Return the number of query heads left in each layer from which heads were removed."""
-    noted = _text_config(folder).get("kept_heads") or {}
-    return {int(layer): len(heads) for layer, heads in noted.items()}
-
-
 def count_parameters(folder: Path) -> int:
     """Return the number of parameters in a model's weight files.
 
@@ -328,34 +322,27 @@ def _read_json(file: Path, key: str, advice: str) -> dict[str, Any]:
     return content
 
 
-def _download(hub_id: str, revision: str | None, patterns: Sequence[str] = _DOWNLOADED) -> Path:
-    """Download a model's files, or find them in the cache when offline; return their folder."""
+def download(hub_id: str, revision: str | None, **patterns: Sequence[str]) -> Path:
+    """Download a model's files, or find them in the cache when offline; return their folder.
+
+    Args:
+        hub_id: as in ``owner/name``.
+        revision: a branch, tag or commit hash.
+        patterns: ``allow_patterns`` and ``ignore_patterns`` of `snapshot_download`.
+
+    Raises:
+        ModelError: no such model or revision, no access, no network, no space.
+    """
     from huggingface_hub import errors, snapshot_download  # slow, and planning does not need it
 
     name = f"{hub_id} (revision {revision})" if revision else hub_id
     try:
-        folder = snapshot_download(
-            hub_id,
-            revision=revision,
-            allow_patterns=list(patterns),
-            ignore_patterns=_NOT_DOWNLOADED,
-        )
+        folder = snapshot_download(hub_id, revision=revision, **patterns)
     except (OSError, errors.HFValidationError) as error:
-        reasons = {
-            errors.GatedRepoError: f"{name} is gated; accept its terms at "
-            f"https://huggingface.co/{hub_id}, then log in with `hf auth login` or set HF_TOKEN",
-            errors.RevisionNotFoundError: f"{name} does not exist; see "
-            f"https://huggingface.co/{hub_id}/commits for revisions",
-            errors.RepositoryNotFoundError: f"{name} is neither a folder nor on the hub; correct "
-            f"the name, or log in with `hf auth login` if it is private",
-            errors.HFValidationError: f"{hub_id!r} is neither a folder nor a hub id such as "
-            f"'Qwen/Qwen2.5-Math-1.5B-Instruct'",
-            (errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled): f"{name} is not in the "
-            f"cache and the hub cannot be reached; fetch it where there is network, or name a "
-            f"local folder",
-            OSError: f"{name} cannot be downloaded ({str(error).partition(chr(10))[0]}); check "
-            f"network and free space, or set HF_HOME to another disk",
-        }
-        reason = next(text for kind, text in reasons.items() if isinstance(error, kind))
+        reason = f"{name} cannot be fetched ({str(error).partition(chr(10))[0]}); check name, "
+        reason += "network and free space, or name a local folder"
+        if isinstance(error, errors.GatedRepoError):
+            page = f"https://huggingface.co/{hub_id}"
+            reason = f"{name} is gated; accept its terms at {page}, then `hf auth login`"
         raise ModelError(reason) from error
     return Path(folder)

@@ -24,7 +24,6 @@ from headroom.models.source import (
     SHA256,
     check_folder,
     check_geometry,
-    fewer_heads,
     fingerprint,
     local_folder,
 )
@@ -313,22 +312,10 @@ def _check_model(config: Config, name: str) -> None:
     folder = _check_revision(where, model)
     if folder is None:
         return
-    whole_model = folder.suffix == gguf.SUFFIX
     with _at(where):
-        if not whole_model:
+        if folder.suffix != gguf.SUFFIX:
             check_folder(folder)
         check_geometry(folder, model.layers, model.heads, model.kv_heads)
-    left = {} if whole_model else fewer_heads(folder)
-    whole = [str(layer) for layer in range(model.layers) if layer not in left]
-    for batch in batches(config) if left else []:
-        for variant in batch.variants if batch.model == name else ():
-            if variant.layer in left and (variant.head or 0) >= left[variant.layer]:
-                raise ConfigError(
-                    f"models.{name}: {model.source} has {left[variant.layer]} heads left in layer "
-                    f"{variant.layer}, numbered from 0, but {variant} is requested; choose heads "
-                    f"that are left, or layers with all their heads: "
-                    f"{', '.join(whole) or 'there are none'}"
-                )
 
 
 def _check_without_gpu(where: str, model: Model) -> None:
