@@ -14,11 +14,13 @@ def test_names_have_at_least_two_digits_and_read_back():
     for variant in (
         Variant(5, 3, noise=True),
         Variant(100, 12, noise=True),
+        Variant(5, 0, replay=True),
         Variant(placebo=100),
     ):
         assert Variant.parse(str(variant)) == variant
     assert str(Variant(7, 127)) == "L07H127"
     assert str(Variant(5, 3, noise=True)) == "L05N03"
+    assert str(Variant(5, 0, replay=True)) == "L05R00"
     assert str(Variant(placebo=2)) == "placebo02"
     assert Variant.parse("base") is BASE
 
@@ -30,6 +32,8 @@ def test_variants_sort_by_number_with_base_first_and_placebos_last():
         "L02N09",
         "L02N100",
         "L10N00",
+        "L00R00",
+        "L10R00",
         "placebo02",
         "placebo10",
         "placebo100",
@@ -61,6 +65,7 @@ def test_another_name_of_a_placebo_is_refused(name):
     [
         ({"layer": 5}, "both a layer and a head"),
         ({"noise": True}, "noise needs a layer"),
+        ({"replay": True}, "a replay needs a layer"),
         ({"layer": 5, "head": 3, "placebo": 1}, "a numeric placebo has no layer"),
     ],
 )

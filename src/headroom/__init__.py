@@ -1,12 +1,9 @@
 """What does a reasoning model gain by losing an attention head?"""
 
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from headroom.library import *  # noqa: F403
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ("Pruned", "Run", "Solver", "load", "load_model", "prune", "pruned", "sweep")  # noqa: F405
+__all__ = ("Pruned", "Run", "Solver", "load", "load_model", "prune", "pruned", "sweep")
 
 
 def __getattr__(name: str) -> Any:

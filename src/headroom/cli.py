@@ -94,11 +94,13 @@ def check(config: Path) -> None:
         config: for example config/sprint.yaml
     """
     from headroom.config import load
-    from headroom.planning.inputs import check_devices, preflight, resolve
+    from headroom.planning.inputs import check_devices, preflight, resolve, unfetched
 
     resolved = resolve(load(config))
     preflight(resolved)
     check_devices(resolved)
+    for entry in unfetched(resolved):
+        print(f"missing: {entry}; run the target `fetch` where there is network")
     print(f"{config} is sound: run {resolved.run!r} can start")
 
 
@@ -115,15 +117,11 @@ def plan(config: Path) -> None:
     print(describe(resolve(load(config))))
 
 
-def doctor(config: Path | None = None) -> None:
-    """Print facts for a bug report, and what is missing on this machine.
-
-    Args:
-        config: a config to check, too
-    """
+def doctor() -> None:
+    """Print facts for a bug report: versions, machine, SLURM."""
     from headroom.tool.doctor import report
 
-    print(report(config))
+    print(report())
 
 
 def compare(first: str, second: str, *, out: Path | None = None) -> None:

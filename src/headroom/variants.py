@@ -8,6 +8,7 @@ prunes nothing. Its name is used in file names, columns and wildcards:
 | ``base`` | the model as it is |
 | ``L05H03`` | layer 5 without its query head 3 |
 | ``L05N03`` | layer 5 with noise as strong as head 3: the matched placebo of ``L05H03`` |
+| ``L05R00`` | the model as it is, verified as a pruned head of layer 5 is |
 | ``placebo02`` | the model as it is, decoded with other numerics: other batches, no verification |
 
 Numbers have at least two digits; variants sort by value, not by text.
@@ -20,14 +21,14 @@ from typing import Literal
 
 from headroom.errors import ConfigError
 
-PATTERN = r"base|L\d\d+[HN]\d\d+|placebo\d\d+"
+PATTERN = r"base|L\d\d+[HNR]\d\d+|placebo\d\d+"
 """Regular expression of a variant's name, as a Snakemake wildcard constraint needs it."""
 
-Kind = Literal["base", "head", "noise", "numeric"]
-"""Kinds of variant, in their order; the last two are placebos."""
+Kind = Literal["base", "head", "noise", "replay", "numeric"]
+"""Kinds of variant, in their order; the last three are placebos."""
 
-_ORDER: dict[Kind, int] = {"base": 0, "head": 1, "noise": 2, "numeric": 3}
-_NAME = re.compile(r"L(\d{2,})([HN])(\d{2,})|placebo(\d{2,})")
+_ORDER: dict[Kind, int] = {"base": 0, "head": 1, "noise": 2, "replay": 3, "numeric": 4}
+_NAME = re.compile(r"L(\d{2,})([HNR])(\d{2,})|placebo(\d{2,})")
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,21 @@ class Variant:
 
     Layers and query heads count from 0: the latter is the model without head 3 of layer 5.
     ``Variant(5, 3, noise=True)`` has all heads, and noise of that head's norm in its layer.
-    Numeric placebos count from 1: ``Variant(placebo=1)``.
+    ``Variant(5, 0, replay=True)`` changes nothing; its answers are verified as those of layer 5's
+    heads are. Numeric placebos count from 1: ``Variant(placebo=1)``.
     """
 
     layer: int | None = None
     head: int | None = None
     noise: bool = False
+    replay: bool = False
     placebo: int = 0
 
     def __post_init__(self) -> None:
         if (self.layer is None) != (self.head is None):
             raise ValueError("a variant names both a layer and a head, or neither")
+        if self.replay and (self.noise or self.layer is None):
+            raise ValueError("a replay needs a layer, and changes nothing there")
         if self.layer is None and self.noise:
             raise ValueError("noise needs a layer, and a head whose norm it takes")
         if self.layer is not None and self.placebo:
@@ -62,9 +67,8 @@ class Variant:
         variant = BASE
         if match := _NAME.fullmatch(name):
             layer, letter, head, placebo = match.groups()
-            variant = (
-                cls(placebo=int(placebo)) if placebo else cls(int(layer), int(head), letter == "N")
-            )
+            own = {"noise": letter == "N", "replay": letter == "R"}
+            variant = cls(placebo=int(placebo)) if placebo else cls(int(layer), int(head), **own)
         if str(variant) != name:  # 'L005H03' would be a second name of 'L05H03'
             raise ConfigError(
                 f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
@@ -76,7 +80,7 @@ class Variant:
     def kind(self) -> Kind:
         """How the variant differs from the base model."""
         if self.layer is not None:
-            return "noise" if self.noise else "head"
+            return "noise" if self.noise else "replay" if self.replay else "head"
         return "numeric" if self.placebo else "base"
 
     @property
@@ -86,7 +90,8 @@ class Variant:
 
     def __str__(self) -> str:
         if self.layer is not None:
-            return f"L{self.layer:02d}{'N' if self.noise else 'H'}{self.head:02d}"
+            letter = {"head": "H", "noise": "N", "replay": "R"}[self.kind]
+            return f"L{self.layer:02d}{letter}{self.head:02d}"
         return f"placebo{self.placebo:02d}" if self.placebo else "base"
 
     def __lt__(self, other: "Variant") -> bool:
@@ -110,6 +115,11 @@ def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
 def matched_noise(pruned: Iterable[Variant]) -> list[Variant]:
     """Return the noise placebo of each pruned head, sorted."""
     return sorted(Variant(each.layer, each.head, noise=True) for each in set(pruned))
+
+
+def replays(layers: Iterable[int]) -> list[Variant]:
+    """Return the replay of each layer, sorted."""
+    return [Variant(layer, 0, replay=True) for layer in sorted(set(layers))]
 
 
 def numeric(count: int) -> list[Variant]:

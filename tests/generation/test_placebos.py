@@ -7,7 +7,7 @@ from test_engine import Fed, assert_alike, assert_exact, loaded_model, random_pr
 from test_verify import NEW_TOKENS, build, plan, sweep
 
 from headroom.generation.engine import rows_together
-from headroom.variants import BASE, Variant, matched_noise, numeric
+from headroom.variants import BASE, Variant, matched_noise, numeric, replays
 
 HEADS = [Variant(layer, head) for layer in (0, 2) for head in (0, 3, 4)]
 NOISE = matched_noise(HEADS)
@@ -41,6 +41,17 @@ def test_numeric_placebos_equal_base_without_being_verified(known: bool) -> None
         own = plan(prompts, [placebo])
         assert_alike({b: answers[p] for b, p in zip(base, own, strict=True)}, expected)
     assert statistics.accepted == statistics.unchanged == 0
+
+
+def test_replays_change_nothing_and_are_verified_as_heads_are() -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    prompts = random_prompts()
+    answers, statistics = sweep(loaded, plan(prompts, [BASE, *HEADS, *replays([0, 3])]))
+    for variant in replays([0, 3]):
+        for own, base in zip(plan(prompts, [variant]), plan(prompts, [BASE]), strict=True):
+            assert answers[own].token_ids == answers[base].token_ids
+    _, heads_alone = sweep(loaded, plan(prompts, [BASE, *HEADS]))
+    assert statistics.unchanged == heads_alone.unchanged + 2 * len(prompts)
 
 
 def test_each_numeric_placebo_has_batches_of_its_own() -> None:

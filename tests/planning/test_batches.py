@@ -16,6 +16,11 @@ def of_sweep(**sweep: object) -> Config:
         ("none", []),
         ("numeric", ["placebo01", "placebo02"]),
         ("noise", ["L00N04", "L00N11", "L27N04", "L27N11"]),
+        ("replay", ["L00R00", "L27R00"]),
+        (
+            "all",
+            ["L00N04", "L00N11", "L27N04", "L27N11", "L00R00", "L27R00", "placebo01", "placebo02"],
+        ),
         ("both", ["L00N04", "L00N11", "L27N04", "L27N11", "placebo01", "placebo02"]),
     ],
 )

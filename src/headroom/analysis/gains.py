@@ -151,13 +151,14 @@ def beside_placebos(
     Args:
         gained: as returned by `gains`.
         z: accuracy matrix.
-        others: placebos.
+        others: placebos; replays are ignored.
 
     Returns:
         The same rows with ``noise_gain`` (of the layer's best noise placebo) and ``numeric_gain``
         (of the best numeric placebo, which has no layer).
     """
     best: dict[tuple[str, str, int | None], float] = {}
+    others = [variant for variant in others if variant.kind != "replay"]
     layers = {variant.layer for variant in others}
     for by, group, part in groups_of(z):
         for layer in layers:

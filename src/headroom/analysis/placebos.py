@@ -93,7 +93,7 @@ def placebo_table(
 
 def placebo_sheet(table: pd.DataFrame, sweep: str) -> Sheet:
     """Return the table as text."""
-    words = {"head": "heads", "noise": "noise", "numeric": "numerics"}
+    words = {"head": "heads", "noise": "noise", "replay": "verification", "numeric": "numerics"}
     kinds = table["kind"].map(words)
     layers = table["layer"].map(str, na_action="ignore").fillna("all")
     return sheet(table.assign(kind=kinds, layer=layers), _SHOWN, f"{sweep}: {CAPTION}")

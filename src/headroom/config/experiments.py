@@ -12,7 +12,7 @@ _LIST = BeforeValidator(lambda value: value if isinstance(value, list | tuple) e
 
 Geometry = Literal["sphere", "ball", "literal"]
 
-Placebos = Literal["none", "numeric", "noise", "both"]
+Placebos = Literal["none", "numeric", "noise", "both", "replay", "all"]
 
 Layers = Literal["all"] | tuple[Annotated[int, Field(ge=0, strict=True)], ...]
 
@@ -38,7 +38,8 @@ class Sweep(Section):
     placebo's. numeric: the base model decoded again in other batches, without verification, as
     often as a layer has heads. noise: for each head, a random direction with the norm of what
     pruning the head removes, added at the same place; as many answers as the heads give. both:
-    numeric and noise."""
+    numeric and noise. replay: one per layer, the base model's answers verified as those of the
+    layer's heads are. all: all three."""
     noise_placebos: Count | None = None
     """Noise placebos per layer; null: one per head. Fewer are spread over the layer's heads; the
     best head is then not compared with the best of them, which had fewer chances."""

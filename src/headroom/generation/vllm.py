@@ -99,7 +99,7 @@ class VllmModel:
             yield output.outputs[0]
 
     def _check(self, variant: Variant) -> None:
-        if variant.kind in ("noise", "numeric"):
+        if variant.kind in ("noise", "replay", "numeric"):
             raise ModelError(f"{variant}: vLLM answers no placebos; use backend headroom")
         if variant.layer is None or variant.head is None:
             return

@@ -14,7 +14,7 @@ from headroom.config import Config, Layers, Model, Selector, Study, Sweep
 from headroom.config.compression import Compression, Encoder, Solver
 from headroom.errors import ConfigError
 from headroom.planning.store import Store, arm_key, encoder_key, study_keys
-from headroom.variants import BASE, Variant, heads, matched_noise, numeric
+from headroom.variants import BASE, Variant, heads, matched_noise, numeric, replays
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
 
@@ -46,16 +46,18 @@ def pool(config: Config, of: Sweep | Selector) -> list[Variant]:
 def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     """Return a sweep's placebos.
 
-    Noise: one per head, or `noise_placebos` per layer. Numeric: as many as heads are pruned in a
-    layer.
+    Noise: one per head, or `noise_placebos` per layer. Replay: one per layer. Numeric: as many as
+    heads are pruned in a layer.
     """
     noise: list[Variant] = []
-    if sweep.placebos in ("noise", "both"):
+    if sweep.placebos in ("noise", "both", "all"):
         for _, layer in groupby(pool(config, sweep), key=lambda each: each.layer):
             members = list(layer)
             count = min(sweep.noise_placebos or len(members), len(members))
             noise += matched_noise(members[i * len(members) // count] for i in range(count))
-    if sweep.placebos not in ("numeric", "both"):
+    if sweep.placebos in ("replay", "all"):
+        noise += replays(_expand(sweep.layers, config.models[sweep.model].layers))
+    if sweep.placebos not in ("numeric", "both", "all"):
         return noise
     return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))
 
@@ -65,7 +67,7 @@ def without_numeric(config: Config) -> list[str]:
     return [
         name
         for name, sweep in config.sweeps.items()
-        if sweep.placebos not in ("numeric", "both")
+        if sweep.placebos not in ("numeric", "both", "all")
         and config.models[sweep.model].dtype != "float32"
     ]
 

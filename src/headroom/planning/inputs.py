@@ -126,6 +126,25 @@ def check_devices(config: Config) -> None:
             _check_without_gpu(f"models.{name}", model)
 
 
+def unfetched(config: Config) -> Iterator[str]:
+    """Yield the models, embedders and question sets that a job without network will not find."""
+    from huggingface_hub.constants import HF_HUB_CACHE  # slow to import
+
+    store = Store(config)
+    for kind, template in (("model", paths.MODEL), ("embedder", paths.EMBEDDER)):
+        for name, section in getattr(config, f"{kind}s").items():
+            if section.source and not local_folder(section.source):
+                folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
+                snapshot = folder / "snapshots" / str(section.revision)
+                if not snapshot.is_dir() and not store.path(template, **{kind: name}).exists():
+                    yield f"{kind}s.{name} ({section.source})"
+    for name, questions in config.questions.items():
+        drawn = store.path(paths.QUESTIONS, questions=name)
+        source = store.path(paths.SOURCE, source=name)
+        if not (questions.generated or questions.file or drawn.exists() or source.exists()):
+            yield f"questions.{name} ({questions.dataset or questions.benchmark})"
+
+
 def embedder_fingerprint(folder: Path) -> str:
     """Return 16 hex digits that change when an embedder's weights or settings do.
 

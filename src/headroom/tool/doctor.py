@@ -1,4 +1,4 @@
-"""`headroom doctor [CONFIG]`: facts for a bug report, and what a config lacks.
+"""`headroom doctor`: facts for a bug report.
 
 It changes, fetches and starts nothing, and loads no model.
 """
@@ -10,25 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headroom import paths
-from headroom.config import load
-from headroom.errors import HeadroomError
 from headroom.generation.client import status
-from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.record import git_commit, versions
 
 _SECONDS = 10.0  # limit of a command that queries a driver or a controller
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
 
 
-def report(config: Path | None) -> str:
-    """Return the report, one fact per line; what is missing begins with ``missing:``.
-
-    Args:
-        config: a config file to check, too.
-    """
+def report() -> str:
+    """Return the report, one fact per line; what is missing begins with ``missing:``."""
     facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
     lines = [f"{name} {value}" for name, value in facts.items()]
-    lines += [*_machine(), *_slurm(), *(_lacking(config) if config else ())]
+    lines += [*_machine(), *_slurm()]
     return "\n".join(lines)
 
 
@@ -54,19 +47,6 @@ def _slurm() -> Iterator[str]:
     ]
     if _PROFILE.exists() and "CHANGE-ME" in _PROFILE.read_text(encoding="utf-8"):
         yield f"missing: partition and account in {_PROFILE}"
-
-
-def _lacking(file: Path) -> Iterator[str]:
-    try:
-        config = resolve(load(file))
-    except HeadroomError as error:
-        yield f"missing: {error}"
-        return
-    for check in (preflight, check_devices):
-        try:
-            check(config)
-        except HeadroomError as error:
-            yield f"missing: {error}"
 
 
 def _printed(*command: str) -> str:
