@@ -146,7 +146,6 @@ PROBLEMS = _schema(
     stratum=_TEXT,  # complexity and operators: "low +*"
     official=_TEXT,  # the dataset's own split or fold
     text=_TEXT,  # numbers masked
-    question=_INT32,  # offset of its first character in the text
     numbers=pa.list_(_FLOAT64),
     equation=_TEXT,  # over n0, n1, ..., all brackets
     answer=_FLOAT64,

@@ -41,7 +41,6 @@ def problems(n: int, part: str = "train", copies: int = 1) -> list[Problem]:
         Problem(
             problem_id=str(number),
             text=f"{number // copies} {NUMBER} {NUMBER} {NUMBER}",
-            question=0,
             numbers=(1.0, 2.0, 5.0),
             equation=parse(EQUATIONS[(number // copies) % len(EQUATIONS)]),
             answer=1.0,
@@ -95,7 +94,7 @@ def test_the_seed_decides_and_order_is_kept() -> None:
 
 def test_rare_strata_are_not_all_in_one_part() -> None:
     rare = [
-        Problem(str(n), f"{NUMBER} {n}", 0, (1.0,), parse("+".join(["n0"] * (n + 2))), 1.0, "train")
+        Problem(str(n), f"{NUMBER} {n}", (1.0,), parse("+".join(["n0"] * (n + 2))), 1.0, "train")
         for n in range(60)
     ]  # 4 strata of one size or so, most of them high
     assert [len(part) for part in draw(rare, (8, 1, 1), seed=0)] == pytest.approx([48, 6, 6], abs=2)
@@ -157,7 +156,7 @@ def test_parts_and_their_order_stay() -> None:
 def test_an_equation_comes_back_as_the_same_tree(equation: Equation) -> None:
     numbers = (3.0, 0.7)
     problem = Problem(
-        "a", f"{NUMBER} and {NUMBER} ?", 0, numbers, equation, evaluate(equation, numbers), "train"
+        "a", f"{NUMBER} and {NUMBER} ?", numbers, equation, evaluate(equation, numbers), "train"
     )
     parts = Parts([problem], [], [])
     assert stored(parts) == parts

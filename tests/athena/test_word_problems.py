@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from headroom.athena import problems as source
 from headroom.athena.equations import NUMBER, Problem, evaluate, infix, parse
-from headroom.athena.expansion import schedule
-from headroom.athena.expressions import Expressions, harvest
+from headroom.athena.expressions import Expressions, harvest, schedule
 from headroom.athena.generated import TEMPLATES, generate
 from headroom.athena.inference import lenient, strict
 from headroom.athena.problems import complexity, divide, operator_count
@@ -28,16 +27,13 @@ ENGLISH = {
     "asdiv_id": "nluds-0064",
     "fold": 1,
     "Problem": "gino has [NUM] sticks . i have $[NUM] . what is the sum ?",
-    "Question": "what is the sum ?",
     "Numbers": "63 50",
     "Equation": "n0 + n1",
     "Answer": "113",
 }
 
 
-def read(
-    folder: Path, dataset: str, rows: list[dict]
-) -> tuple[list[Problem], list[source.Dropped]]:
+def read(folder: Path, dataset: str, rows: list[dict]) -> tuple[list[Problem], dict[str, str]]:
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return source.read(WordProblems(dataset=dataset, file=str(file)))
@@ -49,14 +45,12 @@ def test_a_row_of_math23k(tmp_path: Path) -> None:
     assert problem.numbers == (1 / 6, 24.0, 3.0, 1.5)
     assert infix(problem.equation) == "n1*n3/(1-n0)"
     assert (problem.answer, problem.part) == (43.2, "valid")
-    assert problem.text[problem.question :] == "一共 多少 页 ．"
 
 
 def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path: Path) -> None:
     prefixed = ENGLISH | {"asdiv_id": "nluds-0065", "Equation": "+ n0 n1"}
     (first, second), _ = read(tmp_path, "asdiv_a", [ENGLISH, prefixed])
     assert first.text == f"gino has {NUMBER} sticks . i have $ {NUMBER} . what is the sum ?"
-    assert first.text[first.question :] == "what is the sum ?"
     assert first.equation == second.equation == parse("n0+n1")
     assert (first.numbers, first.answer, first.part) == ((63.0, 50.0), 113.0, "1")
 
@@ -109,7 +103,7 @@ def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
     rows = [CHINESE | {"id": str(number)} for number in range(30)]
     found, dropped = read(tmp_path, "math23k", [*rows, CHINESE | {"id": "bad"} | change])
     assert len(found) == 30
-    ((row, why),) = dropped
+    ((row, why),) = dropped.items()
     assert row == "bad" and reason in why and "\n" not in why
     assert "left out 1 of 31 rows: bad: " in caplog.text
 
@@ -117,7 +111,7 @@ def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
 def test_numbers_without_places_are_left_out_with_their_reason(tmp_path: Path) -> None:
     changes = [{}] * 40 + [{"Numbers": "63"}, {"Equation": "n0 + n2"}]
     rows = [ENGLISH | {"asdiv_id": str(number)} | each for number, each in enumerate(changes)]
-    reasons = [reason for _, reason in read(tmp_path, "asdiv_a", rows)[1]]
+    reasons = list(read(tmp_path, "asdiv_a", rows)[1].values())
     assert reasons == [
         "the text has 2 places for 1 numbers; correct the row",
         "equation n0+n2 uses n2, but the text has 2 numbers; correct the row",
@@ -180,7 +174,6 @@ def test_generated_problems_are_right_varied_and_stable() -> None:
         assert problem.answer == evaluate(problem.equation, problem.numbers) > 0
         assert problem.answer == int(problem.answer)
         assert "{" not in problem.text and problem.text.endswith("?")
-        assert problem.text[problem.question - 2 : problem.question] == ". "
     used = [len(set(infix(problem.equation)) & set("0123")) for problem in problems]
     distracted = sum(u < len(p.numbers) for u, p in zip(used, problems, strict=True))
     assert 250 < distracted < 450
@@ -221,7 +214,7 @@ def test_every_row_of_the_real_asdiv_a(headroom_data: Path) -> None:
     found, dropped = source.read(
         WordProblems(dataset="asdiv_a", file=str(headroom_data / "asdiv_a.jsonl"))
     )
-    assert (len(found), dropped) == (1217, [])
+    assert (len(found), dropped) == (1217, {})
     parts = divide(found, Partition(protocol="folds", fold=4))
     assert len(parts.test) == 266
     assert harvest(problem.equation for problem in parts.train) == ()
@@ -237,7 +230,7 @@ def test_every_row_of_the_real_math23k(headroom_data: Path) -> None:
     file = str(headroom_data / "math23k.jsonl.gz")
     found, dropped = source.read(WordProblems(dataset="math23k", file=file))
     assert len(found) == 23160
-    assert [row for row, _ in dropped] == ["10431", "17520"]
+    assert list(dropped) == ["10431", "17520"]
     parts = divide(found, Partition(protocol="official"))
     assert [len(part) for part in parts] == [21161, 999, 1000]
     constants = harvest((problem.equation for problem in parts.train), at_least=5)

@@ -83,6 +83,7 @@ def test_an_arm_that_is_not_known_is_one_clear_line() -> None:
         ({"scratch": True}, "weights from scratch have no teacher"),
         ({"ratio": 1.0}, "less than 1"),
         ({"importance": {"alpha": 1.2}}, "less than or equal to 1"),
+        ({"distillation": {"response": False, "feature": "none"}}, "the teacher teaches nothing"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: dict, message: str) -> None:

@@ -28,7 +28,6 @@ from headroom.compression.criteria import (
     calibrate,
     calibration,
     head_scores,
-    min_max,
     mixed,
     weight_norms,
 )
@@ -85,10 +84,10 @@ def test_the_mixture_follows_its_settings(solver, examples):
     norm = weight_norms(encoder, geometry)
     raw = {"alpha": 0.3, "entropy": "raw", "scale": "raw"}
     for settings, expected in [
-        ({}, mixed(norm, found.entropy, Importance(alpha=0.5))),
-        (raw, mixed(norm, found.raw_entropy, Importance(alpha=0.3, scale="raw"))),
-        ({"alpha": 1.0, "scale": "raw", "norm": "activations"}, found.activation_norms),
-        ({"criterion": "attention"}, found.peak),
+        ({}, mixed(norm, found["normalised"], Importance(alpha=0.5))),
+        (raw, mixed(norm, found["raw"], Importance(alpha=0.3, scale="raw"))),
+        ({"alpha": 1.0, "scale": "raw", "norm": "activations"}, found["activations"]),
+        ({"criterion": "attention"}, found["peak"]),
     ]:
         for layer, score in scores(solver, examples, **settings).items():
             torch.testing.assert_close(score, expected[layer], rtol=1e-4, atol=1e-5)
@@ -120,11 +119,6 @@ def test_a_solver_is_left_as_it_was_and_scored_without_dropout(solver, examples,
 
 def test_every_criterion_of_a_config_is_there() -> None:
     assert set(get_args(Importance.model_fields["criterion"].annotation)) < CRITERIA.keys()
-
-
-def test_a_random_score_follows_the_seed(solver, examples):
-    one, other = (scores(solver, examples, seed, criterion="random") for seed in (3, 4))
-    assert not torch.equal(one[0], other[0])
 
 
 def test_calibration_problems_are_always_the_same(examples):
@@ -236,7 +230,7 @@ def test_the_norm_of_a_fused_projection_is_that_of_its_parts():
 
 def reference(model: PreTrainedModel, *, causal: bool) -> dict[str, Tensor]:
     """Means over queries with two visible keys or more, one row at a time without padding."""
-    sums = {"raw": 0.0, "relative": 0.0, "peak": 0.0}
+    sums = {"raw": 0.0, "normalised": 0.0, "peak": 0.0}
     queries = 0
     with eager_attention(model), torch.no_grad():
         for row, length in enumerate(LENGTHS):
@@ -250,7 +244,7 @@ def reference(model: PreTrainedModel, *, causal: bool) -> dict[str, Tensor]:
                 p = maps[:, :, query, :keys]
                 raw = -(p * p.log()).sum(-1)
                 sums["raw"] = sums["raw"] + raw
-                sums["relative"] = sums["relative"] + raw / math.log(keys)
+                sums["normalised"] = sums["normalised"] + raw / math.log(keys)
                 sums["peak"] = sums["peak"] + p.max(-1).values
     return {name: value / queries for name, value in sums.items()}
 
@@ -266,14 +260,13 @@ def test_entropy_and_peak_do_not_depend_on_padding(name, left, width, request):
     expected = reference(model, causal=name == "qwen2")
     found = calibrate(model, find_heads(model), [texts(width, left=left)])
     for layer in range(DEPTH):
-        torch.testing.assert_close(found.raw_entropy[layer], expected["raw"][layer])
-        torch.testing.assert_close(found.entropy[layer], expected["relative"][layer])
-        torch.testing.assert_close(found.peak[layer], expected["peak"][layer])
-        assert ((found.entropy[layer] >= 0) & (found.entropy[layer] <= 1)).all()
+        for kind in ("raw", "normalised", "peak"):
+            torch.testing.assert_close(found[kind][layer], expected[kind][layer])
+        assert ((found["normalised"][layer] >= 0) & (found["normalised"][layer] <= 1)).all()
 
 
 def test_activations_are_means_over_valid_tokens(bert):
-    found = calibrate(bert, find_heads(bert), [texts(12)]).activation_norms
+    found = calibrate(bert, find_heads(bert), [texts(12)])["activations"]
     seen = []
     query = bert.encoder.layer[2].attention.self
     for module in (query.query, query.key, query.value):
@@ -286,15 +279,6 @@ def test_activations_are_means_over_valid_tokens(bert):
     torch.testing.assert_close(found[2], expected)
 
 
-def test_calibrating_leaves_the_model_as_it_was(qwen2):
-    qwen2.train()
-    calibrate(qwen2, find_heads(qwen2), [texts()])
-    assert qwen2.training
-    assert qwen2.config._attn_implementation == "sdpa"
-    linear = [one for one in qwen2.modules() if isinstance(one, torch.nn.Linear)]
-    assert all(not one._forward_hooks and not one._forward_pre_hooks for one in linear)
-
-
 def test_a_pruned_model_is_scored_head_by_head(bert):
     geometry = find_heads(bert)
     norms = weight_norms(bert, geometry)
@@ -302,7 +286,7 @@ def test_a_pruned_model_is_scored_head_by_head(bert):
     again = weight_norms(bert, smaller)
     torch.testing.assert_close(again[1], norms[1][[1, 3]])
     torch.testing.assert_close(again[2], norms[2])
-    assert calibrate(bert, smaller, [texts()]).entropy[1].shape == (2,)
+    assert calibrate(bert, smaller, [texts()])["raw"][1].shape == (2,)
 
 
 NORM = {0: torch.tensor([1.0, 2.0, 5.0]), 1: torch.tensor([3.0, 4.0])}
@@ -324,21 +308,7 @@ def test_the_mixture_is_that_of_equation_4(settings, first, second):
     assert close(mixed(NORM, ENTROPY, Importance(**settings)), expected)
 
 
-def test_equal_scores_stay_equal():
-    assert close(min_max({0: torch.full((3,), 2.5)}), {0: torch.zeros(3)})
-
-
 def test_texts_of_one_token_are_refused(bert):
     one = {name: value[3:, :1] for name, value in texts().items()}
     with pytest.raises(ModelError, match="no text to calibrate on has two tokens"):
         calibrate(bert, find_heads(bert), [one])
-
-
-def test_attention_without_weights_is_refused(bert, monkeypatch):
-    def refuse(kind: str) -> None:
-        raise ValueError(f"no {kind}")
-
-    monkeypatch.setattr(bert, "set_attn_implementation", refuse)
-    with pytest.raises(ModelError, match="BertModel has no eager attention") as caught:
-        calibrate(bert, find_heads(bert), [texts()])
-    assert "\n" not in str(caught.value)

@@ -176,15 +176,6 @@ def test_answers_are_those_of_each_prompt_alone(
         assert answer == greedy(learner, example.input_ids.tolist())
 
 
-def test_answers_end_where_the_decoder_ends_them(decoder: Decoder, questions: pd.DataFrame) -> None:
-    examples = decoder.prepare(to_answer(questions)[:2])
-    whole = decoder.answers(examples)
-    ended = replace(decoder, loaded=replace(decoder.loaded, eos_token_ids=(whole[0][2],))).answers(
-        examples
-    )
-    assert ended[0] == whole[0][: whole[0].index(whole[0][2])]
-
-
 def test_verdicts_are_those_of_the_grader(
     decoder: Decoder, questions: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,14 +190,6 @@ def test_verdicts_are_those_of_the_grader(
     assert [one.answer for one in verdicts][2] == "-123457" and verdicts[5].answer is None
     assert [one.stratum for one in verdicts] == list(questions["subject"])
     assert [one.example_id for one in verdicts] == list(questions["question_id"])
-
-
-def test_weights_of_eight_bits_and_a_cut_decoder_answer_too(
-    decoder: Decoder, questions: pd.DataFrame
-) -> None:
-    cut = smaller(decoder).quantised()
-    assert not any(isinstance(one, torch.nn.Linear) for one in cut.network.modules())
-    assert len(cut.verdicts(cut.prepare(to_answer(questions)[:2]))) == 2
 
 
 @pytest.mark.parametrize(
@@ -258,12 +241,11 @@ def test_a_decoder_that_lost_nothing_is_saved_as_it_was(decoder: Decoder, tmp_pa
     assert all(torch.equal(found[name], own[name]) for name in own)
 
 
-@pytest.mark.parametrize("criterion", ["mixed", "attention", "random"])
-def test_every_criterion_scores_a_decoder(
-    decoder: Decoder, lessons: list[Question], criterion: str
+def test_scores_of_a_decoder_do_not_depend_on_the_batch(
+    decoder: Decoder, lessons: list[Question]
 ) -> None:
     geometry, examples = find_heads(decoder.network), decoder.prepare(lessons)
-    settings = Importance(criterion=criterion)
+    settings = Importance()
     scores = head_scores(decoder, geometry, examples, [], settings, 2)
     assert [score.shape for score in scores.values()] == [(HEADS,)] * LAYERS
     assert all(len(set(score.tolist())) > 1 for score in scores.values())
@@ -287,25 +269,6 @@ def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(decoder
         scores[0], torch.tensor([0, third, *[2 * third] * 4], dtype=torch.float32)
     )
     torch.testing.assert_close(scores[1], torch.tensor([0, 0, *[2 * third] * 2]))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"importance": Importance(criterion="causal")}, "causal reads the accuracy matrix of a"),
-        ({"ratio": 0.1}, "removes 1 of 12 heads, but with unit: group 2 go together; raise"),
-        (
-            {"scratch": True, "distillation": Distillation(teacher="none")},
-            "no recipe from scratch; leave",
-        ),
-    ],
-)
-def test_what_a_decoder_cannot_do_is_said_before_anything_is_trained(
-    decoder: Decoder, lessons: list[Question], settings: dict, message: str
-) -> None:
-    method = Compression(rounds=2, training=RECIPE).model_copy(update=settings)
-    with pytest.raises(ModelError, match=message):
-        compress(decoder, decoder.prepare(lessons), [], method, 3, device="cpu")
 
 
 def test_the_literal_schedule_takes_whole_groups(decoder: Decoder, lessons: list[Question]) -> None:

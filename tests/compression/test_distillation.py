@@ -189,19 +189,3 @@ def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
         torch.testing.assert_close(total(), torch.ones(2 * int(valid.sum())))
         assert solver.encoder.encoder.layer[0].attention.output.dropout.p == 0.3
     assert (total() - 1).abs().max() > 0.1
-
-
-def test_a_teacher_is_a_copy(solver, batch):
-    solver = copied(solver)
-    teacher = frozen(solver)
-    expected = outputs(solver, batch).reason
-    with torch.no_grad():
-        for parameter in solver.athena.parameters():
-            parameter.zero_()
-    torch.testing.assert_close(outputs(teacher, batch).reason, expected)
-    assert all(parameter.requires_grad for parameter in solver.athena.parameters())
-
-
-def test_a_teacher_that_teaches_nothing_is_refused():
-    with pytest.raises(ValueError, match="the teacher teaches nothing; set `response`"):
-        Distillation(response=False, feature="none")

@@ -1,12 +1,10 @@
 """Sizes against the closed form, the counter and known bytes; clocks that are ours."""
 
 import copy
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from scipy.stats import ttest_rel
 from torch import nn
 from transformers import (
@@ -24,7 +22,6 @@ from headroom.compression.arm_measurements import relative
 from headroom.compression.footprint import (
     closed_form_flops,
     counted_flops,
-    dummy_texts,
     in_turns,
     peak_bytes,
     size,
@@ -81,17 +78,6 @@ def test_the_closed_form_equals_the_counter(build):
     assert closed_form_flops(model, smaller, TOKENS) == counted_flops(model, TOKENS)
 
 
-def test_the_closed_form_of_an_encoder_is_that_of_its_layers():
-    model = bert()
-    joined = HEADS * HEAD_DIM  # queries, keys, values and output; two products; feed-forward
-    layer = 4 * WIDTH * joined + 2 * TOKENS * joined + 2 * WIDTH * INNER
-    whole = LAYERS * 2 * TOKENS * layer
-    assert closed_form_flops(model, find_heads(model), TOKENS) == whole
-    smaller = remove_heads(model, find_heads(model), [Variant(0, 1), Variant(0, 2)])
-    removed = 2 * 2 * TOKENS * (4 * WIDTH * HEAD_DIM + 2 * TOKENS * HEAD_DIM)
-    assert closed_form_flops(model, smaller, TOKENS) == whole - removed
-
-
 def test_the_layers_of_a_model_are_counted_without_embeddings_and_head():
     model = BertForSequenceClassification(BERT).eval()
     found = size(model, find_heads(model), TOKENS)
@@ -114,15 +100,6 @@ def test_quantised_weights_are_a_quarter():
     saved = weight_bytes(model) - weight_bytes(quantised(model))
     assert saved == 3 * sum(linear) - 12 * len(linear)  # a scale and a zero point each
     assert isinstance(model.encoder.layer[0].attention.self.query, nn.Linear)
-
-
-def test_pruned_and_quantised_weights_compute_nearly_the_same():
-    model = bert()
-    remove_heads(model, find_heads(model), [Variant(0, 1), Variant(2, 4)])
-    texts = dummy_texts(model, 3, TOKENS)
-    with torch.no_grad():
-        expected, found = model(**texts)[0], quantised(model)(**texts)[0]
-    assert 1e-6 < (found - expected).norm() / expected.norm() < 0.05
 
 
 def test_only_what_can_be_quantised_is():
@@ -202,8 +179,6 @@ def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     assert max(peaks[0], peaks[2]) < 0.75 * least[1], "no model is told the peak of one before it"
 
 
-def test_a_model_without_a_peak_is_named(monkeypatch):
-    died = subprocess.CompletedProcess([], 1, "512\n", "Traceback\nModelError: it is damaged\n")
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: died)
-    with pytest.raises(ModelError, match=r"of b cannot be measured \(ModelError: it is damaged\)"):
-        peak_bytes([Path("a"), Path("b"), Path("c")], 2, TOKENS)
+def test_a_model_without_a_peak_is_named(tmp_path: Path):
+    with pytest.raises(ModelError, match=r"of \S*nowhere cannot be measured \("):
+        peak_bytes([tmp_path / "nowhere"], 2, TOKENS)

@@ -20,7 +20,7 @@ from transformers import (
 
 import headroom
 from headroom.cli import main
-from headroom.errors import ConfigError, ModelError
+from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.load import word_tokenizer
 from headroom.models.masks import zero_head_weights
@@ -200,11 +200,6 @@ def test_groups_that_would_become_unequal_are_refused(qwen2: Path, tmp_path: Pat
     assert main([*arguments, "--free"]) == 2
     assert main([*arguments, "--zero"]) == 0
     assert main([*arguments, "--zero"]) == 2  # the folder exists now
-
-
-def test_names_that_are_none_are_refused(qwen2: Path, tmp_path: Path):
-    with pytest.raises(ConfigError, match="variant 'L1H1' is not known"):
-        headroom.prune(str(qwen2), tmp_path / "out", heads=["L1H1"])
 
 
 def test_the_command_reads_texts_from_a_file(bert: Path, tmp_path: Path, capsys):

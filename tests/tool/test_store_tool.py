@@ -62,7 +62,6 @@ def make(made: Config) -> set[Path]:
     files += [store.path(paths.CHECKPOINT, model=n) / "model.safetensors" for n in made.models]
     for arm in arms(made, "words"):
         files += [Path(arm.file(paths.OUTCOMES, 4)), Path(arm.file(paths.COMPRESSED, 0)) / "a.json"]
-    files.append(store.path(paths.DROPPED, data="made"))
     for number, file in enumerate(files):
         write(file, number % 5)
         records.append(write(file.with_name(f"{file.name}.run.json")))

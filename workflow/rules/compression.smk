@@ -9,7 +9,6 @@ localrules:
 rule problems:
     output:
         paths.PROBLEMS,
-        paths.DROPPED,
     log:
         RULES.log("problems/{data}"),
     shell:

@@ -13,8 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headroom.athena.equations import Problem
-from headroom.athena.expansion import Schedule
-from headroom.athena.expressions import Op
+from headroom.athena.expressions import Op, Schedule
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Example:
     input_ids: Int[np.ndarray, " tokens"]
     places: Int[np.ndarray, " numbers"]
     """Token positions of the numbers."""
-    goal: Int[np.ndarray, " goal_tokens"]
-    """Positions of the question's tokens that the answer judge attends to."""
+    goal: int
+    """Position of the question's last token, which the answer judge attends to."""
     schedule: Schedule
     """Its expansion under teacher forcing."""
 
@@ -44,8 +43,7 @@ class Texts:
     attention_mask: Int[Tensor, "batch tokens"]
     number_owner: Int[Tensor, " numbers"]
     number_place: Int[Tensor, " numbers"]
-    goal: Int[Tensor, "batch goal_tokens"]
-    goal_mask: Bool[Tensor, "batch goal_tokens"]
+    goal: Int[Tensor, " batch"]
 
 
 @dataclass(frozen=True)
@@ -169,16 +167,17 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
 
 def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
     """Pad the texts of examples."""
-    ids, mask = _padded([example.input_ids for example in examples], pad_token_id)
-    goal, goal_mask = _padded([example.goal for example in examples], 0)
+    lengths = np.array([len(example.input_ids) for example in examples])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.full(mask.shape, pad_token_id, dtype=np.int64)
+    ids[mask] = np.concatenate([example.input_ids for example in examples])
     places = [example.places for example in examples]
     return Texts(
-        input_ids=ids,
-        attention_mask=mask.long(),
+        input_ids=tensor(ids),
+        attention_mask=tensor(mask).long(),
         number_owner=tensor(np.repeat(np.arange(len(examples)), [len(p) for p in places])),
         number_place=tensor(np.concatenate(places)),
-        goal=goal,
-        goal_mask=goal_mask,
+        goal=torch.tensor([example.goal for example in examples]),
     )
 
 
@@ -191,16 +190,6 @@ def level(
     """Return candidates, sorted by operation, as tensors."""
     counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
     return Level(counts, tensor(left), tensor(right), Rows.of(owner))
-
-
-def _padded(
-    rows: Sequence[Int[np.ndarray, " items"]], fill: int
-) -> tuple[Int[Tensor, "batch items"], Bool[Tensor, "batch items"]]:
-    lengths = np.array([len(row) for row in rows])
-    mask = np.arange(lengths.max()) < lengths[:, None]
-    padded = np.full(mask.shape, fill, dtype=np.int64)
-    padded[mask] = np.concatenate(rows)
-    return tensor(padded), tensor(mask)
 
 
 def starts(lengths: Sequence[int] | Int[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:

@@ -91,9 +91,7 @@ class Problem:
 
     problem_id: str
     text: str
-    """Words separated by spaces, with `NUMBER` for each number."""
-    question: int
-    """Character offset of the question in `text`; it ends with the text."""
+    """Words separated by spaces, with `NUMBER` for each number; it ends with the question."""
     numbers: tuple[float, ...]
     """Values in the order of the text."""
     equation: Equation

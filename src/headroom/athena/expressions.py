@@ -1,14 +1,27 @@
-"""Canonical expressions: sums, products and four unary operations over numbers and constants.
+"""Canonical expressions, and their expansion: which are candidates at which depth.
 
-There are no differences, quotients or powers: a − b is a sum with a negated term, a / b a product
-with an inverse. Sums and products are flat and unordered, so that expressions that differ only in
-grouping and order are the same. Source: ATHENA, arXiv 2311.01036, section 3.
+Expressions are sums, products and four unary operations over numbers and constants. There are no
+differences, quotients or powers: a − b is a sum with a negated term, a / b a product with an
+inverse. Sums and products are flat and unordered, so that expressions that differ only in grouping
+and order are the same.
+
+Depth 0 of an expansion offers the numbers and the constants. Odd depths apply each unary operation
+to each thought accepted since the last odd depth. Even depths merge: they form sums and products of
+two thoughts, at least one of them accepted since the last merge. Only accepted candidates become
+thoughts. Under teacher forcing exactly the right candidates are accepted, so the expansion does not
+depend on the model: `schedule` computes it once, before training.
+Source: ATHENA, arXiv 2311.01036, section 3.
 """
 
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+from jaxtyping import Bool, Int
 
 from headroom.athena.equations import Constant, Equation, Negation, Number, Operation, walk
 
@@ -35,6 +48,13 @@ _FUNCTIONS: dict[Op, Callable[[float], float]] = {
     Op.ROOT: math.sqrt,
     Op.HALF: lambda x: x / 2,
 }
+
+MOST_THOUGHTS = 64
+"""The largest number of thoughts of a problem."""
+
+Candidate = tuple[Op, int, int, int]
+"""Operation, indices of its two operands among the accepted thoughts (leaves: among numbers or
+constants), and the expression's id. Leaves and unary operations repeat their one index."""
 
 
 class Expressions:
@@ -174,6 +194,120 @@ class Expressions:
             case Op.MUL:
                 return math.prod(self._value(argument, numbers) for argument in arguments)
         return _FUNCTIONS[op](self._value(arguments[0], numbers))
+
+
+class Expander:
+    """The expansion of one problem, depth by depth: `candidates`, then `accept`."""
+
+    def __init__(self, numbers: int, constants: Sequence[float]) -> None:
+        self.expressions = Expressions(numbers, constants)
+        self.thoughts: list[int] = []
+        """Accepted expressions, in order of acceptance."""
+        self._known: set[int] = set()
+        self._depth = 0
+        self._transformed = 0
+        self._merged = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no thought is new, so that further depths have no candidates."""
+        return self._depth > 0 and len(self.thoughts) == self._transformed == self._merged
+
+    def candidates(self) -> list[Candidate]:
+        """Return the next depth's candidates by operation, without known ones and duplicates."""
+        if self._depth == 0:
+            found = self._leaves()
+        elif self._depth % 2:
+            found = self._transforms()
+        else:
+            found = self._merges()
+        self._depth += 1
+        return found
+
+    @property
+    def room(self) -> int:
+        """How many more thoughts may be accepted."""
+        return MOST_THOUGHTS - len(self.thoughts)
+
+    def accept(self, expressions: Sequence[int]) -> None:
+        """Accept expressions as thoughts. They must be new, and not more than `room`."""
+        self.thoughts += expressions
+        self._known.update(expressions)
+
+    def _leaves(self) -> list[Candidate]:
+        nodes = self.expressions
+        found = ((leaf, *nodes.terms(leaf)) for leaf in nodes.leaves)
+        return [(op, place, place, leaf) for leaf, op, (place,) in found]
+
+    def _transforms(self) -> list[Candidate]:
+        new = range(self._transformed, len(self.thoughts))
+        self._transformed = len(self.thoughts)
+        return self._unknown(
+            (op, i, i, self.expressions.unary(op, self.thoughts[i])) for op in UNARY for i in new
+        )
+
+    def _merges(self) -> list[Candidate]:
+        old = range(self._merged)
+        new = range(self._merged, len(self.thoughts))
+        self._merged = len(self.thoughts)
+        pairs = [*product(old, new), *combinations_with_replacement(new, 2)]
+        thoughts, merge = self.thoughts, self.expressions.merge
+        return self._unknown(
+            (op, i, j, merge(op, thoughts[i], thoughts[j])) for op in MERGES for i, j in pairs
+        )
+
+    def _unknown(self, found: Iterable[Candidate]) -> list[Candidate]:
+        first: dict[int, Candidate] = {}
+        for candidate in found:
+            if candidate[3] not in self._known:
+                first.setdefault(candidate[3], candidate)
+        return list(first.values())
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A problem's expansion under teacher forcing, as flat arrays over its candidates."""
+
+    op: Int[np.ndarray, " candidates"]
+    left: Int[np.ndarray, " candidates"]
+    """First operand, as in `Candidate`."""
+    right: Int[np.ndarray, " candidates"]
+    """Second operand, as in `Candidate`."""
+    target: Bool[np.ndarray, " candidates"]
+    """Whether the candidate is right; right ones are accepted."""
+    depth: Int[np.ndarray, " candidates"]
+    """Ascending."""
+    answer: int | None
+    """Index of the whole equation among the accepted thoughts; None if it is not reached."""
+
+
+def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth: int) -> Schedule:
+    """Return the expansion that accepts exactly the steps of an equation, until it is reached.
+
+    Args:
+        equation: the gold equation.
+        numbers: how many numbers the problem has.
+        constants: the values of the constants.
+        depth: the last depth to expand.
+    """
+    expander = Expander(numbers, constants)
+    gold, steps = expander.expressions.gold(equation)
+    found: list[Candidate] = []
+    targets: list[bool] = []
+    depths: list[int] = []
+    for reached in range(depth + 1):
+        candidates = expander.candidates()
+        offered = [candidate[3] for candidate in candidates]
+        right = [expression for expression in offered if expression in steps][: expander.room]
+        expander.accept(right)
+        found += candidates
+        targets += [expression in right for expression in offered]
+        depths += [reached] * len(candidates)
+        if expander.exhausted or gold in expander.thoughts:
+            break
+    op, left, right_side, _ = np.array(found, dtype=np.int32).reshape(-1, 4).T
+    answer = expander.thoughts.index(gold) if gold in expander.thoughts else None
+    return Schedule(op, left, right_side, np.array(targets), np.array(depths), answer)
 
 
 def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ...]:

@@ -145,7 +145,6 @@ def _problem(index: int, rng: Random) -> Problem:
     return Problem(
         problem_id=f"generated/{index:05d}",
         text=f"{body} {template.question.format(**words)}",
-        question=len(body) + 1,
         numbers=numbers,
         equation=equation,
         answer=evaluate(equation, numbers),

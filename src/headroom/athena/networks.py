@@ -98,7 +98,7 @@ class Judge(nn.Module):
         embeddings: Float[Tensor, "items width"],
         rows: Rows,
         memory: Float[Tensor, "batch memories width"],
-        mask: Bool[Tensor, "batch memories"],
+        mask: Bool[Tensor, "batch memories"] | None = None,
     ) -> tuple[Float[Tensor, "items width"], Float[Tensor, " items"]]:
         """Return the final vectors and the logits."""
         x = self.before(embeddings)
@@ -115,8 +115,7 @@ class Reading(NamedTuple):
     constants: Float[Tensor, "constants width"]
     first: Float[Tensor, "batch width"]
     """State of the first token: a problem's first premise."""
-    goal: Float[Tensor, "batch goal_tokens width"]
-    goal_mask: Bool[Tensor, "batch goal_tokens"]
+    goal: Float[Tensor, "batch 1 width"]
     attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
     """Attention weights of each encoder layer, if asked for."""
 
@@ -208,8 +207,7 @@ class Athena(nn.Module):
             numbers=states[texts.number_owner, texts.number_place],
             constants=self.head.embed_constants(),
             first=states[:, 0],
-            goal=states[rows[:, None], texts.goal],
-            goal_mask=texts.goal_mask,
+            goal=states[rows, texts.goal][:, None],
             attentions=tuple(attention_maps(self.encoder, encoded.attentions))
             if attentions
             else (),
@@ -265,6 +263,4 @@ class Progress:
 
     def answers(self) -> Float[Tensor, " thoughts"]:
         """Return the answer logits of all thoughts, in order of acceptance."""
-        goal, mask = self._reading.goal, self._reading.goal_mask
-        _, logits = self._head.answer(self._thoughts, self._rows, goal, mask)
-        return logits
+        return self._head.answer(self._thoughts, self._rows, self._reading.goal)[1]

@@ -51,7 +51,7 @@ from headroom.config.compression import MATH23K, Partition, WordProblems
 from headroom.errors import BenchmarkError
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
-from headroom.tables import PROBLEMS, atomic, read_table, write_table
+from headroom.tables import PROBLEMS, read_table, write_table
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,15 +68,6 @@ _NUMBER = re.compile(
 )
 _PLACES = 4  # decimals to which a value of the equation must agree with a number of the text
 _POWERS = (2.0, 3.0)
-_CLAUSES = re.compile(r".*[，。．；,;] (?=.*\w)")  # all but the last
-
-
-class Dropped(NamedTuple):
-    """A row that was left out."""
-
-    row: str
-    """The row's id."""
-    reason: str
 
 
 class Parts(NamedTuple):
@@ -88,20 +79,17 @@ class Parts(NamedTuple):
 
 
 def read_data(config: Config, data: str) -> None:
-    """Read the dataset with a key, divide it, and write its problems and the rows left out."""
+    """Read the dataset with a key, divide it, and write it; the record says what was left out."""
     stopwatch = Stopwatch()
     name = Store(config).name("data", data)
     settings = config.problems[name]
     problems, dropped = read(settings)
     parts = divide(problems, settings.partition)
     sizes = {part: len(rows) for part, rows in parts._asdict().items()}
-    output, left_out = (Path(path.format(data=data)) for path in (paths.PROBLEMS, paths.DROPPED))
+    output = Path(paths.PROBLEMS.format(data=data))
     write_table(output, table(parts), PROBLEMS)
-    with atomic(left_out) as temporary:
-        pd.DataFrame(dropped, columns=Dropped._fields).to_csv(temporary, index=False)
-    for file in (left_out, output):
-        facts = {"data": settings.model_dump(mode="json"), "rows": sizes, "dropped": len(dropped)}
-        write_record(file, stopwatch, facts)
+    facts = {"data": settings.model_dump(mode="json"), "rows": sizes, "dropped": dropped}
+    write_record(output, stopwatch, facts)
     counts = ", ".join(f"{count} rows in {part}" for part, count in sizes.items())
     _LOG.info("%s: %s, %d left out", name, counts, len(dropped))
 
@@ -115,7 +103,6 @@ def table(parts: Parts) -> pd.DataFrame:
             stratum(problem.equation),
             problem.part,
             problem.text,
-            problem.question,
             list(problem.numbers),
             bracketed(problem.equation),
             problem.answer,
@@ -133,12 +120,12 @@ def read_parts(data: str) -> Parts:
         TableError: the file is missing, damaged or of another schema.
     """
     parts = Parts([], [], [])
-    rows = read_table(Path(paths.PROBLEMS.format(data=data)), PROBLEMS)
+    # Earlier versions wrote another column.
+    rows = read_table(Path(paths.PROBLEMS.format(data=data)), PROBLEMS, exact=False)
     for row in rows.to_dict("records"):
         problem = Problem(
             problem_id=row["example_id"],
             text=row["text"],
-            question=row["question"],
             numbers=tuple(map(float, row["numbers"])),
             equation=parse(row["equation"]),
             answer=row["answer"],
@@ -240,8 +227,8 @@ def nesting(equation: Equation) -> int:
     return max(accumulate(steps))
 
 
-def read(settings: WordProblems) -> tuple[list[Problem], list[Dropped]]:
-    """Read or generate a dataset; return its problems and the rows that were left out.
+def read(settings: WordProblems) -> tuple[list[Problem], dict[str, str]]:
+    """Read or generate a dataset; return its problems, and why rows were left out, by their ids.
 
     Raises:
         BenchmarkError: the source cannot be reached or read, has other columns or a duplicate id,
@@ -249,7 +236,7 @@ def read(settings: WordProblems) -> tuple[list[Problem], list[Dropped]]:
     """
     if settings.dataset == "generated":
         assert settings.n is not None  # checked by the settings
-        return generated.generate(settings.n, settings.seed), []
+        return generated.generate(settings.n, settings.seed), {}
     if settings.file is None:
         assert settings.revision is not None  # checked by the settings
         hub = HubDataset(MATH23K, None, settings.revision)
@@ -276,9 +263,9 @@ class Format(NamedTuple):
 
 def _converted(
     origin: str, rows: Iterable[Row], form: Format
-) -> tuple[list[Problem], list[Dropped]]:
+) -> tuple[list[Problem], dict[str, str]]:
     problems: list[Problem] = []
-    dropped: list[Dropped] = []
+    dropped: dict[str, str] = {}
     ids: set[str] = set()
     for place, row in rows:
         for column in (*form.columns, form.part):
@@ -295,12 +282,12 @@ def _converted(
         try:
             problems.append(form.convert(row, str(row[form.part])))
         except BenchmarkError as error:
-            dropped.append(Dropped(row_id, str(error)))
+            dropped[row_id] = str(error)
+    listed = "; ".join(f"{row}: {reason}" for row, reason in dropped.items())
     if not problems or len(dropped) > _MOST_DROPPED * len(ids):
-        example = f", such as {dropped[0].row}: {dropped[0].reason}" if dropped else ""
+        example = f", such as {listed.partition('; ')[0]}" if dropped else ""
         raise BenchmarkError(f"{origin}: {len(dropped)} of {len(ids)} rows cannot be used{example}")
     if dropped:
-        listed = "; ".join(f"{row}: {reason}" for row, reason in dropped)
         _LOG.warning("%s: left out %d of %d rows: %s", origin, len(dropped), len(ids), listed)
     return problems, dropped
 
@@ -309,21 +296,13 @@ def from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
     """Convert a row of ASDiv-A; its equation may be infix or prefix.
 
     Raises:
-        BenchmarkError: the row has no number, its text does not end with its question, or its
-            equation cannot be parsed or evaluated.
+        BenchmarkError: the row has no number, or its equation cannot be parsed or evaluated.
     """
-    text, question = (
-        " ".join(row[column].replace(NUMBER, f" {NUMBER} ").split())
-        for column in ("Problem", "Question")
-    )
-    if not text.endswith(question):
-        raise BenchmarkError(f"the text does not end with its question {question!r:.60}")
     equation = row["Equation"]
     prefix = equation.lstrip()[:1] in PRECEDENCE
     return Problem(
         problem_id=row["asdiv_id"],
-        text=text,
-        question=len(text) - len(question),
+        text=" ".join(row["Problem"].replace(NUMBER, f" {NUMBER} ").split()),
         numbers=tuple(evaluate(parse(number)) for number in row["Numbers"].split()),
         equation=parse_prefix(equation) if prefix else parse(equation),
         answer=evaluate(parse(row["Answer"])),
@@ -339,11 +318,9 @@ def from_math23k(row: Mapping[str, Any], part: str) -> Problem:
             has a power other than 2 or 3.
     """
     text, printed = mask(row["segmented_text"])
-    clauses = _CLAUSES.match(text)
     return Problem(
         problem_id=row["id"],
         text=text,
-        question=clauses.end() if clauses else 0,
         numbers=tuple(literal(number) for number in printed),
         equation=over_numbers(parse(row["equation"]), printed),
         answer=evaluate(parse(row["ans"])),
@@ -400,8 +377,6 @@ def over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
 
 FORMATS = {
     "math23k": Format(("id", "segmented_text", "equation", "ans"), "split", from_math23k),
-    "asdiv_a": Format(
-        ("asdiv_id", "Problem", "Question", "Numbers", "Equation", "Answer"), "fold", from_asdiv
-    ),
+    "asdiv_a": Format(("asdiv_id", "Problem", "Numbers", "Equation", "Answer"), "fold", from_asdiv),
 }
 """The datasets that are read, by name."""

@@ -17,9 +17,8 @@ from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headroom.athena.batches import Batch, Example, collate
 from headroom.athena.equations import NUMBER, Problem
-from headroom.athena.expansion import schedule
-from headroom.athena.expressions import harvest
-from headroom.athena.inference import Search, Solution
+from headroom.athena.expressions import harvest, schedule
+from headroom.athena.inference import Solution, lenient, solve, strict
 from headroom.athena.networks import Athena, Output, ThoughtHead
 from headroom.athena.problems import complexity
 from headroom.config.compression import Solver, Training
@@ -72,7 +71,6 @@ class MathSolver:
         mask, most = self.tokenizer.mask_token, self.tokenizer.model_max_length
         texts = [problem.text.replace(NUMBER, mask) for problem in problems]
         encoded = self.tokenizer(texts, add_special_tokens=True, verbose=False)
-        depth, multi = self.settings.depth, self.settings.targets == "multi"
         examples = []
         for index, problem in enumerate(problems):
             ids, numbers = np.array(encoded["input_ids"][index], np.int64), len(problem.numbers)
@@ -83,11 +81,9 @@ class MathSolver:
                     f"for {numbers} numbers; the encoder reads at most {most} tokens: shorten or "
                     f"remove it"
                 )
-            start = len(problem.text[: problem.question].replace(NUMBER, mask))
-            asked = range(start, len(texts[index]))
-            tokens = sorted({encoded.char_to_token(index, at) for at in asked} - {None})
-            goal = np.array(tokens if self.settings.goal == "question" else tokens[-1:])
-            plan = schedule(problem.equation, numbers, self.constants, depth, multi=multi)
+            of_text = [place is not None for place in encoded.sequence_ids(index)]
+            goal = int(np.flatnonzero(of_text)[-1])  # the text ends with its question
+            plan = schedule(problem.equation, numbers, self.constants, self.settings.depth)
             examples.append(Example(problem, ids, places, goal, plan))
         return examples
 
@@ -105,8 +101,8 @@ class MathSolver:
                 places = order[start : start + batch_size]
                 batch = [examples[place] for place in places]
                 padding = self.tokenizer.pad_token_id
-                search = Search(self.athena, batch, self.constants, padding)
-                found.update(zip(places, search.run(self.settings.depth), strict=True))
+                solved = solve(self.athena, batch, self.constants, padding, self.settings.depth)
+                found.update(zip(places, solved, strict=True))
         return [found[place] for place in range(len(examples))]
 
     def collate(self, examples: Sequence[Example]) -> Batch:
@@ -155,11 +151,11 @@ class MathSolver:
             Verdict(
                 example.example_id,
                 complexity(example.problem.equation),
-                solution.expression,
-                solution.strict,
-                solution.lenient,
+                expression,
+                strict(value, example.problem.answer),
+                lenient(value, example.problem.answer),
             )
-            for example, solution in zip(examples, self.answers(examples), strict=True)
+            for example, (expression, value) in zip(examples, self.answers(examples), strict=True)
         ]
 
     def with_network(self, network: Athena) -> "MathSolver":
@@ -233,7 +229,8 @@ def load_solver(folder: Path) -> MathSolver:
     encoder, tokenizer = load_encoder(str(folder / _ENCODER))
     try:
         facts = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
-        settings = Solver.model_validate(facts["settings"])
+        known = {k: v for k, v in facts["settings"].items() if k in Solver.model_fields}
+        settings = Solver.model_validate(known)
         constants = tuple(map(float, facts["constants"]))
         width, heads, inner = encoder.config.hidden_size, facts["heads"], facts["inner"]
         head = ThoughtHead(width, heads, inner, settings.dropout, len(constants))

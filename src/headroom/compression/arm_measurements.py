@@ -161,13 +161,9 @@ def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
     """Return the sizes of a learner; of these, 8-bit weights change `weight_bytes` only."""
     encoder = one.whole.encoder
     geometry = find_heads(encoder)
-    found = size(encoder, geometry, tokens)
     return {
         "heads": sum(layer.query_heads for layer in geometry.layers),
-        "parameters": found.parameters,
-        "layer_parameters": found.layer_parameters,
         "whole_parameters": parameters(one.whole.network),
-        "flops": found.flops,
-        "flops_counted": found.flops_counted,
+        **size(encoder, geometry, tokens)._asdict(),
         "weight_bytes": weight_bytes(one.learner.encoder),
     }

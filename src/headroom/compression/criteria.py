@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -52,13 +52,12 @@ class Ranked:
     drops: Callable[[], Scores]
     """Returns the measured loss of accuracy, or rise of the loss, without each head."""
 
-    def calibration(self) -> "Calibration":
-        """Return the statistics of the heads on the texts."""
-        return calibrate(self.model, self.geometry, self.texts())
+    def measured(self, name: str) -> Scores:
+        """Return one of the statistics of `calibrate` on the texts."""
+        return calibrate(self.model, self.geometry, self.texts())[name]
 
 
-@dataclass(frozen=True)
-class Criterion:
+class Criterion(NamedTuple):
     """A way to rank the heads of a model."""
 
     about: str
@@ -69,11 +68,9 @@ class Criterion:
 
 
 def _mixed(of: Ranked) -> Scores:
-    settings, found = of.settings, of.calibration()
-    by_weights = settings.norm == "weights"
-    norm = weight_norms(of.model, of.geometry) if by_weights else found.activation_norms
-    entropy = found.raw_entropy if settings.entropy == "raw" else found.entropy
-    return mixed(norm, entropy, settings)
+    found = calibrate(of.model, of.geometry, of.texts())
+    found["weights"] = weight_norms(of.model, of.geometry)
+    return mixed(found[of.settings.norm], found[of.settings.entropy], of.settings)
 
 
 def _random(of: Ranked) -> Scores:
@@ -87,18 +84,18 @@ CRITERIA = {
         "smallest mean absolute weights", lambda of: weight_norms(of.model, of.geometry)
     ),
     "entropy": Criterion(
-        "lowest entropy of attention", lambda of: of.calibration().entropy, needs="texts"
+        "lowest entropy of attention", lambda of: of.measured("normalised"), "texts"
     ),
     "mixed": Criterion(
-        "lowest mixture of weight norm and attention entropy, alpha {alpha}", _mixed, needs="texts"
+        "lowest mixture of weight norm and attention entropy, alpha {alpha}", _mixed, "texts"
     ),
     "attention": Criterion(
         "lowest largest attention weight, mean over queries",
-        lambda of: of.calibration().peak,
-        needs="texts",
+        lambda of: of.measured("peak"),
+        "texts",
     ),
     "causal": Criterion(
-        "smallest loss of accuracy on training questions", lambda of: of.drops(), needs="accuracy"
+        "smallest loss of accuracy on training questions", lambda of: of.drops(), "accuracy"
     ),
     "random": Criterion("random draw with seed {seed}", _random),
 }
@@ -115,13 +112,8 @@ def head_scores(
 ) -> Scores:
     """Return the importance of each head of a learner's encoder, in evaluation mode.
 
-    Args:
-        learner: the learner, left unchanged.
-        geometry: the remaining heads of its encoder.
-        examples: the training part, from which the calibration examples are drawn.
-        dev: the development part, used by `causal` unless the learner knows its drops.
-        settings: the criterion.
-        seed: seed of `random`.
+    Calibration examples are drawn from the training part; `causal` uses the development part unless
+    the learner knows its drops; the seed is that of `random`.
 
     Raises:
         ModelError: the encoder has no eager attention, or `causal` has no development part.
@@ -215,32 +207,19 @@ def _head_sums(
     return scores
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Statistics of a model's heads on calibration texts."""
-
-    raw_entropy: Scores
-    """Entropy of the attention over keys in nats (eq. 3), mean over queries."""
-    entropy: Scores
-    """The same, each query's divided by the logarithm of its number of visible keys."""
-    peak: Scores
-    """Largest attention weight over keys, mean over queries: the paper's score for attention
-    visualisation."""
-    activation_norms: Scores
-    """Mean absolute activation over tokens, summed over query, key and value projections."""
-
-
 def calibrate(
     model: PreTrainedModel, geometry: HeadGeometry, batches: Iterable[Texts]
-) -> Calibration:
+) -> dict[str, Scores]:
     """Return statistics of the heads of a model on texts, in evaluation mode.
 
     All non-padding tokens have equal weight; attention statistics skip queries that see one key.
 
-    Args:
-        model: an encoder or decoder, left unchanged.
-        geometry: its heads.
-        batches: texts.
+    Returns:
+        ``raw``: entropy of the attention over keys in nats (eq. 3), mean over queries.
+        ``normalised``: the same, each query's divided by the logarithm of its number of visible
+        keys. ``peak``: largest attention weight over keys, mean over queries, the paper's score for
+        attention visualisation. ``activations``: mean absolute activation over tokens, summed over
+        query, key and value projections.
 
     Raises:
         ModelError: the model has no eager attention whose weights can be read, or no text has two
@@ -265,45 +244,34 @@ def calibrate(
         stack.enter_context(evaluating(model))
         for batch in batches:
             valid = batch["attention_mask"].bool()
-            keys = visible_keys(valid, causal=geometry.keeps_cache)
+            # How many keys each query sees: all, or in a decoder those up to its own.
+            keys = valid.cumsum(1) if geometry.keeps_cache else valid.sum(1, True).expand_as(valid)
             counted = valid & (keys > 1)
             maps = model(**batch, output_attentions=True).attentions
             for layer, attention in zip(layers, attention_maps(model, maps), strict=True):
-                nats = entropy(attention, valid)
+                seen = attention.float() * valid[:, None, None]
+                nats = -torch.xlogy(seen, seen).sum(-1)
                 share = nats / keys.clamp(min=2).log()[:, None]
-                most = (attention.float() * valid[:, None, None]).amax(-1)
-                each = torch.stack([nats, share, most]).movedim(2, 1)  # 3, heads, batch, queries
+                each = torch.stack([nats, share, seen.amax(-1)]).movedim(
+                    2, 1
+                )  # 3, heads, batch, queries
                 sums[layer.index] += each[..., counted].double().sum(-1).cpu()
             queries += int(counted.sum())
     if not queries:
         raise ModelError("no text to calibrate on has two tokens; give longer ones")
-    raw, relative, peak = (
-        {layer: (each[kind] / queries).float() for layer, each in sums.items()} for kind in range(3)
-    )
-    norms = _head_sums(model, geometry, lambda name: (rows[name] / tokens[name]).float())
-    return Calibration(raw, relative, peak, norms)
-
-
-def entropy(
-    attention: Float[Tensor, "batch query_heads queries keys"], valid: Bool[Tensor, "batch keys"]
-) -> Float[Tensor, "batch query_heads queries"]:
-    """Return the entropy in nats of the attention over non-padding keys (eq. 3)."""
-    attention = attention.float() * valid[:, None, None]
-    return -torch.xlogy(attention, attention).sum(-1)
-
-
-def visible_keys(valid: Bool[Tensor, "batch tokens"], *, causal: bool) -> Tensor:
-    """Return how many keys each query sees, [batch, queries]: all, or if causal, up to its own."""
-    return valid.cumsum(1) if causal else valid.sum(1, keepdim=True).expand(valid.shape)
+    found = {
+        name: {layer: (each[kind] / queries).float() for layer, each in sums.items()}
+        for kind, name in enumerate(("raw", "normalised", "peak"))
+    }
+    means = {name: (total / tokens[name]).float() for name, total in rows.items()}
+    return found | {"activations": _head_sums(model, geometry, means.__getitem__)}
 
 
 def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
     """Return how much accuracy the base model loses without each head.
 
-    Args:
-        z: accuracy matrix of training questions (`headroom.tables.ACCURACY`): one row per
-            question, 0/1 columns for `base` and each head.
-        geometry: the model's remaining heads; layers without any head in the matrix get no score.
+    The accuracy matrix (`headroom.tables.ACCURACY`) has one row per training question, 0/1 columns
+    for `base` and each head. Layers without any head in it get no score.
 
     Raises:
         ModelError: the matrix lacks the base model, some heads of a layer, or all heads.

@@ -4,14 +4,13 @@ Attention holds about a third of a layer's weights, so removing heads saves litt
 saved bound the possible speed-up, so both are reported.
 """
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,14 +20,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from headroom.errors import ModelError
+from headroom.errors import HeadroomError, ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
 from headroom.models.load import load_checkpoint
 from headroom.record import peak_resident
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """How large a model is."""
 
     parameters: int
@@ -143,35 +141,27 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
     Raises:
         ModelError: a model cannot be loaded or run.
     """
-    arguments = [str(batch), str(tokens), device, *map(str, folders)]
-    command = [sys.executable, "-m", "headroom.compression.footprint", *arguments]
-    run = subprocess.run(command, capture_output=True, text=True)
-    peaks = [int(line) for line in run.stdout.split()]
-    if run.returncode:
-        reason = run.stderr.strip().rpartition("\n")[2]
-        raise ModelError(f"the peak memory of {folders[len(peaks)]} cannot be measured ({reason})")
+    # Forks of a server that has loaded the libraries, which takes longer than everything else.
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    peaks: list[int] = []
+    with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
+        try:
+            peaks.extend(pool.map(partial(_peak, batch, tokens, device), folders))
+        except (HeadroomError, RuntimeError) as error:
+            raise ModelError(
+                f"the peak memory of {folders[len(peaks)]} cannot be measured ({error})"
+            ) from None
     return peaks
 
 
-def _print_peaks(batch: str, tokens: str, device: str, *folders: str) -> int:
-    """Print the peak in bytes of each folder's model, a line each, without the libraries' memory.
-
-    Each model is measured in a fork of a process with the libraries loaded, because importing them
-    takes longer than everything else. Returns the exit status.
-    """
+def _peak(batch: int, tokens: int, device: str, folder: Path) -> int:
     peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
-    for folder in folders:
-        child = os.fork()
-        if child == 0:
-            before = peak()
-            model = load_checkpoint(folder, device=device)
-            with torch.inference_mode():
-                model(**dummy_texts(model, int(batch), int(tokens)))
-            print(peak() - before, flush=True)
-            return 0
-        if os.waitpid(child, 0)[1]:
-            return 1
-    return 0
+    before = peak()
+    model = load_checkpoint(str(folder), device=device)
+    with torch.inference_mode():
+        model(**dummy_texts(model, batch, tokens))
+    return peak() - before
 
 
 def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
@@ -182,7 +172,3 @@ def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
         if isinstance(holder, nn.ModuleList) and parts[end] == str(layer.index):
             return holder[layer.index]
     raise AssertionError(f"{layer.name} lies in no list of layers")
-
-
-if __name__ == "__main__":
-    sys.exit(_print_peaks(*sys.argv[1:]))

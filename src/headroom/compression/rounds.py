@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from pydantic import BaseModel
+from torch import Tensor
 
 from headroom.compression.choice import heads_at, heads_due, lowest_heads, unit_size
 from headroom.compression.criteria import head_scores
@@ -121,7 +122,7 @@ def compress(
         settings: schedule, criterion, distillation and training recipe.
         seed: decides the order of examples, dropout, random scores and weights from scratch.
         layout: with `scratch`, the heads to keep, as `training.shape_of` returns them for another
-            compressed learner. Without it they are chosen by the settings, in one shot.
+            compressed learner.
         folder: journal for the state of the compression; an interrupted one resumes from it. The
             caller removes it once the result is saved.
         device: auto (the GPU if there is one) or cpu.
@@ -131,11 +132,11 @@ def compress(
 
     Raises:
         ModelError: the ratio removes no head or too many, the encoder cannot be cut or has no
-            eager attention, a setting needs a development part and there is none, or the journal
-            is damaged or belongs to another compression.
+            eager attention, the criterion needs a development part and there is none, or the
+            journal is damaged or belongs to another compression.
     """
     geometry = find_heads(learner.encoder)
-    _check(learner, geometry, settings, dev)
+    _check(geometry, settings)
     run = _Run(learner, examples, dev, settings, seed, layout, folder, device, geometry)
     if settings.rounds:
         run.to_the_end()
@@ -144,36 +145,17 @@ def compress(
     return run.learner, run.history
 
 
-def _check(
-    learner: Learner, geometry: HeadGeometry, settings: Compression, dev: Sequence[Example]
-) -> None:
-    """Raise ModelError for settings that this learner does not allow, before any training."""
-    unit, heads = settings.importance.unit, _heads(geometry)
-    count, size = heads_at(settings.ratio, heads), _unit(geometry, settings)
-    if settings.ratio and not count:
-        raise ModelError(
-            f"ratio {settings.ratio} removes none of {heads} heads; one of them is "
-            f"{100 / heads:.2f}%"
-        )
-    if settings.scratch and learner.recipe is None:
-        raise ModelError(
-            "this learner has no recipe from scratch; leave `scratch`, and arm "
-            "small_from_scratch, out"
-        )
+def _check(geometry: HeadGeometry, settings: Compression) -> None:
+    """Raise ModelError for a ratio that this geometry does not allow, before any training."""
+    heads, size, own = _heads(geometry), _unit(geometry, settings), settings.importance
+    count = heads_at(settings.ratio, heads)
     if settings.ratio and count < size:
         raise ModelError(
-            f"ratio {settings.ratio} removes {count} of {heads} heads, but with unit: {unit} "
+            f"ratio {settings.ratio} removes {count} of {heads} heads, but with unit: {own.unit} "
             f"{size} go together; raise the ratio"
         )
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
-    lowest_heads(equal, geometry, count, scope=settings.importance.scope, unit=unit)
-    wants = {
-        "largest_loss": settings.largest_loss is not None,
-        "criterion causal": settings.causal and learner.known_drops(geometry) is None,
-    }
-    for name, wanted in wants.items():
-        if wanted and not dev:
-            raise ModelError(f"{name} needs a development part; give one, or leave it out")
+    lowest_heads(equal, geometry, count, scope=own.scope, unit=own.unit)
 
 
 def _heads(geometry: HeadGeometry) -> int:
@@ -213,9 +195,8 @@ class _Run(Between, Generic[_L]):
         own = identity(self.settings, self.seed, self.examples, self.dev)
         self.identity = {**own, "layout": layout}
         if self.folder is not None and (self.folder / _STATE).exists():
-            state = read_checkpoint(self.folder / _STATE, self.learner, self.identity)
-            rounds = state["facts"]["rounds"]
-            self.history.rounds = [Round.model_validate(each) for each in rounds]
+            facts, _ = read_checkpoint(self.folder / _STATE, self.learner, self.identity)
+            self.history.rounds = [Round.model_validate(each) for each in facts["rounds"]]
         self.geometry = find_heads(self.learner.encoder)
         self.steps = sum(each.epochs[-1].steps for each in self.history.rounds)
 
@@ -258,33 +239,30 @@ class _Run(Between, Generic[_L]):
 
     def from_scratch(self) -> None:
         """Train a learner of the final shape from random weights."""
-        own, layout = self.learner.recipe, self.layout
-        assert own is not None  # `_check` made sure
-        if layout is None:
-            self.cut(heads_at(self.settings.ratio, self.history.heads))
-            layout = shape_of(self.learner.encoder)
         self.learner = self.learner.untrained(self.seed)
-        restore_shape(self.learner.encoder, layout)
+        own = self.learner.recipe
+        assert own is not None and self.layout is not None
+        restore_shape(self.learner.encoder, self.layout)
         self.geometry = find_heads(self.learner.encoder)
         epochs = own.epochs + self.settings.training.epochs
         self.train(own.model_copy(update={"epochs": epochs}))
 
-    def state(self) -> dict[str, Any]:
-        """Return the state that checkpoints keep where heads are removed during a training."""
-        state: dict[str, Any] = {"removals": [removal.model_dump() for removal in self.removals]}
-        if self.teacher is not None and self.settings.distillation.teacher == "recursive":
-            model, shape = self.teacher.network.state_dict(), shape_of(self.teacher.encoder)
-            state["teacher"] = {"model": model, "shape": shape}
-        return state
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return what checkpoints keep where heads are removed during a training."""
+        facts: dict[str, Any] = {"removals": [each.model_dump() for each in self.removals]}
+        if self.teacher is None or self.settings.distillation.teacher != "recursive":
+            return facts, {}
+        facts["taught_shape"] = shape_of(self.teacher.encoder)
+        return facts, self.teacher.network.state_dict()
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from a state that `state` returned."""
-        self.removals = [Removal.model_validate(each) for each in state["removals"]]
+        self.removals = [Removal.model_validate(each) for each in facts["removals"]]
         self.geometry = find_heads(self.learner.encoder)
-        if "teacher" in state:
+        if tensors:
             teacher = copied(self.given)
-            restore_shape(teacher.encoder, state["teacher"]["shape"])
-            teacher.network.load_state_dict(state["teacher"]["model"])
+            restore_shape(teacher.encoder, facts["taught_shape"])
+            teacher.network.load_state_dict(tensors)
             self.teacher = frozen(teacher)
         self.aim()
 

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,11 +80,11 @@ class Between:
         """
         return False
 
-    def state(self) -> dict[str, Any]:
-        """Return the state to keep in checkpoints: JSON values and tensors."""
-        return {}
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Return the state to keep in checkpoints: JSON facts, and tensors."""
+        return {}, {}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Resume from a state that `state` returned; the network already has its shape of then."""
 
 
@@ -261,19 +262,28 @@ class _Run:
     def save(self) -> None:
         if self.checkpoint is None:
             return
-        done = {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
-        more = {"best": self.best, "memory": self.between.state()}
-        moments = self.optimizer.state_dict()
-        facts = {**self.identity, **done}
-        write_checkpoint(self.checkpoint, self.learner, facts, optimizer=moments, **more)
+        facts, tensors = self.between.state()
+        facts |= self.identity | {"steps": self.steps, "sums": self.sums}
+        facts["fit"] = self.fit.model_dump()
+        moments = {
+            f"{parameter} {name}": value
+            for parameter, state in self.optimizer.state_dict()["state"].items()
+            for name, value in state.items()
+        }
+        parts = {"best": self.best, "moments": moments, "between": tensors}
+        write_checkpoint(self.checkpoint, self.learner, facts, **parts)
 
     def go_on(self, checkpoint: Path) -> None:
-        state = read_checkpoint(checkpoint, self.learner, self.identity)
+        facts, parts = read_checkpoint(checkpoint, self.learner, self.identity)
         self.optimizer = self.new_optimizer()
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.between.restore(state["memory"])
-        facts, self.best = state["facts"], state["best"]
-        self.steps, self.sums = facts["steps"], facts["sums"]
+        moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
+        for place, value in parts["moments"].items():
+            parameter, name = place.split()
+            moments[int(parameter)][name] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.between.restore(facts, parts["between"])
+        self.best, self.steps, self.sums = parts["best"], facts["steps"], facts["sums"]
         self.fit = Fit.model_validate(facts["fit"])
         _LOG.info("resuming after step %d", self.steps)
 
@@ -304,21 +314,25 @@ def identity(
 
 
 def write_checkpoint(
-    path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Any]
+    path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Tensor]
 ) -> None:
-    """Write a learner's weights and heads, JSON facts and further state, atomically.
-
-    The file is in safetensors' format: tensors by their place in the state, the rest as JSON.
-    """
-    state = {"facts": facts, "shape": shape_of(learner.encoder), **more}
-    tensors: dict[str, Tensor] = {}
-    noted = json.dumps(_take_tensors({"model": learner.network.state_dict(), **state}, "", tensors))
+    """Write a learner's weights and heads, JSON facts and further tensors, atomically."""
+    parts = {"model": learner.network.state_dict(), **more}
+    tensors = {
+        # Copied, since safetensors refuses tensors that share memory.
+        f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for part, of in parts.items()
+        for name, tensor in of.items()
+    }
+    noted = {**facts, "shape": shape_of(learner.encoder)}
     with atomic(path) as temporary:
-        save_file(tensors, temporary, {_STATE: noted})
+        save_file(tensors, temporary, {_STATE: json.dumps(noted)})
 
 
-def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dict[str, Any]:
-    """Restore a learner from a checkpoint, and return the checkpoint's content.
+def read_checkpoint(
+    path: Path, learner: Learner, own: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+    """Restore a learner from a checkpoint, and return the facts and further tensors.
 
     Args:
         path: the checkpoint.
@@ -328,14 +342,17 @@ def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dic
     Raises:
         ModelError: the checkpoint is damaged or belongs to another training or model.
     """
+    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
     try:
         with safe_open(path, framework="pt") as file:
-            noted = json.loads(file.metadata()[_STATE])
-        state: dict[str, Any] = _put_tensors(noted, load_file(path))
-        differing = [name for name in own if state["facts"].get(name) != own[name]]
+            facts = json.loads(file.metadata()[_STATE])
+        for place, tensor in load_file(path).items():
+            part, _, name = place.partition("/")
+            parts[part][name] = tensor
+        differing = [name for name in own if facts.get(name) != own[name]]
         if not differing:
-            restore_shape(learner.encoder, state["shape"])
-            learner.network.load_state_dict(state["model"])
+            restore_shape(learner.encoder, facts["shape"])
+            learner.network.load_state_dict(parts["model"])
     except (OSError, SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{path} is no checkpoint ({reason}); remove it and run again") from None
@@ -344,29 +361,7 @@ def read_checkpoint(path: Path, learner: Learner, own: Mapping[str, Any]) -> dic
             f"{path} is of a training with another {' and '.join(differing)}; remove it "
             f"and run again"
         )
-    return state
-
-
-def _take_tensors(value: Any, place: str, taken: dict[str, Tensor]) -> Any:
-    """Return JSON in which each tensor is the name under which it was taken."""
-    if isinstance(value, Tensor):
-        # Copied, since safetensors refuses tensors that share memory.
-        taken[place] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        return {"tensor": place}
-    if isinstance(value, Mapping):  # as pairs, since an optimizer counts its parameters in integers
-        return {"pairs": [[k, _take_tensors(v, f"{place}/{k}", taken)] for k, v in value.items()]}
-    if isinstance(value, list | tuple):
-        return [_take_tensors(v, f"{place}/{n}", taken) for n, v in enumerate(value)]
-    return value
-
-
-def _put_tensors(value: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return what `_take_tensors` was given."""
-    if isinstance(value, dict):
-        if "tensor" in value:
-            return tensors[value["tensor"]]
-        return {key: _put_tensors(each, tensors) for key, each in value["pairs"]}
-    return [_put_tensors(each, tensors) for each in value] if isinstance(value, list) else value
+    return facts, parts
 
 
 def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:

@@ -143,11 +143,6 @@ class Solver(Section):
     """The encoder of the text."""
     depth: Count = 10
     """Largest depth that is expanded."""
-    goal: Literal["end", "question"] = "end"
-    """What the answer judge attends to: the question's last token, or all of its tokens."""
-    targets: Literal["tree", "multi"] = "tree"
-    """Candidates that count as right. tree: the steps of the gold equation. multi: also sums and
-    products of some of a step's terms."""
     dropout: Share = 0.5
     """Dropout of the thought head."""
     training: Training = Training()

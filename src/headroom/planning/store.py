@@ -145,6 +145,7 @@ def solver_key(config: Config, solver: str, data: str) -> str:
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
     values["encoder"] = _encoder_settings(settings.encoder)
+    values |= {"goal": "end", "targets": "tree"}  # once settings, and still part of the key
     return f"{solver}-{digest(_without_later(values))}"
 
 

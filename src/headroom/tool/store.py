@@ -28,7 +28,7 @@ _KINDS = {
     "embedder": rf"embedders/({_KEY})\.json",
     "embeddings": rf"embeddings/({_KEY}/{_KEY})\.parquet",
     "activations": rf"activations/({_KEY}/{_KEY}/{_KEY})\.parquet",
-    "dataset": rf"problems/({_KEY})\.(?:parquet|dropped\.csv)",
+    "dataset": rf"problems/({_KEY})\.parquet",
     "encoder": rf"encoders/({_KEY})\.json",
     "solver": rf"solvers/({_KEY}/{_KEY}/\d+)/",
     "arm": rf"compressed/({_KEY}/{_KEY}/{_KEY}/\d+)/",
