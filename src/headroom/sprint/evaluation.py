@@ -162,12 +162,11 @@ def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
 
 
 def diversity(
-    scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float = math.nan
+    scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
 ) -> pd.DataFrame:
     """Return how much a method's N answers differ and what they cost: columns `DIVERSITY`.
 
-    The oracle has no answers of its own and is left out. The cost of embedding is not counted. If
-    the mean length of a prompt is NaN, the tokens computed are NaN, too.
+    The oracle has no answers of its own and is left out. The cost of embedding is not counted.
     """
     parts = []
     for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):

@@ -1,6 +1,5 @@
 """The files that a head selector's jobs read and write: its pool, its tables and their paths."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.rankers import Questions
+from headroom.sprint.validation import Rows
 from headroom.tables import (
     ACCURACY,
     EMBEDDINGS,
@@ -36,9 +36,6 @@ from headroom.variants import BASE, Variant
 
 Order = Int[np.ndarray, "questions pool"]
 """For each question, head numbers in the pool, best first."""
-
-Rows = Int[np.ndarray, " questions"]
-"""Numbers of training questions."""
 
 
 @dataclass(frozen=True)
@@ -98,11 +95,10 @@ class Experiment:
         path = self.output(template)
         if schema is not None and not isinstance(content, str):
             write_table(path, content, schema, facts)
-        elif isinstance(content, str):
-            write_text(path, content)
         else:
-            text = content.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-            write_text(path, text)
+            if not isinstance(content, str):
+                content = content.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+            write_text(path, content)
         write_record(path, self.stopwatch, {**facts, **measured})
 
     def table(self, template: str, questions: str, decoding: str | None = None) -> Path:
@@ -111,12 +107,9 @@ class Experiment:
         return self.store.path(template, decoding=decoding or self.options.decoding, **names)
 
     def prompt_tokens(self) -> float:
-        """Return the mean length of a prompt of the test questions, in tokens.
-
-        NaN if the record of the answers is too old to hold it.
-        """
+        """Return the mean length of a prompt of the test questions, in tokens; NaN if unknown."""
         answers = self.table(paths.ANSWERS.replace("{variant}", "base"), self.options.test)
-        return float(read_record(answers).get("prompt_tokens", math.nan))
+        return float(read_record(answers).get("prompt_tokens", np.nan))
 
     def embedded(self, questions: str, embedder: str) -> Path:
         """Return the path of a question set's embeddings."""
@@ -160,11 +153,7 @@ class Experiment:
     ) -> Answers:
         """Return graded answers: a row for each question, a column for each variant and sample.
 
-        Args:
-            questions: name of the question set.
-            ids: ids of the questions.
-            variants: names of variants; by default the pool.
-            decoding: by default the selector's.
+        By default the variants are the pool and the decoding is the selector's.
         """
         variants = variants or self.heads
         samples = self.config.decodings[decoding or self.options.decoding].samples
@@ -211,11 +200,7 @@ class Experiment:
     def held_out(
         self, count: int, method: str = methods.SPRINT
     ) -> Iterator[tuple[Rows, Rows, Order]]:
-        """Yield folds of the training questions, each ranked by a method trained on the others.
-
-        Args:
-            count: number of training questions, numbered by their rows in `z`.
-            method: SPRINT or a rival.
+        """Yield folds of `count` training questions, each ranked by a method trained on the others.
 
         Yields:
             The questions trained on, those of the fold, and the fold's rankings.

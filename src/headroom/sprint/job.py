@@ -186,12 +186,16 @@ def evaluate(config: Config, name: str) -> None:
         for each in validation.readings(options)
     }
     experiment.save(paths.CURVES, curves, facts, CURVES)
-    experiment.save(paths.ABLATION, evaluation.ablation(readings, bootstrap), facts)
-    experiment.save(paths.OVERLAP, alike, facts)
-    experiment.save(paths.PAIRED, evaluation.paired(scores, *compared), facts)
-    experiment.save(paths.VOTES, evaluation.paired(voters, *compared, "majority"), facts)
-    experiment.save(paths.SENSITIVITY, sensitivity, facts)
-    experiment.save(paths.SELECTOR_CARD, card(config, name, facts, curves), facts)
+    results: dict[str, pd.DataFrame | str] = {
+        paths.ABLATION: evaluation.ablation(readings, bootstrap),
+        paths.OVERLAP: alike,
+        paths.PAIRED: evaluation.paired(scores, *compared),
+        paths.VOTES: evaluation.paired(voters, *compared, "majority"),
+        paths.SENSITIVITY: sensitivity,
+        paths.SELECTOR_CARD: card(config, name, facts, curves),
+    }
+    for template, content in results.items():
+        experiment.save(template, content, facts)
     embedded = experiment.embedded(options.test, facts["setting"]["embedder"])
     known = read_record(ranking) | read_record(embedded)
     cost = {each: known[each] for each in evaluation.OVERHEAD if each in known}

@@ -49,7 +49,7 @@ class Setting:
     learning_rate: float = 1e-2
     """Learning rate of AdamW."""
     embedder: str = ""
-    """Config name of φ; empty in selectors of earlier versions."""
+    """Config name of φ."""
 
     def per_pair(self, pool: int) -> float:
         """Return λ as the weight of a mean over the pool's pairs; ``literal`` weighs their sum."""
