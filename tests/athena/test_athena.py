@@ -151,18 +151,6 @@ def test_a_batch_gives_the_logits_of_its_problems_one_by_one(
     assert output.reason.std() > 0.1
 
 
-def test_targets_and_answers_stand_where_their_logits_do(
-    solver: MathSolver, examples: list[Example]
-) -> None:
-    batch = joined(solver, examples)
-    for owner, example in enumerate(examples):
-        own = batch.targets[owners(batch) == owner]
-        assert own.bool().tolist() == example.schedule.target.tolist()
-        answers = batch.answers[batch.accepted[-1][1].owner == owner]
-        assert answers.nonzero().flatten().tolist() == [example.schedule.answer]
-    assert batch.judged == len(batch.targets) + len(batch.answers)
-
-
 def test_the_loss_is_the_mean_over_all_verdicts(
     solver: MathSolver, examples: list[Example]
 ) -> None:
@@ -186,16 +174,6 @@ def test_attention_weights_can_be_had(solver: MathSolver, examples: list[Example
     assert [tuple(layer.shape) for layer in output.attentions] == 2 * [(5, 3, tokens, tokens)]
     torch.testing.assert_close(output.reason, plain.reason, rtol=1e-4, atol=1e-5)
     assert plain.attentions == ()
-
-
-def test_an_encoder_that_returns_no_attention_weights_is_one_clear_line(
-    solver: MathSolver, examples: list[Example], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    encoder = solver.athena.encoder
-    plain = encoder.forward
-    monkeypatch.setattr(encoder, "forward", lambda output_attentions, **texts: plain(**texts))
-    with pytest.raises(ModelError, match=r"^RobertaPreLayerNormModel has no eager attention .*$"):
-        solver.athena(joined(solver, examples), attentions=True)
 
 
 def test_solving_follows_the_rules_step_by_step(
@@ -298,16 +276,3 @@ def test_random_weights_have_all_heads_again(solver: MathSolver) -> None:
         if tensor.ndim > 1 and len(tensor) and tensor.is_floating_point():
             assert not torch.equal(tensor, different[name]), name
             assert not torch.equal(tensor, whole[name]), name
-
-
-def test_weights_of_eight_bits_hardly_change_what_a_solver_says(
-    solver: MathSolver, examples: list[Example]
-) -> None:
-    quantised = solver.quantised()
-    assert not any(isinstance(one, torch.nn.Linear) for one in quantised.network.modules())
-    batch = solver.collate(examples)
-    with torch.no_grad():
-        own, rounded = (one.run(batch).reason for one in (solver, quantised))
-    assert not torch.equal(own, rounded)
-    assert torch.corrcoef(torch.stack([own, rounded]))[0, 1] > 0.98
-    assert len(quantised.verdicts(examples)) == len(MIXED)

@@ -6,11 +6,7 @@ from random import Random
 import pytest
 
 from headroom.athena.equations import (
-    Constant,
     Equation,
-    Negation,
-    Number,
-    Operation,
     evaluate,
     infix,
     literal,
@@ -117,9 +113,3 @@ def test_what_has_no_value_is_refused(text: str) -> None:
 def test_a_number_without_a_slot_is_named() -> None:
     with pytest.raises(BenchmarkError, match=r"n0\+n3 uses n3, but the text has 2 numbers"):
         evaluate(parse("n0 + n3"), (1.0, 2.0))
-
-
-def test_the_tree_is_the_usual_one() -> None:
-    tree: Equation = Operation("-", Number(0), Operation("*", Constant(2.0), Negation(Number(1))))
-    assert parse("n0 - 2 * (-n1)") == tree
-    assert math.isclose(evaluate(tree, (1.0, 4.0)), 9.0)

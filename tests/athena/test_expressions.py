@@ -88,16 +88,6 @@ def test_what_cannot_be_expressed_has_no_expression(text: str) -> None:
     assert gold(text) is None
 
 
-def test_sums_within_sums_are_flat_but_products_within_sums_are_not() -> None:
-    nodes = Expressions(4, ())
-    a, b, c, d = nodes.leaves
-    left = nodes.merge(Op.ADD, nodes.merge(Op.ADD, d, a), nodes.merge(Op.ADD, c, b))
-    right = nodes.merge(Op.ADD, nodes.merge(Op.ADD, nodes.merge(Op.ADD, a, b), c), d)
-    assert left == right
-    assert nodes.merge(Op.ADD, nodes.merge(Op.MUL, a, b), c) != nodes.merge(Op.ADD, left, c)
-    assert nodes.merge(Op.ADD, a, a) != a
-
-
 def test_what_has_no_value_is_nan() -> None:
     nodes = Expressions(2, ())
     zero = nodes.merge(Op.ADD, nodes.leaves[0], nodes.unary(Op.NEG, nodes.leaves[0]))

@@ -22,7 +22,6 @@ from headroom.athena.problems import (
     Parts,
     complexity,
     divide,
-    draw,
     nesting,
     read_parts,
     stratum,
@@ -83,21 +82,6 @@ def test_parts_keep_shares_and_strata_and_never_divide_a_text(copies: int) -> No
             assert count == pytest.approx(350 * share, abs=3 * copies)
     texts = [{problem.text for problem in part} for part in parts]
     assert not texts[0] & texts[1] and not texts[0] & texts[2] and not texts[1] & texts[2]
-
-
-def test_the_seed_decides_and_order_is_kept() -> None:
-    everything = problems(300)
-    first = draw(everything, (8, 1, 1), seed=1)
-    assert first == draw(everything, (8, 1, 1), seed=1) != draw(everything, (8, 1, 1), seed=2)
-    assert [int(p.problem_id) for p in first[0]] == sorted(int(p.problem_id) for p in first[0])
-
-
-def test_rare_strata_are_not_all_in_one_part() -> None:
-    rare = [
-        Problem(str(n), f"{NUMBER} {n}", (1.0,), parse("+".join(["n0"] * (n + 2))), 1.0, "train")
-        for n in range(60)
-    ]  # 4 strata of one size or so, most of them high
-    assert [len(part) for part in draw(rare, (8, 1, 1), seed=0)] == pytest.approx([48, 6, 6], abs=2)
 
 
 def test_official_parts_are_the_datasets_own() -> None:

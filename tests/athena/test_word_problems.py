@@ -108,16 +108,6 @@ def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
     assert "left out 1 of 31 rows: bad: " in caplog.text
 
 
-def test_numbers_without_places_are_left_out_with_their_reason(tmp_path: Path) -> None:
-    changes = [{}] * 40 + [{"Numbers": "63"}, {"Equation": "n0 + n2"}]
-    rows = [ENGLISH | {"asdiv_id": str(number)} | each for number, each in enumerate(changes)]
-    reasons = list(read(tmp_path, "asdiv_a", rows)[1].values())
-    assert reasons == [
-        "the text has 2 places for 1 numbers; correct the row",
-        "equation n0+n2 uses n2, but the text has 2 numbers; correct the row",
-    ]
-
-
 @pytest.mark.parametrize(
     ("rows", "message"),
     [

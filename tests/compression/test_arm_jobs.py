@@ -10,10 +10,8 @@ import pytest
 from headroom import paths
 from headroom.athena.problems import read_data, read_parts
 from headroom.compression import arm_jobs, arm_measurements, arm_tables
-from headroom.compression.decoder import Decoder
 from headroom.config import Config, parse
 from headroom.generation import prepare
-from headroom.grading.matrix import grade_answers
 from headroom.planning.batches import Arm, all_arms, arms, own_answers
 from headroom.planning.store import data_key, key
 from headroom.record import read_record
@@ -178,26 +176,6 @@ def test_a_model_learns_its_own_right_answers(config: Config) -> None:
     assert own["heads"] - own["rounds"][-1]["heads"] == 4
 
 
-def test_what_is_learnt_and_what_heads_are_worth_is_graded_once(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    graded: list[list[str]] = []
-
-    def counted(questions: pd.DataFrame, answers: dict[str, pd.DataFrame], **how: Any) -> Any:
-        graded.append(list(answers))
-        return grade_answers(questions, answers, **how)
-
-    monkeypatch.setattr(arm_jobs, "grade_answers", counted)
-    found = by_name(config, "decoder")
-    for name, heads in {"full": 12, "mixed": 0}.items():
-        learner, rows, _ = arm_jobs.lesson(config, found[name], SEED)
-        assert isinstance(learner, Decoder)
-        assert len(graded.pop()) == 1 + heads
-        assert not graded
-        assert (learner.matrix is not None) == (heads > 0)
-        assert {row.taught for row in rows} == {(5, 6, 7)}
-
-
 def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Config) -> None:
     file = paths.STUDY_OUTCOMES.format(run="jobs", compression="words")
     rows = pd.read_parquet(file)
@@ -235,13 +213,3 @@ def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
 
 def test_journals_are_gone() -> None:
     assert not Path("results/store/.journal").exists()
-
-
-def test_an_arm_that_removes_nothing_waits_for_no_head(config: Config) -> None:
-    found = by_name(config, "decoder")
-    assert [str(head) for head in found["full"].every_head(config)] == [
-        f"L{layer:02d}H{head:02d}" for layer in range(2) for head in range(6)
-    ]
-    assert found["baseline"].settings.importance.criterion == "causal"
-    assert not found["baseline"].every_head(config)
-    assert not found["mixed"].every_head(config)

@@ -195,20 +195,6 @@ def close(found: Scores, expected: Scores, tolerance: float = 1e-5) -> bool:
     )
 
 
-def test_the_norm_of_an_encoders_head_is_that_of_its_weights(bert):
-    """Equation 1, written out with the layout that BERT documents."""
-    norms = weight_norms(bert, find_heads(bert))
-    for index, layer in enumerate(bert.encoder.layer):
-        attention = layer.attention.self
-        for head in range(WIDE):
-            rows = slice(head * HEAD_DIM, (head + 1) * HEAD_DIM)
-            expected = sum(
-                module.weight[rows].abs().mean()
-                for module in (attention.query, attention.key, attention.value)
-            )
-            assert norms[index][head].item() == pytest.approx(expected.item(), rel=1e-5)
-
-
 def test_heads_of_a_group_share_the_norm_of_keys_and_values(qwen2):
     norms = weight_norms(qwen2, find_heads(qwen2))
     attention = qwen2.model.layers[1].self_attn

@@ -22,7 +22,6 @@ from headroom.compression.arm_measurements import relative
 from headroom.compression.footprint import (
     closed_form_flops,
     counted_flops,
-    in_turns,
     peak_bytes,
     size,
     weight_bytes,
@@ -107,34 +106,6 @@ def test_only_what_can_be_quantised_is():
         quantised(bert().bfloat16())
 
 
-class Clock:
-    """Stands still but for the calls that it times."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        self.calls: list[str] = []
-
-    def work(self, name: str, seconds: list[float]):
-        times = iter(seconds)
-
-        def call() -> None:
-            self.calls.append(name)
-            self.now += next(times)
-
-        return call
-
-
-def test_calls_take_turns_and_warm_ups_do_not_count(monkeypatch):
-    clock = Clock()
-    monkeypatch.setattr("time.perf_counter", lambda: clock.now)
-    calls = [
-        clock.work("whole", [90.0, 80.0, 5.0, 7.0, 50.0]),
-        clock.work("pruned", [70.0, 60.0, 4.0, 2.0, 3.0]),
-    ]
-    assert in_turns(calls, turns=3, warm_ups=2).tolist() == [[5, 4], [7, 2], [50, 3]]
-    assert clock.calls == ["whole", "pruned"] * 5
-
-
 def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithms():
     seconds = np.array([[4.0, 3.0], [5.0, 4.5], [8.0, 6.0], [4.4, 3.1]])
     interval = ttest_rel(*np.log(seconds[:, ::-1]).T).confidence_interval()
@@ -142,16 +113,6 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
     assert found[0].tolist() == [1, 1, 1]
     assert np.log(found[1, 1:]) == pytest.approx(list(interval))
     assert found[1, 0] == pytest.approx(np.sqrt(found[1, 1] * found[1, 2]))
-
-
-def test_nineteen_of_twenty_intervals_hold_the_true_ratio_of_times():
-    draw = np.random.default_rng(0)
-    true, hits = np.array([1.0, 0.8, 1.3]), []
-    for _ in range(2000):
-        chance = draw.normal(size=(4, 3)) * 0.05 + draw.normal(size=(4, 1))
-        found = relative(true * np.exp(chance), base=0)[1:]
-        hits.append((found[:, 1] < true[1:]) & (true[1:] < found[:, 2]))
-    assert np.mean(hits) == pytest.approx(0.95, abs=0.012)
 
 
 def test_what_was_not_timed_has_no_ratio_and_nothing_has_one_without_the_unpruned_model():

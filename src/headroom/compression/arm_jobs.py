@@ -18,7 +18,7 @@ import pandas as pd
 from headroom import paths
 from headroom.athena.problems import read_parts
 from headroom.athena.solver import load_solver, new_solver
-from headroom.compression.decoder import Decoder, load_decoder, to_answer, to_learn
+from headroom.compression.decoder import Decoder, to_answer, to_learn
 from headroom.compression.rounds import compress
 from headroom.compression.training import shape_of, train
 from headroom.config import Config
@@ -85,7 +85,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
         dev,
         chosen.settings,
         seed,
-        layout=shape_of(left(config, other, seed).encoder) if other else None,
+        layout=shape_of(learner_of(config, other, seed, pruned=True).encoder) if other else None,
         folder=journal,
         device="cpu" if on_cpu else "auto",
     )
@@ -119,7 +119,7 @@ def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> No
     """Test an arm's result with 8-bit weights."""
     stopwatch = Stopwatch()
     chosen = find_arm(config, subject, data, arm)
-    learner = left(config, chosen, seed).quantised()
+    learner = learner_of(config, chosen, seed, pruned=True).quantised()
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     facts = {**chosen.wildcards, "seed": seed}
     _test(learner, tested_on(config, chosen), output, stopwatch, facts, quantised=True)
@@ -132,7 +132,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     development part. If the arm needs it, the learner carries the accuracy matrix of all its heads
     on these questions.
     """
-    study, learner = arm.study, start(config, arm, seed)
+    study, learner = arm.study, learner_of(config, arm, seed, pruned=False)
     if study.model is None:
         parts = read_parts(arm.data)
         return learner, parts.train, parts.dev
@@ -157,9 +157,9 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
     return to_answer(_questions(config, arm.study.test))
 
 
-def start(config: Config, arm: Arm, seed: int) -> Learner:
-    """Return the unpruned learner that an arm starts from, on the CPU."""
-    study, folder = arm.study, folder_of(config, arm, seed, pruned=False)
+def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool) -> Learner:
+    """Return an arm's compressed learner, or the unpruned one that it starts from, on the CPU."""
+    study, folder = arm.study, folder_of(config, arm, seed, pruned=pruned)
     if study.model is None:
         return load_solver(folder)
     assert study.train is not None
@@ -174,19 +174,11 @@ def start(config: Config, arm: Arm, seed: int) -> Learner:
     )
 
 
-def left(config: Config, arm: Arm, seed: int) -> Learner:
-    """Return an arm's compressed learner, on the CPU; without rounds it is the unpruned one."""
-    if not arm.settings.rounds:
-        return start(config, arm, seed)
-    folder = folder_of(config, arm, seed)
-    if arm.study.model is None:
-        return load_solver(folder)
-    batch_size = config.models[arm.study.model].batch_size
-    return replace(load_decoder(folder, device="cpu"), batch_size=batch_size)
-
-
 def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
-    """Return the folder of an arm's compressed learner, or of the one it starts from."""
+    """Return the folder of an arm's compressed learner, or of the one it starts from.
+
+    They are the same for an arm without rounds.
+    """
     if pruned and arm.settings.rounds:
         intact(Path(arm.file(paths.HISTORY, seed)))
         return Path(arm.file(paths.COMPRESSED, seed))

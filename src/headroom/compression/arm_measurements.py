@@ -12,7 +12,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from headroom import paths
-from headroom.compression.arm_jobs import folder_of, left, tested_on
+from headroom.compression.arm_jobs import folder_of, learner_of, tested_on
 from headroom.compression.footprint import (
     dummy_texts,
     in_turns,
@@ -66,7 +66,7 @@ def measure(config: Config, compression: str) -> None:
     for arm in chosen:
         folder = folder_of(config, arm, study.seeds[0])
         folders[arm.name] = folder / _ENCODER if (folder / _ENCODER).is_dir() else folder
-        whole = left(config, arm, study.seeds[0])
+        whole = learner_of(config, arm, study.seeds[0], pruned=True)
         measured.append(_Measured(arm.name, False, whole, whole))
         if arm.name in study.int8:
             measured.append(_Measured(arm.name, True, whole.quantised(), whole))

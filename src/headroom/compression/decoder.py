@@ -7,7 +7,6 @@ nothing to learn.
 """
 
 import inspect
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -34,11 +33,8 @@ from headroom.models.attention import attention_maps
 from headroom.models.checkpoints import Form, Pruning, save_pruned
 from headroom.models.geometry import HeadGeometry, evaluating, find_heads
 from headroom.models.learner import Verdict, divergence, quantised
-from headroom.models.load import LoadedModel, load_model
-from headroom.tables import write_json
+from headroom.models.load import LoadedModel
 from headroom.variants import BASE, Variant
-
-_FACTS = "decoder.json"
 
 
 class Question(NamedTuple):
@@ -67,10 +63,7 @@ def to_learn(
 ) -> list[Question]:
     """Return the training questions that the unpruned model answers correctly, with its answers.
 
-    Args:
-        questions: the question set (`tables.QUESTIONS`).
-        answers: the model's answers (`tables.ANSWERS`), one per question.
-        graded: their verdicts (`tables.GRADED`); other variants' rows are ignored.
+    Rows of other variants among the graded ones are ignored.
 
     Raises:
         ModelError: no answer is correct.
@@ -230,30 +223,20 @@ class Decoder:
         The stratum is the subject. Grading has one rule, so strict and lenient verdicts agree.
         """
         tokens = self.answers(examples)
-        questions = pd.DataFrame(
-            [(example.example_id, example.question.gold) for example in examples],
-            columns=["question_id", "answer"],
-        )
-        answers = questions[["question_id"]].assign(
-            sample=0,
-            token_ids=pd.Series(tokens),
-            text=self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True),
-            stop_reason="",
-            margin=0.0,
-        )
+        texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+        golds = [example.question.gold for example in examples]
+        questions = pd.DataFrame({"question_id": [one.example_id for one in examples]})
+        answers = questions.assign(sample=0, token_ids=pd.Series(tokens), text=texts)
         graded = grade_answers(
-            questions, {str(BASE): answers}, family=self.family, preset=self.grading
+            questions.assign(answer=golds),
+            {str(BASE): answers.assign(stop_reason="", margin=0.0)},
+            family=self.family,
+            preset=self.grading,
         )
-        found = zip(examples, graded["answer"], graded["correct"].tolist(), strict=True)
+        found = graded["answer"].astype(object).where(graded["answer"].notna(), None)
         return [
-            Verdict(
-                example.example_id,
-                example.question.subject,
-                answer if isinstance(answer, str) else None,
-                right,
-                right,
-            )
-            for example, answer, right in found
+            Verdict(one.example_id, one.question.subject, answer, right, right)
+            for one, answer, right in zip(examples, found, graded["correct"].tolist(), strict=True)
         ]
 
     def with_network(self, network: PreTrainedModel) -> "Decoder":
@@ -282,18 +265,10 @@ class Decoder:
             if layer.kept and head not in layer.kept
         ]
         shutil.rmtree(folder, ignore_errors=True)
-        pruning = Pruning(
-            self.name, None, removed, "lowest scores in rounds of pruning and training"
-        )
+        about = "lowest scores in rounds of pruning and training"
+        pruning = Pruning(self.name, None, removed, about)
         form: Form = "free" if removed else "uniform"
         save_pruned(self.network, geometry, folder, form, pruning, self.loaded.folder)
-        facts = {
-            "name": self.name,
-            "decoding": self.decoding.model_dump(mode="json"),
-            "family": self.family,
-            "grading": self.grading,
-        }
-        write_json(folder / _FACTS, facts)
 
     @torch.inference_mode()
     def answers(self, examples: Sequence[Example]) -> list[list[int]]:
@@ -308,19 +283,3 @@ class Decoder:
             engine = Engine(replace(self.loaded, **now), greedy, self.batch_size)
             found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
         return [found[request] for request in asked]
-
-
-def load_decoder(folder: Path, device: str = "auto") -> Decoder:
-    """Read a decoder that `Decoder.save` wrote.
-
-    Raises:
-        ModelError: a part is missing or damaged.
-    """
-    loaded = load_model(str(folder), device=device)
-    try:
-        facts = json.loads((folder / _FACTS).read_text(encoding="utf-8"))
-        decoding = Decoding.model_validate(facts["decoding"])
-        return Decoder(loaded, facts["name"], decoding, facts["family"], facts["grading"])
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ModelError(f"{folder} is no decoder ({reason:.200}); make it again") from None
