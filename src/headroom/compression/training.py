@@ -70,7 +70,7 @@ class Fit(BaseModel):
 
 
 class Between:
-    """A callback between the steps of a training; this base class does nothing."""
+    """What acts between the steps of a training; this base class does nothing."""
 
     def after_step(self, step: int) -> bool:
         """Act after an optimiser step, counted from 1.
@@ -130,11 +130,17 @@ def train(
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
-        between = between or Between()
-        run = _Run(
-            learner, examples, dev, settings, seed, objective, between, checkpoint, accelerator
-        )
-        return run.to_the_end()
+        own = identity(settings, seed, examples, dev)
+        run = _Run(learner, examples, settings, seed, objective, between or Between(), accelerator)
+        if checkpoint is not None and checkpoint.exists():
+            run.resume(*read_checkpoint(checkpoint, learner, own))
+
+        def save() -> None:
+            if checkpoint is not None:
+                facts, tensors = run.state()
+                write_checkpoint(checkpoint, learner, facts | own, **tensors)
+
+        return run.to_the_end(lambda: accuracy(learner, dev), save)
 
 
 @dataclass
@@ -143,12 +149,10 @@ class _Run:
 
     learner: Learner
     examples: Sequence[Example]
-    dev: Sequence[Example]
     settings: Training
     seed: int
     objective: Objective
     between: Between
-    checkpoint: Path | None
     accelerator: Accelerator
 
     def __post_init__(self) -> None:
@@ -159,13 +163,10 @@ class _Run:
         self.sums: dict[str, float] = {}
         self.fit = Fit()
         self.best: dict[str, Tensor] = {}
-        self.identity = identity(self.settings, self.seed, self.examples, self.dev)
-        if self.checkpoint is not None and self.checkpoint.exists():
-            self.go_on(self.checkpoint)
-        else:
-            self.optimizer = self.new_optimizer()
+        self.optimizer = self.new_optimizer()
 
-    def to_the_end(self) -> Fit:
+    def to_the_end(self, solved: Callable[[], float | None], save: Callable[[], None]) -> Fit:
+        """Train; `solved` tests on the development part, `save` keeps the state."""
         settings, fit = self.settings, self.fit
         self.model.train()
         begin = reported = time.monotonic()
@@ -178,17 +179,17 @@ class _Run:
                 self.step(indices)
                 inside = self.steps % self.steps_per_epoch
                 if inside and self.steps % settings.checkpoint_steps == 0:
-                    self.save()
+                    save()
                 now = time.monotonic()
                 if inside and now - reported > _SECONDS_BETWEEN_REPORTS:
                     reported = now
                     left = (now - begin) / (self.steps - first) * (self.total_steps - self.steps)
-                    losses = _words(self.means(inside))
-                    _LOG.info(
-                        "step %d of %d, %s, %.0f s left", self.steps, self.total_steps, losses, left
-                    )
-            self.end_epoch(done + 1)
-            self.save()
+                    told = self.steps, self.total_steps, _words(self.means(inside)), left
+                    _LOG.info("step %d of %d, %s, %.0f s left", *told)
+            # Testing may take longer than training, so it is done only where its result is used.
+            wanted = settings.patience is not None or done + 1 == settings.epochs
+            self.end_epoch(done + 1, solved() if wanted else None)
+            save()
         if self.best:
             self.model.load_state_dict(self.best)
         self.model.eval()
@@ -227,17 +228,12 @@ class _Run:
             self.optimizer = self.new_optimizer()
             self.best, self.fit.best = {}, None
 
-    def end_epoch(self, epoch: int) -> None:
+    def end_epoch(self, epoch: int, solved: float | None) -> None:
         losses, self.sums = self.means(self.steps_per_epoch), {}
-        # Testing may take longer than training, so it is done only where its result is used.
-        patient = self.settings.patience is not None
-        wanted = patient or epoch == self.settings.epochs
-        solved = accuracy(self.learner, self.dev) if wanted else None
         better = not self.fit.best or (solved or 0.0) > (self.fit.dev_strict or 0.0)
-        self.fit.epochs.append(
-            Epoch(epoch=epoch, steps=self.steps, losses=losses, dev_strict=solved)
-        )
-        if patient and better:
+        done = Epoch(epoch=epoch, steps=self.steps, losses=losses, dev_strict=solved)
+        self.fit.epochs.append(done)
+        if self.settings.patience is not None and better:
             self.fit.best = epoch
             weights = self.model.state_dict().items()
             self.best = {name: tensor.detach().clone() for name, tensor in weights}
@@ -250,40 +246,33 @@ class _Run:
     def new_optimizer(self) -> torch.optim.Optimizer:
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         groups = [
-            {
-                "params": [each for each in trained if (each.ndim > 1) is matrices],
-                "weight_decay": self.settings.weight_decay if matrices else 0.0,
-            }
-            for matrices in (True, False)
+            {"params": [each for each in trained if (each.ndim > 1) is matrices], "weight_decay": w}
+            for matrices, w in ((True, self.settings.weight_decay), (False, 0.0))
         ]
         optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)
         return self.accelerator.prepare_optimizer(optimizer)
 
-    def save(self) -> None:
-        if self.checkpoint is None:
-            return
+    def state(self) -> tuple[dict[str, Any], dict[str, Mapping[str, Tensor]]]:
         facts, tensors = self.between.state()
-        facts |= self.identity | {"steps": self.steps, "sums": self.sums}
-        facts["fit"] = self.fit.model_dump()
+        facts |= {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
         moments = {
             f"{parameter} {name}": value
             for parameter, state in self.optimizer.state_dict()["state"].items()
             for name, value in state.items()
         }
-        parts = {"best": self.best, "moments": moments, "between": tensors}
-        write_checkpoint(self.checkpoint, self.learner, facts, **parts)
+        return facts, {"best": self.best, "moments": moments, "between": tensors}
 
-    def go_on(self, checkpoint: Path) -> None:
-        facts, parts = read_checkpoint(checkpoint, self.learner, self.identity)
-        self.optimizer = self.new_optimizer()
+    def resume(self, facts: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> None:
+        """Go on from a state that `state` returned; the learner is already that of then."""
         moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for place, value in parts["moments"].items():
+        for place, value in tensors["moments"].items():
             parameter, name = place.split()
             moments[int(parameter)][name] = value
+        self.optimizer = self.new_optimizer()
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self.between.restore(facts, parts["between"])
-        self.best, self.steps, self.sums = parts["best"], facts["steps"], facts["sums"]
+        self.between.restore(facts, tensors["between"])
+        self.best, self.steps, self.sums = tensors["best"], facts["steps"], facts["sums"]
         self.fit = Fit.model_validate(facts["fit"])
         _LOG.info("resuming after step %d", self.steps)
 
