@@ -75,9 +75,7 @@ SELECTOR_TABLES = (
         "questions' embeddings shuffled (exact mean over all permutations; p: one-sided, 10,000 "
         "permutations), the greedy cover, which is the same heads for every question, and heads "
         "drawn from the pool. Differences in percentage points with paired 95% bootstrap intervals "
-        "over questions. Held-out training questions: the chosen setting trained again without "
-        "them; it was chosen on them, which favours SPRINT. Heads as accurate as base: exact "
-        "McNemar test on training questions, p ≥ 0.05. Mean: over N = 1 to the largest.",
+        "over questions. Mean: over N = 1 to the largest.",
         4,
     ),
     Table(

@@ -101,7 +101,7 @@ _FOLDS = (
     Fold("sampling", _TRIALS, paths.SENSITIVITY, _TRIED, where={"chosen": True}),
     Fold(
         "question",
-        "Other methods, held-out questions, similar heads",
+        "Other methods",
         paths.EMBEDDING_VALUE,
         "method=method, questions=questions, heads=pool, against=against, "
         "difference=difference points low high, p=p p",

@@ -1,7 +1,7 @@
 """The files that a head selector's jobs read and write: its pool, its tables and their paths."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,6 @@ from headroom.record import Stopwatch, read_record, write_record
 from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.rankers import Questions
-from headroom.sprint.validation import Rows
 from headroom.tables import (
     ACCURACY,
     EMBEDDINGS,
@@ -196,18 +195,6 @@ class Experiment:
     @cached_property
     def _trainings(self) -> pd.DataFrame:
         return read_table(self.output(paths.TRAININGS), TRAININGS)
-
-    def held_out(
-        self, count: int, method: str = methods.SPRINT
-    ) -> Iterator[tuple[Rows, Rows, Order]]:
-        """Yield folds of `count` training questions, each ranked by a method trained on the others.
-
-        Yields:
-            The questions trained on, those of the fold, and the fold's rankings.
-        """
-        for name, fit, fold in validation.trainings(count, self.options):
-            if fold is not None:
-                yield fit, fold, self.rankings[method, name][0]
 
 
 def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:

@@ -19,7 +19,6 @@ from headroom.sprint import choosing, evaluation, matching, methods, rankers, va
 from headroom.sprint.card import card
 from headroom.sprint.evaluation import Scores, drawn, mean_over, ordered
 from headroom.sprint.experiment import Experiment
-from headroom.sprint.matching import Ranked
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.tables import CURVES, POINTS, RANKING, TRAININGS, read_metadata, write_table
 from headroom.variants import BASE
@@ -56,8 +55,7 @@ def train(config: Config, name: str) -> None:
         "heads": experiment.heads,
         "seed": seed,
         "training_questions": len(questions),
-        "solved_by_no_head": fit.left_out,
-        "solved_by_all_heads": int(z.all(axis=1).sum()),
+        "solved_by_no_head": int((~z.any(axis=1)).sum()),
         "training_loss": fit.training_loss,
         "diverged": fit.diverged,
     }
@@ -114,8 +112,9 @@ def rank(config: Config, name: str) -> None:
     trainings = validation.trainings(len(learnt), options)
     for method, ranker in rankers.rankers(known, z, options).items():
         for training_name, rows, fold in trainings:
-            unseen = asked if fold is None else known.of(fold)
-            rankings.append((method, training_name, seed, ranker(known.of(rows), z[rows], unseen)))
+            if fold is None:
+                order = ranker(known.of(rows), z[rows], asked)
+                rankings.append((method, training_name, seed, order))
     of_fold = {
         each: [learnt[row] for row in fold] for each, _, fold in trainings if fold is not None
     }
@@ -166,14 +165,11 @@ def evaluate(config: Config, name: str) -> None:
     scores[methods.ORACLE] = evaluation.oracle(answers, max_n)
 
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
-    shortlist, sensitivity = rankers.choose_shortlist(z, answers.correct, options)
+    _, sensitivity = rankers.choose_shortlist(z, answers.correct, options)
     ranking = experiment.output(paths.RANKING)
     facts = {
         **read_metadata(ranking),
         "test_questions": len(questions),
-        "shortlist_criterion": shortlist.criterion,
-        "shortlist": [heads[member] for member in shortlist.heads],
-        "best_single_head": heads[rankers.accuracy_order(z)[0]],
         "bootstrap_seed": config.seed,
     }
     curves = evaluation.curves(scores, bootstrap)
@@ -214,28 +210,17 @@ def evaluate(config: Config, name: str) -> None:
 def weigh_embedding(config: Config, name: str) -> None:
     """Measure whether knowing the question matters, for SPRINT and for simpler methods.
 
-    Uses selectors of the first seed, on test questions and on folds of the training questions, each
-    ranked by a selector trained without it. The setting was chosen on parts of the training
-    questions, which slightly favours SPRINT there. Writes `paths.EMBEDDING_VALUE`.
+    Uses selectors of the first seed, on test questions. Writes `paths.EMBEDDING_VALUE`.
     """
     experiment = Experiment(config, name)
-    options, heads, rankings = experiment.options, experiment.heads, experiment.rankings
-    questions, z = experiment.z(options.train, heads)
-    base = experiment.z(options.train, [str(BASE)])[1][:, 0]
-    asked, test = experiment.z(options.test, heads, experiment.tested)
-    fixed = experiment.max_n, options.bootstrap, config.seed
-    tables = []
-    for method in (methods.SPRINT, *methods.RIVALS):
-        if (method, validation.ALL) not in rankings:
-            continue
-        held_out = [
-            Ranked(fold, z[fold], order, z[fit], base[fit])
-            for fit, fold, order in experiment.held_out(len(questions), method)
-        ]
-        order = rankings[method, validation.ALL][0]
-        tested = [Ranked(np.arange(len(asked)), test, order, z, base)]
-        for parts, of in ((held_out, "training, held out"), (tested, "test")):
-            tables.append(matching.compare(method, parts, of, *fixed))
+    train = experiment.z(experiment.options.train, experiment.heads)[1]
+    asked, test = experiment.z(experiment.options.test, experiment.heads, experiment.tested)
+    bootstrap = Bootstrap(len(asked), experiment.options.bootstrap, config.seed)
+    tables = [
+        matching.compare(method, test, order, train, experiment.max_n, bootstrap, config.seed)
+        for method in (methods.SPRINT, *methods.RIVALS)
+        for order in experiment.rankings.get((method, validation.ALL), [])[:1]
+    ]
     facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
     experiment.save(paths.EMBEDDING_VALUE, pd.concat(tables, ignore_index=True), facts)
 
@@ -251,8 +236,11 @@ def choose(config: Config, name: str) -> None:
     options, asked, max_n = experiment.options, experiment.tested, experiment.max_n
     questions, _ = experiment.z(options.train, experiment.heads)
     learnt = experiment.answers(options.train, questions)
+    folds = ((each.name, each.held_out) for each in validation.trainings(len(questions), options))
     held_out = [
-        learnt.of(fold).select(order) for _, fold, order in experiment.held_out(len(questions))
+        learnt.of(fold).select(experiment.rankings[methods.SPRINT, name][0])
+        for name, fold in folds
+        if fold is not None
     ]
     answers = experiment.answers(options.test, asked)
     agreement = choosing.agreement_with_others(learnt)

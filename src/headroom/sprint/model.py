@@ -51,11 +51,6 @@ class Setting:
     embedder: str = ""
     """Config name of φ."""
 
-    def per_pair(self, pool: int) -> float:
-        """Return λ as the weight of a mean over the pool's pairs; ``literal`` weighs their sum."""
-        pairs = max(pool * (pool - 1) / 2, 1.0)
-        return self.diversity * pairs if self.geometry == "literal" else self.diversity
-
 
 def squared_distances(
     left: Float[Tensor, "*selectors left dimension"],

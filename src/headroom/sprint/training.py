@@ -28,9 +28,10 @@ Several selectors are trained at once: their tensors have a leading axis.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, groupby, product
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -80,25 +81,15 @@ def separation(
     return (weights * squared_distances(heads, heads)).sum(dim=(-2, -1)) / 2
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """A trained selector and how its training went."""
 
     selector: HeadSelector
     training_loss: float
     """Loss at the end of training; it falls without bound if the diversity term does."""
-    spread_half: float
-    """Mean ‖v_j − v_k‖² over pairs of heads, after half of the epochs."""
-    spread: float
-    """The same at the end."""
-    left_out: int
-    """Questions that no head solves."""
-
-    @property
-    def diverged(self) -> bool:
-        """Whether heads diverge: wider apart than a bounded geometry allows, and still doubling."""
-        far = self.spread > max(_WIDEST, 2 * self.spread_half)
-        return far or not np.isfinite(self.training_loss)
+    diverged: bool
+    """Whether heads are wider apart than a bounded geometry allows, and their mean squared distance
+    still doubled in the second half of the epochs."""
 
 
 def fit(
@@ -166,8 +157,10 @@ def fit(
         stack.theta_bias.sub_(stack.theta_weight @ centre)
         for number, each in enumerate(selectors):
             each.load_state_dict({name: part[number] for name, part in stack.state_dict().items()})
-        facts = zip(selectors, final, spread_half, spread(), strict=True)
-        return [Fit(*each, left_out=int((~aligned).sum())) for each in facts]
+    return [
+        Fit(selector, loss, end > max(_WIDEST, 2 * half) or not np.isfinite(loss))
+        for selector, loss, half, end in zip(selectors, final, spread_half, spread(), strict=True)
+    ]
 
 
 def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[Tensor, ""]], None]:
@@ -201,9 +194,8 @@ def choose(
     setting that diverged depends on when training stopped: it wins only if all diverged.
 
     Returns:
-        The setting, and a table with a row for each setting and seed: the setting; λ as the weight
-        of a mean over pairs (`per_pair`); Pass@1, Pass@4 and the score on the held-out part; the
-        values of `Fit`.
+        The setting, and a table with a row for each setting and seed: the setting; Pass@1, Pass@4
+        and the score on the held-out part; the loss, and whether it diverged.
     """
     z = correct.numpy()
     max_n = min(options.max_n, z.shape[1])
@@ -219,11 +211,10 @@ def choose(
         for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
             for (seed, (_, asked)), trained in zip(parts.items(), of_split, strict=True):
                 curve = ranked_pass(z[asked], rank(trained.selector, own[asked])[0], max_n)
-                row = asdict(setting) | {"per_pair": setting.per_pair(z.shape[1]), "seed": seed}
+                row = asdict(setting) | {"seed": seed}
                 row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
                 row["mean_pass"] = curve.mean()
-                for name in ("training_loss", "spread_half", "spread", "diverged", "left_out"):
-                    row[name] = getattr(trained, name)
+                row |= {"training_loss": trained.training_loss, "diverged": trained.diverged}
                 rows.append(row)
     table = pd.DataFrame(rows)
     score, diverged = (
