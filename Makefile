@@ -54,7 +54,7 @@ lint: $(DEVELOPED)
 	$(BIN)/snakemake --lint
 
 reasoner: $(INSTALLED)
-	$(BIN)/python -m headroom.reasoner
+	$(BIN)/python -m headroom.reasoner.shipped
 
 nightly: $(DEVELOPED)
 	@mkdir -p $(LOGS); failed=; for step in $(NIGHTLY); do \

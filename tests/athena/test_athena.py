@@ -16,11 +16,7 @@ from headroom.athena.networks import Athena, Judge
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import BenchmarkError, ModelError
-from headroom.models.attention import eager_attention
-from headroom.models.geometry import find_heads
-from headroom.models.learner import accuracy, copied
-from headroom.models.removal import remove_heads
-from headroom.variants import Variant
+from headroom.models.learner import accuracy
 
 SETTINGS = Solver(
     encoder=Encoder(layers=2, width=12, heads=3, intermediate=20, min_count=1), depth=6
@@ -164,18 +160,6 @@ def test_the_loss_is_the_mean_over_all_verdicts(
     assert solver.task_loss(output, batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_attention_weights_can_be_had(solver: MathSolver, examples: list[Example]) -> None:
-    batch = joined(solver, examples)
-    with torch.no_grad():
-        plain = solver.athena(batch)
-        with eager_attention(solver.athena.encoder):
-            output = solver.athena(batch, attentions=True)
-    tokens = batch.texts.input_ids.shape[1]
-    assert [tuple(layer.shape) for layer in output.attentions] == 2 * [(5, 3, tokens, tokens)]
-    torch.testing.assert_close(output.reason, plain.reason, rtol=1e-4, atol=1e-5)
-    assert plain.attentions == ()
-
-
 def test_solving_follows_the_rules_step_by_step(
     solver: MathSolver, examples: list[Example], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,17 +246,3 @@ def test_verdicts_are_its_solutions_by_complexity(solver: MathSolver) -> None:
     assert [one.example_id for one in verdicts] == ["0", "1", "2", "3"]
     assert accuracy(solver, examples) == sum(one.strict for one in verdicts) / 4
     assert accuracy(solver, []) is None
-
-
-def test_random_weights_have_all_heads_again(solver: MathSolver) -> None:
-    smaller = copied(solver)
-    remove_heads(smaller.encoder, find_heads(smaller.encoder), [Variant(1, 2)])
-    first, again, other = (smaller.untrained(seed) for seed in (4, 4, 5))
-    assert [layer.query_heads for layer in find_heads(first.encoder).layers] == [3, 3]
-    weights, same, different = (one.network.state_dict() for one in (first, again, other))
-    assert all(torch.equal(weights[name], same[name]) for name in weights)
-    whole = solver.network.state_dict()
-    for name, tensor in weights.items():
-        if tensor.ndim > 1 and len(tensor) and tensor.is_floating_point():
-            assert not torch.equal(tensor, different[name]), name
-            assert not torch.equal(tensor, whole[name]), name

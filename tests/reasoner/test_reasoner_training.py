@@ -40,7 +40,9 @@ def tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_it_loads_like_any_model_with_the_shape_asked_for(folder: Path) -> None:
+def test_it_loads_like_any_model_with_the_shape_asked_for(
+    folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder)
     attention = model.model.layers[0].self_attn
     assert len(model.model.layers) == 2
@@ -50,12 +52,6 @@ def test_it_loads_like_any_model_with_the_shape_asked_for(folder: Path) -> None:
     assert model.model.layers[0].mlp.up_proj.weight.shape == (50, 44)
     assert model.lm_head.weight.shape == (301, 44)
     assert model.lm_head.weight is model.model.embed_tokens.weight
-
-
-def test_generation_stops_at_the_end_of_the_answer(
-    folder: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    model = AutoModelForCausalLM.from_pretrained(folder)
     end = tokenizer.convert_tokens_to_ids(END)
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id == end
     assert model.generation_config.pad_token_id == tokenizer.convert_tokens_to_ids(PAD) != end

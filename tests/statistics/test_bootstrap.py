@@ -34,18 +34,6 @@ def test_an_interval_that_ends_at_zero_ends_there_exactly() -> None:
     assert at_zero > 3
 
 
-def test_the_interval_of_a_paired_difference_covers_what_is_true():
-    simulations, questions = 2000, 400
-    draw = np.random.default_rng(5)
-    chance = draw.beta(2, 1, (questions, simulations))  # two methods answer the same questions
-    one, other = (draw.random(chance.shape) < 0.9 * chance + share for share in (0.1, 0.04))
-    low, high = Bootstrap(questions, 1000, 0).interval(one.astype(float) - other)
-    covered = np.mean((low <= 0.06) & (high >= 0.06))
-    assert 0.935 <= covered <= 0.965
-    unpaired = 1.96 * np.sqrt(2 * 0.7 * 0.3 / questions)
-    assert (high - low).mean() < 2 * unpaired  # pairing makes it narrower
-
-
 def crossed(draw, seeds, examples, experiments, of_seed, of_example, chance):
     """Draw outcomes whose true mean is 0, [seeds, examples, experiments]."""
     return (

@@ -1,8 +1,10 @@
 """The reasoner that ships with the package: how its files are made and checked.
 
-Next to the weights are a record, the loss of each step, and answers to the first test questions.
+``python -m headroom.reasoner.shipped``, or ``make reasoner``, trains it again. Next to the weights
+are a record, the loss of each step, and answers to the first test questions.
 """
 
+import argparse
 import json
 import logging
 import os
@@ -121,3 +123,10 @@ def right(answers: Sequence[dict[str, Any]]) -> int:
     table = pd.DataFrame(answers).assign(sample=0, stop_reason="eos")
     graded = grade_answers(questions, {"base": table}, family="math", preset="default")
     return int(graded["correct"].sum())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Train the reasoner that ships with the package.")
+    parser.add_argument("--output", type=Path, default=FOLDER, help="folder to fill")
+    logging.basicConfig(level=logging.INFO, format="headroom: %(message)s")
+    make(parser.parse_args().output)
