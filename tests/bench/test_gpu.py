@@ -1,5 +1,6 @@
 """The GPU script, rehearsed on the CPU, where torch, transformers and numpy are all there is."""
 
+import re
 import subprocess
 import sys
 
@@ -23,9 +24,9 @@ main([sys.argv[1]])
 @pytest.mark.parametrize(
     ("stage", "told"),
     [
-        ("smoke", ["TFLOP/s", "GB/s", "generate, batch 16", "engine, sweep"]),
+        ("smoke", ["TFLOP/s", "GB/s", "generate, batch 16"]),
         ("exact", ["'differing': 0", "torch.bfloat16", "'path': 'dense'"]),
-        ("7b", ["engine, decoding", "engine, sweep"]),
+        ("7b", ["engine, decoding", "engine, sweep, 90% forced"]),
     ],
 )
 def test_each_stage_runs_with_few_packages(stage: str, told: list[str]) -> None:
@@ -35,3 +36,6 @@ def test_each_stage_runs_with_few_packages(stage: str, told: list[str]) -> None:
     assert found.returncode == 0, found.stderr[-2000:]
     assert all(words in found.stdout for words in told), found.stdout
     assert "falls" not in found.stdout
+    forced = re.findall(r"sweep, (\d+)% forced: .* (\d+)% accepted", found.stdout)
+    assert forced == [] if stage == "exact" else len(forced) == 4
+    assert all(abs(int(found) - int(asked)) <= 13 for asked, found in forced), forced

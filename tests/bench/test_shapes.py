@@ -87,11 +87,6 @@ def load_reasoner(folder: Path, settings: Reasoner) -> LoadedModel:
     return load_model(str(folder), device="cpu")
 
 
-def logits(folder: Path) -> torch.Tensor:
-    with torch.inference_mode():
-        return load_model(str(folder), device="cpu").model(IDS).logits
-
-
 def test_the_demo_grows_to_46_million_parameters_and_answers_as_before(tmp_path: Path) -> None:
     loaded = load_reasoner(tmp_path / "small", Reasoner(vocabulary=320))
     folder, carrying = shapes.make("46m", loaded, tmp_path / "large", torch.float32)
@@ -113,16 +108,6 @@ def test_random_weights_have_the_shape_and_type_asked_for(tmp_path, monkeypatch)
     made = Qwen2ForCausalLM.from_pretrained(folder)
     assert shapes.sizes(made.config) == LARGE
     assert made.dtype == torch.bfloat16
-
-
-def test_vllm_gets_a_llama_with_the_same_logits_where_heads_are_wide(tmp_path: Path) -> None:
-    loaded = load_reasoner(tmp_path / "wide", small_reasoner.SETTINGS)
-    twin = shapes.for_vllm(loaded.folder, tmp_path / "twin")
-    assert load_model(str(twin), device="cpu").model.config.model_type == "llama"
-    torch.testing.assert_close(logits(twin), logits(loaded.folder), atol=1e-5, rtol=0)
-    usual = small_reasoner.SETTINGS.model_copy(update={"hidden": 192})
-    loaded = load_reasoner(tmp_path / "usual", usual)
-    assert shapes.for_vllm(loaded.folder, tmp_path / "twin") == loaded.folder
 
 
 def test_a_shape_that_a_model_cannot_be_embedded_in_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The self-check: a right engine passes, each wrong one falls, warns, and answers rightly then."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,11 +12,10 @@ from torch import Tensor
 
 from headroom.config import Decoding
 from headroom.generation import check, verify
-from headroom.generation.batch import SlotRows
+from headroom.generation.attention import Segments, Slots
 from headroom.generation.check import in_float32
-from headroom.generation.decoder import Decoder
+from headroom.generation.decoder import Decoder, SlotRows
 from headroom.generation.engine import Answer, Engine, Request
-from headroom.generation.slots import Segments, Slots
 from headroom.models.masks import RowMasks
 from headroom.variants import Variant
 
@@ -51,7 +51,7 @@ def next_head(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: Decoder, variants: list[Variant]) -> dict[int, RowMasks]:
         return {
-            layer: RowMasks(mask.kept.roll(1, 1), mask.noise)
+            layer: replace(mask, kept=mask.kept.roll(1, 1))
             for layer, mask in right(self, variants).items()
         }
 
@@ -62,28 +62,22 @@ def next_column(patch: pytest.MonkeyPatch) -> None:
     right = Slots.write
 
     def wrong(self: Slots, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
-        if segments.most == 1 and segments.width < self.capacity:
-            segments = Segments(
-                segments.begin,
-                segments.counts,
-                segments.columns + 1,
-                segments.width + 1,
-                segments.fresh,
-                segments.alike,
-            )
+        if segments.most == 1 and segments.width < self._data.shape[3]:
+            starts = [start + 1 for start in segments.starts]
+            segments = Segments(segments.slots, starts, segments.counts, segments.device)
         right(self, layer, segments, keys, values)
 
     patch.setattr(Slots, "write", wrong)
 
 
 def stale_length(patch: pytest.MonkeyPatch) -> None:
-    right = SlotRows.resume
+    right = SlotRows._feed
 
-    def wrong(self: SlotRows, requests: list[Request], states: list[Tensor]) -> None:
-        right(self, requests, states)
-        self._lengths[-1] -= 1
+    def wrong(self: SlotRows, tokens: Any, rows: Any, slots: Any, starts: Any, counts: Any) -> Any:
+        behind = int(max(counts) == 1 and len(rows) > 1)
+        return right(self, tokens, rows, slots, [*starts[:-1], starts[-1] - behind], counts)
 
-    patch.setattr(SlotRows, "resume", wrong)
+    patch.setattr(SlotRows, "_feed", wrong)
 
 
 def dropped_copy(patch: pytest.MonkeyPatch) -> None:
@@ -92,11 +86,7 @@ def dropped_copy(patch: pytest.MonkeyPatch) -> None:
 
 def swapped_rows(patch: pytest.MonkeyPatch) -> None:
     right = SlotRows.step
-
-    def wrong(self: SlotRows, tokens: list[int]) -> Tensor:
-        return right(self, tokens).roll(1, 0)
-
-    patch.setattr(SlotRows, "step", wrong)
+    patch.setattr(SlotRows, "step", lambda self, rows: right(self, rows).roll(1, 0))
 
 
 MUTANTS = [next_head, next_column, stale_length, dropped_copy, swapped_rows]

@@ -1,6 +1,7 @@
 """The decoder: whom it serves, and that it is the model's own modules but for rounding."""
 
 import random
+from collections.abc import Sequence
 
 import pytest
 import tiny_models
@@ -9,8 +10,8 @@ from test_engine import answer_all, assert_exact, loaded_model, requests
 from torch import Tensor
 
 from headroom.generation import attention
-from headroom.generation.decoder import Decoder, tail
-from headroom.generation.slots import Segments, Slots
+from headroom.generation.attention import Segments, Slots
+from headroom.generation.decoder import Decoder, masking
 from headroom.models.geometry import find_heads
 from headroom.models.masks import pruned
 from headroom.models.removal import remove_heads
@@ -93,9 +94,10 @@ def flash(
 
 
 @pytest.mark.parametrize("kind", ["dense", "flash"])
+@pytest.mark.parametrize("places", [range(2, 7), [6, 0, 3, 2, 8]], ids=str)
 @pytest.mark.parametrize("name", SERVED)
 def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
-    name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+    name: str, places: Sequence[int], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash)
     loaded = loaded_model(biased(SERVED[name]))
@@ -109,19 +111,17 @@ def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
     slots.reserve(9, 4)
     with torch.inference_mode():
         for counts in ([11, 1, 5, 7, 7], [1, 1, 1, 1, 1], [5, 1, 15, 1, 1]):
-            slots.reserve(5, max(done) + max(counts))
-            segments = Segments.of(done, counts, loaded.device, begin=2)
-            tokens = [t for x, d, n in zip(texts, done, counts, strict=True) for t in x[d : d + n]]
+            slots.reserve(9, max(done) + max(counts))
             keep = [min(n, 4) for n in counts]
-            spread = {layer: mask.of(segments.rows) for layer, mask in masks.items()}
-            hidden = decoder.forward(torch.tensor(tokens), segments, slots, spread, keep)
+            segments = Segments(places, done, counts, loaded.device, keep)
+            tokens = [t for x, d, n in zip(texts, done, counts, strict=True) for t in x[d : d + n]]
+            hidden = decoder.forward(torch.tensor(tokens), segments, slots, masking(masks))
             done = [d + n for d, n in zip(done, counts, strict=True)]
             logits = decoder.logits(hidden).split(keep)
             for row, (variant, text) in enumerate(zip(ROWS, texts, strict=True)):
                 with pruned(loaded.model, loaded.geometry, variant):
                     own = loaded.model(torch.tensor([text[: done[row]]])).logits[0, -keep[row] :]
                 assert torch.allclose(logits[row], own, atol=1e-4), (row, counts)
-    assert decoder.fed == 59
 
 
 def test_unused_slots_and_columns_change_nothing() -> None:
@@ -133,15 +133,15 @@ def test_unused_slots_and_columns_change_nothing() -> None:
         slots._data += poison
         with torch.inference_mode():
             for starts, counts in (([0, 0, 0], [5, 9, 1]), ([5, 9, 1], [1, 1, 1])):
-                segments = Segments.of(starts, counts, torch.device("cpu"), begin=1)
-                hidden = decoder.forward(torch.arange(sum(counts)), segments, slots, {})
+                segments = Segments(range(1, 4), starts, counts, torch.device("cpu"))
+                hidden = decoder.forward(torch.arange(sum(counts)), segments, slots)
         found.append(hidden)
     assert torch.equal(*found)
 
 
 def test_the_tail_of_rows_is_their_last_tokens() -> None:
-    segments = Segments.of([4, 0], [3, 2], torch.device("cpu"))
-    left, chosen = tail(segments, [1, 2])
+    segments = Segments(range(2), [4, 0], [3, 2], torch.device("cpu"), keep=[1, 2])
+    left, chosen = segments.tail()
     assert chosen.tolist() == [2, 3, 4]
     assert left.columns.tolist() == [6, 0, 1]
     assert left.counts == [1, 2]

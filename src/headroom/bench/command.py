@@ -8,18 +8,7 @@ from typing import Any
 
 from headroom.arguments import count
 
-RIVALS = (
-    "published",
-    "sorted",
-    "generate_batch",
-    "vllm",
-    "engine",
-    "one variant at a time",
-    "no drafts",
-    "one chunk",
-    "own modules",
-    "no oneDNN",
-)
+RIVALS = ("published", "generate_batch", "vllm", "engine")
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -35,9 +24,8 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     sweep.add_argument("--heads", type=count, default=24, help="heads to prune, one at a time")
     sweep.add_argument("--questions", type=count, default=200)
     sweep.add_argument("--max-new-tokens", type=count, default=128)
-    sweep.add_argument(
-        "--threads", type=_counts, default=[1, 2], help="CPU threads to try, as in 1,2"
-    )
+    threads = "CPU threads to try, as in 1,2: in one process, and as so many processes"
+    sweep.add_argument("--threads", type=_counts, default=[1, 2], help=threads)
     sweep.add_argument(
         "--only",
         dest="rivals",
@@ -49,7 +37,6 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--repeat", type=count, default=1, help="rounds, of which medians are reported"
     )
     sweep.add_argument("--json", type=Path, help="file for all measurements")
-    sweep.add_argument("--vllm-python", help="Python of an environment that has vLLM")
     sweep.set_defaults(handler=partial(_run, "sweep"))
     about = "Time grading and math-verify on the same pairs, and compare their verdicts."
     grading = targets.add_parser("grading", help=about, description=about)

@@ -90,13 +90,13 @@ def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> flo
 
 
 @torch.inference_mode()
-def peak(device: torch.device, dtype: torch.dtype) -> float:
-    """Return the floating-point operations a second that large products reach here.
+def peak(loaded: LoadedModel) -> float:
+    """Return the floating-point operations a second that large products reach where a model is.
 
     This is the best of several runs with both libraries, because other work slows them down.
     """
-    layer = nn.Linear(_SIZE, _SIZE, bias=False, device=device, dtype=dtype)
-    states = torch.ones(_SIZE, _SIZE, device=device, dtype=dtype)
+    states = torch.ones(_SIZE, _SIZE, device=loaded.device, dtype=loaded.dtype)
+    layer = nn.Linear(_SIZE, _SIZE, bias=False, device=loaded.device, dtype=loaded.dtype)
     seconds = [_seconds(layer, states) for _ in range(_ROUNDS)]
     with fast_linear(layer):
         seconds += [_seconds(layer, states) for _ in range(_ROUNDS)]

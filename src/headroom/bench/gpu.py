@@ -7,7 +7,8 @@ installed. Without a GPU every stage runs at tiny size on the CPU, as a rehearsa
 - ``exact``: the reasoner's answers, compared with `generate`'s in float32, and checked by the
   engine itself in half precision.
 - ``1.5b``, ``7b``: random weights of Qwen2.5's shapes (timing only): `generate` in batches of 16,
-  the engine decoding, and a sweep whose heads' answers differ from the base model's at once.
+  the engine decoding, and sweeps whose heads are made to accept 0, 30, 60 and 90% of the base
+  model's answers.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import argparse
 import importlib.util
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
+from unittest.mock import patch
 
 import torch
 from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -29,6 +33,7 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
     sys.modules["jaxtyping"] = stub
 
 from headroom.generation.engine import Engine, Request
+from headroom.generation.verify import Verifier
 from headroom.models.geometry import find_heads
 from headroom.models.masks import zero_head_weights
 from headroom.variants import BASE, Variant, heads
@@ -120,16 +125,52 @@ def speed(shape: str, device: torch.device) -> None:
     base = _requests(model, questions, [BASE])
     seconds = _seconds(lambda: _generated(loaded, base[:16], tokens), device)
     print(f"generate, batch 16: {min(16, len(base)) * tokens / seconds:.0f} tokens/s")
-    few = [BASE, *heads([len(loaded.geometry.layers) // 2], range(3 if tiny else 12))]
+    layer, count = len(loaded.geometry.layers) // 2, 3 if tiny else 12
+    drafts = _run("decoding", loaded, base, tokens, {}, nullcontext())
+    few = heads([layer], range(count))
     sweep = _requests(model, questions // 6, few)
-    for name, wanted in (("decoding", base), ("sweep", sweep)):
-        engine = Engine(loaded, _decoding(tokens), None)
-        seconds = _seconds(lambda: list(engine.run(wanted)), device)  # noqa: B023
-        done = engine.statistics
-        print(
-            f"engine, {name}: {done.kept / seconds:.0f} kept tokens/s, "
-            f"{done.accepted / done.kept:.0%} accepted, {engine.facts}"
-        )
+    for share in (0.0, 0.3, 0.6, 0.9):
+        name = f"sweep, {share:.0%} forced"
+        _run(name, loaded, sweep, tokens, drafts, accepting(share, drafts))
+
+
+@contextmanager
+def accepting(share: float, drafts: Mapping[str, Sequence[int]]) -> Iterator[None]:
+    """Let verification accept this share of each draft, whatever the model says."""
+    right = Verifier._choices
+
+    def choices(self: Verifier, slabs: Any, owners: Any) -> tuple[list[int], list[float]]:
+        _, gaps = right(self, slabs, owners)
+        asked = ((drafts[row.request.question_id], number) for row, number in owners)
+        forced = [
+            draft[number] if number < share * len(draft) else draft[number] ^ 1
+            for draft, number in asked
+        ]
+        return forced, gaps
+
+    with patch.object(Verifier, "_choices", choices):
+        yield
+
+
+def _run(
+    name: str,
+    loaded: Any,
+    wanted: list[Request],
+    tokens: int,
+    drafts: Mapping[str, Sequence[int]],
+    forced: AbstractContextManager[None],
+) -> dict[str, tuple[int, ...]]:
+    """Print how fast the engine answers; return the answers by question."""
+    engine = Engine(loaded, _decoding(tokens), None, checked=False if drafts else None)
+    answers: list[Any] = []
+    with forced:
+        seconds = _seconds(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
+    done = engine.statistics
+    print(
+        f"engine, {name}: {done.kept / seconds:.0f} kept tokens/s, "
+        f"{done.accepted / done.kept:.0%} accepted, {engine.facts}"
+    )
+    return {answer.request.question_id: answer.token_ids for answer in answers}
 
 
 def _loaded(model: Any) -> Any:

@@ -1,26 +1,26 @@
-"""The work of the rivals in a benchmark, and how each does it with torch and transformers."""
+"""One sweep, and the ways to answer it: the engine, the published way, and what others offer."""
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from time import perf_counter, process_time
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from torch import Tensor
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
 from headroom.config import Decoding
-from headroom.generation import engine as engine_module
-from headroom.generation import verify
-from headroom.generation.decoder import Decoder
+from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
-from headroom.models.load import LoadedModel
+from headroom.generation.linear import Linear
+from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import zero_head_weights
 from headroom.variants import Variant
 
 PUBLISHED_BATCH = 16
-SORTED_BATCH = 256
-ENGINE_BATCH = 128
+PAGES_BATCH = 256
 NEAR_TIE = 1e-3
 """Margin, in logits, below which rounding may decide a token in float32."""
 
@@ -38,31 +38,10 @@ class Work:
     """The base model first."""
     max_new_tokens: int
 
-    def split(self, by: str, parts: int) -> list["Work"]:
-        """Divide the work among workers, by `questions` or by `variants`.
-
-        Each part has questions of all lengths.
-        """
-        if by == "variants":
-            return [replace(self, variants=self.variants[part::parts]) for part in range(parts)]
+    def split(self, parts: int) -> list["Work"]:
+        """Divide the questions among workers, some of all lengths to each."""
         ordered = sorted(self.prompts.items(), key=lambda item: len(item[1]))
         return [replace(self, prompts=dict(ordered[part::parts])) for part in range(parts)]
-
-    def first(self, *, questions: int | None = None, variants: int | None = None) -> "Work":
-        """Return a part: the first questions, the base model and heads of all layers."""
-        base, *pruned = self.variants
-        count = len(self.variants) if variants is None else variants
-        return replace(
-            self,
-            prompts=dict(list(self.prompts.items())[:questions]),
-            variants=(base, *spread(pruned, count - 1)),
-        )
-
-
-def spread(heads: Sequence[Variant], count: int) -> list[Variant]:
-    """Choose heads evenly over all layers and heads."""
-    count = min(count, len(heads))
-    return [heads[place * len(heads) // count] for place in range(count)]
 
 
 @dataclass
@@ -71,36 +50,31 @@ class Outcome:
 
     choices: dict[Key, list[int]] = field(default_factory=dict)
     """Tokens chosen for each question and variant, the end of sequence included."""
-    near_ties: list[Key] = field(default_factory=list)
+    near_ties: set[Key] = field(default_factory=set)
     """Answers whose tokens rounding may decide: their margin is at most `NEAR_TIE`."""
-    statistics: dict[str, float] = field(default_factory=dict)
+    fed: int = 0
+    """Tokens that the model was fed, if it is known."""
+    cpu_seconds: float = 0.0
+    product_flops: float = 0.0
+    """Arithmetic of matrix products, where it was asked for."""
+    product_seconds: float = 0.0
 
 
-def published(loaded: LoadedModel, work: Work) -> Outcome:
+def published(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer as the papers' code does: batches of 16 in given order, one pruned model at a time."""
-    return _one_by_one(loaded, work, list(work.prompts), PUBLISHED_BATCH)
-
-
-def large_sorted(loaded: LoadedModel, work: Work) -> Outcome:
-    """Answer in batches of 256, questions of similar length together."""
-    order = sorted(work.prompts, key=lambda question: -len(work.prompts[question]))
-    return _one_by_one(loaded, work, order, SORTED_BATCH)
-
-
-def _one_by_one(loaded: LoadedModel, work: Work, order: list[str], size: int) -> Outcome:
-    outcome = Outcome()
+    order = list(work.prompts)
     for variant in work.variants:
         with zero_head_weights(loaded.model, loaded.geometry, variant):
-            for start in range(0, len(order), size):
-                questions = order[start : start + size]
+            for start in range(0, len(order), PUBLISHED_BATCH):
+                questions = order[start : start + PUBLISHED_BATCH]
                 prompts = [work.prompts[question] for question in questions]
                 width = max(map(len, prompts))
-                padding = [width - len(prompt) for prompt in prompts]
+                pads = [width - len(prompt) for prompt in prompts]
                 ids = [
                     [loaded.pad_token_id] * pad + [*prompt]
-                    for pad, prompt in zip(padding, prompts, strict=True)
+                    for pad, prompt in zip(pads, prompts, strict=True)
                 ]
-                visible = [[0] * pad + [1] * (width - pad) for pad in padding]
+                visible = [[0] * pad + [1] * (width - pad) for pad in pads]
                 rows = loaded.model.generate(
                     torch.tensor(ids, device=loaded.device),
                     attention_mask=torch.tensor(visible, device=loaded.device),
@@ -108,17 +82,15 @@ def _one_by_one(loaded: LoadedModel, work: Work, order: list[str], size: int) ->
                 )[:, width:].tolist()
                 for question, row in zip(questions, rows, strict=True):
                     outcome.choices[question, str(variant)] = _until_end(loaded, row)
-    return outcome
 
 
-def continuous(loaded: LoadedModel, work: Work) -> Outcome:
+def generate_batch(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with transformers' own continuous batching, one pruned model at a time."""
-    outcome = Outcome()
     options = {}
     if loaded.device.type == "cpu":
         # By default it takes most of the memory, and the time to fill it, for every variant.
         longest = max(map(len, work.prompts.values())) + work.max_new_tokens
-        pages = -(-longest // 32) * SORTED_BATCH
+        pages = -(-longest // 32) * PAGES_BATCH
         options = {"page_size": 32, "num_blocks": pages, "max_batch_tokens": 512}
     for variant in work.variants:
         with zero_head_weights(loaded.model, loaded.geometry, variant):
@@ -132,7 +104,37 @@ def continuous(loaded: LoadedModel, work: Work) -> Outcome:
         for question, prompt in work.prompts.items():
             row = _until_end(loaded, found[prompt].generated_tokens)
             outcome.choices[question, str(variant)] = row
-    return outcome
+
+
+def engine(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
+    """Answer with the engine."""
+    runner = Engine(loaded, Decoding(max_new_tokens=work.max_new_tokens), None)
+    _collect(runner, loaded.eos_token_ids, work, outcome)
+    outcome.fed = runner.statistics.fed
+
+
+def vllm(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
+    """Answer with vLLM, one pruned model at a time."""
+    from headroom.generation.vllm import VllmEngine, VllmModel
+
+    if not _vllm:
+        _vllm.append(VllmModel(loaded.folder, str(loaded.dtype).removeprefix("torch.")))
+    runner = VllmEngine(_vllm[0], Decoding(max_new_tokens=work.max_new_tokens))
+    _collect(runner, loaded.eos_token_ids, work, outcome)
+
+
+_vllm: list[Any] = []
+"""The model that vLLM has loaded in this process."""
+
+
+def _collect(runner: Any, ends: Sequence[int], work: Work, outcome: Outcome) -> None:
+    requests = [Request(q, p, v) for q, p in work.prompts.items() for v in work.variants]
+    for answer in runner.run(requests):
+        end = ends[:1] if answer.stop_reason == "eos" else ()
+        key = answer.request.question_id, str(answer.request.variant)
+        outcome.choices[key] = [*answer.token_ids, *end]
+        if answer.margin <= NEAR_TIE:
+            outcome.near_ties.add(key)
 
 
 def _settings(loaded: LoadedModel, work: Work) -> GenerationConfig:
@@ -151,87 +153,68 @@ def _until_end(loaded: LoadedModel, row: list[int]) -> list[int]:
     return row if place is None else [*row[:place], ends[0]]
 
 
-def engine(
-    loaded: LoadedModel,
-    work: Work,
-    *,
-    without: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    drafts: bool = True,
-    mixed: bool = True,
-) -> Outcome:
-    """Answer with the engine, or with a part of it switched off.
+RIVALS: dict[str, Callable[[LoadedModel, Work, Outcome], None]] = {
+    "published": published,
+    "generate_batch": generate_batch,
+    "vllm": vllm,
+    "engine": engine,
+}
+
+_loaded: list[LoadedModel] = []
+"""The model of this process."""
+
+
+def start(folder: str, dtype: str, threads: int) -> None:
+    """Load the model; the first call in a process of its own."""
+    torch.set_num_threads(threads)
+    _loaded.append(load_model(folder, dtype=dtype))
+
+
+def ask(function: Callable[[LoadedModel], Any]) -> Any:
+    """Return what a function finds on the model of this process."""
+    return function(_loaded[0])
+
+
+def answer(rival: str, work: Work, *, timed: bool = False) -> Outcome:
+    """Answer a part of the sweep in this process.
 
     Args:
-        loaded: the model.
-        work: what to answer.
-        without: makes a context that switches off or replaces a part of the engine.
-        drafts: verify base answers; else decode every answer, after a shared prefill.
-        mixed: give the engine all variants at once; else one after the other.
+        rival: of `RIVALS`.
+        work: the part.
+        timed: whether products are counted and timed, which takes some time by itself.
+
+    Raises:
+        ModelError: the rival fails; its cause in one line.
     """
-    runner = Engine(loaded, Decoding(max_new_tokens=work.max_new_tokens), ENGINE_BATCH)
-    groups = [work.variants] if mixed else [(variant,) for variant in work.variants]
-    nothing: Mapping[str, tuple[int, ...]] = {} if drafts else dict.fromkeys(work.prompts, ())
-    outcome = Outcome()
-    with without():
-        for group in groups:
-            requests = [
-                Request(question, prompt, variant)
-                for question, prompt in work.prompts.items()
-                for variant in group
-            ]
-            for answer in runner.run(requests, nothing):
-                end = loaded.eos_token_ids[:1] if answer.stop_reason == "eos" else ()
-                key = answer.request.question_id, str(answer.request.variant)
-                outcome.choices[key] = [*answer.token_ids, *end]
-                if answer.margin <= NEAR_TIE:
-                    outcome.near_ties.append(key)
-    outcome.statistics = asdict(runner.statistics)
+    outcome, begin = Outcome(), process_time()
+    try:
+        if timed:
+            with timed_products(outcome):
+                RIVALS[rival](_loaded[0], work, outcome)
+        else:
+            RIVALS[rival](_loaded[0], work, outcome)
+    except Exception as error:  # a failed rival is a row of the table
+        cause = " ".join(str(error).split())[:200]
+        raise ModelError(f"{type(error).__name__}: {cause}") from None
+    outcome.cpu_seconds = process_time() - begin
     return outcome
 
 
-@dataclass(frozen=True)
-class Rival:
-    """A row of the benchmark."""
+@contextmanager
+def timed_products(outcome: Outcome) -> Iterator[None]:
+    """Add up the arithmetic and the time of all products of `Linear` inside the block."""
 
-    name: str
-    answer: Callable[[LoadedModel, Work], Outcome] | None
-    """None: vLLM's workers answer, in an environment of their own."""
-    split: str = "questions"
-    """How its work is divided among processes."""
-    variants: int | None = None
-    """Number of variants it is measured on; all by default."""
+    def timing(name: str) -> Any:
+        right = getattr(Linear, name)
 
+        def product(layer: Linear, states: Tensor, *more: Any) -> Tensor:
+            begin = perf_counter()
+            found: Tensor = right(layer, states, *more)
+            outcome.product_seconds += perf_counter() - begin
+            outcome.product_flops += 2 * layer.size * states.shape[:-1].numel()
+            return found
 
-def _less(name: str, **options: Any) -> Rival:
-    """Return the engine with a part switched off."""
-    return Rival(name, lambda loaded, work: engine(loaded, work, **options))
+        return patch.object(Linear, name, product)
 
-
-def _own_modules(*others: AbstractContextManager[Any]) -> ExitStack:
-    """Use only the models' own modules, and switch off other parts of the engine."""
-    stack = ExitStack()
-    for context in (patch.object(Decoder, "of", lambda _: None), *others):
-        stack.enter_context(context)
-    return stack
-
-
-RIVALS = {
-    "published": Rival("generate, batch 16 (published way)", published, "variants"),
-    "sorted": Rival("generate, one large sorted batch", large_sorted, "variants"),
-    "generate_batch": Rival("generate_batch (transformers)", continuous, "variants", 3),
-    "vllm": Rival("vLLM, one pruned model at a time", None, "variants"),
-    "engine": Rival("engine", engine),
-    "one variant at a time": _less("engine, one variant at a time", mixed=False),
-    "no drafts": _less("engine, nothing verified", drafts=False),
-    "one chunk": _less(
-        "engine, verified in one chunk",
-        without=lambda: patch.object(verify, "FIRST_CHUNK", 1 << 30),
-    ),
-    "own modules": _less("engine, the model's own modules", without=_own_modules),
-    "no oneDNN": _less(
-        "same, linear layers as PyTorch has them",
-        without=lambda: _own_modules(patch.object(engine_module, "fast_linear", nullcontext)),
-    ),
-}
-"""By name on the command line. All but the first five switch off a part of the engine; "same" is
-the engine with the model's own modules."""
+    with timing("__call__"), timing("times"), timing("plus"):
+        yield

@@ -17,16 +17,13 @@ Net2Net (Chen et al., arXiv 1511.05641):
 """
 
 import copy
-import json
-import shutil
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from headroom.errors import ModelError
 from headroom.models.load import LoadedModel
@@ -207,30 +204,3 @@ class Expansion:
             count = "num_key_value_heads"
             starts = torch.arange(small[count]) * after
         return (starts[:, None] + width).flatten(), large[count] * after
-
-
-def for_vllm(source: Path, folder: Path) -> Path:
-    """Return a folder whose model vLLM computes as transformers does.
-
-    vLLM takes hidden size over heads for the head width of a Qwen2. A model of another width is
-    written as a Llama with biases, those of the output projection zero, which is the same function.
-    """
-    settings: dict[str, Any] = json.loads((source / "config.json").read_text(encoding="utf-8"))
-    usual = settings["hidden_size"] // settings["num_attention_heads"]
-    if settings["model_type"] != "qwen2" or settings.get("head_dim", usual) == usual:
-        return source
-    model = Qwen2ForCausalLM.from_pretrained(source)
-    names = LlamaConfig().to_dict().keys() - {"model_type", "architectures", "attention_bias"}
-    shared = {name: value for name, value in model.config.to_dict().items() if name in names}
-    llama = LlamaForCausalLM(LlamaConfig(**shared, attention_bias=True))
-    weights = model.state_dict()
-    for name, parameter in llama.named_parameters():
-        if name.endswith("o_proj.bias"):
-            weights[name] = torch.zeros_like(parameter)
-    llama.load_state_dict(weights)
-    llama.generation_config = model.generation_config
-    llama.save_pretrained(folder)
-    for file in source.iterdir():
-        if "token" in file.name or file.suffix == ".jinja":
-            shutil.copy(file, folder)
-    return folder

@@ -1,26 +1,25 @@
 """`headroom bench sweep`: the engine and its rivals side by side on one sweep."""
 
 import logging
+import multiprocessing
 import os
-import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from headroom import __version__
 from headroom.bench import shapes
-from headroom.bench.floor import Costs, floor
-from headroom.bench.measure import Crew, Run, Setting
-from headroom.bench.rivals import NEAR_TIE, RIVALS, Key, Work, spread
-from headroom.bench.worker import Job
+from headroom.bench.floor import Costs, floor, peak
+from headroom.bench.rivals import Key, Outcome, Work, answer, ask, start
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding
 from headroom.errors import ModelError
@@ -31,33 +30,76 @@ from headroom.variants import BASE, Variant
 
 _LOG = logging.getLogger(__name__)
 
-_PROCESS_MEMORY = 1.5
-"""Upper bound of a worker's memory, in sizes of its model's weights."""
+Setting = tuple[int, int]
+"""Processes, and threads of each."""
+
+
+class Crew:
+    """Processes that hold the same model and divide a sweep among them.
+
+    Args:
+        setting: how many, and threads of each.
+        folder: the model.
+        dtype: of its weights.
+    """
+
+    def __init__(self, setting: Setting, folder: Path, dtype: str) -> None:
+        processes, threads = setting
+        context = multiprocessing.get_context("spawn")
+        # One pool a process, so that each process gets its share and no other's.
+        self._pools = [
+            ProcessPoolExecutor(1, context, start, (str(folder), dtype, threads))
+            for _ in range(processes)
+        ]
+        # Some libraries size their pools from the environment, when they are imported.
+        with patch.dict(os.environ, OMP_NUM_THREADS=str(threads)):
+            self.costs = self.ask(Costs.of)[0]
+
+    def ask(self, function: Any) -> list[Any]:
+        """Return what a function finds on the model, from all processes at once."""
+        found = [pool.submit(ask, function) for pool in self._pools]
+        return [each.result() for each in found]
+
+    def measure(self, rival: str, work: Work, *, timed: bool = False) -> tuple[float, Outcome]:
+        """Return the time until the last process has finished, and all answers.
+
+        Raises:
+            ModelError: the rival fails.
+        """
+        parts = work.split(len(self._pools))
+        begin = time.perf_counter()
+        running = [
+            pool.submit(answer, rival, part, timed=timed)
+            for pool, part in zip(self._pools, parts, strict=True)
+        ]
+        found = [each.result() for each in running]
+        seconds = time.perf_counter() - begin
+        whole = Outcome()
+        for each in found:
+            whole.choices |= each.choices
+            whole.near_ties |= each.near_ties
+            for name in ("fed", "cpu_seconds", "product_flops", "product_seconds"):
+                setattr(whole, name, getattr(whole, name) + getattr(each, name))
+        return seconds, whole
+
+    def close(self) -> None:
+        """End the processes."""
+        for pool in self._pools:
+            pool.shutdown(cancel_futures=True)
 
 
 @dataclass
 class Row:
-    """The measurements of one rival."""
+    """The measurements of one rival, at its fastest setting so far."""
 
-    key: str
-    work: Work
-    runs: dict[Setting, list[Run]] = field(default_factory=dict)
+    setting: Setting = (0, 0)
+    seconds: float = float("inf")
+    peak: float = 0.0
+    """Floating-point operations a second that large products reach at this setting."""
+    outcome: Outcome = field(default_factory=Outcome)
+    timed: Outcome | None = None
+    """Of the engine, once more with its products timed."""
     failure: str | None = None
-
-    @property
-    def seconds(self) -> dict[Setting, float]:
-        """The median time at each setting."""
-        return {each: median(run.seconds for run in runs) for each, runs in self.runs.items()}
-
-    @property
-    def best(self) -> Setting:
-        """The fastest setting."""
-        return min(self.seconds, key=self.seconds.__getitem__)
-
-    @property
-    def first(self) -> Run:
-        """The first run at the fastest setting."""
-        return self.runs[self.best][0]
 
 
 def run(
@@ -71,7 +113,6 @@ def run(
     rivals: Sequence[str],
     repeat: int,
     json: Path | None,
-    vllm_python: str | None,
 ) -> None:
     """Measure a sweep, print the table, and write the JSON file.
 
@@ -81,51 +122,46 @@ def run(
         heads: how many to prune, one at a time, spread over the model; the base model is added.
         questions: how many of the generated benchmark's test questions.
         max_new_tokens: limit of an answer.
-        threads: numbers of CPU threads to try; each rival's best is reported.
+        threads: numbers of CPU threads to try, in one process and as so many processes; each
+            rival's fastest is reported.
         rivals: which rows to measure.
         repeat: rounds, of which medians are reported.
         json: file for all measurements.
-        vllm_python: Python of an environment that has vLLM.
 
     Raises:
         ModelError: the model cannot be loaded, or does not fit the shape.
     """
     disable_progress_bar()
+    on_gpu = torch.cuda.is_available()
+    dtype = "bfloat16" if on_gpu else "float32"
+    settings = [(1, count) for count in threads] + [(count, 1) for count in threads if count > 1]
+    rows = {rival: Row() for rival in rivals}
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as scratch:
         source = load_model("builtin:reasoner" if model == "demo" else model, device="cpu")
-        on_gpu = torch.cuda.is_available()
-        dtype = torch.bfloat16 if on_gpu else torch.float32
-        folder, every = shapes.make(shape, source, Path(scratch) / "model", dtype)
+        folder, every = shapes.make(shape, source, Path(scratch) / "model", getattr(torch, dtype))
         work = _work(source, [BASE, *spread(every, heads)], questions, max_new_tokens)
         del source
-        setup: Job = {"dtype": str(dtype).removeprefix("torch."), "device": "auto"}
-        starts = {"torch": ({**setup, "folder": str(folder)}, sys.executable)}
-        if vllm_python is not None:
-            twin = shapes.for_vllm(folder, Path(scratch) / "vllm")
-            starts["vllm"] = ({**setup, "folder": str(twin)}, vllm_python)
-        settings = [(1, max(threads))]
-        if not on_gpu:
-            settings = [(1, count) for count in threads]
-            if _fits(folder, len(threads) + max(threads)):
-                settings += [(count, 1) for count in threads if count > 1]
-        rows = [
-            Row(key, work.first(variants=RIVALS[key].variants))
-            for key in rivals
-            if key != "vllm" or vllm_python is not None
-        ]
-        facts = {
-            "headroom": __version__,
-            "torch": torch.__version__,
-            "shape": shape,
-            "questions": len(work.prompts),
-            "variants": [str(variant) for variant in work.variants],
-            "max_new_tokens": max_new_tokens,
-            "settings": [f"{processes} × {threads}" for processes, threads in settings],
-            **_measure(rows, settings, starts, repeat),
-        }
+        for setting in settings[:1] if on_gpu else settings:
+            with ExitStack() as stack:
+                crew = Crew(setting, folder, dtype)
+                stack.callback(crew.close)
+                _measure(crew, setting, rows, work, repeat)
+    facts = {
+        "torch": torch.__version__,
+        "shape": shape,
+        "questions": len(work.prompts),
+        "variants": [str(variant) for variant in work.variants],
+        "rows": {name: _figures(row, rows, work, crew.costs) for name, row in rows.items()},
+    }
     print(report(facts))
     if json:
         write_json(json, facts)
+
+
+def spread(heads: Sequence[Variant], count: int) -> list[Variant]:
+    """Choose heads evenly over all layers and heads."""
+    count = min(count, len(heads))
+    return [heads[place * len(heads) // count] for place in range(count)]
 
 
 def _work(
@@ -142,229 +178,111 @@ def _work(
     return Work(prompts, tuple(variants), max_new_tokens)
 
 
-def _fits(folder: Path, copies: int) -> bool:
-    """Tell whether several copies of a model fit into memory."""
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    pages: int = os.sysconf("SC_AVPHYS_PAGES")
-    return copies * weights * _PROCESS_MEMORY < pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def _measure(
-    rows: Sequence[Row],
-    settings: Sequence[Setting],
-    starts: Mapping[str, tuple[Job, str]],
-    repeat: int,
-) -> dict[str, Any]:
-    """Measure rivals in turn, round after round, after a small part of the work to warm up.
-
-    Args:
-        rows: to be filled; some rivals get the first variants only.
-        settings: processes and threads to try.
-        starts: by kind of worker, its first job and the Python that runs it.
-        repeat: rounds; medians of their times count.
-    """
-    with ExitStack() as stack:
-
-        @cache
-        def crew(kind: str, setting: Setting) -> Crew:
-            made = Crew(kind, setting, *starts[kind])
-            stack.callback(made.close)
-            return made
-
-        def capacity(threads: int) -> Job:
-            return crew("torch", (1, threads)).ask([{}])[0]
-
-        counts = [threads for processes, threads in settings if processes == 1]
-        before = {threads: capacity(threads) for threads in counts}
-        for number in range(repeat):
-            for row in rows:
-                if row.failure is None:
-                    _round(row, settings, crew, warm=number > 0)
-        peaks = {n: max(capacity(n)["peak"], facts["peak"]) for n, facts in before.items()}
-        measured = {row.key: row for row in rows if row.runs}
-        reference, engine = measured.get("published"), measured.get("engine")
-        costs = Costs(**before[counts[0]]["costs"])
-        facts: dict[str, Any] = {
-            "unchanged": _unchanged(measured.values()),
-            "ratio_to_one_process": None,
-            "added_head": None,
-            "peaks": peaks,
-            "rows": {
-                row.key: _figures(row, reference, costs, peaks)
-                if row.runs
-                else {"name": RIVALS[row.key].name, "failure": row.failure}
-                for row in rows
-            },
-        }
-        if reference is not None and engine is not None:
-            # The published code is one process, although two are faster on two cores.
-            alone = min(time for (n, _), time in reference.seconds.items() if n == 1)
-            facts["ratio_to_one_process"] = alone / engine.seconds[engine.best]
-            facts["added_head"] = _added_head(reference, engine, crew)
-    return facts
-
-
-def _round(
-    row: Row, settings: Sequence[Setting], crew: Callable[[str, Setting], Crew], *, warm: bool
+    crew: Crew, setting: Setting, rows: Mapping[str, Row], work: Work, repeat: int
 ) -> None:
-    """Measure a rival once at each setting; after one failure it is not measured at all."""
-    rival = RIVALS[row.key]
-    try:
-        for setting in settings:
-            workers = crew("torch" if rival.answer else "vllm", setting)
-            if not warm:
-                part = row.work.first(questions=2 * setting[0], variants=2)
-                workers.measure(row.key, part, rival.split)
-            run = workers.measure(row.key, row.work, rival.split)
-            row.runs.setdefault(setting, []).append(run)
-            _LOG.info("%s, %d × %d threads: %.2f s", rival.name, *setting, run.seconds)
-    except ModelError as error:
-        row.failure = str(error)
-        row.runs.clear()
-        _LOG.warning("%s is not measured: %s", rival.name, error)
+    """Measure all rivals in turn, round after round, after a small part of the work to warm up."""
+    few = Work(dict([*work.prompts.items()][: 2 * setting[0]]), work.variants[:2], 8)
+    seconds: dict[str, list[float]] = {rival: [] for rival in rows}
+    outcomes: dict[str, Outcome] = {}
+    for number in range(repeat):
+        for rival, row in rows.items():
+            if row.failure is None:
+                try:
+                    if not number:
+                        crew.measure(rival, few)
+                    taken, outcomes[rival] = crew.measure(rival, work)
+                except ModelError as error:
+                    row.failure = str(error)
+                    _LOG.warning("%s is not measured: %s", rival, error)
+                    continue
+                seconds[rival].append(taken)
+                _LOG.info("%s, %d × %d threads: %.2f s", rival, *setting, taken)
+    rate = sum(crew.ask(peak))
+    for rival, row in rows.items():
+        if row.failure is None and median(seconds[rival]) < row.seconds:
+            row.setting, row.peak, row.outcome = setting, rate, outcomes[rival]
+            row.seconds = median(seconds[rival])
+            if rival == "engine":
+                row.timed = crew.measure(rival, work, timed=True)[1]
 
 
-def _added_head(
-    reference: Row, engine: Row, crew: Callable[[str, Setting], Crew]
-) -> dict[str, float] | None:
-    """Return the seconds that one more head takes, with the published method and with the engine.
-
-    For the published method this is its time over the number of variants; for the engine, the
-    additional time of all heads over half of them, per head.
-    """
-    variants = len(engine.work.variants)
-    half = variants // 2
-    if not half:
-        return None
-    part, workers = engine.work.first(variants=variants - half), crew("torch", engine.best)
-    few = [workers.measure("engine", part, "questions") for _ in engine.runs[engine.best]]
-    less = engine.seconds[engine.best] - median(run.seconds for run in few)
-    return {
-        "published": reference.seconds[reference.best] / variants,
-        "engine": less / half,
+def _figures(row: Row, rows: Mapping[str, Row], work: Work, costs: Costs) -> dict[str, Any]:
+    """Return the figures of a row, at its fastest setting."""
+    if row.failure is not None:
+        return {"failure": row.failure}
+    choices, kept = row.outcome.choices, _kept(row)
+    figures: dict[str, Any] = {
+        "setting": list(row.setting),
+        "seconds": row.seconds,
+        "cpu_seconds": row.outcome.cpu_seconds,
+        "tokens_per_second": kept / row.seconds,
+        "answers": len(choices),
+        "near_ties": len(row.outcome.near_ties),
+        "peak": row.peak,
+        "floor_flops": floor(work, choices, costs),
     }
-
-
-def _unchanged(rows: Iterable[Row]) -> float | None:
-    """Return the share of pruned models' answers that equal the base model's."""
-    choices: dict[Key, list[int]] = next((row.first.choices for row in rows), {})
-    pruned = [(q, v) for q, v in choices if v != str(BASE)]
-    same = sum(choices[q, v] == choices[q, str(BASE)] for q, v in pruned)
-    return same / len(pruned) if pruned else None
-
-
-def _figures(
-    row: Row, reference: Row | None, costs: Costs, peaks: Mapping[int, float]
-) -> dict[str, Any]:
-    """Return the figures of a row at its fastest setting, and its time at every setting."""
-    (processes, threads), first = row.best, row.first
-    seconds, cpu_seconds = row.seconds[row.best], _cpu_seconds(row)
-    tokens, spent = _tokens(row), first.statistics
-    compared: dict[str, Any] = dict.fromkeys(("ratio", "cpu_ratio", "differing"))
-    if reference is not None:
-        chosen, expected = first.choices, reference.first.choices
-        different = {key for key in chosen if chosen[key] != expected[key]}
-        theirs = _tokens(reference)
-        compared = {
-            "ratio": tokens / seconds / (theirs / reference.seconds[reference.best]),
-            "cpu_ratio": tokens / cpu_seconds / (theirs / _cpu_seconds(reference)),
-            "differing": len(different),
-            "near_ties_differing": len(different & first.near_ties),
+    figures["of_floor"] = figures["floor_flops"] / row.peak / row.seconds
+    first = rows.get("published")
+    if first is not None and first.failure is None:
+        expected = first.outcome.choices
+        different = {key for key in choices if choices[key] != expected[key]}
+        figures["ratio"] = kept / row.seconds / (_kept(first) / first.seconds)
+        figures["differing"] = len(different)
+        figures["near_ties_differing"] = len(different & row.outcome.near_ties)
+    if row.timed is not None:
+        timed = row.timed
+        figures |= {
+            "unchanged": _unchanged(choices),
+            "fed_per_token": row.outcome.fed / kept,
+            "fed_flops": timed.product_flops,
+            "product_rate": timed.product_flops / timed.product_seconds * row.setting[0],
+            "outside_seconds": timed.cpu_seconds - timed.product_seconds * row.setting[1],
         }
-    least = None
-    if all((question, str(BASE)) in first.choices for question in row.work.prompts):
-        least = floor(row.work, first.choices, costs) / peaks[processes * threads]
-    return {
-        "name": RIVALS[row.key].name,
-        "variants": len(row.work.variants),
-        "processes": processes,
-        "threads": threads,
-        "seconds": seconds,
-        "cpu_seconds": cpu_seconds,
-        "tokens": tokens,
-        "tokens_per_second": tokens / seconds,
-        **compared,
-        "fed_per_token": spent["fed"] / tokens if "fed" in spent else None,
-        # Workers add up their own seconds, so the sum over workers is shared out again.
-        **{
-            name: spent[f"{name}_seconds"] / processes / first.seconds
-            if f"{name}_seconds" in spent
-            else None
-            for name in ("verify", "decode")
-        },
-        "of_floor": None if least is None else least / seconds,
-        "answers": len(first.choices),
-        "near_ties": len(first.near_ties),
-        "statistics": spent,
-        "all_seconds": {f"{n}x{m}": [r.seconds for r in runs] for (n, m), runs in row.runs.items()},
-    }
+    return figures
 
 
-def _tokens(row: Row) -> int:
+def _kept(row: Row) -> int:
     """Return the number of tokens chosen, ends of sequence included."""
-    return sum(map(len, row.first.choices.values()))
+    return sum(map(len, row.outcome.choices.values()))
 
 
-def _cpu_seconds(row: Row) -> float:
-    """Return the median processor time, which other work on the machine disturbs least."""
-    return median(run.cpu_seconds for run in row.runs[row.best])
+def _unchanged(choices: Mapping[Key, Sequence[int]]) -> float:
+    """Return the share of pruned models' answers that equal the base model's."""
+    pruned = [(q, v) for q, v in choices if v != str(BASE)]
+    return sum(choices[q, v] == choices[q, str(BASE)] for q, v in pruned) / max(len(pruned), 1)
 
 
 def report(facts: Mapping[str, Any]) -> str:
-    """Return the table, with lines on the work, the rivals and the engine."""
-    peaks = ", ".join(
-        f"{n}: {rate / 1e9:.0f} GFLOP/s" for n, rate in sorted(facts["peaks"].items())
-    )
+    """Return the table, with lines on the work and on the engine's arithmetic."""
     lines = [
-        f"{len(facts['variants'])} variants × {facts['questions']} questions, "
-        f"shape {facts['shape']}; peak by threads: {peaks}",
-        f"processes × threads tried: {', '.join(facts['settings'])}; each rival's fastest is shown",
-        f"{'':41} {'threads':>7} {'s':>8} {'CPU s':>8} {'×':>6} {'CPU ×':>6} {'tokens/s':>9} "
-        f"{'fed/kept':>8} {'verify':>6} {'decode':>6} {'floor':>6} {'differ':>12}",
-        *map(_line, facts["rows"].values()),
-        f"unchanged answers {_cell(facts['unchanged'], '.1%')}",
+        f"{len(facts['variants'])} variants × {facts['questions']} questions, shape "
+        f"{facts['shape']}; each rival at its fastest processes × threads",
+        f"{'':16}{'threads':>8}{'s':>9}{'CPU s':>9}{'×':>7}{'tokens/s':>10}{'floor':>7}  differ",
     ]
-    if facts["ratio_to_one_process"] is not None:
-        ratio = facts["ratio_to_one_process"]
-        lines.append(f"engine {ratio:.1f} times as fast as one process of the published method")
-    if facts["added_head"] is not None:
-        published, engine = facts["added_head"].values()
+    for name, row in facts["rows"].items():
+        if "failure" in row:
+            lines.append(f"{name:16}not measured: {row['failure']}")
+            continue
+        compared = "–"
+        if "ratio" in row:
+            compared = f"{row['differing']} of {row['answers']}"
         lines.append(
-            f"one more head takes {published:.3f} s with the published method, "
-            f"{engine:.3f} s with the engine ({engine / published:.1%})"
+            f"{name:16}{'{} × {}'.format(*row['setting']):>8}{row['seconds']:9.2f}"
+            f"{row['cpu_seconds']:9.2f}{row.get('ratio', float('nan')):7.2f}"
+            f"{row['tokens_per_second']:10.0f}{row['of_floor']:7.1%}  {compared}"
         )
-    row = facts["rows"].get("engine", {})
-    if "near_ties" in row:
-        differ = row.get("near_ties_differing")
+    engine = facts["rows"].get("engine", {})
+    if "fed_flops" in engine:
+        fed, least, rate, most = (
+            engine[name] / 1e9 for name in ("fed_flops", "floor_flops", "product_rate", "peak")
+        )
         lines.append(
-            f"engine: {row['near_ties']} near ties (margin at most {NEAR_TIE:g})"
-            + ("" if differ is None else f", {differ} of them differ")
+            f"engine: {fed:.1f} GFLOP in products, {least:.1f} at least (attention included); "
+            f"products at {rate:.0f} of {most:.0f} GFLOP/s; {engine['outside_seconds']:.2f} CPU s "
+            f"outside them; {engine['fed_per_token']:.2f} tokens fed for each one kept; "
+            f"{engine['unchanged']:.1%} of the pruned models' answers unchanged; near ties (margin "
+            f"at most 0.001): {engine['near_ties']}, differing "
+            f"{engine.get('near_ties_differing', 0)}"
         )
-    if "vllm" not in facts["rows"]:
-        lines.append("vLLM is not measured: name a Python that has it with --vllm-python")
     return "\n".join(lines)
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    if "failure" in row:
-        return f"{row['name']:41} not measured: {row['failure']}"
-    threads = f"{row['processes']} × {row['threads']}"
-    differing = "–" if row["differing"] is None else f"{row['differing']} of {row['answers']}"
-    styles = {
-        "seconds": "8.2f",
-        "cpu_seconds": "8.2f",
-        "ratio": "6.2f",
-        "cpu_ratio": "6.2f",
-        "tokens_per_second": "9.0f",
-        "fed_per_token": "8.2f",
-        "verify": "6.1%",
-        "decode": "6.1%",
-        "of_floor": "6.1%",
-    }
-    cells = " ".join(_cell(row[name], style) for name, style in styles.items())
-    return f"{row['name']:41} {threads:>7} {cells} {differing:>12}"
-
-
-def _cell(value: float | None, style: str) -> str:
-    """Format a number; a dash if there is none."""
-    return f"{'–':>{style.partition('.')[0]}}" if value is None else f"{value:{style}}"

@@ -1,20 +1,203 @@
-"""Attention of rows of unlike length to their slots: on any device, or by FlashAttention-2.
+"""Keys and values of rows in slots, and attention of packed tokens to them.
 
-`flash` is one call of ATen's operator, which takes packed queries, the length of each row, and as
-many key/value heads as there are. It serves float16 and bfloat16 on GPUs from compute capability
-8.0 on; `dense` pads queries, masks columns, and serves everything else.
+A row's keys and values lie in its slot, from column 0 on. All rows' tokens of a pass lie one after
+the other without padding; `Segments` says which are whose. `flash` is one call of ATen's operator
+for float16 and bfloat16 on GPUs from compute capability 8.0 on; `dense` pads queries, masks
+columns, and serves everything else.
 """
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from itertools import accumulate
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from headroom.generation.slots import Segments
 from headroom.generation.weights import Weights
+
+States = Float[Tensor, "layers 2 tokens kv_heads head_dim"]
+"""Keys and values of one row."""
+
+_STEP = 64
+"""Columns are allocated in multiples of this."""
+
+
+class Segments:
+    """Successive tokens of some rows, row after row.
+
+    Args:
+        slots: of each row; a range is read without a copy.
+        starts: the column, and so the position, of each row's first token here.
+        counts: how many tokens each row has here.
+        device: where to put indices.
+        keep: how many last tokens of each row matter after the last layer; all by default.
+    """
+
+    def __init__(
+        self,
+        slots: Sequence[int],
+        starts: Sequence[int],
+        counts: Sequence[int],
+        device: torch.device,
+        keep: Sequence[int] | None = None,
+    ) -> None:
+        self.slots, self.starts, self.counts, self.device = slots, starts, counts, device
+        self.keep = counts if keep is None else keep
+        self.most = max(counts)
+        self.ragged = min(counts) < self.most
+        self.alike = not self.ragged and min(starts) == max(starts)
+        """Whether all rows have the same columns."""
+        self.width = max(map(int.__add__, starts, counts))
+        """Columns that some token sees."""
+        self._seen: dict[int | None, Tensor] = {}
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        """Where each row's tokens begin among all, and the number of all."""
+        return [0, *accumulate(self.counts)]
+
+    @cached_property
+    def rows(self) -> Int[Tensor, " tokens"]:
+        """The row of each token, counted from the first."""
+        rows = torch.arange(len(self.counts), device=self.device)
+        if self.most == 1:
+            return rows
+        counts = torch.tensor(self.counts, device=self.device)
+        return rows.repeat_interleave(counts, output_size=self.offsets[-1])
+
+    @cached_property
+    def columns(self) -> Int[Tensor, " tokens"]:
+        """Where each token's key and value go; its position in the text."""
+        if self.most == 1:
+            return torch.tensor(self.starts, device=self.device)
+        shifts = [start - begin for start, begin in zip(self.starts, self.offsets, strict=False)]
+        numbers = torch.arange(self.offsets[-1], device=self.device)
+        return numbers + torch.tensor(shifts, device=self.device)[self.rows]
+
+    @cached_property
+    def places(self) -> slice | Int[Tensor, " rows"]:
+        """What reads the rows' slots out of all."""
+        if isinstance(self.slots, range):
+            return slice(self.slots.start, self.slots.stop)
+        return torch.tensor(self.slots, device=self.device)
+
+    @cached_property
+    def own(self) -> Int[Tensor, " tokens"]:
+        """The slot of each token."""
+        if isinstance(self.slots, range):
+            return self.rows + self.slots.start if self.slots.start else self.rows
+        return torch.tensor(self.slots, device=self.device)[self.rows]
+
+    def part(self, first: int, last: int) -> Segments:
+        """Return some successive rows."""
+        if (first, last) == (0, len(self.counts)):
+            return self
+        slots, starts, counts, keep = (
+            each[first:last] for each in (self.slots, self.starts, self.counts, self.keep)
+        )
+        return Segments(slots, starts, counts, self.device, keep)
+
+    def tail(self) -> tuple[Segments, Int[Tensor, " kept"]]:
+        """Return the last tokens of each row that matter, and where they stand among all."""
+        starts = [s + n - k for s, n, k in zip(self.starts, self.counts, self.keep, strict=True)]
+        left = Segments(self.slots, starts, self.keep, self.device)
+        ends = torch.tensor(self.offsets[1:], device=self.device)
+        behind = torch.tensor(left.offsets[1:], device=self.device)
+        chosen = torch.arange(left.offsets[-1], device=self.device)
+        return left, chosen + (ends - behind)[left.rows]
+
+    def padded(self, tokens: Tensor) -> Tensor:
+        """Return what belongs to tokens row by row, rows of fewer tokens with zeros behind."""
+        if not self.ragged:
+            return tokens.unflatten(0, (-1, self.most))
+        laid = tokens.new_zeros(len(self.counts) * self.most, *tokens.shape[1:])
+        laid[self._laid] = tokens
+        return laid.unflatten(0, (-1, self.most))
+
+    def packed(self, padded: Tensor) -> Tensor:
+        """Return what `padded` laid out, tokens one after the other again."""
+        flat = padded.flatten(0, 1)
+        return flat[self._laid] if self.ragged else flat
+
+    @cached_property
+    def _laid(self) -> Int[Tensor, " tokens"]:
+        begins = torch.tensor(self.offsets[:-1], device=self.device)
+        numbers = torch.arange(self.offsets[-1], device=self.device)
+        return self.rows * self.most + numbers - begins[self.rows]
+
+    def seen(self, window: int | None) -> Bool[Tensor, "#rows 1 most width"]:
+        """Return which columns each token sees: up to its own, the last `window` of them."""
+        if window not in self._seen:
+            # Padding sees column 0: a row of nothing would be no number.
+            own = self.columns[None, : self.most] if self.alike else self.padded(self.columns)
+            columns = torch.arange(self.width, device=self.device)
+            seen = columns <= own[..., None]
+            if window is not None:
+                seen &= columns > own[..., None] - window
+            self._seen[window] = seen[:, None]
+        return self._seen[window]
+
+
+class Slots:
+    """Keys and values of any number of rows of a model; buffers grow rarely."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._heads = [layer.heads[1] for layer in weights.layers]
+        self._weights = weights
+        self._data = self._zeros(0, 0)
+
+    def reserve(self, slots: int, columns: int) -> None:
+        """Make room for so many slots of so many columns, with what is there left in place."""
+        _, _, before, capacity = self._data.shape[:4]
+        if slots <= before and columns <= capacity:
+            return
+        if columns > capacity:
+            columns = -(-max(columns, capacity * 5 // 4) // _STEP) * _STEP
+        old = self._data
+        # Zeros, not rubbish: a masked column's weight is zero, and zero times NaN is NaN.
+        self._data = self._zeros(max(slots, before), max(columns, capacity))
+        self._data[:, :, :before, :capacity] = old
+
+    def write(self, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
+        """Put keys and values of tokens, [tokens, kv_heads, head_dim] each, where they belong."""
+        for number, states in enumerate((keys, values)):
+            slots = self._data[layer, number, :, :, : self._heads[layer]]
+            if segments.alike and isinstance(segments.places, slice):
+                columns = slice(segments.width - segments.most, segments.width)
+                slots[segments.places, columns] = segments.padded(states)
+            else:
+                slots[segments.own, segments.columns] = states
+
+    def read(self, layer: int, segments: Segments) -> tuple[Tensor, Tensor]:
+        """Return keys and values, [rows, capacity, kv_heads, head_dim] each."""
+        keys, values = self._data[layer, :, segments.places, :, : self._heads[layer]]
+        return keys, values
+
+    def states(self, slot: int, length: int, base: int = 0, layers: int = 0) -> States:
+        """Return a copy of a row's first tokens; those of the first layers lie in slot `base`."""
+        parts = self._data[:layers, :, base, :length], self._data[layers:, :, slot, :length]
+        return torch.cat(parts)
+
+    def insert(self, slot: int, states: States) -> None:
+        """Fill a slot."""
+        self._data[:, :, slot, : states.shape[2]] = states
+
+    def move(self, old: int, new: int, length: int) -> None:
+        """Copy a row's first tokens to another slot."""
+        self._data[:, :, new, :length] = self._data[:, :, old, :length]
+
+    def _zeros(self, slots: int, columns: int) -> Tensor:
+        weights = self._weights
+        layers, heads, dim = len(self._heads), weights.kv_heads, weights.head_dim
+        like = torch.empty(0, device=weights.device, dtype=weights.dtype)
+        if weights.device.type == "cpu":  # there each head's keys are read by themselves
+            return like.new_zeros(layers, 2, slots, heads, columns, dim).transpose(3, 4)
+        return like.new_zeros(layers, 2, slots, columns, heads, dim)
+
 
 Attention = Callable[[Tensor, Tensor, Tensor, Segments, int | None], Tensor]
 """`dense` or `flash`."""
@@ -37,7 +220,8 @@ def dense(
         window: how many of the last columns a token sees; None: all up to its own.
     """
     width = segments.width
-    causal = segments.fresh and width == segments.most and (window is None or window >= width)
+    causal = width == segments.most and not any(segments.starts)
+    causal = causal and (window is None or window >= width)
     outputs = scaled_dot_product_attention(
         segments.padded(queries).transpose(1, 2),
         keys[:, :width].transpose(1, 2),
@@ -59,13 +243,12 @@ def flash(
     """Return the same as `dense`; capacity is constant, so that only lengths change with a step."""
     rows, capacity = keys.shape[:2]
     device = queries.device
-    offsets = torch.tensor([0, *accumulate(segments.counts)], dtype=torch.int32, device=device)
-    ends = offsets[1:].long() - 1
+    ends = map(int.__add__, segments.starts, segments.counts)
     outputs = torch.ops.aten._flash_attention_forward(
         queries,
         keys.flatten(0, 1),
         values.flatten(0, 1),
-        offsets,
+        torch.tensor(segments.offsets, dtype=torch.int32, device=device),
         torch.arange(rows + 1, dtype=torch.int32, device=device) * capacity,
         segments.most,
         capacity,
@@ -74,7 +257,7 @@ def flash(
         False,
         window_size_left=None if window is None else window - 1,
         window_size_right=None if window is None else 0,
-        seqused_k=(segments.columns[ends] + 1).int(),
+        seqused_k=torch.tensor([*ends], dtype=torch.int32, device=device),
     )[0]
     return outputs.flatten(1)
 

@@ -14,7 +14,6 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,17 +44,6 @@ class WrongAnswers(Exception):  # noqa: N818  # it never leaves the engine
     """The fast path gives answers that the model does not."""
 
 
-@dataclass
-class Findings:
-    """What was found so far."""
-
-    bound: float
-    audited: int = 0
-    """Answers scored again."""
-    worst: float = 0.0
-    """How far below the best a token's logit lies, at most."""
-
-
 class Check:
     """Holds answers of a fast path against the model's own modules.
 
@@ -71,7 +59,13 @@ class Check:
         """Answers scored before any leaves, and rows that are watched."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
         self._variants: Counter[Variant] = Counter()
-        self.findings = Findings(BOUNDS[loaded.dtype])
+        self._bound = BOUNDS[loaded.dtype]
+        self._audited, self._worst = 0, 0.0
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Return the bound, how many answers were scored again, and their worst gap."""
+        return {"bound": self._bound, "audited": self._audited, "worst": self._worst}
 
     def watch(self, row: Row, number: int, logits: Float[Tensor, " vocabulary"]) -> None:
         """Keep some logits of the first rows, of unlike variants."""
@@ -83,7 +77,7 @@ class Check:
             self._watched[request] = {}
             self._variants[request.variant] += 1
         # A verified row comes here twice with tokens after its first own one; the last counts.
-        self._watched[request][number] = logits[:: self._stride(logits)].clone().cpu()
+        self._watched[request][number] = self._thinned(logits).clone().cpu()
 
     def groups(self, answers: Iterator[Answer]) -> Iterator[Answer]:
         """Yield answers once their group has been checked.
@@ -101,7 +95,7 @@ class Check:
         yield from self._checked(group)
 
     def _checked(self, group: Sequence[Answer]) -> Sequence[Answer]:
-        begun = self.findings.audited >= self._first
+        begun = self._audited >= self._first
         chosen = [self._random.choice(group)] if begun and group else list(group)
         watched = [answer for answer in group if answer.request in self._watched]
         for answer in watched:
@@ -112,18 +106,15 @@ class Check:
 
     def _hold_logits(self, answer: Answer) -> None:
         """Compare watched logits with the truth."""
-        kept = self._watched.pop(answer.request)
+        variant, kept = answer.request.variant, self._watched[answer.request]
         self._watched[answer.request] = {}  # so that no other row takes its place
         numbers = [number for number in sorted(kept) if number <= len(answer.token_ids)]
         if not numbers:
             return
-        variant = answer.request.variant
         truth, base, own = (
-            self._scores(answer, each, exact=exact)[numbers]
+            self._thinned(self._scores(answer, each, exact=exact)[numbers])
             for each, exact in ((variant, True), (BASE, True), (variant, False))
         )
-        stride = self._stride(truth[0])
-        truth, base, own = truth[:, ::stride], base[:, ::stride], own[:, ::stride]
         found = torch.stack([kept[number] for number in numbers]).float()
         error, noise = (found - truth).norm(), (own - truth).norm()
         floor = math.sqrt(found.numel()) * 1e-3 * BOUNDS[torch.float32] * truth.abs().max()
@@ -136,26 +127,24 @@ class Check:
         if effect > 4 * noise + 100 * floor and not error < effect / 2:
             raise WrongAnswers(f"{variant} is not what was pruned")
         # The bound follows the modules' own error: no wrong engine widens it.
-        worst = 4 * (own - truth).abs().max().item()
-        self.findings.bound = max(self.findings.bound, worst)
+        self._bound = max(self._bound, 4 * (own - truth).abs().max().item())
 
     def _hold_tokens(self, answer: Answer) -> None:
         """Score an answer's tokens again."""
         request, tokens = answer.request, list(answer.token_ids)
         scores = self._scores(answer, request.variant, exact=True)
         best = scores.amax(-1)
-        taken = scores[range(len(tokens)), tokens]
-        below = best[: len(tokens)] - taken
+        below = best[: len(tokens)] - scores[range(len(tokens)), tokens]
         if answer.stop_reason == "eos":
             end = scores[len(tokens), list(self._loaded.eos_token_ids)].max()
             below = torch.cat([below, (best[len(tokens)] - end)[None]])
         gap = below.max().item() if len(below) else 0.0
-        self.findings.audited += 1
-        self.findings.worst = max(self.findings.worst, gap)
-        if not gap <= self.findings.bound:
+        self._audited += 1
+        self._worst = max(self._worst, gap)
+        if not gap <= self._bound:
             raise WrongAnswers(
                 f"a token of {request.variant} on question {request.question_id!r} lies {gap:.3g} "
-                f"below the best; {self.findings.bound:.3g} is allowed"
+                f"below the best; {self._bound:.3g} is allowed"
             )
 
     @torch.inference_mode()
@@ -172,8 +161,8 @@ class Check:
             logits = loaded.model(input_ids=ids, use_cache=False).logits
         return logits[0, len(prompt) - 1 :].float().cpu()
 
-    def _stride(self, logits: Tensor) -> int:
-        return -(-len(logits) // _COLUMNS)
+    def _thinned(self, logits: Tensor) -> Tensor:
+        return logits[..., :: -(-logits.shape[-1] // _COLUMNS)]
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,9 +18,8 @@ from jaxtyping import Complex, Float, Int
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from headroom.generation.attention import Attention, best
-from headroom.generation.sampling import choose
-from headroom.generation.slots import Segments, Slots
+from headroom.generation.attention import Attention, Segments, Slots, States, best
+from headroom.generation.requests import Row
 from headroom.generation.weights import Layer, Weights, serves
 from headroom.models.masks import RowMasks, variant_masks
 from headroom.variants import Variant
@@ -38,6 +37,12 @@ _LOGIT_BYTES = 1 << 27
 
 Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head_dim"]
+Turns = Complex[Tensor, "tokens 1 pairs"]
+Joined = Float[Tensor, "tokens width"]
+
+Change = Callable[[int, Segments, Hidden, Joined], tuple[Segments, Hidden, Joined]]
+"""Is given a layer's index, the rows in it, its input, and the joined outputs of its heads; returns
+the rows that go on, with theirs."""
 
 
 class Decoder:
@@ -49,19 +54,20 @@ class Decoder:
     """
 
     def __init__(self, loaded: LoadedModel, attend: Attention | None = None) -> None:
-        self.loaded = loaded
         self.weights = Weights(loaded)
         self.attend = attend or best(self.weights)
         self.fed = 0
         """Tokens fed so far, those of all rows."""
-        self._angles = torch.empty(0)
+        self._turns = torch.empty(0)
+        self._masked: Sequence[Variant] = ()
+        self._masks: dict[int, RowMasks] = {}
 
     @staticmethod
     def of(loaded: LoadedModel) -> Decoder | None:
         """Return a decoder for a model, or None where it needs its own modules."""
         if serves(loaded):
             decoder = Decoder(loaded)
-            if decoder._is_faithful():
+            if decoder._is_faithful(loaded):
                 return decoder
         _LOG.info("%s runs by its own modules", type(loaded.model).__name__)
         return None
@@ -76,155 +82,178 @@ class Decoder:
         tokens: Int[Tensor, " tokens"],
         segments: Segments,
         slots: Slots,
-        masks: Mapping[int, RowMasks],
-        keep: Sequence[int] | None = None,
+        change: Change = lambda _, *rows: rows,
     ) -> Hidden:
-        """Return the output of the last layer; keys and values go into the slots.
+        """Return the output of the last layer where it matters; keys and values go into the slots.
 
         Args:
             tokens: of all rows, one after the other.
             segments: which are whose.
             slots: keys and values of earlier tokens, and of these.
-            masks: what tokens change, by layer.
-            keep: how many last tokens of each row to compute to the end; all by default.
+            change: what happens between the heads and their output projection.
         """
-        self.fed += len(tokens)
-        hidden, angles = self.embed(tokens), self.angles(segments.columns)
-        for index, layer in enumerate(self.weights.layers):
-            queries, keys, values = self.project(layer, hidden, angles)
+        weights, turned = self.weights, None
+        hidden = embedding(tokens, weights.embeddings)
+        if weights.scale is not None:
+            hidden = hidden * weights.scale
+        for index, layer in enumerate(weights.layers):
+            if segments is not turned:
+                turned, turns = segments, self._turns_at(segments)
+            queries, keys, values = self._project(layer, hidden, turns)
             slots.write(index, segments, keys, values)
-            if keep is not None and index == len(self.weights.layers) - 1:
-                segments, chosen = tail(segments, keep)
+            if index == len(weights.layers) - 1 and segments.keep != segments.counts:
+                segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
-                masks = {at: mask.of(chosen) for at, mask in masks.items()}
             joined = self.attend(queries, *slots.read(index, segments), segments, layer.window)
-            if index in masks:
-                joined = masks[index].applied_to(joined[:, None])[:, 0]
-            hidden = self.finish(layer, hidden, joined)
+            segments, hidden, joined = change(index, segments, hidden, joined)
+            hidden = layer.output.plus(joined, hidden)
+            normed = layer.mlp_norm(hidden)
+            inner = layer.up.times(normed, layer.gate(normed, weights.activation))
+            hidden = layer.down.plus(inner, hidden)
         return hidden
-
-    def embed(self, tokens: Int[Tensor, " tokens"]) -> Hidden:
-        """Return the input of the first layer."""
-        hidden = embedding(tokens, self.weights.embeddings)
-        return hidden if self.weights.scale is None else hidden * self.weights.scale
-
-    def angles(self, positions: Int[Tensor, " tokens"]) -> Complex[Tensor, "tokens 1 pairs"]:
-        """Return what turns queries and keys at some positions."""
-        if positions.device.type == "cuda":  # no look at what lies there: that would wait for it
-            return self._turns(positions)
-        last = int(positions.max())
-        if last >= len(self._angles):
-            self._angles = self._turns(torch.arange(2 * last + 64))
-        return self._angles[positions]
-
-    def project(
-        self, layer: Layer, hidden: Hidden, angles: Complex[Tensor, "tokens 1 pairs"]
-    ) -> Sequence[Heads]:
-        """Return a layer's queries, keys and values."""
-        heads = layer.qkv(layer.norm(hidden)).unflatten(-1, (-1, self.weights.head_dim))
-        queries, keys, values = heads.split(layer.heads, dim=1)
-        if layer.head_norms:
-            queries, keys = (
-                norm(part) for norm, part in zip(layer.head_norms, (queries, keys), strict=True)
-            )
-            return _turned(queries, angles), _turned(keys, angles), values
-        turned = heads[:, : sum(layer.heads[:2])]
-        if heads.dtype == torch.float32:
-            torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(angles)
-        else:
-            turned.copy_(_turned(turned, angles))
-        return queries, keys, values
-
-    def finish(self, layer: Layer, hidden: Hidden, joined: Float[Tensor, "tokens width"]) -> Hidden:
-        """Return a layer's output from its input and the joined outputs of its heads."""
-        hidden = layer.output.plus(joined, hidden)
-        normed = layer.mlp_norm(hidden)
-        inner = layer.up.times(normed, layer.gate(normed, self.weights.activation))
-        return layer.down.plus(inner, hidden)
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "tokens vocabulary"]:
         """Return the logits from the output of the last layer, float32."""
         return self.weights.output(self.weights.norm(hidden)).float()
 
-    def choose(
-        self, hidden: Hidden, watch: Callable[[int, Tensor], object] | None = None
-    ) -> tuple[list[int], list[float]]:
-        """Return the most probable token at each place, and its gap to the second best.
-
-        Args:
-            hidden: the output of the last layer.
-            watch: is shown logits, and from which place on they are.
-        """
+    def slabs(self, hidden: Hidden) -> Iterator[Tensor]:
+        """Yield the logits of all places, so many at a time that they fit into memory."""
         most = _LOGIT_BYTES * (8 if hidden.device.type == "cuda" else 1)
-        rows = max(1, most // (4 * len(self.weights.embeddings)))
-        found = []
-        for begin in range(0, len(hidden), rows):
-            logits = self.logits(hidden[begin : begin + rows])
-            if watch is not None:
-                watch(begin, logits)
-            found.append(choose(logits))
-        tokens, gaps = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return tokens.tolist(), gaps.tolist()
-
-    def share_above(self, layer: int) -> float:
-        """Return the share of a token's products that lies above a layer's attention."""
-        depth, each = len(self.weights.layers), self.weights.layer_size
-        output = self.weights.output.size
-        return ((depth - layer) * each + output) / (depth * each + output)
+        for part in hidden.split(max(1, most // (4 * len(self.weights.embeddings)))):
+            yield self.logits(part)
 
     def row_masks(self, variants: Sequence[Variant]) -> dict[int, RowMasks]:
         """Return what rows change, by layer."""
         weights = self.weights
-        return variant_masks(weights.geometry, variants, weights.device, weights.dtype)
+        if variants != self._masked:  # at most steps of a batch its rows are the same
+            self._masks = variant_masks(weights.geometry, variants, weights.device, weights.dtype)
+            self._masked = variants
+        return self._masks
 
-    def _turns(self, positions: Int[Tensor, " tokens"]) -> Complex[Tensor, "tokens 1 pairs"]:
-        like = torch.empty(0, device=self.weights.device)
-        cos, sin = self.weights.rotary(like, positions[None])
-        pairs = self.weights.head_dim // 2
-        return torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
+    def rows(self, size: int) -> SlotRows:
+        """Return room for rows to be decoded, at most `size`."""
+        return SlotRows(self, size)
+
+    def _project(self, layer: Layer, hidden: Hidden, turns: Turns) -> Sequence[Heads]:
+        """Return a layer's queries, keys and values."""
+        heads = layer.qkv(layer.norm(hidden)).unflatten(-1, (-1, self.weights.head_dim))
+        queries, keys, values = heads.split(layer.heads, dim=1)
+        if layer.head_norms:
+            of_queries, of_keys = layer.head_norms
+            return _turned(of_queries(queries), turns), _turned(of_keys(keys), turns), values
+        turned = heads[:, : sum(layer.heads[:2])]
+        if heads.dtype == torch.float32:
+            torch.view_as_complex(turned.unflatten(-1, (-1, 2))).mul_(turns)
+        else:
+            turned.copy_(_turned(turned, turns))
+        return queries, keys, values
+
+    def _turns_at(self, segments: Segments) -> Turns:
+        """Return what turns queries and keys at the tokens' positions."""
+        if segments.width > len(self._turns):
+            positions = torch.arange(2 * segments.width + 64, device=self.weights.device)
+            like = torch.empty(0, device=self.weights.device)
+            cos, sin = self.weights.rotary(like, positions[None])
+            pairs = self.weights.head_dim // 2
+            self._turns = torch.complex(cos[0, :, :pairs], sin[0, :, :pairs])[:, None]
+        return self._turns[segments.columns]
 
     @torch.inference_mode()
-    def _is_faithful(self) -> bool:
+    def _is_faithful(self, loaded: LoadedModel) -> bool:
         """Compare logits with those of the model's own modules."""
-        loaded = self.loaded
         width = min(_TRIAL, loaded.model.config.max_position_embeddings)
         tokens = torch.arange(2 * width, device=loaded.device) % len(self.weights.embeddings)
         expected = loaded.model(tokens.view(2, width)).logits.float().flatten(0, 1)
         slots = Slots(self.weights)
         slots.reserve(2, width)
-        segments = Segments.of([0, 0], [width, width], loaded.device)
-        found = self.logits(self.forward(tokens, segments, slots, {}))
-        self.fed = 0
+        segments = Segments(range(2), [0, 0], [width, width], loaded.device)
+        found = self.logits(self.forward(tokens, segments, slots))
         # Far above rounding, far below what another function gives.
         tolerance = math.sqrt(torch.finfo(loaded.dtype).eps) * expected.abs().max()
         return bool((expected - found).abs().max() <= tolerance)
 
 
-def tail(segments: Segments, keep: Sequence[int]) -> tuple[Segments, Int[Tensor, " kept"]]:
-    """Return the last tokens of each row, and where they stand among all.
+class SlotRows:
+    """Keys and values of rows that a decoder decodes: those of row r are in slot r.
 
     Args:
-        segments: the rows.
-        keep: how many of each; at least one.
+        decoder: runs the model.
+        size: most rows.
     """
-    places: list[int] = []
-    end = 0
-    for count, kept in zip(segments.counts, keep, strict=True):
-        end += count
-        places += range(end - kept, end)
-    chosen = torch.tensor(places, device=segments.columns.device)
-    whole = list(keep) == list(segments.counts)
-    left = Segments(
-        segments.begin,
-        keep,
-        segments.columns[chosen],
-        segments.width,
-        segments.fresh and whole,
-        segments.alike and len(set(keep)) == 1,
-    )
-    return left, chosen
+
+    def __init__(self, decoder: Decoder, size: int) -> None:
+        self._decoder = decoder
+        self._size = size
+        self._slots = Slots(decoder.weights)
+
+    def enter(
+        self, first: int, rows: Sequence[Row], leaders: Sequence[int]
+    ) -> Float[Tensor, "rows vocabulary"]:
+        """Prefill prompts; return the logits behind them.
+
+        Args:
+            first: number of rows that are there.
+            rows: one a prompt.
+            leaders: of each row more, whose prompt it has.
+        """
+        counts = [len(row.request.prompt) for row in rows]
+        tokens = [token for row in rows for token in row.request.prompt]
+        slots = range(first, first + len(rows))
+        logits = self._feed(tokens, rows, slots, [0] * len(rows), counts)
+        for new, leader in enumerate(leaders, start=slots.stop):
+            self._slots.move(first + leader, new, counts[leader])
+        return logits
+
+    def resume(self, first: int, states: Sequence[States]) -> None:
+        """Let rows in whose keys and values are known."""
+        self._slots.reserve(self._size, max(each.shape[2] for each in states) + 1)
+        for slot, each in enumerate(states, start=first):
+            self._slots.insert(slot, each)
+
+    def step(self, rows: Sequence[Row]) -> Float[Tensor, "rows vocabulary"]:
+        """Feed each row its last token; return the logits behind it."""
+        tokens, lengths = [row.tokens[-1] for row in rows], [row.length for row in rows]
+        return self._feed(tokens, rows, range(len(rows)), lengths, [1] * len(rows))
+
+    def keep(self, rows: Sequence[Row], kept: Sequence[int]) -> None:
+        """Let row i be what row `kept[i]` was, none earlier than i."""
+        for new, old in enumerate(kept):
+            if new != old:
+                self._slots.move(old, new, rows[old].length)
+
+    def _feed(
+        self,
+        tokens: Sequence[int],
+        rows: Sequence[Row],
+        slots: range,
+        starts: Sequence[int],
+        counts: Sequence[int],
+    ) -> Float[Tensor, "rows vocabulary"]:
+        decoder, device = self._decoder, self._decoder.weights.device
+        self._slots.reserve(self._size, max(map(int.__add__, starts, counts)))
+        segments = Segments(slots, starts, counts, device, [1] * len(rows))
+        masks = decoder.row_masks([row.variant for row in rows])
+        decoder.fed += len(tokens)
+        fed = torch.tensor(tokens, device=device)
+        return decoder.logits(decoder.forward(fed, segments, self._slots, masking(masks)))
 
 
-def _turned(heads: Heads, angles: Complex[Tensor, "tokens 1 pairs"]) -> Heads:
+def masking(masks: dict[int, RowMasks]) -> Change:
+    """Return what applies the masks of rows, by layer, to their tokens."""
+
+    def change(
+        index: int, segments: Segments, hidden: Hidden, joined: Joined
+    ) -> tuple[Segments, Hidden, Joined]:
+        if index in masks:
+            mask = masks[index]
+            if segments.most > 1:
+                mask = mask.each(lambda part: part[segments.rows])
+            joined = mask.applied_to(joined)
+        return segments, hidden, joined
+
+    return change
+
+
+def _turned(heads: Heads, turns: Turns) -> Heads:
     pairs = torch.view_as_complex(heads.float().unflatten(-1, (-1, 2)).contiguous())
-    return torch.view_as_real(pairs * angles).flatten(-2).to(heads.dtype)
+    return torch.view_as_real(pairs * turns).flatten(-2).to(heads.dtype)

@@ -75,8 +75,6 @@ class Statistics:
     """Tokens of all answers."""
     accepted: int = 0
     """Of these, tokens that verification took over from a draft."""
-    whole: int = 0
-    """Answers whose verification ran through the whole model: it cannot be entered in between."""
     fed: int = 0
     """Tokens that the model was fed, padding and prompts included."""
     verify_seconds: float = 0.0
@@ -126,8 +124,7 @@ class Engine:
         checked: bool | None = None,
     ) -> None:
         config = loaded.model.config.get_text_config()
-        _check_cache(config)
-        _check_rotary(config)
+        _check_kind(config)
         self._loaded = loaded
         self._decoding = decoding
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
@@ -158,11 +155,31 @@ class Engine:
             ModelError: a prompt that the model has no positions for, a head that it does not
                 have, or too little memory for a single row.
         """
-        parts: dict[int, list[Request]] = defaultdict(list)
+        parts: dict[int, Counter[Request]] = defaultdict(Counter)
+        drafts: dict[Prompt, Sequence[int]] = {}
         for request in requests:
-            parts[request.variant.placebo].append(request)
+            self._validate(request)
+            parts[request.variant.placebo][request] += 1
+            if self._decoding.greedy and request.question_id in base_answers:
+                drafts[request.prompt] = base_answers[request.question_id]
         for placebo in sorted(parts):
-            yield from self._run(parts[placebo], base_answers, placebo)
+            pending = parts[placebo]
+            while pending.total():
+                try:
+                    plan = self._plan(pending.elements(), drafts, placebo)
+                    answers = self._answer(plan, drafts)
+                    for answer in self._check.groups(answers) if self._check else answers:
+                        if pending[answer.request]:
+                            pending[answer.request] -= 1
+                            self.statistics.answers += 1
+                            self.statistics.kept += len(answer.token_ids)
+                            yield answer
+                # The unfinished start again from their prompts: answers do not depend on the
+                # batch, so nothing but time is lost.
+                except WrongAnswers as cause:
+                    self._fall(str(cause))
+                except torch.OutOfMemoryError as error:
+                    self._shrink(error)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -170,63 +187,32 @@ class Engine:
         path = self._decoder.path if self._decoder else "modules"
         facts: dict[str, Any] = {"path": path, "batch_size": self._batch_size}
         if self._check is not None:
-            found = self._check.findings
-            facts["check"] = {"bound": found.bound, "audited": found.audited, "worst": found.worst}
+            facts["check"] = self._check.facts
         return facts | ({"falls": list(self._falls)} if self._falls else {})
-
-    def _run(
-        self,
-        requests: Iterable[Request],
-        base_answers: Mapping[str, Sequence[int]],
-        placebo: int,
-    ) -> Iterator[Answer]:
-        """Answer the requests of one numeric placebo, or, for 0, those of no such placebo."""
-        pending = Counter(requests)
-        drafts: dict[Prompt, Sequence[int]] = {}
-        for request in pending:
-            self._validate(request)
-            if self._decoding.greedy and request.question_id in base_answers:
-                drafts[request.prompt] = base_answers[request.question_id]
-        while pending.total():
-            try:
-                plan = self._plan(pending.elements(), drafts, placebo)
-                answers = self._answer(plan, drafts)
-                for answer in self._check.groups(answers) if self._check else answers:
-                    if pending[answer.request]:
-                        pending[answer.request] -= 1
-                        self.statistics.answers += 1
-                        self.statistics.kept += len(answer.token_ids)
-                        yield answer
-                return
-            except WrongAnswers as cause:
-                self._fall(str(cause))
-                continue
-            except torch.OutOfMemoryError as error:
-                if self._batch_size == 1:
-                    raise ModelError(
-                        "one sequence alone does not fit in the GPU's memory; lower "
-                        "max_new_tokens, use dtype bfloat16, or spread the model over several "
-                        "GPUs with device: balanced"
-                    ) from error
-            # The unfinished start again from their prompts: answers do not depend on the batch,
-            # so nothing but time is lost.
-            gc.collect()
-            torch.cuda.empty_cache()
-            self._batch_size //= 2
-            _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
 
     def _fall(self, cause: str) -> None:
         """Go on in a simpler way: dense attention, then the model's own modules."""
         assert self._decoder is not None
-        before = self._decoder.path
+        before = after = self._decoder.path
         if before != "dense":
-            self._decoder.attend = dense
-            self._check = Check(self._loaded)
+            after, self._decoder.attend, self._check = "dense", dense, Check(self._loaded)
         else:
-            self._decoder = self._check = None
-        after = self._decoder.path if self._decoder else "modules"
+            after, self._decoder, self._check = "modules", None, None
         self._falls.append(f"{before} to {after}: {cause}")
         _LOG.warning("%s; going on by %s, slower; please report this", cause, after)
+
+    def _shrink(self, error: Exception) -> None:
+        """Go on with half the rows."""
+        if self._batch_size == 1:
+            raise ModelError(
+                "one sequence alone does not fit in the GPU's memory; lower "
+                "max_new_tokens, use dtype bfloat16, or spread the model over several "
+                "GPUs with device: balanced"
+            ) from error
+        gc.collect()
+        torch.cuda.empty_cache()
+        self._batch_size //= 2
+        _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
 
     def _validate(self, request: Request) -> None:
         self._loaded.geometry.check(request.variant)
@@ -243,45 +229,42 @@ class Engine:
         questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
             questions[request.prompt].setdefault(request.variant, []).append(request)
-        size = self._batch_size
-        plan = _Plan(rows_together(size, placebo) if placebo else size)
+        size = rows_together(self._batch_size, placebo) if placebo else self._batch_size
+        plan = _Plan(size)
         groups: list[list[Request]] = []
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
             base = variants.pop(BASE, [])
-            pruned = [self._row(request) for group in variants.values() for request in group]
             if base:
                 groups.append(base)
-            if placebo or not self._decoding.greedy:
+            drafted = prompt in drafts
+            if placebo or not self._decoding.greedy or not (drafted or base or len(variants) > 1):
                 groups += variants.values()
-            elif not pruned:
-                continue
-            elif prompt in drafts:
-                plan.drafted.append(Drafted(drafts[prompt], pruned))
-            elif base or len(variants) > 1:
+            elif variants:
+                rows = [self._row(request) for group in variants.values() for request in group]
+                if drafted:
+                    plan.drafted.append(Drafted(drafts[prompt], rows))
+                    continue
+                plan.waiting[prompt] = rows
                 if not base:
-                    groups.append([Request(pruned[0].request.question_id, prompt)])
-                plan.waiting[prompt] = pruned
-            else:
-                groups += variants.values()
+                    groups.append([Request(rows[0].request.question_id, prompt)])
         # Drafts of like length are verified together.
         plan.drafted = deque(sorted(plan.drafted, key=lambda drafted: -len(drafted.text)))
         if placebo:
             order = np.random.default_rng(placebo).permutation(len(groups))
             groups = [groups[place] for place in order]
-        size = plan.batch_size
         plan.groups = deque(g[i : i + size] for g in groups for i in range(0, len(g), size))
         return plan
 
     def _answer(self, plan: _Plan, drafts: dict[Prompt, Sequence[int]]) -> Iterator[Answer]:
         """Work a plan off; `drafts` takes the base answers found."""
-        model = self._loaded.model
-        with fast_linear(model), HeadMasks(model, self._loaded.geometry) as masks:
-            forward = self._decoder or Modules(self._loaded, masks)
+        model, done = self._loaded.model, self.statistics
+        with fast_linear(model), HeadMasks(model, self._loaded.geometry) as hooks:
+            forward = self._decoder or Modules(self._loaded, hooks)
             watch = self._check.watch if self._check and self._decoding.greedy else None
             batch = Batch(forward, self._decoding, plan.batch_size, watch)
             verifier = Verifier(forward, self._batch_size, watch)
             verified = Verified()
-            while True:
+            while verified.rows or plan.groups or plan.drafted or len(batch):
                 begin = time.perf_counter()
                 verifying = False
                 answers: list[Answer] = []
@@ -293,18 +276,15 @@ class Engine:
                     verifying = True
                     verified = verifier.verify(plan.drafted)
                     answers = verified.answers
-                    self._count(verified)
-                elif len(batch):
+                    done.accepted += verified.accepted
+                    done.unchanged += verified.unchanged
+                else:
                     answers = batch.step()
-                else:
-                    return
                 seconds = time.perf_counter() - begin
-                self.statistics.fed += forward.fed
+                done.fed += forward.fed
                 forward.fed = 0
-                if verifying:
-                    self.statistics.verify_seconds += seconds
-                else:
-                    self.statistics.decode_seconds += seconds
+                done.verify_seconds += seconds * verifying
+                done.decode_seconds += seconds * (not verifying)
                 for answer in answers:
                     prompt = answer.request.prompt
                     if prompt in plan.waiting and answer.request.variant.is_base:
@@ -324,19 +304,13 @@ class Engine:
             taken.append([self._row(request) for request in groups.popleft()])
         return taken
 
-    def _count(self, verified: Verified) -> None:
-        self.statistics.accepted += verified.accepted
-        self.statistics.unchanged += verified.unchanged
-        self.statistics.whole += verified.whole
-
     def _row(self, request: Request) -> Row:
         limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
-        ends = self._loaded.eos_token_ids
-        if self._decoding.greedy:
-            return Row(request, limit, ends)
-        seed = self._decoding.seed
-        numbers = uniforms(seed, request.question_id, request.sample, limit)
-        return Row(request, limit, ends, numbers)
+        row = Row(request, limit, self._loaded.eos_token_ids)
+        if not self._decoding.greedy:
+            seed = self._decoding.seed
+            row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
+        return row
 
 
 def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decoding) -> int:
@@ -363,24 +337,18 @@ def rows_together(batch_size: int, placebo: int) -> int:
     return max(1, batch_size - 1 - (placebo - 1) % max(1, batch_size // 2))
 
 
-def _check_rotary(config: Any) -> None:
-    """Refuse rotary frequencies that change with the longest row of a batch."""
+def _check_kind(config: Any) -> None:
+    """Refuse models whose rows depend on one another, or keep more than keys and values."""
     parameters = getattr(config, "rope_parameters", None) or {}
     kinds = {parameters.get("rope_type")}
     kinds |= {part.get("rope_type") for part in parameters.values() if isinstance(part, dict)}
-    changing = kinds & {"dynamic", "longrope"}
-    if changing:
+    if changing := kinds & {"dynamic", "longrope"}:
         raise ModelError(
             f"rope_type {changing.pop()!r} makes an answer depend on the other rows of its batch; "
             f"set rope_parameters in the model's config.json to a fixed type"
         )
-
-
-def _check_cache(config: Any) -> None:
-    """Refuse models that keep anything else than one key and value for each token and head."""
     layers = DynamicCache(config=config).layers
-    others = {type(layer) for layer in layers} - {DynamicLayer, DynamicSlidingWindowLayer}
-    if others:
+    if others := {type(layer) for layer in layers} - {DynamicLayer, DynamicSlidingWindowLayer}:
         names = ", ".join(sorted(other.__name__ for other in others))
         raise ModelError(
             f"the model keeps more than keys and values ({names}), which the rows of a batch "

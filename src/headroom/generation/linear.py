@@ -37,14 +37,22 @@ class Linear:
     Args:
         weight: [outputs, inputs].
         bias: [outputs], if there is one.
+        packed: whether a copy of the weight is arranged; a weight that may change needs none.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> None:
         self.size = weight.numel()
-        self._weight, self._bias = weight.detach(), None if bias is None else bias.detach()
-        self._packed: Tensor | None = None
+        self._weight, self._bias = weight, bias
+        self._read: Tensor | None = None
+        """What oneDNN reads; None: MKL takes every product."""
         if _prefers_onednn(weight.dtype, weight.device.type):
-            self._packed = torch.ops.mkldnn._reorder_linear_weight(self._weight, _ROWS)
+            arrange = torch.ops.mkldnn._reorder_linear_weight
+            self._read = arrange(self._weight, _ROWS) if packed else self._weight
+
+    @classmethod
+    def of(cls, module: nn.Linear, *, packed: bool = True) -> "Linear":
+        """Return a layer with a module's parameters."""
+        return cls(module.weight, module.bias, packed=packed)
 
     def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
         """Return the product, through an activation of `ACTIVATIONS` if one is named."""
@@ -52,26 +60,24 @@ class Linear:
             found = plain_linear(states, self._weight, self._bias)
             return ACTIVATIONS[activation][0](found) if activation else found
         _, name, kind = ACTIVATIONS[activation] if activation else (None, "none", "")
-        return torch.ops.mkldnn._linear_pointwise(states, self._packed, self._bias, name, [], kind)
+        return torch.ops.mkldnn._linear_pointwise(states, self._read, self._bias, name, [], kind)
 
     def times(self, states: Tensor, factor: Tensor) -> Tensor:
         """Return the product, multiplied by a factor element by element."""
-        return self._with(states, factor, "mul")
+        if self._is_small(states):
+            return plain_linear(states, self._weight, self._bias).mul_(factor)
+        fused = torch.ops.mkldnn._linear_pointwise.binary
+        return fused(states, factor, self._read, self._bias, "mul")
 
     def plus(self, states: Tensor, summand: Tensor) -> Tensor:
         """Return the product and a summand."""
-        return self._with(states, summand, "add")
-
-    def _with(self, states: Tensor, other: Tensor, name: str) -> Tensor:
         if self._is_small(states):
-            found = plain_linear(states, self._weight, self._bias)
-            return found.mul_(other) if name == "mul" else found.add_(other)
-        return torch.ops.mkldnn._linear_pointwise.binary(
-            states, other, self._packed, self._bias, name
-        )
+            return plain_linear(states, self._weight, self._bias).add_(summand)
+        fused = torch.ops.mkldnn._linear_pointwise.binary
+        return fused(states, summand, self._read, self._bias, "add")
 
     def _is_small(self, states: Tensor) -> bool:
-        return self._packed is None or states.numel() * len(self._weight) < _SMALL
+        return self._read is None or states.numel() * len(self._weight) < _SMALL
 
 
 @contextmanager
@@ -79,20 +85,10 @@ def fast_linear(model: nn.Module) -> Iterator[None]:
     """Let linear layers of a model on the CPU take the faster library inside the block."""
     with ExitStack() as patches:
         for module in model.modules():
-            if type(module) is nn.Linear and _prefers_onednn(
-                module.weight.dtype, module.weight.device.type
-            ):
-                patches.enter_context(
-                    patch.object(module, "forward", _Unpacked(module.weight, module.bias))
-                )
+            if type(module) is nn.Linear:
+                fast = Linear.of(module, packed=False)
+                patches.enter_context(patch.object(module, "forward", fast))
         yield
-
-
-class _Unpacked(Linear):
-    """A linear layer of a foreign model: its weights may be changed, so no copy is kept."""
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias, self._packed = weight, bias, weight
 
 
 @cache

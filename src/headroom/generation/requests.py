@@ -56,6 +56,11 @@ class Row:
         """Number of tokens before the last new one: those with keys and values."""
         return len(self.request.prompt) + len(self.tokens) - 1
 
+    @property
+    def variant(self) -> Variant:
+        """What is pruned."""
+        return self.request.variant
+
     def append(self, token: int, gap: float) -> Answer | None:
         """Take the next token and its gap to the second best; return the answer if it ends."""
         self.margin = min(self.margin, gap)

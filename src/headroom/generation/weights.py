@@ -7,11 +7,12 @@ norms alike, so that no score changes and rotation is one complex product.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import rms_norm
 from transformers import (
@@ -35,17 +36,10 @@ _SERVED = (
     Qwen3ForCausalLM,
 )
 
+_HEAVY = 1 << 22
+"""Weights of a layer from which a pass's own overhead no longer counts."""
 
-@dataclass(frozen=True)
-class Norm:
-    """Root mean square normalisation over the last axis."""
-
-    weight: Float[Tensor, " width"]
-    epsilon: float
-
-    def __call__(self, states: Tensor) -> Tensor:
-        """Return the normalised states."""
-        return rms_norm(states, self.weight.shape, self.weight, self.epsilon)
+Norm = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -77,12 +71,12 @@ class Weights:
     @torch.no_grad()
     def __init__(self, loaded: LoadedModel) -> None:
         model: Any = loaded.model
-        config = model.config
+        config, layers = model.config, loaded.geometry.layers
         self.geometry = loaded.geometry
         self.device, self.dtype = loaded.device, loaded.dtype
         self._gemma = isinstance(model, GemmaForCausalLM)
-        self.head_dim = self.geometry.layers[0].head_dim
-        self.kv_heads = max(layer.kv_heads for layer in self.geometry.layers)
+        self.head_dim = layers[0].head_dim
+        self.kv_heads = max(layer.kv_heads for layer in layers)
         self.embeddings: Tensor = model.model.embed_tokens.weight.detach()
         self.scale = None
         """What embeddings are multiplied by."""
@@ -90,9 +84,7 @@ class Weights:
             self.scale = torch.tensor(config.hidden_size**0.5, dtype=self.dtype).item()
         self.rotary = model.model.rotary_emb
         self.activation = _activation(config)
-        kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(
-            self.geometry.layers
-        )
+        kinds = getattr(config, "layer_types", None) or ["sliding_attention"] * len(layers)
         window = getattr(config, "sliding_window", None)
         self.layers = [
             self._layer(
@@ -100,50 +92,40 @@ class Weights:
                 (heads.query_heads, heads.kv_heads, heads.kv_heads),
                 window if kind == "sliding_attention" else None,
             )
-            for layer, heads, kind in zip(
-                model.model.layers, self.geometry.layers, kinds, strict=True
-            )
+            for layer, heads, kind in zip(model.model.layers, layers, kinds, strict=True)
         ]
         self.norm = self._norm(model.model.norm)
         self.output = Linear(model.get_output_embeddings().weight)
 
     @property
-    def layer_size(self) -> int:
-        """Weights of a layer's products, about."""
-        layer = self.layers[0]
-        parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
-        return sum(part.size for part in parts)
-
-    @property
     def is_heavy(self) -> bool:
         """Whether a token's arithmetic costs more than what surrounds it."""
-        return self.layer_size > _HEAVY
+        layer = self.layers[0]
+        parts = (layer.qkv, layer.output, layer.gate, layer.up, layer.down)
+        return sum(part.size for part in parts) > _HEAVY
 
     def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
         attention, mlp = layer.self_attn, layer.mlp
         turned, values = (attention.q_proj, attention.k_proj), attention.v_proj
-        weight = torch.cat([*(self._paired(part.weight) for part in turned), values.weight])
         bias = None
         if values.bias is not None:
             bias = torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
         norms = None
         if hasattr(attention, "q_norm"):
-            norms = (self._head_norm(attention.q_norm), self._head_norm(attention.k_norm))
-        gate, up, down, output = (
-            Linear(part.weight, part.bias)
-            for part in (mlp.gate_proj, mlp.up_proj, mlp.down_proj, attention.o_proj)
-        )
+            norms = self._norm(attention.q_norm, True), self._norm(attention.k_norm, True)
         return Layer(
             heads,
             window,
-            self._norm(layer.input_layernorm),
-            Linear(weight, bias),
-            norms,
-            output,
-            self._norm(layer.post_attention_layernorm),
-            gate,
-            up,
-            down,
+            norm=self._norm(layer.input_layernorm),
+            qkv=Linear(
+                torch.cat([*(self._paired(part.weight) for part in turned), values.weight]), bias
+            ),
+            head_norms=norms,
+            output=Linear.of(attention.o_proj),
+            mlp_norm=self._norm(layer.post_attention_layernorm),
+            gate=Linear.of(mlp.gate_proj),
+            up=Linear.of(mlp.up_proj),
+            down=Linear.of(mlp.down_proj),
         )
 
     def _paired(self, weight: Tensor) -> Tensor:
@@ -151,30 +133,24 @@ class Weights:
         halves = weight.unflatten(0, (-1, 2, self.head_dim // 2))
         return halves.transpose(1, 2).flatten(0, 2)
 
-    def _norm(self, norm: Any) -> Norm:
+    def _norm(self, norm: Any, of_heads: bool = False) -> Norm:
+        """Return a norm by root mean square."""
+        weight = norm.weight.detach() + 1 if self._gemma else norm.weight.detach()
+        weight = self._paired(weight) if of_heads else weight
         epsilon = norm.eps if self._gemma else norm.variance_epsilon
-        weight = norm.weight.detach()
-        return Norm(weight + 1 if self._gemma else weight, epsilon)
-
-    def _head_norm(self, norm: Any) -> Norm:
-        return Norm(self._paired(norm.weight.detach()), norm.variance_epsilon)
-
-
-_HEAVY = 1 << 22
-"""Weights of a layer from which a pass's own overhead no longer counts."""
+        return partial(rms_norm, normalized_shape=weight.shape, weight=weight, eps=epsilon)
 
 
 def serves(loaded: LoadedModel) -> bool:
     """Tell whether a model looks like one whose weights can be read; a trial decides."""
     model = loaded.model
     parts = [module for name, module in model.named_modules() if name.endswith(("proj", "head"))]
-    dims = {layer.head_dim for layer in loaded.geometry.layers}
     return (
         type(model) in _SERVED
         and not getattr(model, "hf_device_map", None)  # spread over several devices
         and all(type(part) is nn.Linear for part in parts)  # not of eight bits
         and _activation(model.config) in ACTIVATIONS
-        and len(dims) == 1
+        and len({layer.head_dim for layer in loaded.geometry.layers}) == 1
     )
 
 

@@ -10,7 +10,7 @@ the norm of the head's slice. It changes the input of the output projection by a
 that head does, but in a random direction.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from headroom.models.geometry import AttentionLayer, HeadGeometry
@@ -26,51 +26,32 @@ from headroom.variants import Variant
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Noise added to the rows of a batch at the input of one layer's output projection."""
-
-    directions: Float[Tensor, "batch width"]
-    """Unit vectors; zero for a row without noise. The width is query_heads * head_dim."""
-    heads: Int[Tensor, " batch"]
-    """The head whose norm scales each row's direction; any head for a row without noise."""
-
-    def added_to(self, joined: Float[Tensor, "#batch tokens width"], head_dim: int) -> Tensor:
-        """Return `joined` with noise; rows without noise are exactly as before."""
-        norms = joined.unflatten(2, (-1, head_dim)).norm(dim=3, dtype=torch.float32)
-        rows = max(len(norms), len(self.heads))
-        chosen = self.heads[:, None, None].expand(rows, norms.shape[1], 1)
-        scale = norms.expand(rows, -1, -1).gather(2, chosen).to(joined.dtype)
-        return joined + scale * self.directions[:, None]
-
-
-@dataclass(frozen=True)
 class RowMasks:
-    """The changes that the rows of a batch make in one layer."""
+    """The changes that rows make in one layer."""
 
-    kept: Float[Tensor, "batch query_heads"]
+    kept: Float[Tensor, "rows query_heads"]
     """1 keeps a head, 0 prunes it."""
-    noise: Noise | None = None
-    """None if no row has noise."""
+    sources: Float[Tensor, "rows query_heads"] | None = None
+    """1 for the head whose norm scales a row's noise; None if no row has noise."""
+    directions: Float[Tensor, "rows width"] | None = None
+    """Unit vectors, zero for a row without noise; the width is query_heads * head_dim."""
 
-    def on(self, like: Tensor) -> "RowMasks":
-        """Return the same masks with the device and dtype of a tensor."""
-        if self.kept.device == like.device and self.kept.dtype == like.dtype:
-            return self
-        noise = self.noise
-        if noise is not None:
-            noise = Noise(noise.directions.to(like), noise.heads.to(like.device))
-        return RowMasks(self.kept.to(like), noise)
+    def each(self, change: Callable[[Tensor], Tensor]) -> "RowMasks":
+        """Return the same masks with every tensor changed, as by `to` or an index of rows."""
+        if self.sources is None or self.directions is None:
+            return RowMasks(change(self.kept))
+        return RowMasks(change(self.kept), change(self.sources), change(self.directions))
 
-    def of(self, rows: Int[Tensor, " tokens"]) -> "RowMasks":
-        """Return one mask for each token, that of the row to which the token belongs."""
-        noise = self.noise and Noise(self.noise.directions[rows], self.noise.heads[rows])
-        return RowMasks(self.kept[rows], noise)
-
-    def applied_to(self, joined: Float[Tensor, "#batch tokens width"]) -> Tensor:
-        """Return the changed outputs of all heads; a single input row is broadcast to all rows."""
-        heads = joined.unflatten(2, (self.kept.shape[1], -1))
-        changed = (heads * self.kept[:, None, :, None]).flatten(2)
-        return changed if self.noise is None else self.noise.added_to(changed, heads.shape[3])
+    def applied_to(self, joined: Float[Tensor, "rows *tokens width"]) -> Tensor:
+        """Return the changed outputs of all heads; a single row of masks holds for all."""
+        heads = joined.unflatten(-1, (self.kept.shape[1], -1))
+        rows = (-1, *(1,) * (joined.ndim - 2))
+        changed = (heads * self.kept.view(*rows, self.kept.shape[1], 1)).flatten(-2)
+        if self.sources is None or self.directions is None:
+            return changed
+        norms = heads.norm(dim=-1, dtype=torch.float32).to(joined.dtype)
+        scale = (norms * self.sources.view(*rows, norms.shape[-1])).sum(-1, keepdim=True)
+        return changed + scale * self.directions.view(*rows, joined.shape[-1])
 
 
 def variant_masks(
@@ -95,7 +76,8 @@ def variant_masks(
     like = torch.empty(0, device=device, dtype=dtype)
     changed = {variant.layer for variant in variants if variant.layer is not None}
     return {
-        index: _row_masks(geometry.layer(index), variants).on(like) for index in sorted(changed)
+        index: _row_masks(geometry.layer(index), variants).each(lambda part: part.to(like))
+        for index in sorted(changed)
     }
 
 
@@ -107,13 +89,12 @@ def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
         kept[tuple(zip(*pruned, strict=True))] = 0
     if not any(each.noise for _, each in changed):
         return RowMasks(kept)
-    directions = torch.zeros(len(variants), layer.width)
-    heads = torch.zeros(len(variants), dtype=torch.long)
+    sources, directions = torch.zeros_like(kept), torch.zeros(len(variants), layer.width)
     for row, each in changed:
-        if each.noise and each.head is not None:
+        if each.noise:
+            sources[row, each.head] = 1
             directions[row] = noise_direction(each, layer.width)
-            heads[row] = each.head
-    return RowMasks(kept, Noise(directions, heads))
+    return RowMasks(kept, sources, directions)
 
 
 @lru_cache(maxsize=4096)
@@ -130,31 +111,27 @@ def noise_direction(variant: Variant, width: int) -> Float[Tensor, " width"]:
 
 
 class HeadMasks:
-    """Row masks on a model inside a ``with`` block; they can be replaced at any step.
+    """Row masks on a model inside a ``with`` block; `masks` can be replaced at any step.
 
-    Layers without a mask are not changed. A mask of one row holds for the whole batch. A batch of
-    one row is broadcast to the rows of its mask, so that variants share the layers below.
+    Layers without a mask are not changed; a mask of one row holds for the whole batch.
     Multiplying by one is exact: rows without a pruned head are computed as without a mask.
 
-        with HeadMasks(model, geometry) as masks:
-            masks.replace(variant_masks(geometry, variants, model.device, model.dtype))
+        with HeadMasks(model, geometry) as hooks:
+            hooks.masks = variant_masks(geometry, variants, model.device, model.dtype)
             model(...)  # any number of forward passes of len(variants) rows
     """
 
     def __init__(self, model: nn.Module, geometry: HeadGeometry) -> None:
         self._model = model
         self._geometry = geometry
-        self._masks: dict[int, RowMasks] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
-
-    def replace(self, masks: Mapping[int, RowMasks]) -> None:
-        """Replace all masks by others, given by layer index."""
-        self._masks = dict(masks)
+        self.masks: dict[int, RowMasks] = {}
+        """By layer index."""
 
     def __enter__(self) -> "HeadMasks":
         for layer in self._geometry.layers:
             projection = self._geometry.output_projection(self._model, layer.index)
-            hook = projection.register_forward_pre_hook(partial(self._mask, layer))
+            hook = projection.register_forward_pre_hook(partial(self._mask, layer.index))
             self._handles.append(hook)
         return self
 
@@ -163,18 +140,16 @@ class HeadMasks:
             handle.remove()
         self._handles.clear()
 
-    def _mask(
-        self, layer: AttentionLayer, _: nn.Module, inputs: tuple[Tensor, ...]
-    ) -> tuple[Any, ...] | None:
-        mask = self._masks.get(layer.index)
+    def _mask(self, layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
+        mask = self.masks.get(layer)
         if mask is None:
             return None
         joined, *rest = inputs
-        # Layers may be on several devices: each mask moves once, not at every step.
-        mask = self._masks[layer.index] = mask.on(joined)
-        batch, rows = len(joined), len(mask.kept)
-        if batch != 1 and rows not in (1, batch):
-            raise ValueError(f"mask of layer {layer.index} has {rows} rows, not {batch}")
+        if (mask.kept.device, mask.kept.dtype) != (joined.device, joined.dtype):
+            # Layers may be on several devices: each mask moves once, not at every step.
+            mask = self.masks[layer] = mask.each(lambda part: part.to(joined))
+        if len(mask.kept) not in (1, len(joined)):
+            raise ValueError(f"mask of layer {layer} has {len(mask.kept)} rows, not {len(joined)}")
         return (mask.applied_to(joined), *rest)
 
 
@@ -194,7 +169,7 @@ def pruned(
     """
     rows = [variants] if isinstance(variants, Variant) else variants
     with HeadMasks(model, geometry) as masks:
-        masks.replace(variant_masks(geometry, rows))
+        masks.masks = variant_masks(geometry, rows)
         yield masks
 
 
