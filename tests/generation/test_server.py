@@ -23,7 +23,7 @@ from comparing import Comparison
 from headroom import cli, paths
 from headroom.config import Config
 from headroom.errors import EngineError
-from headroom.generation import client, job, journal, server
+from headroom.generation import client, job, journal, server, worker
 from headroom.generation.work import Work
 from headroom.planning.store import key
 from headroom.record import record_path
@@ -196,6 +196,31 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served: Config) -> Non
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
     config.write_text("run: tiny\n", encoding="utf-8")
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
+
+
+def test_each_device_has_a_worker_that_loads_the_model_itself(
+    served: Config, run_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(run_config, HEADS[0])
+    output = work_on(served).output(HEADS[0])
+    inline = read_table(output, ANSWERS)
+    output.unlink()
+    shutil.rmtree("results/store/.journal")
+    right = worker.Worker.of
+
+    def told(section: Any, model: str, device: str) -> worker.Worker:
+        Path(f"loaded-{os.getpid()}").write_text(device)
+        return right(section, model, device)
+
+    monkeypatch.setattr(worker, "devices", lambda _: ["cpu", "cpu"])
+    monkeypatch.setattr(worker.Worker, "of", told)
+    run(served, HEADS[0], cores=1)
+    loaded = {int(file.name.partition("-")[2]) for file in Path().glob("loaded-*")}
+    assert loaded == {process.pid for process in engines()[1:]}
+    assert len(loaded) == 2
+    compared = Comparison()
+    assert compared.answers(inline, read_table(output, ANSWERS))
+    compared.check()
 
 
 def test_a_table_that_cannot_be_written_is_one_jobs_error(served: Config) -> None:

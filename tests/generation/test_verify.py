@@ -8,7 +8,6 @@ import tiny_models
 import torch
 from test_engine import (
     DECODERS,
-    QWEN2,
     assert_alike,
     assert_exact,
     loaded_model,
@@ -137,16 +136,6 @@ def test_questions_verified_together_give_the_tokens_of_generate(
         assert 0 < statistics.accepted < statistics.kept
 
 
-@pytest.mark.parametrize("name", ["Bloom", "Qwen2"])
-def test_a_layer_asked_for_one_head_first_and_for_several_later_is_exact(name: str) -> None:
-    loaded = loaded_model(build(name), eos=(2, 40))
-    long, short = random_prompts((9, 4))
-    wanted = [*plan([long], VARIANTS[3:5]), *plan([short], VARIANTS)]
-    answers, statistics = sweep(loaded, wanted)
-    assert_exact(loaded, answers, NEW_TOKENS)
-    assert statistics.accepted > 0
-
-
 @pytest.mark.parametrize("draft", [(), (9,), (2,), (9,) * 40])
 def test_a_wrong_draft_costs_no_token(draft: tuple[int, ...]) -> None:
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
@@ -218,18 +207,6 @@ def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:
     tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]))
     assert tokens.tolist() == [1, 1, 0]  # of equal logits the first wins
     assert gaps.tolist() == [0.0, 1.0, 0.0]
-
-
-def test_closing_a_sweep_early_leaves_the_model_as_it_was() -> None:
-    model = tiny_models.build(QWEN2)
-    ids = torch.tensor([random_prompts((9,))[0]])
-    before = model(ids).logits
-    run = Engine(loaded_model(model), Decoding(max_new_tokens=3), 2).run(
-        plan(random_prompts((4, 3)), VARIANTS)
-    )
-    next(run)
-    run.close()
-    assert torch.equal(model(ids).logits, before)
 
 
 @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma", "Olmo2"])

@@ -14,19 +14,14 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from comparing import NEAR_TIE, Comparison
+from comparing import NEAR_TIE
 from headroom import paths
 from headroom.config import Config, Decoding, parse
 from headroom.errors import ConfigError, ModelError
-from headroom.generation import job
 from headroom.generation.engine import Engine, Request
-from headroom.generation.work import Work
 from headroom.models.load import load_model
 from headroom.planning.inputs import check_devices
-from headroom.planning.store import key
-from headroom.record import record_path
-from headroom.tables import ANSWERS, read_table, write_json
-from headroom.variants import BASE, Variant, heads
+from headroom.variants import BASE, heads
 
 VARIANTS = (BASE, *heads([0, 2], [0, 3, 5]))
 NEW_TOKENS = 12
@@ -64,18 +59,6 @@ print("\\n" + json.dumps({
     "backwards": run(drawn[::-1], **hot)[::-1],
     "refused": [refused(Variant(0, 6)), refused(Variant(0, 5, noise=True))],
 }))
-"""
-
-JOBS = """
-import json, sys
-from headroom.config import parse
-from headroom.generation import client, job
-from headroom.variants import Variant
-
-config = parse(json.loads(sys.argv[1]))
-for variant in json.loads(sys.argv[2]):
-    job.run(config, "tiny", "greedy", "small", Variant.parse(variant), 2)
-print("\\n" + json.dumps(client.stop()))
 """
 
 
@@ -163,40 +146,6 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(llama: Path) -> None:
     assert len({tuple(answer) for answer in tokens}) > 24, "samples differ"
     assert found["refused"][0].startswith("L00H06 is not in the model")
     assert found["refused"][1].startswith("L00N05: vLLM answers no placebos")
-
-
-@pytest.mark.parametrize("engine", ["server", "inline"])
-def test_jobs_of_a_model_with_backend_vllm_answer_through_it_into_a_store_of_its_own(
-    run_config: Config, llama: Path, engine: str
-) -> None:
-    values = run_config.model_dump(mode="json")
-    values["models"]["tiny"] |= {"source": str(llama), "layers": 4, "heads": 6, "kv_heads": 2}
-    ours = parse(values)
-    values["models"]["tiny"]["backend"] = "vllm"
-    values["engine"] = engine
-    theirs = parse(values)
-    for config in (ours, theirs):
-        file = paths_of_model(config)
-        write_json(file, {"folder": str(llama)})
-    variants = [BASE, Variant(1, 0), Variant(1, 4)]
-    stopped = in_vllm(JOBS, json.dumps(values), json.dumps([str(v) for v in variants]))
-    assert stopped == (1 if engine == "server" else 0)
-    for variant in variants:
-        job.run(ours, "tiny", "greedy", "small", variant)
-        files = [Work(c, "tiny", "greedy", "small").output(variant) for c in (ours, theirs)]
-        assert files[0] != files[1]
-        left, right = (read_table(file, ANSWERS) for file in files)
-        compared = Comparison()
-        assert compared.answers(left, right)
-        compared.check()
-        records = [json.loads(record_path(file).read_text()) for file in files]
-        assert records[0]["backend"] == "headroom"
-        assert records[1]["backend"].startswith("vllm 0.")
-        assert records[1]["settings"]["model"]["backend"] == "vllm"
-
-
-def paths_of_model(config: Config) -> Path:
-    return Path(paths.MODEL.format(model=key(config, "models", "tiny")))
 
 
 def test_what_vllm_cannot_do_is_refused_before_the_first_job(

@@ -89,7 +89,7 @@ class Segments:
     def own(self) -> Int[Tensor, " tokens"]:
         """The slot of each token."""
         if isinstance(self.slots, range):
-            return self.rows + self.slots.start if self.slots.start else self.rows
+            return self.rows + self.slots.start
         return torch.tensor(self.slots, device=self.device)[self.rows]
 
     def part(self, first: int, last: int) -> Segments:
@@ -234,12 +234,8 @@ def dense(
 
 
 def flash(
-    queries: Float[Tensor, "tokens query_heads head_dim"],
-    keys: Float[Tensor, "rows capacity kv_heads head_dim"],
-    values: Float[Tensor, "rows capacity kv_heads head_dim"],
-    segments: Segments,
-    window: int | None,
-) -> Float[Tensor, "tokens width"]:
+    queries: Tensor, keys: Tensor, values: Tensor, segments: Segments, window: int | None
+) -> Tensor:
     """Return the same as `dense`; capacity is constant, so that only lengths change with a step."""
     rows, capacity = keys.shape[:2]
     device = queries.device

@@ -38,9 +38,9 @@ from headroom.generation.check import Check, WrongAnswers
 from headroom.generation.decoder import Decoder
 from headroom.generation.linear import fast_linear
 from headroom.generation.modules import Modules
-from headroom.generation.requests import Answer, Drafted, Request, Row
+from headroom.generation.requests import Answer, Drafted, Request, Row, Statistics
 from headroom.generation.sampling import uniforms
-from headroom.generation.verify import Verified, Verifier
+from headroom.generation.verify import Verifier
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
 
@@ -62,23 +62,6 @@ _PROMPT = 512
 """Tokens of a prompt that memory is set aside for."""
 
 Prompt = tuple[int, ...]
-
-
-@dataclass
-class Statistics:
-    """What an engine has done so far."""
-
-    answers: int = 0
-    unchanged: int = 0
-    """Answers of pruned variants that verification found equal to the draft."""
-    kept: int = 0
-    """Tokens of all answers."""
-    accepted: int = 0
-    """Of these, tokens that verification took over from a draft."""
-    fed: int = 0
-    """Tokens that the model was fed, padding and prompts included."""
-    verify_seconds: float = 0.0
-    decode_seconds: float = 0.0
 
 
 @dataclass
@@ -262,22 +245,18 @@ class Engine:
             forward = self._decoder or Modules(self._loaded, hooks)
             watch = self._check.watch if self._check and self._decoding.greedy else None
             batch = Batch(forward, self._decoding, plan.batch_size, watch)
-            verifier = Verifier(forward, self._batch_size, watch)
-            verified = Verified()
-            while verified.rows or plan.groups or plan.drafted or len(batch):
+            verifier = Verifier(forward, self._batch_size, done, watch)
+            while verifier.rows or plan.groups or plan.drafted or len(batch):
                 begin = time.perf_counter()
                 verifying = False
                 answers: list[Answer] = []
-                if verified.rows and batch.free:
-                    batch.resume(*verified.take(batch.free))
+                if verifier.rows and batch.free:
+                    batch.resume(*verifier.take(batch.free))
                 elif entering := self._take(plan.groups, batch):
                     answers = batch.enter(entering)
                 elif plan.drafted and batch.free:
                     verifying = True
-                    verified = verifier.verify(plan.drafted)
-                    answers = verified.answers
-                    done.accepted += verified.accepted
-                    done.unchanged += verified.unchanged
+                    answers = verifier.verify(plan.drafted)
                 else:
                     answers = batch.step()
                 seconds = time.perf_counter() - begin

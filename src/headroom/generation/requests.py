@@ -87,3 +87,20 @@ class Drafted:
         """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
         first = self.rows[0]
         return (*first.request.prompt, *self.draft[: first.limit - 1])
+
+
+@dataclass
+class Statistics:
+    """What an engine has done so far."""
+
+    answers: int = 0
+    unchanged: int = 0
+    """Answers of pruned variants that verification found equal to the draft."""
+    kept: int = 0
+    """Tokens of all answers."""
+    accepted: int = 0
+    """Of these, tokens that verification took over from a draft."""
+    fed: int = 0
+    """Tokens that the model was fed, padding and prompts included."""
+    verify_seconds: float = 0.0
+    decode_seconds: float = 0.0

@@ -15,11 +15,8 @@ from headroom.variants import BASE, Variant
 _GROUP = 24
 """Pruned variants that answer together; some tables are complete when one group is."""
 
-_ROWS = 64
-"""Of a batch, where the engine is to find out how many."""
-
-_BATCHES = 8
-"""A unit fills the engine's batch this many times at least: while it runs dry, rows stand idle."""
+_QUESTIONS = 64
+"""A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
 
 
 class Schedule:
@@ -62,11 +59,11 @@ class Schedule:
             self._open_group()
         if not self._group:
             return None
-        requests = sum(map(len, self._group.values()))
-        smallest = _BATCHES * (self.work.config.models[self.work.model].batch_size or _ROWS)
-        share = max(requests / (2 * self._workers), min(smallest, requests / self._workers))
-        questions = math.ceil(len(self._group) * share / requests)
-        taken = [self._group.pop(question) for question in list(self._group)[:questions]]
+        left = len(self._group)
+        questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
+        taken = [
+            self._group.pop(question) for question in list(self._group)[: math.ceil(questions)]
+        ]
         return self.work.unit([request for part in taken for request in part], self._base)
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:

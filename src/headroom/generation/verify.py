@@ -14,7 +14,6 @@ row takes the base row's attention output, is masked, and goes on by itself.
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,7 +24,7 @@ from headroom.generation.attention import Segments, Slots, States
 from headroom.generation.batch import Watch, check_finite
 from headroom.generation.decoder import Decoder, Hidden, Joined
 from headroom.generation.modules import ModuleRows, Modules
-from headroom.generation.requests import Answer, Drafted, Row
+from headroom.generation.requests import Answer, Drafted, Row, Statistics
 from headroom.generation.sampling import choose
 
 FIRST_CHUNK = 64
@@ -45,58 +44,52 @@ Bounds = dict[Drafted, tuple[int, int]]
 """Where a chunk of each text begins and ends."""
 
 
-@dataclass
-class Verified:
-    """What came of drafts."""
-
-    answers: list[Answer] = field(default_factory=list)
-    """Finished."""
-    rows: list[Row] = field(default_factory=list)
-    """Those that took a token of their own and go on."""
-    states: list[Any] = field(default_factory=list)
-    """Keys and values of these rows, of all tokens but the last."""
-    accepted: int = 0
-    """Tokens of the drafts that were found to be the rows' own."""
-    unchanged: int = 0
-    """Answers equal to their draft."""
-
-    def take(self, count: int) -> tuple[list[Row], list[Any]]:
-        """Take out rows that go on, and their states."""
-        taken = self.rows[:count], self.states[:count]
-        del self.rows[:count], self.states[:count]
-        return taken
-
-
 class Verifier:
     """Verifies base answers for rows of pruned variants, greedily decoded.
 
     Args:
         forward: runs the model.
         most_rows: most rows in a pass.
+        statistics: where to count what was accepted.
         watch: is shown the logits of each token that a row takes.
     """
 
     def __init__(
-        self, forward: Decoder | Modules, most_rows: int, watch: Watch | None = None
+        self,
+        forward: Decoder | Modules,
+        most_rows: int,
+        statistics: Statistics,
+        watch: Watch | None = None,
     ) -> None:
         self._most_rows = most_rows
+        self._statistics = statistics
         self._watch = watch
-        self._chunk, self._together = FIRST_CHUNK, isinstance(forward, Decoder)
+        self._together = isinstance(forward, Decoder)
         if isinstance(forward, Decoder):
             self._pass: Any = partial(SharedPass, forward, Slots(forward.weights))
-            self._chunk = HEAVY_CHUNK if forward.weights.is_heavy else FIRST_CHUNK
         else:
             self._pass = partial(WholePass, forward)
+        heavy = isinstance(forward, Decoder) and forward.weights.is_heavy
+        self._chunk = HEAVY_CHUNK if heavy else FIRST_CHUNK
+        self.rows: list[Row] = []
+        """Those that took a token of their own and go on."""
+        self._states: list[Any] = []
 
     @torch.inference_mode()
-    def verify(self, queue: deque[Drafted]) -> Verified:
-        """Take the first questions from a queue and verify their drafts."""
-        verified = Verified()
+    def verify(self, queue: deque[Drafted]) -> list[Answer]:
+        """Verify the drafts of a queue's first questions; return what is finished."""
+        answers: list[Answer] = []
         pairs = [(row, drafted) for drafted in self._take(queue) for row in drafted.rows]
         pairs.sort(key=lambda pair: _layer(pair[0]))
         for start in range(0, len(pairs), self._most_rows):
-            self._work(pairs[start : start + self._most_rows], verified)
-        return verified
+            self._work(pairs[start : start + self._most_rows], answers)
+        return answers
+
+    def take(self, count: int) -> tuple[list[Row], list[Any]]:
+        """Take out rows that go on, with keys and values of all their tokens but the last."""
+        taken = self.rows[:count], self._states[:count]
+        del self.rows[:count], self._states[:count]
+        return taken
 
     def _take(self, queue: deque[Drafted]) -> list[Drafted]:
         """Take the first questions from a queue, as many as are verified in one pass."""
@@ -116,7 +109,7 @@ class Verifier:
         length = max(self._chunk, min((begin - prompt) // 2, LARGEST_CHUNK))
         return begin, min(max(begin, prompt) + length, len(drafted.text))
 
-    def _work(self, pairs: list[Pair], verified: Verified) -> None:
+    def _work(self, pairs: list[Pair], answers: list[Answer]) -> None:
         """Compare the rows of a pass with their drafts."""
         run = self._pass(pairs)
         bounds: Bounds = {drafted: (0, 0) for _, drafted in pairs}
@@ -145,14 +138,14 @@ class Verifier:
                 if agreed == count:
                     staying.append(number)
                     continue
-                verified.accepted += len(row.tokens)
+                self._statistics.accepted += len(row.tokens)
                 answer = row.append(own[agreed], own_gaps[agreed])
                 if answer:
-                    verified.answers.append(answer)
-                    verified.unchanged += answer.token_ids == tuple(drafted.draft)
+                    answers.append(answer)
+                    self._statistics.unchanged += answer.token_ids == tuple(drafted.draft)
                 else:
-                    verified.rows.append(row)
-                    verified.states.append(run.states(number, first + 1 + agreed))
+                    self.rows.append(row)
+                    self._states.append(run.states(number, first + 1 + agreed))
             if len(staying) < len(pairs):
                 pairs = [pairs[number] for number in staying]
                 run.stay(staying)

@@ -10,20 +10,16 @@ than the engine's, of the same distribution.
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.requests import Answer, Request, StopReason
 from headroom.planning.store import digest
 from headroom.variants import BASE, Variant
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
 
 _PROJECTION = "model.layers.{layer}.self_attn.o_proj"
 
@@ -55,11 +51,10 @@ class VllmModel:
             raise ModelError(
                 f"vLLM cannot be imported ({error}); install headroom[vllm]"
             ) from error
-        self.folder = Path(folder)
         self.version = str(__version__)
         self.device = device if device.startswith("cuda:") else str(current_platform.device_type)
         try:
-            self._llm = LLM(
+            self.llm = LLM(
                 str(folder), dtype=dtype, enforce_eager=True, skip_tokenizer_init=True, seed=0
             )
         except Exception as error:  # of many kinds, from vLLM and what it calls
@@ -67,62 +62,47 @@ class VllmModel:
             raise ModelError(
                 f"vLLM cannot serve {folder} ({reason}); use backend headroom"
             ) from error
+        from headroom.models.load import load_tokenizer
+
+        self.tokenizer = load_tokenizer(Path(folder))
         self._pruned: Variant = BASE
-        self._heads: int = self._llm.model_config.hf_text_config.num_attention_heads
-        self._llm.apply_model(self._hook)
-        ends = self._llm.model_config.try_get_generation_config().get("eos_token_id")
+        self._heads: int = self.llm.model_config.hf_text_config.num_attention_heads
+        self.llm.apply_model(self._hook)
+        ends = self.llm.model_config.try_get_generation_config().get("eos_token_id")
         ends = self.tokenizer.eos_token_id if ends is None else ends
         ends = [ends] if isinstance(ends, int) else ends or []
         self.eos_token_ids = tuple(sorted(ends))
         """The ids that end an answer, as `transformers.generate` knows them."""
 
-    @cached_property
-    def tokenizer(self) -> "PreTrainedTokenizerBase":
-        """The tokenizer that stands beside the model."""
-        from headroom.models.load import load_tokenizer
-
-        return load_tokenizer(self.folder)
-
-    def generate(
-        self, variant: Variant, prompts: Sequence[Sequence[int]], params: Sequence[Any]
-    ) -> Iterator[Any]:
-        """Yield vLLM's output for each prompt, decoded as its parameters say.
+    def prune(self, variant: Variant) -> None:
+        """Answer as this variant from now on.
 
         Raises:
             ModelError: a head that the model does not have, or a placebo.
         """
-        self._check(variant)
-        self._pruned = variant
-        self._llm.reset_prefix_cache()
-        asked = [{"prompt_token_ids": list(prompt)} for prompt in prompts]
-        for output in self._llm.generate(asked, list(params), use_tqdm=False):
-            yield output.outputs[0]
-
-    def _check(self, variant: Variant) -> None:
         if variant.kind in ("noise", "replay", "numeric"):
             raise ModelError(f"{variant}: vLLM answers no placebos; use backend headroom")
-        if variant.layer is None or variant.head is None:
-            return
-        if variant.layer not in self._layers or variant.head >= self._heads:
+        if not variant.is_base and (
+            variant.layer not in self._layers or (variant.head or 0) >= self._heads
+        ):
             raise ModelError(
                 f"{variant} is not in the model: layers with heads are {sorted(self._layers)}, "
                 f"query heads 0 to {self._heads - 1}"
             )
+        self._pruned = variant
+        self.llm.reset_prefix_cache()
 
     def _hook(self, model: Any) -> None:
         modules = dict(model.named_modules())
-        depth = self._llm.model_config.hf_text_config.num_hidden_layers
-        self._layers = {
-            layer for layer in range(depth) if _PROJECTION.format(layer=layer) in modules
-        }
+        depth = self.llm.model_config.hf_text_config.num_hidden_layers
+        names = {layer: _PROJECTION.format(layer=layer) for layer in range(depth)}
+        self._layers = {layer for layer, name in names.items() if name in modules}
         if not self._layers:
             raise ModelError(
-                f"{type(model).__name__} has no {_PROJECTION.format(layer=0)} to hang a mask on; "
-                f"use backend headroom"
+                f"{type(model).__name__} has no {names[0]} to hang a mask on; use backend headroom"
             )
         for layer in self._layers:
-            projection = modules[_PROJECTION.format(layer=layer)]
-            projection.register_forward_pre_hook(partial(self._mask, layer))
+            modules[names[layer]].register_forward_pre_hook(partial(self._mask, layer))
 
     def _mask(self, layer: int, _: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
         if self._pruned.layer != layer:
@@ -147,16 +127,8 @@ class VllmEngine:
         self.facts: dict[str, Any] = {}
         """What a record says beyond the backend's name."""
 
-    def run(
-        self,
-        requests: Iterable[Request],
-        base_answers: Mapping[str, Sequence[int]] = MappingProxyType({}),
-    ) -> Iterator[Answer]:
-        """Answer requests, variant after variant; answers come in no particular order.
-
-        Args:
-            requests: each is answered once.
-            base_answers: what the engine would use as drafts; of no use here.
+    def run(self, requests: Iterable[Request], _: object = None) -> Iterator[Answer]:
+        """Answer requests, variant after variant; drafts are of no use here.
 
         Raises:
             ModelError: a head that the model does not have, or a placebo.
@@ -165,11 +137,12 @@ class VllmEngine:
         for request in requests:
             variants[request.variant].append(request)
         for variant, members in variants.items():
-            prompts = [request.prompt for request in members]
+            self._model.prune(variant)
+            asked = [{"prompt_token_ids": list(request.prompt)} for request in members]
             params = [self._params(request) for request in members]
-            outputs = self._model.generate(variant, prompts, params)
+            outputs = self._model.llm.generate(asked, params, use_tqdm=False)
             for request, output in zip(members, outputs, strict=True):
-                yield _answer(request, output)
+                yield _answer(request, output.outputs[0])
 
     def _params(self, request: Request) -> Any:
         from vllm import SamplingParams
