@@ -215,9 +215,9 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(
     monkeypatch.setattr(worker, "devices", lambda _: ["cpu", "cpu"])
     monkeypatch.setattr(worker.Worker, "of", told)
     run(served, HEADS[0], cores=1)
+    wait_until(lambda: len([*Path().glob("loaded-*")]) == 2)
     loaded = {int(file.name.partition("-")[2]) for file in Path().glob("loaded-*")}
     assert loaded == {process.pid for process in engines()[1:]}
-    assert len(loaded) == 2
     compared = Comparison()
     assert compared.answers(inline, read_table(output, ANSWERS))
     compared.check()
@@ -249,8 +249,8 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
 ) -> None:
     run(served, BASE)
     engine, *workers = engines()
-    for worker in workers:
-        worker.suspend()
+    for process in workers:
+        process.suspend()
     errors = []
 
     def wait_for(variant: Variant) -> None:
@@ -371,8 +371,8 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served: Conf
 def test_an_engine_is_stopped_by_a_signal_and_says_so(served: Config) -> None:
     run(served, BASE)
     engine, *workers = engines()
-    for worker in workers:
-        worker.suspend()
+    for process in workers:
+        process.suspend()
     with connect(served) as connection:
         connection.sendall(question(served, BASE, "large"))
         wait_until(lambda: client.status()[0]["jobs"] == 1)
