@@ -139,14 +139,6 @@ def test_unused_slots_and_columns_change_nothing() -> None:
     assert torch.equal(*found)
 
 
-def test_the_tail_of_rows_is_their_last_tokens() -> None:
-    segments = Segments(range(2), [4, 0], [3, 2], torch.device("cpu"), keep=[1, 2])
-    left, chosen = segments.tail()
-    assert chosen.tolist() == [2, 3, 4]
-    assert left.columns.tolist() == [6, 0, 1]
-    assert left.counts == [1, 2]
-
-
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_model_of_another_function_runs_by_its_own_modules(name: str) -> None:
     loaded = loaded_model(biased(OTHERS[name]))

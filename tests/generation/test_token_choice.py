@@ -12,7 +12,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from headroom.generation.sampling import candidates, choose, margins, sample, uniforms
+from headroom.generation.sampling import candidates, choose, sample, uniforms
 
 VOCABULARY = 53
 
@@ -82,9 +82,10 @@ def test_low_temperature_approaches_greedy() -> None:
     assert torch.equal(sample(logits, uniform, 1e-4), choose(logits)[0])
 
 
-def test_margin_is_the_gap_between_the_two_best() -> None:
-    logits = torch.tensor([[1.0, 5.0, 3.5], [2.0, -1.0, 2.0]])
-    assert margins(logits).tolist() == [1.5, 0.0]
+def test_greedy_takes_the_first_of_equal_tokens_and_tells_the_gap_to_the_second_best() -> None:
+    tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
+    assert tokens.tolist() == [1, 1, 0]
+    assert gaps.tolist() == [0.0, 1.5, 0.0]
 
 
 def probabilities(

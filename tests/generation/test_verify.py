@@ -20,7 +20,6 @@ from headroom.config import Decoding
 from headroom.generation import verify
 from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Answer, Engine, Request, Statistics
-from headroom.generation.sampling import choose
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
 from headroom.models.masks import zero_head_weights
@@ -201,12 +200,6 @@ def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() ->
     model.lm_head.register_forward_pre_hook(fail)
     answers, _ = sweep(loaded, wanted, batch_size=9)
     assert_alike(answers, expected)
-
-
-def test_a_tie_goes_to_the_token_that_greedy_decoding_takes() -> None:
-    tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 2.0, 1.0], [5.0, 5.0, 1.0]]))
-    assert tokens.tolist() == [1, 1, 0]  # of equal logits the first wins
-    assert gaps.tolist() == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma", "Olmo2"])

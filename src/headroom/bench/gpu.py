@@ -40,31 +40,18 @@ from headroom.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
 REASONER = Path(__file__).parents[1] / "reasoner" / "weights"
-_QWEN = {"vocab_size": 151936, "num_key_value_heads": 4, "tie_word_embeddings": True}
-_SHAPES: dict[str, dict[str, Any]] = {
-    "1.5b": {
-        **_QWEN,
-        "hidden_size": 1536,
-        "intermediate_size": 8960,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 12,
-        "num_key_value_heads": 2,
-    },
-    "7b": {
-        **_QWEN,
-        "hidden_size": 3584,
-        "intermediate_size": 18944,
-        "num_hidden_layers": 28,
-        "num_attention_heads": 28,
-    },
-    "tiny": {
-        **_QWEN,
-        "vocab_size": 512,
-        "hidden_size": 64,
-        "intermediate_size": 96,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 8,
-    },
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+)
+_SHAPES = {
+    "1.5b": (151936, 1536, 8960, 28, 12, 2),
+    "7b": (151936, 3584, 18944, 28, 28, 4),
+    "tiny": (512, 64, 96, 3, 8, 4),
 }
 
 
@@ -116,7 +103,8 @@ def exact(device: torch.device) -> None:
 
 def speed(shape: str, device: torch.device) -> None:
     """Print tokens a second of each way to answer."""
-    config = Qwen2Config(**_SHAPES[shape], max_position_embeddings=4096)
+    sizes: dict[str, Any] = dict(zip(_SIZES, _SHAPES[shape], strict=True))
+    config = Qwen2Config(**sizes, tie_word_embeddings=True, max_position_embeddings=4096)
     with torch.device(device):
         model = Qwen2ForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
     loaded = _loaded(model)

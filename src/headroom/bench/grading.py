@@ -19,7 +19,7 @@ from math_verify import LatexExtractionConfig, parse, verify
 from headroom.errors import BenchmarkError
 from headroom.grading.judge import canonical
 from headroom.grading.matrix import judge
-from headroom.grading.pool import Judgement, Pair
+from headroom.grading.pool import Pair
 
 _SAME, _REWRITTEN = 0.2, 0.3
 """Shares of all answers: the gold answer as it is, and in another notation; the rest is wrong, half
@@ -32,7 +32,7 @@ _PATIENCE = 60
 def run(
     *, file: Path, questions: int, variants: int, baseline: int, workers: int, seed: int
 ) -> None:
-    """Print how long grading takes, with and without judging equal pairs once, and math-verify.
+    """Print how long grading takes, which judges equal pairs once, and math-verify.
 
     Args:
         file: rows of JSON with an `answer`, such as MATH's training part.
@@ -59,30 +59,24 @@ def run(
         f"math-verify, pair after pair: {1e3 * each[0]:.2f} ms a pair ({1e3 * each[1]:.2f} ms of "
         f"CPU), of {len(sample):,} pairs"
     )
-    for name, every in (("grading", False), ("grading, equal pairs each for itself", True)):
-        begin = _clocks()
-        forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
-        judged = judge(forms, "default", workers) if every else _judge_each_once(forms, workers)
-        seconds = _clocks() - begin
-        wall, processor = each * len(pairs) / seconds
-        differing = sum(
-            judged[index].correct not in (verdict, _by_math_verify(*pairs[index], _PATIENCE))
-            for index, verdict in zip(sample, verdicts, strict=True)
-            if judged[index].correct != verdict
-        )
-        given_up = sum(judgement.verdict != "judged" for judgement in judged)
-        print(
-            f"{name}: {seconds[0]:.1f} s on {workers} cores ({seconds[1]:.1f} s of CPU), "
-            f"{wall:.1f} times faster ({processor:.1f} times less CPU); "
-            f"{given_up:,} pairs given up; {differing} of {len(sample):,} verdicts differ"
-        )
-
-
-def _judge_each_once(forms: list[Pair], workers: int) -> list[Judgement]:
-    """Judge as `headroom grade` does: equal pairs once."""
-    distinct = list(set(forms))
-    known = dict(zip(distinct, judge(distinct, "default", workers), strict=True))
-    return [known[form] for form in forms]
+    begin = _clocks()
+    forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
+    once = list(set(forms))
+    known = dict(zip(once, judge(once, "default", workers), strict=True))
+    judged = [known[form] for form in forms]
+    seconds = _clocks() - begin
+    wall, processor = each * len(pairs) / seconds
+    differing = sum(
+        judged[index].correct not in (verdict, _by_math_verify(*pairs[index], _PATIENCE))
+        for index, verdict in zip(sample, verdicts, strict=True)
+        if judged[index].correct != verdict
+    )
+    given_up = sum(judgement.verdict != "judged" for judgement in judged)
+    print(
+        f"grading, equal pairs once: {seconds[0]:.1f} s on {workers} cores ({seconds[1]:.1f} s of "
+        f"CPU), {wall:.1f} times faster ({processor:.1f} times less CPU); {given_up:,} pairs given "
+        f"up; {differing} of {len(sample):,} verdicts differ"
+    )
 
 
 def _clocks() -> np.ndarray:

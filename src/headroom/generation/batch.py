@@ -14,7 +14,7 @@ from headroom.errors import ModelError
 from headroom.generation.decoder import Decoder
 from headroom.generation.modules import Modules
 from headroom.generation.requests import Answer, Row
-from headroom.generation.sampling import choose, margins, sample
+from headroom.generation.sampling import choose, sample
 
 if TYPE_CHECKING:
     from headroom.config import Decoding
@@ -85,13 +85,13 @@ class Batch:
         if self._watch is not None:
             for row, own in zip(rows, logits, strict=True):
                 self._watch(row, len(row.tokens), own)
-        if decoding.greedy:
-            chosen, gaps = choose(logits)
-        else:
+        drawn = None
+        if not decoding.greedy:
             uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows])
             temperature, top_k, top_p = decoding.temperature, decoding.top_k, decoding.top_p
-            chosen = sample(logits, uniform.to(logits.device), temperature, top_k, top_p)
-            gaps = margins(logits)
+            drawn = sample(logits, uniform.to(logits.device), temperature, top_k, top_p)
+        best, gaps = choose(logits)
+        chosen = best if drawn is None else drawn
         answers = {}
         found = zip(rows, chosen.tolist(), check_finite(gaps.tolist()), strict=True)
         for place, (row, token, gap) in enumerate(found):

@@ -80,9 +80,3 @@ def candidates(
         weights = weights.where(before < top_p, 0.0)
     tokens, order = tokens.sort(-1)
     return tokens, weights.gather(-1, order)
-
-
-def margins(logits: Float[Tensor, "batch vocabulary"]) -> Float[Tensor, " batch"]:
-    """Return how far the best logit of each row lies above the second best."""
-    best, second = logits.topk(2, dim=-1).values.unbind(-1)
-    return best - second
