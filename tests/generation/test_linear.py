@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn.functional import gelu, silu
 
-from headroom.generation import linear as linear_module
-from headroom.generation.linear import Linear, fast_linear
+from headroom.generation import weights as linear_module
+from headroom.generation.weights import Linear, fast_linear
 
 ONEDNN = linear_module._prefers_onednn(torch.float32, "cpu")
 

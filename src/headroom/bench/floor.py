@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from headroom.bench.rivals import Key, Work
-from headroom.generation.linear import fast_linear
+from headroom.generation.weights import fast_linear
 from headroom.models.load import LoadedModel
 from headroom.variants import BASE
 

@@ -14,7 +14,7 @@ from transformers import ContinuousBatchingConfig, GenerationConfig
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
-from headroom.generation.linear import Linear
+from headroom.generation.weights import Linear
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import zero_head_weights
 from headroom.variants import Variant

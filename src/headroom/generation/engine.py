@@ -36,11 +36,11 @@ from headroom.generation.attention import dense
 from headroom.generation.batch import Batch
 from headroom.generation.check import Check, WrongAnswers
 from headroom.generation.decoder import Decoder
-from headroom.generation.linear import fast_linear
 from headroom.generation.modules import Modules
 from headroom.generation.requests import Answer, Drafted, Request, Row, Statistics
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verifier
+from headroom.generation.weights import fast_linear
 from headroom.models.masks import HeadMasks
 from headroom.variants import BASE, Variant
 

@@ -29,8 +29,7 @@ from headroom.config import Config, Model, parse
 from headroom.errors import EngineError, HeadroomError
 from headroom.generation import journal
 from headroom.generation.client import LINE_LIMIT, check_peer
-from headroom.generation.schedule import Schedule
-from headroom.generation.work import Work, part
+from headroom.generation.work import Schedule, Work, part
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
