@@ -17,7 +17,7 @@ def test_every_row_is_measured_and_no_answer_differs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, figures = small_reasoner.save(tmp_path / "reasoner"), tmp_path / "bench.json"
-    sizes = ["--heads", "4", "--questions", "5", "--max-new-tokens", "7", "--threads", "2"]
+    sizes = ["--heads", "4", "--questions", "5", "--max-new-tokens", "7", "--threads", "1"]
     assert main(["bench", "sweep", "--model", str(folder), *sizes, "--json", str(figures)]) == 0
     printed = capsys.readouterr().out
     found = json.loads(figures.read_text())
@@ -29,7 +29,7 @@ def test_every_row_is_measured_and_no_answer_differs(
     for name, row in rows.items():
         assert name in printed
         assert (row["differing"], row["answers"]) == (0, 5 * 5)
-        assert row["setting"] in ([1, 2], [2, 1])
+        assert row["setting"] == [1, 1]
         assert 0 < row["of_floor"] < 1
     assert rows["published"]["ratio"] == 1
     engine = rows["engine"]
