@@ -1,7 +1,3 @@
-import os
-import stat
-import threading
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -155,31 +151,3 @@ def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):
         raise KeyboardInterrupt
     assert file.read_text(encoding="utf-8") == '{\n  "old": "größer"\n}\n'
     assert [path.name for path in tmp_path.iterdir()] == ["value.json"]
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path):
-    file = tmp_path / "questions.parquet"
-    write_table(file, questions(2), QUESTIONS)
-    done = threading.Event()
-
-    def write() -> None:
-        for turn in range(60):
-            write_table(file, questions(2 + turn % 2), QUESTIONS)
-        done.set()
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    sizes = set()
-    while not done.is_set():
-        sizes.add(len(read_table(file, QUESTIONS)))
-    writer.join()
-    assert sizes <= {2, 3} and sizes
-
-
-def test_a_result_has_the_mode_that_the_umask_gives(tmp_path):
-    before = os.umask(0o027)
-    try:
-        write_json(tmp_path / "value.json", 1)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "value.json").stat().st_mode) == 0o640

@@ -1,8 +1,5 @@
 """Which test questions resemble training questions, in made and in real sets."""
 
-import gzip
-import json
-
 import pandas as pd
 
 from headroom.benchmarks.overlap import COLUMNS, overlap
@@ -40,23 +37,3 @@ def test_of_a_text_that_is_not_at_hand_only_the_id_is_compared() -> None:
         ["b", "same id"],
         ["c", "unknown"],
     ]
-
-
-def test_few_questions_of_math500_resemble_the_training_set(headroom_data) -> None:
-    def read(name: str) -> pd.DataFrame:
-        path = headroom_data / name
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as lines:
-            rows = [json.loads(line) for line in lines]
-        return questions(**{row["unique_id"]: row["problem"] for row in rows})
-
-    train, test = read("math_train.jsonl.gz"), read("math500.jsonl")
-    found = overlap(train, test)
-    counts = found["degree"].value_counts()
-    print(dict(counts))
-    assert "same id" not in counts
-    texts = dict(zip(train["question_id"], train["question"], strict=True))
-    for row in found[found["degree"] == "same text"].itertuples():
-        own = test.set_index("question_id").loc[row.question_id, "question"]
-        assert own.casefold().split() == texts[row.training_id].casefold().split()
-    assert 0 < len(found) < 100

@@ -3,7 +3,6 @@ import pandas as pd
 import pytest
 
 from headroom.benchmarks.sampling import CLUSTERS, draw
-from headroom.benchmarks.sources import read_source
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
 from headroom.tables import QUESTIONS
@@ -87,15 +86,6 @@ def test_a_uniform_draw_does_not_depend_on_the_order_of_the_source(split):
     assert mine == set(draw(other, asking(40), None)["question_id"])
 
 
-def test_a_uniform_draw_takes_every_question_equally_often(split):
-    counts = np.zeros(len(split))
-    for seed in range(600):
-        counts[draw(split, asking(45, seed=seed), None)["source_row"]] += 1
-    p = 45 / len(split)
-    deviations = (counts - 600 * p) / np.sqrt(600 * p * (1 - p))
-    assert np.abs(deviations).max() < 5  # chance of failing: 135 · 6e-7
-
-
 def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
     drawn = draw(split, asking(7 * CLUSTERS, "clusters"), vectors)
     # Turns 1 to 5 take one from each of seven; the smallest is then empty, so 14 more come from
@@ -108,24 +98,3 @@ def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
 def test_more_questions_than_the_split_has_are_refused_with_both_numbers(split):
     with pytest.raises(BenchmarkError, match=r"136 questions .* has 135; lower n"):
         draw(split, asking(136), None)
-
-
-def test_1500_questions_are_drawn_of_the_real_math_train_both_ways(headroom_data):
-    section = Questions(
-        benchmark="math_train",
-        split="train",
-        file=str(headroom_data / "math_train.jsonl.gz"),
-        n=1500,
-    )
-    source = read_source(section)
-    uniform = draw(source, section, None)
-    assert len(uniform) == 1500
-    share = uniform["subject"].value_counts(normalize=True)
-    error = (share - source["subject"].value_counts(normalize=True)).abs().max()
-    assert error < 0.04  # three standard errors of the largest share, 0.23
-
-    subjects = pd.get_dummies(source["subject"]).to_numpy(float)
-    noise = np.random.default_rng(0).normal(scale=0.05, size=(len(source), 7))
-    clusters = section.model_copy(update={"sampling": "clusters", "embedder": "any"})
-    drawn = draw(source, clusters, subjects + noise)
-    assert set(drawn["subject"].value_counts()) == {1500 // 7, 1500 // 7 + 1}

@@ -75,14 +75,6 @@ def test_texts_are_compared_without_case_and_space():
     assert boxed_or_line(" \n ") is None
 
 
-def test_hostile_text_takes_time_linear_in_its_length():
-    for grader in GRADERS.values():
-        for text in ("(" * 300_000, "answer is " * 30_000, "\\boxed{" * 50_000, "\n" * 300_000):
-            found = grader.extract(text)
-            assert grader.equal is not None
-            grader.equal(found or text, "7")
-
-
 LAST_BOXED = [
     (r"so $\boxed{5}$.", "5"),
     (r"\boxed{3} or rather \boxed{4}", "4"),
@@ -179,7 +171,7 @@ def test_the_final_answer_is_found(family, preset, text, answer):
         ".",
     ],
 )
-@pytest.mark.parametrize(("family", "preset"), list(BENCHMARKS))
+@pytest.mark.parametrize(("family", "preset"), [*BENCHMARKS, *((n, "default") for n in GRADERS)])
 def test_time_is_linear_in_the_length_of_hostile_text(family, preset, unit):
     text = unit * (1_000_000 // len(unit))
     start = time.process_time()

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 import sympy
 import untouched
-from latex2sympy2_extended import latex2sympy2
 from math_verify import grader
 
 from headroom.bench import grading as bench
@@ -53,30 +52,6 @@ def test_real_answers_are_read_as_math_verify_reads_them(headroom_data: Path) ->
 
 def test_texts_of_one_form_are_read_each_for_itself() -> None:
     _same_as_untouched(HARD)
-
-
-def test_trees_are_dropped_oldest_first_and_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latex, "_KEPT_TREES", 2)
-    monkeypatch.setattr(latex, "_parsed", {})
-    read = [str(_read(text)) for text in ("x+1", "7", "x+2", "[1,2]", "8", "y+3")]
-    assert read == ["x + 1", "7", "x + 2", "Interval(1, 2)", "8", "y + 3"]
-    assert [len(types) for types in latex._parsed] == [2, 4]  # 8 and y+3, each with its end
-
-
-def test_a_form_outside_the_grammar_is_known_the_second_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(latex, "_parsed", {})
-    with pytest.raises(ValueError, match="not in the grammar"):
-        _read("x ^ ) 2")
-    monkeypatch.setattr(latex._Parser, "_parse", None)
-    with pytest.raises(ValueError, match="not in the grammar"):
-        _read("y ^ ) 3")
-
-
-def _read(text: str) -> Any:
-    expression = latex2sympy2.latex2sympy(text, normalization_config=None)
-    return expression.doit() if text.startswith("1+") else expression
 
 
 def _same_as_untouched(texts: Sequence[str]) -> None:

@@ -99,15 +99,6 @@ def test_samples_of_the_base_model_have_a_column_each():
     assert z.iloc[:, 3:].to_numpy().tolist() == [[1, 1], [1, 0], [0, 0]]
 
 
-def test_answers_read_from_a_file_are_graded_alike(graded, tmp_path):
-    read = {}
-    for name, table in GREEDY.items():
-        write_table(tmp_path / f"{name}.parquet", table, ANSWERS)
-        read[name] = read_table(tmp_path / f"{name}.parquet", ANSWERS)
-    again = grade_answers(QUESTIONS, read, family="math", preset="default")
-    pd.testing.assert_frame_equal(again, graded)
-
-
 def test_a_batch_is_graded_by_two_rules_side_by_side(tmp_path, monkeypatch):
     """The first box counts for the authors, the last by default."""
     monkeypatch.chdir(tmp_path)

@@ -1,7 +1,5 @@
 """Prices of cards: what the table says of a batch follows from bytes and operations."""
 
-from typing import Any
-
 import pytest
 
 from example_config import config
@@ -15,28 +13,6 @@ from headroom.planning.cost import (
     generation_seconds,
     this_cpu,
 )
-
-
-def seconds(card: str, **model: Any) -> float:
-    planned = config(models={"big": model})
-    return generation_seconds(planned, batches(planned)[0], CARDS[card])
-
-
-def test_faster_cards_take_less_and_twice_the_weights_nearly_twice() -> None:
-    order = ["A100 40 GB", "A100 80 GB", "H100", "H200"]
-    wide = {"batch_size": 512, "billions": 7.6}
-    hours = [seconds(card, **wide) for card in order]
-    assert hours == sorted(hours, reverse=True)
-    assert 1.5 < seconds("A100 40 GB", batch_size=512, billions=15.2) / hours[0] < 2
-
-
-def test_a_small_batch_pays_for_launching() -> None:
-    slow, fast = (seconds("H200", batch_size=rows) for rows in (8, 256))
-    planned = config(models={"big": {"batch_size": 8}})
-    batch = batches(planned)[0]
-    steps = generation_cost(planned, batch).tokens / 8
-    assert slow > steps * 28 * CARDS["H200"].launch
-    assert slow > 10 * fast
 
 
 def test_a_token_costs_two_operations_a_weight_at_least() -> None:

@@ -53,16 +53,6 @@ def test_a_sweep_s_own_rules_have_files_of_their_own(config: Config) -> None:
     assert Store(parse({**VALUES, "grading": "authors"})).of_sweep("table") == own
 
 
-def test_a_path_lacks_nothing_and_a_template_may(config: Config) -> None:
-    store = Store(config)
-    with pytest.raises(KeyError, match="selector"):
-        store.path(paths.CHOICE)
-    assert store.fill(paths.CHOICE) == "results/mini/sprint/{selector}/choice.csv"
-    half = store.fill(paths.EMBEDDINGS, questions="test")
-    tail = f"{{embedder}}/{key(config, 'questions', 'test')}.parquet"
-    assert half == f"results/store/embeddings/{tail}"
-
-
 def test_a_key_leads_back_to_its_name(config: Config) -> None:
     store = Store(config)
     for wildcard, kind in KINDS.items():

@@ -10,8 +10,7 @@ from example_config import VALUES
 from example_config import changed as changes
 from headroom.config import Config, parse
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.planning.batches import all_arms, arms, batches, find_arm, find_solver
-from headroom.planning.cost import describe, training_cost, training_request
+from headroom.planning.batches import all_arms, arms, find_arm, find_solver
 from headroom.planning.inputs import preflight, resolve
 from headroom.planning.store import Store, data_key, solver_key
 
@@ -169,15 +168,6 @@ def test_an_arm_from_scratch_takes_its_heads_from_full(config: Config) -> None:
     assert full.wildcards in [arm.wildcards for arm in all_arms(alone).values()]
 
 
-def test_a_model_answers_what_it_is_to_learn_and_for_causal_scores_without_each_head() -> None:
-    for criterion, variants in (("mixed", 1), ("causal", 1 + 28 * 12)):
-        values = changed("compressions/own/method", {"importance": {"criterion": criterion}})
-        values["selectors"] = {}
-        config = parse(values)
-        (batch,) = (one for one in batches(config) if one.questions == "train")
-        assert len(batch.variants) == variants
-
-
 def test_a_file_is_looked_at_before_the_first_job(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,13 +198,3 @@ def test_a_file_is_looked_at_before_the_first_job(
 def test_what_comes_from_the_hub_is_pinned(path: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         resolve(parse(changed(path, value)))
-
-
-def test_costs_grow_with_the_model(config: Config) -> None:
-    small, large = (config.compressions[name] for name in ("words", "own"))
-    assert training_request(config, small).gpus == 0
-    assert training_request(config, large).gpus == 1
-    assert training_request(config, large).megabytes > training_request(config, small).megabytes
-    cost = training_cost(config, "words")
-    assert cost.jobs == 2 * (1 + 3)  # two seeds: the solver, and the arms but baseline
-    assert "words" in describe(config)

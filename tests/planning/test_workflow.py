@@ -216,16 +216,6 @@ def test_what_is_fetched(rules: Rules) -> None:
     assert "tiny-" not in rules.fetched[0]
 
 
-def test_a_digest_of_settings_follows_the_entry_that_it_is_of(config: Config) -> None:
-    changed = copy.deepcopy(VALUES)
-    changed["sweeps"]["table"]["layers"] = [0]
-    before, after = (Rules(parse(values), 2, {}) for values in (VALUES, changed))
-    assert before.settings("sweeps", "table") != after.settings("sweeps", "table")
-    assert before.settings("sweeps") != after.settings("sweeps")
-    assert before.settings("selectors") == after.settings("selectors")
-    assert before.settings() != after.settings()
-
-
 def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
     shown = rules.reported()
     assert len(shown) == len(set(shown))

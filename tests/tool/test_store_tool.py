@@ -122,16 +122,6 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(
     assert there() == needed
 
 
-def test_a_config_that_is_named_keeps_its_files(tmp_path: Path) -> None:
-    long, short = config(), config(**SHORT)
-    files = make(long) | make(short)
-    save(short)
-    named = tmp_path / "long.json"
-    named.write_text(json.dumps(long.model_dump(mode="json")))
-    assert run("--prune", "--yes", str(named)) == 0
-    assert there() == files
-
-
 def test_unfinished_work_stays_with_what_it_is_for() -> None:
     own = config()
     journals = {write(file) for file in files_of(own) if ".jsonl" in file.name}

@@ -9,8 +9,6 @@ import pytest
 from filelock import FileLock
 from mini import MINIATURE, Snakemake
 
-from headroom.models.source import BUILTIN
-
 
 @pytest.fixture
 def miniature() -> dict[str, Any]:
@@ -49,9 +47,3 @@ def copied(finished: tuple[Path, str], tmp_path: Path) -> Path:
 def snakemake(tmp_path: Path) -> Snakemake:
     """Run the real Snakefile in an empty folder."""
     return Snakemake(tmp_path)
-
-
-@pytest.fixture
-def checkpoint(tmp_path: Path) -> Path:
-    """A copy of the miniature's model, to change."""
-    return shutil.copytree(BUILTIN[MINIATURE["models"]["tiny"]["source"]], tmp_path / "model")

@@ -10,8 +10,7 @@ from mini import ROOT, Snakemake, planned
 
 from example_config import put_data
 from headroom.config import load
-from headroom.planning.batches import all_arms, arms, batches, without_numeric
-from headroom.planning.cost import describe
+from headroom.planning.batches import all_arms, arms, batches
 from headroom.planning.inputs import resolve
 from headroom.tool.store import contents
 
@@ -105,31 +104,8 @@ def test_transfer_between_benchmarks_generates_nothing(name: str) -> None:
     assert set(batches(config.model_copy(update={"selectors": own}))) == set(batches(config))
 
 
-def test_half_precision_has_numeric_placebos() -> None:
-    for file in SHIPPED:
-        assert without_numeric(load(file)) == [], file
-    config = load(ROOT / "config/sprint.yaml")
-    sweeps = config.sweeps.items()
-    bare = {name: each.model_copy(update={"placebos": "noise"}) for name, each in sweeps}
-    lacking = config.model_copy(update={"sweeps": bare})
-    assert without_numeric(lacking) == list(bare)
-    assert f"Sweeps in half precision without numeric placebos: {', '.join(bare)}." in describe(
-        lacking
-    )
-    assert "without numeric placebos" not in describe(config)
-
-
 def test_the_demo_is_the_default(planning: Callable[[str | None], str]) -> None:
     assert planned(planning(None)) == planned(planning("demo"))
-
-
-def test_no_key_of_the_demo_leaks_into_another_config(
-    planning: Callable[[str | None], str],
-) -> None:
-    text = planning("sprint")
-    assert "results/sprint/" in text
-    assert "generated_math" not in text
-    assert "reasoner" not in text
 
 
 def test_the_papers_layers_and_heads_are_in_the_config() -> None:
