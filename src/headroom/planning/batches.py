@@ -3,11 +3,11 @@
 Only the config is read. The workflow turns both into jobs, ``headroom plan`` into an estimate.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from headroom import paths
 from headroom.config import Config, Layers, Model, Selector, Study, Sweep
@@ -17,6 +17,7 @@ from headroom.planning.store import Store, arm_key, encoder_key, study_keys
 from headroom.variants import BASE, Variant, heads, matched_noise, numeric, replays
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -60,16 +61,6 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     if sweep.placebos not in ("numeric", "both", "all"):
         return noise
     return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))
-
-
-def without_numeric(config: Config) -> list[str]:
-    """Return the sweeps in half precision that have no numeric placebos."""
-    return [
-        name
-        for name, sweep in config.sweeps.items()
-        if sweep.placebos not in ("numeric", "both", "all")
-        and config.models[sweep.model].dtype != "float32"
-    ]
 
 
 def batches(config: Config) -> list[Batch]:
@@ -207,39 +198,26 @@ def encoders(config: Config) -> dict[str, Encoder]:
 
 
 def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
-    """Return a solver's settings and its dataset's name, given the keys of solver and data.
-
-    Raises:
-        ConfigError: the config has no such solver.
-    """
-    study = solvers(config).get((solver, data))
-    if study is None:
-        raise ConfigError(f"no compression of this config has solver {solver!r} on {data!r}")
+    """Return a solver's settings and its dataset's name, given the keys of solver and data."""
+    study = _find(solvers(config), (solver, data))
     return config.solver_of(study), str(study.data)
 
 
 def find_encoder(config: Config, encoder: str) -> Encoder:
-    """Return the pretrained encoder with the given key.
-
-    Raises:
-        ConfigError: the config has no such encoder.
-    """
-    found = encoders(config).get(encoder)
-    if found is None:
-        raise ConfigError(f"no encoder of this config has key {encoder!r}")
-    return found
+    """Return the pretrained encoder with the given key."""
+    return _find(encoders(config), encoder)
 
 
 def find_arm(config: Config, subject: str, data: str, arm: str) -> Arm:
-    """Return the arm with the given keys.
+    """Return the arm with the given keys."""
+    return _find(all_arms(config), (subject, data, arm))
 
-    Raises:
-        ConfigError: the config has no such arm.
-    """
-    found = all_arms(config).get((subject, data, arm))
-    if found is None:
-        raise ConfigError(f"no compression of this config has arm {arm!r} of {subject} on {data}")
-    return found
+
+def _find(known: Mapping[Any, _T], key: Any) -> _T:
+    """Return what a config has under a key; ConfigError if it has nothing there."""
+    if key not in known:
+        raise ConfigError(f"no compression of this config has {key}; there is {[*known]}")
+    return known[key]
 
 
 def own_answers(config: Config, study: Study, variants: list[Variant]) -> dict[str, str]:

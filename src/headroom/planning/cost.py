@@ -14,14 +14,14 @@ Testing on the development part after each epoch takes half as long again.
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from headroom.config import Config, Model, Study
 from headroom.config.compression import Compression, Training
-from headroom.planning.batches import Batch, batches, without_numeric
+from headroom.planning.batches import Batch, batches
 
 
 class Card(NamedTuple):
@@ -41,20 +41,18 @@ class Card(NamedTuple):
     """Seconds to launch the kernels of a training step."""
 
 
-def _gpu(gigabytes: float, terabytes: float, teraflops: float) -> Card:
-    """Return a GPU that reaches 60% of its peak bandwidth and 50% of its peak in products."""
-    return Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
-
-
 CARDS: Mapping[str, Card] = {
-    "A100 40 GB": _gpu(40, 1.555, 312),
-    "A100 80 GB": _gpu(80, 2.039, 312),
-    "H100": _gpu(80, 3.35, 989),
-    "H200": _gpu(141, 4.8, 989),
-    "L40S": _gpu(48, 0.864, 362),
+    name: Card(gigabytes, 0.6e12 * terabytes, 0.5e12 * teraflops)
+    for name, gigabytes, terabytes, teraflops in (
+        ("A100 40 GB", 40, 1.555, 312),
+        ("A100 80 GB", 80, 2.039, 312),
+        ("H100", 80, 3.35, 989),
+        ("H200", 141, 4.8, 989),
+        ("L40S", 48, 0.864, 362),
+    )
 }
 """From NVIDIA's data sheets (SXM modules: A100 2021, H100 2023, H200 2024; L40S: 2023): memory in
-GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s."""
+GB, bandwidth in TB/s, dense bfloat16 products in TFLOP/s; 60% and 50% of the peaks are reached."""
 
 ANY_CARD = CARDS["A100 80 GB"]
 """Assumed for jobs on a cluster, which may get any card."""
@@ -204,7 +202,9 @@ def training_seconds(
     config: Config, study: Study, settings: Compression | None = None, card: Card = ANY_CARD
 ) -> float:
     """Return the seconds that a card takes to train an arm, or its solver without `settings`."""
-    recipe = settings.training if settings else _recipe(config, study) or study.method.training
+    recipe = (settings or study.method).training
+    if settings is None and study.solver is not None:
+        recipe = config.solver_of(study).training
     return _seconds(config, study, recipe, card)
 
 
@@ -250,9 +250,8 @@ def describe(config: Config) -> str:
     for names, cost in [*costs, (("total", "", ""), total)]:
         amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
         rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
-    cards = {**CARDS, "this CPU": this_cpu()}
     hours = [("card", "generation", "training", "models fit")]
-    for name, card in cards.items():
+    for name, card in {**CARDS, "this CPU": this_cpu()}.items():
         generated = sum(generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
             _seconds(config, study, recipe, card)
@@ -261,42 +260,30 @@ def describe(config: Config) -> str:
         )
         room = ", ".join(_too_large(config, card)) or "yes"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), room))
-    lengths = sorted({answer_length(config, batch) for batch in asked})
-    starts = total.jobs * _START_SECONDS / 3600
-    measured = this_cpu().flops / _CPU_SHARE / 1e9
-    lines = [
-        f"run {config.run!r} (counts everything; what the store already holds is not made again)",
-        "",
-        *aligned(rows, left=3),
-        "",
-        *aligned(hours, left=1),
-        "",
-        f"Assumed, not measured: answers of {', '.join(map(str, lengths)) or 'no'} tokens on "
-        "average; GPUs reach 50% of their peak",
-        "in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's "
-        "kernels in 0.9 ms.",
-        f"This CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it assumed. On "
-        "a cluster each job also takes",
-        f"30 s to start, {starts:,.1f} h in all. `headroom pilot` measures the models themselves.",
-    ]
-    lacking = without_numeric(config)
-    if lacking:
-        lines += [
-            "",
-            f"Sweeps in half precision without numeric placebos: {', '.join(lacking)}. How much "
-            "decoding again in",
-            "other batches changes remains unknown; `placebos: numeric` or `both` measures it.",
-        ]
-    return "\n".join(lines)
+    lengths = ", ".join(map(str, sorted({answer_length(config, batch) for batch in asked}))) or "no"
+    measured, starts = this_cpu().flops / _CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
+    return f"""\
+run {config.run!r} (counts everything; what the store already holds is not made again)
+
+{aligned(rows, left=3)}
+
+{aligned(hours, left=1)}
+
+Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
+in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
+0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it assumed. On a
+cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headroom pilot` measures the
+models themselves."""
 
 
-def aligned(rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Yield the lines of a table, its first `left` columns aligned left, the others right."""
+def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
+    """Return a table as text, its first `left` columns aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        sides = ["<"] * left + [">"] * (len(row) - left)
-        cells = zip(row, sides, widths, strict=True)
-        yield "  ".join(f"{cell:{side}{width}}" for cell, side, width in cells).rstrip()
+    sides = "<" * left + ">" * (len(widths) - left)
+    lines = (zip(row, sides, widths, strict=True) for row in rows)
+    return "\n".join(
+        "  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines
+    )
 
 
 def duration(hours: float) -> str:
@@ -320,16 +307,11 @@ def _width(model: Model) -> int:
     return 4 if model.dtype == "float32" else 2
 
 
-def _recipe(config: Config, study: Study) -> Training | None:
-    """Return how a solver is trained before it is compressed; None for a model."""
-    return None if study.solver is None else config.solver_of(study).training
-
-
 def _recipes(config: Config, study: Study) -> list[Training]:
     """Return the recipes of all trainings of a study, including its solver's."""
-    recipe = _recipe(config, study)
     recipes = [own.training for own in study.settings.values() if own.rounds]
-    return (recipes + ([recipe] if recipe else [])) * len(study.seeds)
+    recipes += [config.solver_of(study).training] if study.solver is not None else []
+    return recipes * len(study.seeds)
 
 
 def _seconds(config: Config, study: Study, training: Training, card: Card) -> float:

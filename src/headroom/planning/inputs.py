@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset, read_source
@@ -49,19 +50,22 @@ def resolve(config: Config) -> Config:
         ConfigError: something on the hub is not pinned to a commit hash.
         BenchmarkError, ModelError: a file or folder without `revision` is missing or damaged.
     """
+
+    def resolved(where: str, section: Any) -> Any:
+        return section.model_copy(update={"revision": _revision(where, section)})
+
     found: dict[str, dict[str, object]] = {
-        kind: {
-            name: section.model_copy(update={"revision": _revision(f"{kind}.{name}", section)})
-            for name, section in getattr(config, kind).items()
-        }
+        kind: {n: resolved(f"{kind}.{n}", each) for n, each in getattr(config, kind).items()}
         for kind in ("models", "embedders", "questions", "problems")
     }
-    found["solvers"] = {**config.solvers}
-    for name, solver in config.solvers.items():
-        if solver.encoder.source is not None:
-            revision = _revision(f"solvers.{name}.encoder", solver.encoder)
-            encoder = solver.encoder.model_copy(update={"revision": revision})
-            found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
+    found["solvers"] = {
+        name: solver.model_copy(
+            update={"encoder": resolved(f"solvers.{name}.encoder", solver.encoder)}
+        )
+        if solver.encoder.source is not None
+        else solver
+        for name, solver in config.solvers.items()
+    }
     return config.model_copy(update=found)
 
 
@@ -74,21 +78,43 @@ def preflight(config: Config) -> None:
     Raises:
         HeadroomError: one line that names key, value, and what to do.
     """
-    _check_results(config)
+    store = Store(config)
+    existing = _existing()
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"{existing} cannot be written ({error.strerror}); results go to "
+            f"{Path(paths.RESULTS).absolute()}: "
+            f"change its permissions, or run in another folder"
+        ) from None
+    needed = _SPARE_GIGABYTES + sum(
+        generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
+        for batch in batches(config)
+    )
+    _check_room(needed, "this run needs", "make room, or run on another disk")
     draws, embedders, models = _needed(config)
     _check_draws(config, draws)
     for name in embedders:
         _check_revision(f"embedders.{name}", config.embedders[name])
     for name in models:
-        _check_model(config, name)
+        where, model = f"models.{name}", config.models[name]
+        if model.device == "cpu":
+            _check_without_gpu(where, model)
+        if (folder := _check_revision(where, model)) is not None:
+            with _at(where):
+                if folder.suffix != gguf.SUFFIX:
+                    check_folder(folder)
+                check_geometry(folder, model.layers, model.heads, model.kv_heads)
     for name, problems in config.problems.items():
-        if not Store(config).path(paths.PROBLEMS, data=name).exists():
+        if not store.path(paths.PROBLEMS, data=name).exists():
             _check_revision(f"problems.{name}", problems)
     for study in config.compressions.values():
         files = [paths.TEACHER.format(**keys) for keys in teachers(config, study)]
         if study.solver is not None and _missing(files):
-            where, encoder = f"solvers.{study.solver}.encoder", config.solvers[study.solver].encoder
-            folder = _check_revision(where, encoder)
+            where = f"solvers.{study.solver}.encoder"
+            folder = _check_revision(where, config.solvers[study.solver].encoder)
             if folder is not None:
                 with _at(where):
                     check_folder(folder)
@@ -107,11 +133,8 @@ def check_devices(config: Config) -> None:
         training_cost(config, name).disk_gigabytes * _missing(histories(config, name))
         for name in config.compressions
     )
-    _check_room(
-        needed,
-        "the weights of this run's compressions need",
-        "make room, name fewer arms or seeds, or run on another disk",
-    )
+    advice = "make room, name fewer arms or seeds, or run on another disk"
+    _check_room(needed, "the weights of this run's compressions need", advice)
     if shutil.which("sbatch"):
         return
     gpu = any(Path("/dev").glob("nvidia[0-9]*"))
@@ -164,7 +187,19 @@ def _revision(where: str, section: _Source) -> str | None:
             return None
         if section.file is not None:
             return revision or _content(where, section)
-        return _pinned_data(where, section)
+        dataset, advice = MATH23K, ""
+        if isinstance(section, Questions):
+            hub = hub_dataset(section)
+            dataset, revision = hub.path, hub.revision
+            if section.benchmark in PINNED:
+                advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
+        if not _COMMIT.fullmatch(revision or ""):
+            asked = f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
+            raise ConfigError(
+                f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; "
+                f"{advice or asked}"
+            )
+        return revision
     source = section.source
     if source is None:
         return revision
@@ -180,23 +215,6 @@ def _revision(where: str, section: _Source) -> str | None:
         raise ConfigError(
             f"{where}.revision: {revision!r} does not pin {source}; give a commit hash of 40 hex "
             f"digits: `git ls-remote https://huggingface.co/{source} HEAD` prints the newest"
-        )
-    return revision
-
-
-def _pinned_data(where: str, section: Questions | WordProblems) -> str:
-    """Return the commit of a dataset on the hub."""
-    revision, dataset, advice = section.revision, MATH23K, ""
-    if isinstance(section, Questions):
-        hub = hub_dataset(section)
-        dataset, revision = hub.path, hub.revision
-        if section.benchmark in PINNED:
-            advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
-    if revision is None or not _COMMIT.fullmatch(revision):
-        asked = f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
-        raise ConfigError(
-            f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; "
-            f"{advice or asked}"
         )
     return revision
 
@@ -218,39 +236,16 @@ def _content(where: str, section: _Source) -> str:
 
 def _check_revision(where: str, section: Model | Embedder | Encoder | WordProblems) -> Path | None:
     """Compare a stated revision with the local file or folder; return its path, if there is one."""
-    error: type[HeadroomError] = ModelError
-    if isinstance(section, WordProblems):
-        named, kind, error = section.file, "sha256", BenchmarkError
-        path = Path(named).expanduser() if named else None
-    else:
-        named, kind = section.source, "fingerprint"
-        path = local_folder(named) if named else None
+    data = isinstance(section, WordProblems)
+    named = section.file if isinstance(section, WordProblems) else section.source
+    path = Path(named).expanduser() if data and named else local_folder(named) if named else None
     if path is not None and (found := _content(where, section)) != section.revision:
+        kind, error = ("sha256", BenchmarkError) if data else ("fingerprint", ModelError)
         raise error(
             f"{where}.revision: {named} has {kind} {found}, not {section.revision}; restore it, or "
             f"remove `revision`"
         )
     return path
-
-
-def _check_results(config: Config) -> None:
-    """Refuse a results folder that cannot be written or has no room for the missing answers."""
-    existing = _existing()
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"{existing} cannot be written ({error.strerror}); results go to "
-            f"{Path(paths.RESULTS).absolute()}: "
-            f"change its permissions, or run in another folder"
-        ) from None
-    store = Store(config)
-    needed = _SPARE_GIGABYTES + sum(
-        generation_cost(config, batch).disk_gigabytes * _missing(store.answers(batch))
-        for batch in batches(config)
-    )
-    _check_room(needed, "this run needs", "make room, or run on another disk")
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
@@ -302,39 +297,17 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
     generate answers, embed questions or be compressed.
     """
     store = Store(config)
-    draws = [
-        name
-        for name in config.questions
-        if not store.path(paths.QUESTIONS, questions=name).exists()
-    ]
+    draws = [n for n in config.questions if not store.path(paths.QUESTIONS, questions=n).exists()]
     embedders = {config.questions[name].embedder for name in draws}
     for selector in config.selectors.values():
         for embedder, questions in product(selector.embedder, (selector.train, selector.test)):
-            names = {"embedder": embedder, "questions": questions}
-            if not store.path(paths.EMBEDDINGS, **names).exists():
+            if not store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions).exists():
                 embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
-    models |= {
-        study.model
-        for name, study in config.compressions.items()
-        if _missing(histories(config, name))
-    }
+    compressions = config.compressions.items()
+    models |= {study.model for name, study in compressions if _missing(histories(config, name))}
     return draws, sorted(filter(None, embedders)), sorted(filter(None, models))
-
-
-def _check_model(config: Config, name: str) -> None:
-    """Refuse a model whose folder does not fit the config, or that lacks heads to be pruned."""
-    where, model = f"models.{name}", config.models[name]
-    if model.device == "cpu":
-        _check_without_gpu(where, model)
-    folder = _check_revision(where, model)
-    if folder is None:
-        return
-    with _at(where):
-        if folder.suffix != gguf.SUFFIX:
-            check_folder(folder)
-        check_geometry(folder, model.layers, model.heads, model.kv_heads)
 
 
 def _check_without_gpu(where: str, model: Model) -> None:

@@ -171,7 +171,7 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
         rate = f"{of.tokens / of.seconds:,.0f}"
         rows.append((*counts, rate, f"{of.gigabytes:.1f}", duration(of.hours)))
     print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
-    print(*aligned(rows, left=1), sep="\n")
+    print(aligned(rows, left=1))
     for of in found:
         checks = [f"{name} {of.facts[name]}" for name in _CHECKS if of.facts.get(name)]
         print(f"{of.model}: the engine ran on {', '.join([of.facts['device'], *checks])}")
