@@ -72,18 +72,6 @@ def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch)
     assert len(kills) == 3
 
 
-def test_one_worker_outlives_all_its_children(monkeypatch):
-    started = []
-    start = pool._Worker.start
-    monkeypatch.setattr(
-        pool._Worker, "start", lambda *given: started.append(start(*given)) or started[-1]
-    )
-    pairs = [("9**9**9**9", "x"), ("3.0", "3"), ("1e999999999", "x")] * 3
-    judged = judge_pairs(pairs, "authors", limits=LIMITS)
-    assert judged == [Judgement("timeout", False), RIGHT, Judgement("memory", False)] * 3
-    assert len(started) == 1
-
-
 def test_a_worker_that_cannot_start_is_an_error_of_one_line(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(GradingError, match=r"^a grading worker ended with status 1 before .*$"):

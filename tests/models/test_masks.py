@@ -134,15 +134,6 @@ def test_nothing_stays_behind_when_a_block_ends(qwen2):
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
-def test_a_mask_for_another_batch_is_an_error(qwen2):
-    model, geometry = qwen2
-    with (
-        pruned(model, geometry, [BASE, Variant(0, 0), BASE]),
-        pytest.raises(ValueError, match="mask of layer 0 has 3 rows, not 5"),
-    ):
-        outputs(model)
-
-
 @pytest.mark.parametrize("prune", [pruned, zero_head_weights])
 @pytest.mark.parametrize(
     ("variant", "message"),

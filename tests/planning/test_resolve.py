@@ -86,21 +86,6 @@ def test_resolving_twice_changes_nothing_and_saves_as_json():
     assert parse(json.loads(resolved.model_dump_json())) == resolved
 
 
-def test_the_same_content_elsewhere_has_the_same_keys(here):
-    first = resolve(local())
-    for name in ("test.jsonl", "big", "minilm"):
-        (here / name).rename(here / f"moved_{name}")
-    second = resolve(
-        config(
-            questions={"test": {"file": "moved_test.jsonl"}},
-            models={"big": {"source": str(here / "moved_big"), "revision": None}},
-            embedders={"minilm": {"source": "./moved_minilm", "revision": None}},
-        )
-    )
-    for kind, name in (("questions", "test"), ("models", "big"), ("embedders", "minilm")):
-        assert key(first, kind, name) == key(second, kind, name)
-
-
 def test_pooling_settings_of_an_embedder_are_part_of_its_revision():
     first = resolve(local()).embedders["minilm"].revision
     Path("minilm/1_Pooling").mkdir()
@@ -137,15 +122,6 @@ def test_a_folder_written_like_a_hub_id_is_pointed_out():
     Path("owner/big").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"models.big.source: .* write './owner/big'"):
         resolve(config())
-
-
-def test_what_is_gone_is_not_missed_where_its_revision_is_stated():
-    stated = config(
-        questions={"test": {"file": "absent.jsonl", "revision": "a" * 64}},
-        models={"big": {"source": "./absent", "revision": "b" * 16}},
-    )
-    assert resolve(stated) == resolve(resolve(stated))
-    assert resolve(stated).models["big"].revision == "b" * 16
 
 
 @pytest.mark.parametrize(

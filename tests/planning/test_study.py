@@ -10,7 +10,7 @@ from example_config import VALUES
 from example_config import changed as changes
 from headroom.config import Config, parse
 from headroom.errors import BenchmarkError, ConfigError
-from headroom.planning.batches import all_arms, arms, find_arm, find_solver
+from headroom.planning.batches import arms, find_arm, find_solver
 from headroom.planning.inputs import preflight, resolve
 from headroom.planning.store import Store, data_key, solver_key
 
@@ -158,14 +158,6 @@ def test_keys_lead_back_to_their_names(config: Config) -> None:
     ):
         with pytest.raises(ConfigError, match=stale):
             find()
-
-
-def test_an_arm_from_scratch_takes_its_heads_from_full(config: Config) -> None:
-    full, scratch = arms(config, "words")[1:3]
-    layout = scratch.layout()
-    assert layout == full
-    alone = parse(changed(f"{WORDS}/arms", ["small_from_scratch"]))
-    assert full.wildcards in [arm.wildcards for arm in all_arms(alone).values()]
 
 
 def test_a_file_is_looked_at_before_the_first_job(

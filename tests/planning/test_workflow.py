@@ -1,6 +1,5 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
-import copy
 import logging
 import re
 from pathlib import Path
@@ -80,25 +79,6 @@ class Job(NamedTuple):
 
 
 BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
-
-
-def test_a_question_set_is_drawn_from_its_split_and_by_its_embedder(rules: Rules) -> None:
-    found = rules.split(wildcards(rules, questions="train"))
-    assert found == {"source": str(rules.store.path(paths.SOURCE, source="train"))}
-    values = copy.deepcopy(VALUES)
-    values["questions"]["train"] |= {"sampling": "clusters", "embedder": "minilm"}
-    spread = Rules(parse(values), None, {})
-    found = spread.split(wildcards(spread, questions="train"))
-    assert found["embedder"] == str(spread.store.path(paths.EMBEDDER, embedder="minilm"))
-
-
-def test_a_batch_is_found_by_its_keys(rules: Rules, config: Config) -> None:
-    found = rules.answers(wildcards(rules, **BATCH))
-    batch = find_batch(config, *BATCH.values())
-    assert [Path(file).stem for file in found] == list(map(str, batch.variants))
-    assert set(found) <= set(rules.answers_of_all())
-    with pytest.raises(KeyError):
-        rules.answers(SimpleNamespace(model="big-0", decoding="x", questions="y"))
 
 
 def test_jobs_of_a_layer_share_a_group(rules: Rules, groups: dict[str, str]) -> None:
@@ -227,18 +207,6 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
     tables = [file for file in shown if "tables/compression_" in file]
     assert len(tables) == 2 * len(COMPRESSION_TABLES)
     assert set(rules.judged()) <= set(shown)
-
-
-def test_what_a_figures_job_makes(rules: Rules) -> None:
-    made = [file.partition("audit.")[2] for file in rules.drawn("audit")]
-    assert made == ["pdf", "svg", "csv", "json", "png"]
-    for name, label in (
-        ("pareto", "{compression}: accuracy against time"),
-        ("agreement", "table: agreement between heads"),
-    ):
-        told = rules.drawn(name, sweep="table")[-1].flags["report"]
-        assert told.caption == f"../report/{name}.rst"
-        assert told.labels == {"figure": label}
 
 
 def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:

@@ -163,7 +163,7 @@ def test_it_asks_before_it_removes(
         assert run("--prune") == 0
         assert OLD.exists() == (answer != "y")
         assert ("nothing is removed" in capsys.readouterr().out) == (answer != "y")
-    assert "Remove 1 files, 7 B? [y/N]" in asked[0]
+    assert "Remove 1 files, 0.0 MB? [y/N]" in asked[0]
 
 
 def _late(question: str) -> str:

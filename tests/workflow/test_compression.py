@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from mini import Snakemake, facts, planned
+from mini import Snakemake, facts
 
 from comparing import contents
 from headroom.config import parse
@@ -70,18 +70,6 @@ def test_every_arm_and_seed_answers_the_test_part(finished: Path) -> None:
     assert set(outcomes["stratum"]) <= {"low", "medium", "high"}
 
 
-def test_histories_say_which_heads_went(finished: Path) -> None:
-    file = finished / "results/words/compression/made/histories.json"
-    histories = json.loads(file.read_text())
-    assert list(histories) == ["baseline", "full"]
-    assert histories["baseline"][str(SEED)]["rounds"] == []
-    own = histories["full"][str(SEED)]
-    heads = [head for each in own["rounds"] for one in each["removals"] for head in one["heads"]]
-    assert (own["heads"], len(heads), len(set(heads))) == (6, 2, 2)
-    assert own["rounds"][-1]["heads"] == 4
-    assert own["tokens"] > 0
-
-
 def test_measurements_have_a_row_for_each_arm_and_batch(finished: Path) -> None:
     rows = pd.read_csv(finished / "results/words/compression/made/measurements.csv")
     assert len(rows) == 3 * 2
@@ -110,15 +98,6 @@ def test_nothing_is_left_over_and_nothing_to_do(finished: Path) -> None:
     assert list((finished / "results/store/.journal").rglob("*")) == []
     done = Snakemake(finished)(COMPRESSION)
     assert "Nothing to be done" in done.stdout + done.stderr
-
-
-def test_another_arm_and_seed_run_alone(finished: Path, tmp_path: Path) -> None:
-    shutil.copytree(finished, tmp_path / "copy")
-    values = json.loads(json.dumps(COMPRESSION)) | {"run": "more"}
-    values["compressions"]["made"] |= {"arms": ["baseline", "full", "random"], "seeds": [3, 4]}
-    counts = planned(Snakemake(tmp_path / "copy")(values, "--dry-run"))
-    assert (counts["teacher"], counts["compress"], counts["quantise"]) == (1, 4, 1)
-    assert "problems" not in counts
 
 
 def test_a_killed_compression_goes_on_and_ends_with_the_same_files(

@@ -8,7 +8,6 @@ import psutil
 import pytest
 from mini import MINIATURE, Snakemake, facts, left_over
 
-from comparing import NEAR_TIE
 from headroom import cli
 from headroom.config import parse
 from headroom.errors import ConfigError
@@ -79,18 +78,6 @@ def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(
     names = ["base", "L01H00", "L01H03", "L01N00", "L01N03", "placebo01", "placebo02"]
     assert list(matrix.columns[3:]) == names
     assert matrix[names].isin([0, 1]).all(axis=None)
-
-
-def test_the_base_model_decoded_in_other_batches_answers_alike(
-    finished: tuple[Path, str],
-) -> None:
-    table = pd.read_csv(finished[0] / "results/mini/controls/math/placebos.csv")
-    assert list(table["kind"]) == ["head", "noise", "numeric"]
-    assert list(table["answers"]) == [30, 30, 30]
-    assert table.loc[0, "changed"] > 0
-    (base,) = (finished[0] / "results/store").glob("tiny-*/greedy-*/test-*/base.parquet")
-    ties = (pd.read_parquet(base)["margin"] <= NEAR_TIE).sum()
-    assert table.loc[2, "changed"] * 15 <= ties
 
 
 def test_run_tells_its_findings_and_names_its_report_at_the_end(

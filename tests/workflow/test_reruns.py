@@ -1,12 +1,10 @@
 """What another run finds in a folder where the miniature has run, or was killed."""
 
-import json
 import os
 import shutil
 import signal
 import time
 import zlib
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +14,8 @@ from mini import MINIATURE, REASONER, Snakemake, facts, planned
 
 from comparing import assert_same, contents
 from headroom.errors import ConfigError
-from headroom.models.source import BUILTIN
 from headroom.tool.export import export
 
-PUBLISHED = "Qwen2.5-Math-1.5B-Instruct"
 RECIPE = {
     "steps": 3,
     "layers": 2,
@@ -80,55 +76,21 @@ def test_a_run_without_answers_is_not_exported(copied: Path, tmp_path: Path) -> 
     assert not (tmp_path / "new").exists()
 
 
-def math500() -> list[dict[str, Any]]:
-    """Return twenty short questions: MATH-500's own where they are at hand."""
-    if folder := os.environ.get("HEADROOM_DATA"):
-        with Path(folder, "math500.jsonl").open(encoding="utf-8") as lines:
-            rows = map(json.loads, lines)
-            return list(islice((row for row in rows if len(row["problem"]) < 150), 20))
-    return [
-        {
-            "problem": f"What is ${number}^2 + 4$?",
-            "solution": rf"\boxed{{{number**2 + 4}}}",
-            "answer": str(number**2 + 4),
-            "subject": ("Algebra", "Geometry", "Prealgebra")[number % 3],
-            "level": 1 + number % 5,
-            "unique_id": f"test/{number}.json",
-        }
-        for number in range(20)
-    ]
-
-
 @pytest.fixture(scope="module")
 def grown(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of a run that asks the store for more questions, and of a model that is trained.
-
-    The miniature's model lies in a folder with the name of one of the paper's here: its content is
-    the same, and so is its key.
-    """
+    """Results of a run that asks the store for more questions, and of a model that is trained."""
     folder = shutil.copytree(finished[0], tmp_path_factory.mktemp("grown") / "folder")
-    shutil.copytree(BUILTIN[REASONER["source"]], folder / PUBLISHED)
-    rows = "".join(json.dumps(row) + "\n" for row in math500())
-    (folder / "math.jsonl").write_text(rows, encoding="utf-8")
     values: dict[str, Any] = {
         "run": "grown",
-        "models": {"tiny": {**REASONER, "source": f"./{PUBLISHED}"}, "own": TRAINED},
-        "questions": {
-            "test": {**MINIATURE["questions"]["test"], "n": 18},
-            "math500": {
-                "benchmark": "math500",
-                "split": "test",
-                "file": str(folder / "math.jsonl"),
-            },
-        },
+        "models": {"tiny": REASONER, "own": TRAINED},
+        "questions": {"test": {**MINIATURE["questions"]["test"], "n": 18}},
         "decodings": {"greedy": MINIATURE["decodings"]["greedy"]},
         "sweeps": {
             "more": {"model": "tiny", "questions": "test", "layers": [1], "heads": [3]},
             "own": {"model": "own", "questions": "test", "layers": [1], "heads": [4]},
-            "local": {"model": "tiny", "questions": "math500", "layers": [0, 1], "heads": [3]},
         },
     }
-    Snakemake(folder)(values, "--cores", "2", "answers", "results/grown/tables/local.md")
+    Snakemake(folder)(values, "--cores", "2", "answers")
     return folder / "results"
 
 
@@ -145,27 +107,10 @@ def test_growing_a_question_set_keeps_finished_answers(grown: Path) -> None:
 
 def test_a_model_is_trained_and_answers(grown: Path) -> None:
     (model,) = grown.glob("store/models/own-*/model.json")
-    shape = json.loads((model.parent / "checkpoint/config.json").read_text(encoding="utf-8"))
-    assert (shape["num_hidden_layers"], shape["num_attention_heads"]) == (2, 6)
     assert facts(model)["model"]["train"]["steps"] == 3
     for variant in ("base", "L01H04"):
         (answers,) = grown.glob(f"store/own-*/greedy-*/test-*/{variant}.parquet")
         assert len(pd.read_parquet(answers)) == 18
-
-
-def test_published_numbers_stand_beside_those_of_a_local_copy(grown: Path) -> None:
-    rows = math500()
-    (file,) = grown.glob("grown/accuracy/tiny-*/greedy-*/math500-*.parquet")
-    assert pd.read_parquet(file)["subject"].tolist() == [row["subject"] for row in rows]
-    table = pd.read_csv(grown / "grown/tables/local.csv").set_index(["variant", "group"])
-    cell = table.loc[("L00H03", "Geometry")]  # Table 2: 0.07
-    assert (cell["published_correct"], cell["published_n"]) == (3, 41)
-    assert cell["n"] == sum(row["subject"] == "Geometry" for row in rows)
-    assert cell["difference"] == pytest.approx(cell["accuracy"] - 3 / 41, abs=1e-5)
-    assert table.loc["L01H03", "published"].isna().all()  # layer 1 is not in the paper
-    text = (grown / "grown/tables/local.md").read_text(encoding="utf-8")
-    assert "## Layer 0, reproduced − published" in text
-    assert "## Layer 1, reproduced − published" not in text
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(

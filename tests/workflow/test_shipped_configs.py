@@ -91,19 +91,6 @@ def test_readme_states_the_number_of_jobs_of_the_paper(
     assert numbers == [counts["total"], counts["generate"]]
 
 
-@pytest.mark.parametrize("name", ["sprint", "paper"])
-def test_transfer_between_benchmarks_generates_nothing(name: str) -> None:
-    config = load(ROOT / f"config/{name}.yaml")
-    families = {
-        selector: [config.questions[questions].family for questions in (each.train, each.test)]
-        for selector, each in config.selectors.items()
-    }
-    own = {name: each for name, each in config.selectors.items() if len({*families[name]}) == 1}
-    assert ["gsm8k", "math"] in families.values()
-    assert ["math", "gsm8k"] in families.values()
-    assert set(batches(config.model_copy(update={"selectors": own}))) == set(batches(config))
-
-
 def test_the_demo_is_the_default(planning: Callable[[str | None], str]) -> None:
     assert planned(planning(None)) == planned(planning("demo"))
 

@@ -44,8 +44,6 @@ def load(path: Path) -> Config:
         raise ConfigError(f"config file {path} is not {kind}: {first}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"config file {path} holds no keys; see config/demo.yaml for an example")
-    if values.get("texts") == {}:  # earlier versions wrote every section
-        del values["texts"]
     return parse(values, str(path))
 
 

@@ -4,14 +4,12 @@ Only its LaTeX grammar parses answers; its other parser, which passes text to `e
 is not used. Its time limits are switched off: they rely on signals that do not interrupt C code,
 and the worker sets its own limits.
 
-Importing this module patches three parts of latex2sympy2, math-verify's parser, without changing
+Importing this module patches two parts of latex2sympy2, math-verify's parser, without changing
 what is parsed:
 
 - ANTLR's simple prediction (SLL) is tried before its full one (LL): "the parser will either return
   a correct parse tree (i.e. the same parse tree that would be returned with the LL prediction
   mode), or it will report a syntax error" (PredictionMode, ANTLR 4). After an error LL decides.
-- A parse tree is made once for each sequence of token types. No predicate of the grammar looks at a
-  token's text, so ``x^2 + 3`` and ``y^7 + 25`` have the same tree with different leaves.
 - A plain number is converted directly, not through sympy's Python parser, which imports all of
   sympy's names for each number.
 
@@ -22,7 +20,7 @@ number, no correct simplification makes it zero, and the verdict is "not equal" 
 
 import re
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 from antlr4.atn.PredictionMode import PredictionMode
@@ -34,8 +32,6 @@ _READER = [LatexExtractionConfig(boxed_match_priority=0)]
 _CACHED_LENGTH = 200  # characters; longer answers rarely repeat and would fill the memory
 _PLAIN_INTEGER = re.compile(r"[0-9]{1,100}")
 _PLAIN_DECIMAL = re.compile(r"[0-9]{1,50}\.[0-9]{1,50}")
-_KEPT_TREES = 2048
-_LONGEST_KEPT = 80  # characters; longer texts rarely share a tree, and their trees are large
 _DIGITS = 15
 _KNOWN_BITS = 20
 """Precision, as sympy tracks it, below which a value is ignored."""
@@ -61,52 +57,11 @@ def _parse(answer: str) -> list[Any]:
 _read_cached = lru_cache(maxsize=4096)(_parse)
 
 
-class _Parsed(NamedTuple):
-    """The parse of a sequence of token types."""
-
-    leaves: list[Any]
-    """The tokens of the tree."""
-    tree: Any
-    """The tree; None after a syntax error."""
-
-
-_parsed: dict[tuple[int, ...], _Parsed] = {}
-"""The most recently used parses, by token types."""
-
-
 class _Parser(latex2sympy2.PSParser):
-    """The LaTeX parser. A returned tree is valid until the next text with the same token types.
-
-    While latex2sympy2 walks a tree, it parses arguments of functions again. They are shorter than
-    the whole text, so their trees are different ones.
-    """
+    """The LaTeX parser: simple prediction first, full prediction after an error."""
 
     def math(self) -> Any:
         """Parse the grammar's root."""
-        stream = self.getTokenStream()
-        short = stream.tokenSource.inputStream.size <= _LONGEST_KEPT
-        tree = self._kept(stream) if short else self._parse()
-        if tree is None:
-            raise ValueError("not in the grammar")
-        return tree
-
-    def _kept(self, stream: Any) -> Any:
-        """Return the tree for the stream's token types, with the stream's tokens as leaves."""
-        stream.fill()
-        types = tuple(token.type for token in stream.tokens)
-        known = _parsed.pop(types, None)
-        if known is None:
-            known = _Parsed(stream.tokens, self._parse())
-        else:
-            for leaf, token in zip(known.leaves, stream.tokens, strict=True):
-                leaf.source, leaf.start, leaf.stop = token.source, token.start, token.stop
-        _parsed[types] = known  # now the most recently used
-        if len(_parsed) > _KEPT_TREES:
-            del _parsed[next(iter(_parsed))]
-        return known.tree
-
-    def _parse(self) -> Any:
-        """Return the tree, None after a syntax error."""
         for mode in (PredictionMode.SLL, PredictionMode.LL):
             self._interp.predictionMode = mode
             try:
@@ -115,7 +70,7 @@ class _Parser(latex2sympy2.PSParser):
                 if type(error) is not Exception:  # latex2sympy2 raises plain ones on bad syntax
                     raise
                 self.reset()
-        return None
+        raise ValueError("not in the grammar")
 
 
 def _parse_number(converter: Any, text: str) -> sympy.Number:

@@ -141,17 +141,15 @@ def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFra
 
 def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFrame:
     """Return a variant's answers in question order after checking that none is missing."""
-    order = {question_id: row for row, question_id in enumerate(questions["question_id"])}
     samples = sorted(answers["sample"].unique())
-    expected = {(question_id, sample) for question_id in order for sample in samples}
-    given = list(zip(answers["question_id"], answers["sample"], strict=True))
-    if not given or len(given) != len(expected) or set(given) != expected:
+    wanted = pd.MultiIndex.from_product([questions["question_id"], samples])
+    given = pd.MultiIndex.from_frame(answers[["question_id", "sample"]])
+    if not samples or not given.is_unique or set(given) != set(wanted):
         raise TableError(
             f"variant {name} has {len(given)} answers that are not those of the question set "
-            f"({len(order)} questions, {len(samples)} samples); remove its file and rerun"
+            f"({len(questions)} questions, {len(samples)} samples); remove its file and rerun"
         )
-    rows = sorted(range(len(given)), key=lambda row: (order[given[row][0]], given[row][1]))
-    return answers.iloc[rows]
+    return answers.iloc[given.get_indexer(wanted)]
 
 
 def judge(pairs: Sequence[Pair], preset: str, workers: int) -> list[Judgement]:
@@ -212,26 +210,19 @@ def grade(
     for file in (graded_file, output):
         write_record(file, stopwatch, {**facts, "verdicts": verdicts})
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
-    log.log(shown, "%s", _right(config, batch, graded, rules))
+    log.log(shown, "%s", _right(batch, graded))
 
 
-def _right(config: Config, batch: Batch, graded: pd.DataFrame, rules: Preset) -> str:
+def _right(batch: Batch, graded: pd.DataFrame) -> str:
     """Return the result line: accuracy of the base model, and its range over pruned heads."""
     right = 100 * graded.groupby("variant")["correct"].mean()
     pruned = [right[str(variant)] for variant in batch.variants if variant.kind == "head"]
-    names = (batch.model, batch.decoding, batch.questions)
-    sweeps = [
-        f"sweep {name}, "
-        for name, sweep in config.sweeps.items()
-        if (sweep.model, sweep.decoding, sweep.questions) == names
-        and config.grading_of(name) == rules
-    ]
-    heads = f", without one of {len(pruned)} heads {min(pruned):.1f} to " if pruned else ""
-    return (
-        f"{''.join(sweeps)}{batch.model} on {graded['question_id'].nunique()} questions of "
-        f"{batch.questions}, {batch.decoding}: {right[str(BASE)]:.1f}% right"
-        + (f"{heads}{max(pruned):.1f}%" if pruned else "")
-    )
+    questions = graded["question_id"].nunique()
+    line = f"{batch.model} on {questions} questions of {batch.questions}, {batch.decoding}: "
+    line += f"{right[str(BASE)]:.1f}% right"
+    if pruned:
+        line += f", without one of {len(pruned)} heads {min(pruned):.1f} to {max(pruned):.1f}%"
+    return line
 
 
 def compare_prompts(config: Config, comparison: str) -> None:

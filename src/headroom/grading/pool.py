@@ -9,13 +9,11 @@ than by time is tried again in a fresh child before it counts as failed.
 
 import contextlib
 import json
-import logging
 import os
 import selectors
 import signal
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,11 +21,8 @@ from typing import IO, NamedTuple
 
 from headroom.errors import GradingError
 
-log = logging.getLogger(__name__)
-
 _BATCH_PAIRS = 64
 _BATCH_CHARACTERS = 16_384  # so that a batch fits into a pipe, unless a single pair does not
-_PROGRESS_SECONDS = 10.0
 _LEAVING_SECONDS = 10.0
 _KEPT_ENVIRONMENT = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH")
 
@@ -148,7 +143,6 @@ class _Pool:
         self.results: dict[int, Judgement] = {}
         self.waiting = deque(_batches(pairs, workers))
         self.selector = selectors.DefaultSelector()
-        self.started = self.reported = time.monotonic()
 
     def run(self) -> list[Judgement]:
         try:
@@ -157,7 +151,6 @@ class _Pool:
             while self.selector.get_map():
                 for key, _ in self.selector.select():
                     self._hear(key.data)
-                self._report()
         finally:
             for key in list(self.selector.get_map().values()):
                 key.data.end()
@@ -221,15 +214,6 @@ class _Pool:
             self.waiting.appendleft([culprit])
         else:
             self.results[culprit] = Judgement(cause, False)
-
-    def _report(self) -> None:
-        now = time.monotonic()
-        if now - self.reported < _PROGRESS_SECONDS or not self.results:
-            return
-        self.reported = now
-        done, total = len(self.results), len(self.pairs)
-        left = (now - self.started) / done * (total - done)
-        log.info("judged %d of %d distinct pairs, %.0f s left", done, total, left)
 
 
 def _batches(pairs: Sequence[Pair], workers: int) -> Iterator[list[int]]:

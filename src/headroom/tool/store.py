@@ -4,7 +4,6 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,13 +12,13 @@ from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.generation.client import status
 from headroom.planning.batches import all_arms, batches, encoders, teachers
+from headroom.planning.cost import aligned
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 
 STORE = Path(paths.RESULTS, "store")
 
 _LOCKS = Path(".snakemake", "locks")
-_UNITS = ("B", "kB", "MB", "GB", "TB")
 _KEY = r"[^/]+-[0-9a-f]{8}"
 _KINDS = {
     "model": rf"models/({_KEY})/",
@@ -80,13 +79,17 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     if prune:
         _check(known, unread)
     entries = contents(known)
-    print(*_table(entries), sep="\n")
+    rows = [("kind", "key", "needed by", "files", "MB")]
+    for entry in entries:
+        by = ", ".join(entry.asked_by) or ("unknown" if entry.kind == "other" else "none")
+        rows.append((entry.kind, entry.key, by, f"{len(entry.files):,}", _megabytes([entry])))
+    print(aligned(rows, left=3))
     for error in unread:
         print(f"cannot be read, so its files may be listed as needed by none: {error}")
     idle = [entry for entry in entries if entry.idle]
-    amount = f"{sum(len(entry.files) for entry in idle)} files, {_size(idle)}"
+    amount = f"{sum(len(entry.files) for entry in idle)} files, {_megabytes(idle)} MB"
     found = f"no config needs {amount}" if idle else "nothing to prune"
-    print(f"{_size(entries)} in all; {found}")
+    print(f"{_megabytes(entries)} MB in all; {found}")
     if not prune or not idle:
         return
     if not yes and not _agreed(f"Remove {amount}? [y/N] "):
@@ -98,10 +101,10 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
 
 
 def contents(configs: Mapping[str, Config]) -> list[Entry]:
-    """Return what the store in this folder holds, by kind and key.
+    """Return what the store holds, by kind, key, and the configs that need it.
 
     Args:
-        configs: resolved, by name.
+        configs: by the names that stand in `Entry.asked_by`.
     """
     asking: dict[_Unit, set[str]] = defaultdict(set)
     for name, config in configs.items():
@@ -191,55 +194,34 @@ def _configs(named: Iterable[Path]) -> tuple[dict[str, Config], list[str]]:
 
 
 def _check(known: dict[str, Config], unread: list[str]) -> None:
-    """Refuse to remove files while something runs, or while it is unknown what is needed.
-
-    Raises:
-        ConfigError: one line that says why, and what to do.
-    """
-    engines = status()
-    if engines:
-        raise ConfigError(
-            f"--prune: {len(engines)} engines answer here; wait for their run, or end them with "
+    """Refuse to remove files while something runs, or while it is unknown what is needed."""
+    reason = ""
+    if engines := status():
+        reason = (
+            f"{len(engines)} engines answer here; wait for their run, or end them with "
             f"`headroom engine stop`"
         )
-    if any(_LOCKS.glob("*")):
-        raise ConfigError(
-            f"--prune: {_LOCKS} says that a run is under way here; wait for it, or, if it was "
+    elif any(_LOCKS.glob("*")):
+        reason = (
+            f"{_LOCKS} says that a run is under way here; wait for it, or, if it was "
             f"killed, give its snakemake command again with --unlock"
         )
-    if unread:
-        raise ConfigError(
-            f"--prune: what a run needs is not known: {unread[0]}; repair its config.json by "
+    elif unread:
+        reason = (
+            f"what a run needs is not known: {unread[0]}; repair its config.json by "
             f"running it again, or remove the run's folder"
         )
-    if not known:
-        raise ConfigError(
-            f"--prune: no config is known, so everything would be removed; name configs whose "
+    elif not known:
+        reason = (
+            f"no config is known, so everything would be removed; name configs whose "
             f"files are to stay (runs in {paths.RESULTS}/ count by their config.json)"
         )
+    if reason:
+        raise ConfigError(f"--prune: {reason}")
 
 
-def _table(entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield the lines of a table, one per entry."""
-    rows = [("kind", "key", "files", "size", "date", "needed by")]
-    for entry in entries:
-        newest = datetime.fromtimestamp(max(file.lstat().st_mtime for file in entry.files))
-        by = ", ".join(entry.asked_by) or ("unknown" if entry.kind == "other" else "none")
-        count, date = f"{len(entry.files):,}", f"{newest:%Y-%m-%d}"
-        rows.append((entry.kind, entry.key, count, _size([entry]), date, by))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = zip(row[:-1], "<<>><", widths, strict=False)
-        yield "  ".join([*(f"{cell:{side}{width}}" for cell, side, width in cells), row[-1]])
-
-
-def _size(entries: Iterable[Entry]) -> str:
-    """Return the size of entries in words, as in ``1.3 GB``."""
-    size = float(sum(entry.size for entry in entries))
-    power = 0
-    while size >= 1000 and power < len(_UNITS) - 1:
-        size, power = size / 1000, power + 1
-    return f"{size:.{min(power, 1)}f} {_UNITS[power]}"
+def _megabytes(entries: Iterable[Entry]) -> str:
+    return f"{sum(entry.size for entry in entries) / 1e6:,.1f}"
 
 
 def _agreed(question: str) -> bool:
