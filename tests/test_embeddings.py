@@ -82,15 +82,6 @@ def test_a_plain_decoder_embeds_as_sentence_transformers_would(decoder):
             np.testing.assert_allclose(vectors[place], hidden[0].mean(dim=0), atol=2e-5)
 
 
-def test_other_company_in_a_batch_does_not_change_a_vector(decoder):
-    embedder = load_embedder(decoder)
-    together = embed(embedder, TEXTS)
-    assert embed(load_embedder(decoder), TEXTS).tobytes() == together.tobytes()
-    assert embed(embedder, []).shape == (0, together.shape[1])
-    for batch_size in (1, 2, 3):
-        np.testing.assert_allclose(embed(embedder, TEXTS, batch_size), together, atol=2e-5)
-
-
 @pytest.mark.parametrize(
     ("source", "message"),
     [

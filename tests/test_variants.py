@@ -60,20 +60,6 @@ def test_another_name_of_a_placebo_is_refused(name):
         Variant.parse(name)
 
 
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ({"layer": 5}, "both a layer and a head"),
-        ({"noise": True}, "noise needs a layer"),
-        ({"replay": True}, "a replay needs a layer"),
-        ({"layer": 5, "head": 3, "placebo": 1}, "a numeric placebo has no layer"),
-    ],
-)
-def test_what_no_name_stands_for_is_a_bug(parts: dict[str, int], message: str):
-    with pytest.raises(ValueError, match=message):
-        Variant(**parts)
-
-
 def test_the_pattern_matches_every_name_and_nothing_shorter():
     for name in ("base", "L05H03", "L100H127", "L05N03", "placebo02", "placebo128"):
         assert re.fullmatch(PATTERN, name)

@@ -49,14 +49,6 @@ SAMPLINGS = pytest.mark.parametrize("sampling", ["first", "uniform", "clusters"]
 
 
 @SAMPLINGS
-def test_n_distinct_questions_are_drawn_in_the_order_of_the_source(split, vectors, sampling):
-    drawn = draw(split, asking(37, sampling), vectors)
-    assert len(drawn) == 37
-    assert drawn["source_row"].is_monotonic_increasing and drawn["source_row"].is_unique
-    pd.testing.assert_frame_equal(drawn, split.iloc[drawn["source_row"]].reset_index(drop=True))
-
-
-@SAMPLINGS
 def test_growing_n_keeps_the_questions_drawn_before(split, vectors, sampling):
     before: set[str] = set()
     for n in (1, 2, 7, 20, 61, len(split)):

@@ -77,20 +77,6 @@ def test_sets_of_one_split_share_its_source_whatever_their_draw():
     assert source_key(both, "test") != source_key(both, "train")
 
 
-def test_generated_sets_of_other_size_or_seed_have_sources_of_their_own():
-    generated = {"benchmark": "generated_math", "split": "test"}
-    made = config(
-        questions={
-            "small": generated | {"n": 5},
-            "large": generated | {"n": 7},
-            "other": generated | {"n": 5, "seed": 1},
-            "same": generated | {"n": 5, "sampling": "first"},
-        }
-    )
-    assert len({source_key(made, name) for name in ("small", "large", "other")}) == 3
-    assert source_key(made, "small") == source_key(made, "same")
-
-
 def test_a_model_of_the_package_is_named_as_builtin():
     assert (local_folder("builtin:reasoner") / "config.json").is_file()
     with pytest.raises(ConfigError, match=r"'builtin:other' is not in .*; it has builtin:reasoner"):

@@ -86,16 +86,6 @@ def test_resolving_twice_changes_nothing_and_saves_as_json():
     assert parse(json.loads(resolved.model_dump_json())) == resolved
 
 
-def test_pooling_settings_of_an_embedder_are_part_of_its_revision():
-    first = resolve(local()).embedders["minilm"].revision
-    Path("minilm/1_Pooling").mkdir()
-    Path("minilm/1_Pooling/config.json").write_text('{"pooling_mode": "cls"}')
-    second = resolve(
-        config(embedders={"minilm": {"source": "./minilm", "revision": None}})
-    ).embedders["minilm"]
-    assert second.revision != first
-
-
 @pytest.mark.parametrize(
     ("section", "name", "keys", "message"),
     [

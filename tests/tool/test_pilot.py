@@ -10,8 +10,6 @@ import pytest
 import yaml
 
 from headroom import cli
-from headroom.config import parse
-from headroom.tool import pilot
 
 SHAPE = {
     "dtype": "float32",
@@ -55,17 +53,6 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
     assert not Path("results/pilot/config.json").exists()
     assert cli.main(["engine", "status"]) == 0
     assert "no engine runs" in capsys.readouterr().out
-
-
-def test_hours_follow_what_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twice the questions take twice the hours, whatever the plan thinks of the machine."""
-    monkeypatch.setattr(pilot, "_memory", lambda: 1.0)
-    hours = []
-    for n in (640, 1280):
-        values = {**VALUES, "questions": {"test": {**VALUES["questions"]["test"], "n": n}}}
-        (found,) = pilot.pilot(parse(values), 1)
-        hours.append(found.hours / found.seconds)  # of seconds that the machine's load decides
-    assert hours[1] / hours[0] == pytest.approx(2, rel=1e-6)
 
 
 def test_without_heads_there_is_no_pilot(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

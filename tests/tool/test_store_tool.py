@@ -89,21 +89,6 @@ def test_a_config_asks_for_every_file_that_it_makes() -> None:
     assert not any(entry.idle for entry in entries)
 
 
-def test_variants_that_one_config_asks_for_stand_apart_from_the_others() -> None:
-    long, short = config(), config(**SHORT)
-    make(long)
-    make(short)
-    asked = {
-        (entry.key.split("/")[2].partition("-")[0], entry.asked_by): len(entry.files) // 2
-        for entry in contents({"long": long, "short": short})
-        if entry.kind == "answers" and entry.key.startswith("big-") and "/greedy-" in entry.key
-    }
-    # Both ask for the base model and heads 3 and 11 of layer 5, only `long` for all heads.
-    assert asked[("test", ("long", "short"))] == 3
-    assert asked[("test", ("long",))] == 28 * 12 + 1 - 3
-    assert asked[("train", ("long",))] == 28 * 12 + 1
-
-
 def test_what_no_config_asks_for_is_removed_and_nothing_else(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

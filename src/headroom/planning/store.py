@@ -264,11 +264,9 @@ class Store:
 
 
 def _key(config: Config, wildcard: str, name: str) -> str:
-    match wildcard:
-        case "source":
-            return source_key(config, name)
-        case "data":
-            return data_key(config, name)
+    own = {"source": source_key, "data": data_key}.get(wildcard)
+    if own is not None:
+        return own(config, name)
     return key(config, _SECTIONS[wildcard], name)  # type: ignore[arg-type]  # a Kind
 
 

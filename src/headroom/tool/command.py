@@ -21,27 +21,12 @@ generates nothing twice:
   snakemake --cores 2 --directory OUT --configfile OUT/results/sweep/config.json
 """
 _STORE = """\
-The store, results/store, is shared by all configs. It holds models, questions, answers, trained
-solvers and compressed ones. Each line names a kind of file, its key, and the configs that need it:
-those of the runs in results/, and those that you name.
-
-examples:
-  headroom store                               what is there, how large, and for which run
-  headroom store config/sprint.yaml            the same, with a config that has not run yet
-  headroom store --prune config/sprint.yaml    remove what neither it nor any run needs
+The store, results/store, is shared by all configs. Each line names a kind of file, its key, and the
+configs that need it: those of the runs in results/, and those that you name.
 
 --prune asks before it removes; what is removed must be generated again. It keeps every file that a
 run or a named config needs, and files of unknown kinds. Answers to a smaller draw from the same
 split are removed, too, unless a config names that draw: enlarge a question set before you prune.
-Nothing is removed while a run or an engine is at work in this folder.
-"""
-_EXPORT = """\
-FOLDER gets the run's config, its questions, answers, embeddings and records. From these
-
-  snakemake --cores 2 --directory FOLDER --configfile FOLDER/config.json
-
-grades, computes and draws again, without model, benchmark or network. Compressions are left out:
-they cannot be measured without their checkpoints.
 """
 _EACH = 5
 _SHOWN = 2 * _EACH + 1
@@ -66,7 +51,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     add_command(commands, "pilot", pilot)
     add_command(commands, "solve", solve)
     add_command(commands, "store", store, epilog=_STORE)
-    add_command(commands, "export", export, epilog=_EXPORT)
+    add_command(commands, "export", export)
 
 
 def _sweep(**options: Any) -> None:
@@ -163,7 +148,7 @@ def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> Non
 
 
 def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
-    """Copy what a run's tables and figures are made from: to archive, share or repeat the run.
+    """Copy what a run's tables and figures are made from, but for compressions, to repeat the run.
 
     Args:
         run: folder of a run: results/demo

@@ -20,13 +20,8 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
 
     ``snakemake --directory FOLDER --configfile FOLDER/config.json`` then grades, computes and draws
     again, without model, benchmark or network. Compressions are left out: they cannot be measured
-    without their checkpoints.
-
-    Args:
-        run: folder of a run, ``results/<run>``, with the store beside it.
-        folder: is made if missing; files of an earlier export in it are overwritten.
-        without_texts: leave out the texts of questions and solutions, if a benchmark's licence
-            forbids sharing them; ids, gold answers and the model's answers stay.
+    without their checkpoints. With `without_texts`, questions and solutions are left out, too; ids,
+    gold answers and the model's answers stay.
 
     Returns:
         The files written, below `folder`, without records.

@@ -65,15 +65,7 @@ class Measured(NamedTuple):
 
 
 def pilot(config: Config, cores: int | None = None) -> list[Measured]:
-    """Answer a small part of a config and measure it, one model after the other.
-
-    Args:
-        config: the whole run's.
-        cores: CPU cores to use; all by default.
-
-    Raises:
-        HeadroomError: the config cannot run, or the engine has failed.
-    """
+    """Answer a small part of a config and measure it, one model after the other."""
     config = resolve(config)
     found: dict[str, Batch] = {}
     for batch in batches(config):
@@ -155,11 +147,7 @@ def _memory() -> float:
 
 
 def show(config: Path, *, slurm: bool, cores: int | None) -> None:
-    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation.
-
-    Raises:
-        HeadroomError: the config cannot run, the engine has failed, or so has the SLURM job.
-    """
+    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
     whole = resolve(load(config))
     if slurm:
         submit(whole, config)
@@ -181,12 +169,7 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
 def submit(config: Config, file: Path) -> None:
     """Run the pilot in one SLURM allocation, wait for it, and print its output.
 
-    Args:
-        config: resolved; its largest model decides the requested resources.
-        file: the config's file.
-
-    Raises:
-        ConfigError: there is no SLURM, or the job has failed.
+    The largest model of the resolved config decides the requested resources.
     """
     if not shutil.which("sbatch"):
         raise ConfigError("--slurm: there is no sbatch on the path; run it where SLURM is")

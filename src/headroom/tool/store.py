@@ -64,17 +64,7 @@ class Entry(NamedTuple):
 
 
 def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
-    """Print what the store of this folder holds; with `prune`, remove what no config needs.
-
-    Args:
-        configs: files of configs, besides those of the runs in this folder.
-        prune: whether to remove.
-        yes: remove without asking.
-
-    Raises:
-        HeadroomError: a named config cannot be read; or with `prune`, a run's config cannot be
-            read, no config is known, or something runs here.
-    """
+    """Print what the store of this folder holds; with `prune`, remove what no config needs."""
     known, unread = _configs(configs)
     if prune:
         _check(known, unread)
