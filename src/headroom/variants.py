@@ -47,16 +47,6 @@ class Variant:
     replay: bool = False
     placebo: int = 0
 
-    def __post_init__(self) -> None:
-        if (self.layer is None) != (self.head is None):
-            raise ValueError("a variant names both a layer and a head, or neither")
-        if self.replay and (self.noise or self.layer is None):
-            raise ValueError("a replay needs a layer, and changes nothing there")
-        if self.layer is None and self.noise:
-            raise ValueError("noise needs a layer, and a head whose norm it takes")
-        if self.layer is not None and self.placebo:
-            raise ValueError("a numeric placebo has no layer")
-
     @classmethod
     def parse(cls, name: str) -> "Variant":
         """Read a variant's name.

@@ -54,8 +54,8 @@ def test_a_result_is_shown_with_scores_where_there_are_some() -> None:
     scored, _ = count_votes(HEADS[:2], ["1", "2"], NUMBERS, [0.25, 12.5])
     lines = to_text(Solved("?", scored, 0.0, None)).splitlines()
     assert [line.split() for line in lines[2:5]] == [
-        ["answer", "votes", "score", "heads", "pruned,", "nearest", "first"],
-        ["2", "1", "12.5", "L00H05"],
-        ["1", "1", "0.25", "L03H01"],
+        ["answer", "heads", "pruned,", "nearest", "first", "votes", "score"],
+        ["2", "L00H05", "1", "12.5"],
+        ["1", "L03H01", "1", "0.25"],
     ]
     assert '"answer": "2"' in to_json(Solved("?", scored, 0.0, None))

@@ -48,8 +48,7 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
     else:
         order = _shuffled(source["question_id"], questions.seed)
         if questions.sampling == "clusters":
-            if vectors is None or len(vectors) != len(source):
-                raise ValueError("one vector a question is needed")
+            assert vectors is not None
             order = _by_turns(order, _cluster(vectors, questions.seed))
     return source.iloc[np.sort(order[:n])].reset_index(drop=True)
 

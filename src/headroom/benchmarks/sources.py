@@ -21,6 +21,7 @@ import pandas as pd
 from headroom import tables
 from headroom.benchmarks.generated import generate
 from headroom.config import Questions
+from headroom.config.questions import Columns
 from headroom.errors import BenchmarkError
 
 _LOG = logging.getLogger(__name__)
@@ -51,8 +52,7 @@ PINNED = {
 }
 """The default source of each benchmark, if the config names no file and no other revision."""
 
-_MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id")
-_GSM8K_KEYS = ("question", "answer")
+_MATH = Columns(question="problem", id="unique_id", subject="subject", level="level")
 _NO_ANSWER = ("", "None")
 _WITHOUT_ANSWER = {
     "train/algebra/24014.json",  # "\boxed 2" has no braces: PRM800K writes "None"
@@ -204,7 +204,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     kept: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     left_out: list[str] = []
-    convert = _CONVERTERS.get(questions.benchmark, _math)
+    convert = _CONVERTERS.get(questions.benchmark, _mapped)
     column = questions.columns.split if questions.columns else None
     for index, (place, row) in enumerate(rows):
         if column is not None and str(row.get(column, questions.split)) != questions.split:
@@ -249,23 +249,16 @@ class _Row:
                     f"the columns of this benchmark are {', '.join(keys)}"
                 )
 
-    def text(self, key: str) -> str:
-        """Return a column's text; only an answer may be empty."""
+    def text(self, key: str, *, number: bool = False) -> str:
+        """Return a column's text, or where it is allowed its number as text."""
         value = self.columns[key]
-        if not isinstance(value, str) or not (value.strip() or key == "answer"):
-            raise self.error(key, "a non-empty text")
-        return value
-
-    def written(self, key: str) -> str:
-        """Return a column's text, or its number as text."""
-        value = self.columns[key]
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if number and isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str) or not value.strip():
-            raise self.error(key, "a non-empty text or number")
+            raise self.error(key, f"a non-empty text{' or number' if number else ''}")
         return value
 
-    def level(self, key: str = "level") -> int | None:
+    def level(self, key: str) -> int | None:
         """Return a column's level, 1 to 5, or None."""
         value = self.columns[key]
         if isinstance(value, str):  # in CSV every cell is text
@@ -281,26 +274,30 @@ class _Row:
         )
 
 
-def _math(row: _Row, questions: Questions, index: int) -> dict[str, Any] | None:
-    row.require(_MATH_KEYS)
-    question_id, answer = row.text("unique_id"), row.text("answer")
-    if answer.strip() in _NO_ANSWER:
+def _mapped(row: _Row, questions: Questions, index: int) -> dict[str, Any] | None:
+    """Convert a row of MATH, or of a custom benchmark, whose columns the config names."""
+    math = questions.columns is None
+    columns = questions.columns or _MATH
+    row.require(tuple(name for name in columns.model_dump().values() if name))
+    question_id = row.text(columns.id, number=True) if columns.id else f"{index:06d}"
+    if math and str(row.columns["answer"]).strip() in _NO_ANSWER:
         if question_id in _WITHOUT_ANSWER:
             return None
         raise row.error("answer", "an answer")
+    answer = row.text(columns.answer, number=True)
     return {
         "question_id": question_id,
-        "subject": row.text("subject"),
-        "level": row.level(),
-        "question": row.text("problem"),
-        "answer": answer,
-        "solution": row.columns.get("solution"),
+        "subject": row.text(columns.subject, number=True) if columns.subject else None,
+        "level": row.level(columns.level) if columns.level else None,
+        "question": row.text(columns.question),
+        "answer": answer if math else answer.strip(),
+        "solution": row.columns.get("solution") if math else None,
     }
 
 
 def _gsm8k(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
     """Convert a row of GSM8K, whose gold answer is the number after ``####``."""
-    row.require(_GSM8K_KEYS)
+    row.require(("question", "answer"))
     solution, mark, answer = row.text("answer").rpartition("####")
     answer = answer.strip().replace(",", "")
     if not mark or not answer:
@@ -313,24 +310,9 @@ def _gsm8k(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
     }
 
 
-def _custom(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
-    """Convert a row of a custom benchmark, whose columns the config names."""
-    columns = questions.columns
-    assert columns is not None  # the config schema sets it
-    row.require(tuple(name for name in columns.model_dump().values() if name))
-    return {
-        "question_id": row.written(columns.id) if columns.id else f"{index:06d}",
-        "subject": row.written(columns.subject) if columns.subject else None,
-        "level": row.level(columns.level) if columns.level else None,
-        "question": row.text(columns.question),
-        "answer": row.written(columns.answer).strip(),
-    }
-
-
-_CONVERTERS = {"custom": _custom, "gsm8k": _gsm8k}
+_CONVERTERS = {"gsm8k": _gsm8k}
 """By benchmark: converts a row, given the config section and the row's number, to columns of
-`tables.QUESTIONS`, without split, source row and columns that the benchmark lacks. Returns None for
-a row that is known to have no gold answer."""
+`tables.QUESTIONS`; None for a row that is known to have no gold answer."""
 
 
 def _short(value: Any) -> str:

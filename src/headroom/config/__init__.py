@@ -13,6 +13,5 @@ from headroom.config.questions import (
     Preset,
     Questions,
 )
-from headroom.config.reading import load, parse
-from headroom.config.schema import Config
+from headroom.config.schema import Config, load, parse
 from headroom.config.study import Study

@@ -62,7 +62,7 @@ def grade_answers(
 
     Raises:
         TableError: a variant's answers are not those of the question set.
-        GradingError: family or preset is unknown, or no worker can be started.
+        GradingError: no worker can be started.
     """
     grader = find_grader(family, preset)
     names = sorted(answers, key=Variant.parse)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -46,37 +46,39 @@ _CHECKS = ("path", "check", "falls")
 _LOG = logging.getLogger(__name__)
 
 
-class Measured(NamedTuple):
-    """What a model's answers took."""
-
-    model: str
-    answers: int
-    tokens: int
-    cut: int
-    """Answers that ended at the token limit."""
-    seconds: float
-    """Time of these answers, with the model loaded."""
-    gigabytes: float
-    """Memory in use: the GPUs', or without a GPU the engine's own."""
-    hours: float
-    """Projected time of all answers of this model in the config, finished ones included."""
-    facts: dict[str, Any]
-    """The answers' record, with facts of the engine."""
-
-
-def pilot(config: Config, cores: int | None = None) -> list[Measured]:
-    """Answer a small part of a config and measure it, one model after the other."""
-    config = resolve(config)
+def show(config: Path, *, slurm: bool, cores: int | None) -> None:
+    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
+    whole = resolve(load(config))
+    if slurm:
+        submit(whole, config)
+        return
     found: dict[str, Batch] = {}
-    for batch in batches(config):
-        if config.decodings[batch.decoding].greedy and len(batch.variants) > 1:
+    for batch in batches(whole):
+        if whole.decodings[batch.decoding].greedy and len(batch.variants) > 1:
             found.setdefault(batch.model, batch)
     if not found:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
-    return [_measure(config, batch, cores) for batch in found.values()]
+    rows = [("model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config")]
+    facts, hours = {}, 0.0
+    for name, batch in found.items():
+        row, own, facts[name] = _measure(whole, batch, cores)
+        rows.append((name, *row, duration(own)))
+        hours += own
+    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
+    print(aligned(rows, left=1))
+    for name, record in facts.items():
+        checks = [f"{key} {record[key]}" for key in _CHECKS if record.get(key)]
+        print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
+    print(f"the whole config's answers: about {duration(hours)}")
 
 
-def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
+def _measure(
+    config: Config, batch: Batch, cores: int | None
+) -> tuple[tuple[str, str, str, str, str, str], float, dict[str, Any]]:
+    """Return counts of a model's answers with time and memory, as text; hours; the record.
+
+    The hours are those of all answers of this model in the config, finished ones included.
+    """
     heads = [variant for variant in batch.variants if variant.kind == "head"]
     chosen = list(dict.fromkeys([heads[0], heads[-1]]))[:HEADS]
     # One question first, so that loading and the engine's check are not measured.
@@ -98,16 +100,10 @@ def _measure(config: Config, batch: Batch, cores: int | None) -> Measured:
     planned = generation_seconds(whole, little, card) * len(new) / len(rows)
     asked = [each for each in batches(config) if each.model == batch.model]
     ahead = sum(generation_seconds(config, each, card) for each in asked)
-    return Measured(
-        batch.model,
-        len(new),
-        sum(len(row["token_ids"]) for row in new),
-        sum(row["stop_reason"] == "length" for row in new),
-        seconds,
-        gigabytes,
-        ahead * seconds / planned / 3600,
-        read_record(files[0]),
-    )
+    tokens = sum(len(row["token_ids"]) for row in new)
+    cut = sum(row["stop_reason"] == "length" for row in new)
+    row = (f"{len(new)}", f"{tokens:,}", f"{cut}", f"{seconds:,.1f}", f"{tokens / seconds:,.0f}")
+    return (*row, f"{gigabytes:.1f}"), ahead * seconds / planned / 3600, read_record(files[0])
 
 
 def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
@@ -144,26 +140,6 @@ def _memory() -> float:
         except (OSError, IndexError):  # it has ended
             continue
     return total / 1e9
-
-
-def show(config: Path, *, slurm: bool, cores: int | None) -> None:
-    """Print what a pilot of a config file measures, here or, with `slurm`, in an allocation."""
-    whole = resolve(load(config))
-    if slurm:
-        submit(whole, config)
-        return
-    found = pilot(whole, cores)
-    rows = [("model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config")]
-    for of in found:
-        counts = (of.model, f"{of.answers}", f"{of.tokens:,}", f"{of.cut}", f"{of.seconds:,.1f}")
-        rate = f"{of.tokens / of.seconds:,.0f}"
-        rows.append((*counts, rate, f"{of.gigabytes:.1f}", duration(of.hours)))
-    print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
-    print(aligned(rows, left=1))
-    for of in found:
-        checks = [f"{name} {of.facts[name]}" for name in _CHECKS if of.facts.get(name)]
-        print(f"{of.model}: the engine ran on {', '.join([of.facts['device'], *checks])}")
-    print(f"the whole config's answers: about {duration(sum(of.hours for of in found))}")
 
 
 def submit(config: Config, file: Path) -> None:

@@ -25,6 +25,7 @@ from headroom.grading.graders import find_grader
 from headroom.grading.judge import canonical
 from headroom.grading.pool import judge_pairs
 from headroom.models.load import load_model
+from headroom.planning.cost import aligned
 from headroom.sprint.model import rank
 from headroom.tool.run import Run
 from headroom.variants import BASE, Variant
@@ -69,7 +70,7 @@ class Grading(NamedTuple):
         if equal is not None:
             same = [equal(*pair) for pair in pairs]
         else:
-            same = [found.correct for found in judge_pairs(pairs, self.preset)] if pairs else []
+            same = [found.correct for found in judge_pairs(pairs, self.preset)]
         leader: dict[str | None, str | None] = {answer: answer for answer in plain}
         for (later, earlier), verdict in zip(pairs, same, strict=True):
             if verdict and leader[later] == later:
@@ -240,21 +241,19 @@ def to_json(solved: Solved) -> str:
 
 
 def to_text(solved: Solved) -> str:
-    """Return a result as readable text: a table of answers with votes and heads."""
-    scored = any(candidate.score is not None for candidate in solved.candidates)
-    rows = [("answer", "votes", f"{'score':>8}  " if scored else "", "heads pruned, nearest first")]
-    for candidate in solved.candidates:
-        score = "" if candidate.score is None else f"{candidate.score:>8.3g}  "
-        answer = candidate.answer or "(no answer)"
-        rows.append((answer, str(candidate.votes), score, ", ".join(candidate.heads)))
-    width = max(len(row[0]) for row in rows)
-    table = [
-        f"  {answer:<{width}}  {votes:>5}  {score}{heads}" for answer, votes, score, heads in rows
-    ]
-    chosen = f"  chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"
-    agree = f"  {solved.agreement or 0:.0%} of the pairs of heads agree"
-    agreement = [] if solved.agreement is None else [agree]
-    return "\n".join([solved.question, "", *table, "", chosen, *agreement]) + "\n"
+    """Return a result as readable text: a table of answers with heads and votes."""
+    rows = [("answer", "heads pruned, nearest first", "votes", "score")]
+    for found in solved.candidates:
+        score = "" if found.score is None else f"{found.score:.3g}"
+        answer = found.answer or "(no answer)"
+        rows.append((answer, ", ".join(found.heads), f"{found.votes}", score))
+    if not any(score for *_, score in rows[1:]):
+        rows = [row[:3] for row in rows]  # type: ignore[misc]
+    lines = [solved.question, "", aligned(rows, left=2), ""]
+    lines += [f"chosen: {solved.answer or 'none'}; the unpruned model: {solved.base or 'none'}"]
+    if solved.agreement is not None:
+        lines += [f"{solved.agreement:.0%} of the pairs of heads agree"]
+    return "\n".join(lines) + "\n"
 
 
 def _folder(run: Run, template: str, **names: str) -> Path:
