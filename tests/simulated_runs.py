@@ -26,15 +26,12 @@ def inside(folder: Path) -> Iterator[None]:
 
 def draw_sweeps(config: Config) -> None:
     """Write tables and figures of a filled run's sweep and selector."""
-    if config.sweeps:
-        draw.draw_violins(config)
-        draw.draw_levels(config)
     for sweep in config.sweeps:
         jobs.write_tables(config, sweep, PUBLISHED)
         jobs.write_controls(config, sweep)
         draw.draw_sweep(config, sweep)
-    for comparison in config.comparisons:
-        jobs.write_comparison(config, comparison)
+    if config.sweeps:
+        draw.draw_run(config)
     for selector in config.selectors:
         draw.draw_selector(config, selector)
 
@@ -48,7 +45,7 @@ def draw_trials(config: Config) -> None:
 
 def audit(config: Config) -> None:
     """Write what a run says of published numbers."""
-    draw.draw_audit(config, PUBLISHED)
+    jobs.write_audit(config, PUBLISHED)
     jobs.write_claims(config, PUBLISHED)
 
 

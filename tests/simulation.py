@@ -158,10 +158,10 @@ def fill(
             paths.CHOOSING: choosing_table(),
         }
         for template, table in tables.items():
-            path = Path(template.format(run=config.run, selector=name, suffix="csv"))
+            path = Path(template.format(run=config.run, selector=name))
             table.to_csv(path, index=False)
     for name in config.comparisons:
-        path = Path(paths.COMPARISON.format(run=config.run, comparison=name, suffix="csv"))
+        path = Path(paths.COMPARISON.format(run=config.run, comparison=name))
         path.parent.mkdir(parents=True, exist_ok=True)
         _comparison().to_csv(path, index=False)
 
@@ -254,7 +254,7 @@ def _fill_batch(
     section = config.models[batch.model]
     places = pd.MultiIndex.from_product([range(section.layers), range(section.heads)])
     measured = places.to_frame(index=False, name=["layer", "head"])
-    measured = measured.assign(share=1 / section.heads, norm=2.5)
+    measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.6)
     write_table(Path(paths.ACTIVATIONS.format(**keys)), measured, ACTIVATIONS)
     path = Path(paths.GRADED.format(run=config.run, **keys))
     write_table(path, graded, GRADED)

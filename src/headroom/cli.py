@@ -125,21 +125,19 @@ def doctor() -> None:
 
 
 def compare(first: str, second: str, *, out: Path | None = None) -> None:
-    """Show what changed between two runs: settings, right answers, gains, Pass@N.
+    """Show what changed between two runs: settings, right answers, Pass@N.
 
     Args:
         first: a run's folder, or its name in results/
         second: the run to compare with it, likewise
-        out: folder to write the tables to, as CSV and Markdown
+        out: folder to write the tables to, as CSV
     """
-    from headroom.analysis.compare import Pair, Run, compare
-    from headroom.analysis.compare_text import summary, write
+    from headroom.analysis.compare import Run, compare, summary, write
 
-    pair = Pair(Run.find(first), Run.find(second))
-    found = compare(pair)
-    print(summary(found, pair))
-    for file in write(found, pair, out) if out else ():
-        print(f"written: {file}")
+    tables, left_out = compare(Run.find(first), Run.find(second))
+    print(summary(tables, left_out))
+    if out:
+        write(tables, out)
 
 
 def engine(action: Literal["status", "stop"]) -> None:

@@ -48,18 +48,15 @@ compress compression.arm_jobs:compress_arm(subject data arm seed) Compress a sol
 quantise compression.arm_jobs:quantise(subject data arm seed) Test an arm with 8-bit weights.
 gather-compression compression.arm_tables:gather(compression) Gather the arms' results.
 measure-compression compression.arm_measurements:measure(compression) Measure sizes and speeds.
-comparison-table analysis.jobs:write_comparison(comparison) Write the table of a comparison.
-selector-tables analysis.jobs:write_selector_tables(selector) Write the tables of a selector.
 table analysis.jobs:write_tables(sweep published) Write the tables of a sweep.
 controls analysis.jobs:write_controls(sweep) Compare the gains of a sweep with chance.
 compression-tables analysis.jobs:write_compression_tables(published) Write compressions' tables.
 claims analysis.jobs:write_claims(published) Judge the papers' claims.
-violins figures.draw:draw_violins() Draw the gains of all sweeps.
-levels figures.draw:draw_levels() Draw the gains by MATH level.
+audit analysis.jobs:write_audit(published) Audit the published tables.
+draw-run figures.draw:draw_run() Draw the figures of all sweeps together.
 draw-sweep figures.draw:draw_sweep(sweep) Draw the figures of a sweep.
 draw-selector figures.draw:draw_selector(selector) Draw the figures of a selector.
 draw-compression figures.draw:draw_compression(compression) Draw figures of a compression.
-audit figures.draw:draw_audit(published) Audit the published tables.
 report report.page:write_report() Write the report of a run.
 """
 

@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,20 +6,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from latex_document import typeset
 
-import simulated_trials
 import simulation
 from headroom import paths
-from headroom.analysis.claims import COLUMNS, claims, claims_sheets, judge, measured, printed
+from headroom.analysis.claims import COLUMNS, claims, judge
 from headroom.analysis.controls import controls
-from headroom.analysis.gains import accuracy_path
-from headroom.analysis.published import COMPRESSION_CLAIMS, SIZES, SPRINT_CLAIMS
-from headroom.analysis.sheet import write_csv
+from headroom.analysis.files import write_csv
+from headroom.analysis.published import CLAIMS, SIZES
 from headroom.cli import main
 from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.planning.batches import pool
+from headroom.planning.store import Store
 from headroom.tables import ACCURACY, CURVES, GRADED, write_json, write_table
 from headroom.variants import BASE
 
@@ -31,9 +28,6 @@ NEAR_ZERO = (
 )
 EXAMPLE = f"pruning head 0 of layer 15 in {SMALL}, Counting & Probability"
 CUT = "Math23k, 30% pruning: parameter reduction"
-LOSS = "Math23k, 30% pruning: accuracy"
-LARGER = "larger models contain more redundant heads, making the optimization more effective"
-PAPERS = {"papers_model": "ATHENA-base", "papers_data": "Math23k"}
 GOLDEN = Path(__file__).parents[1] / "golden" / "verdicts.csv"
 
 
@@ -103,11 +97,11 @@ def published_run(base_right=0.738, gain=6, by_authors=None):
     z.loc[z.index[z["base"] == 0][:9], "L21H00"] = 1
     names = ["base", *map(str, heads)]
     schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
-    write_table(accuracy_path(config, "t2"), z, schema)
+    write_table(Store(config).of_sweep("t2"), z, schema)
     if by_authors is not None:
         other = z.assign(L15H00=z["base"])
         other.loc[wrong[:by_authors], "L15H00"] = 1
-        write_table(accuracy_path(config, "again"), other, schema)
+        write_table(Store(config).of_sweep("again"), other, schema)
     graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
     graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
     graded = graded.assign(
@@ -117,8 +111,8 @@ def published_run(base_right=0.738, gain=6, by_authors=None):
     for name, sweep in config.sweeps.items():
         found = controls(z, graded, [BASE, *pool(config, sweep)], [], 1e-3, 0)
         write_csv(
-            Path(paths.CONTROLS.format(run="local", sweep=name, table="gains", suffix="csv")),
-            found.gains,
+            Path(paths.CONTROLS.format(run="local", sweep=name, table="gains")),
+            found["gains"],
         )
     curves, paired = simulation.simulated_curves()
     write_table(Path(paths.CURVES.format(run="local", selector="math")), curves, CURVES)
@@ -164,9 +158,7 @@ def word(claim, found, paper=None):
 
 
 def test_every_claim_stands_once_and_one_without_a_judge_is_only_counted(without_run):
-    transcribed = pd.concat(
-        [pd.read_csv(PUBLISHED / name) for name in (SPRINT_CLAIMS, COMPRESSION_CLAIMS)]
-    )
+    transcribed = pd.concat([pd.read_csv(PUBLISHED / name) for name in CLAIMS.values()])
     assert list(without_run.columns) == COLUMNS
     assert list(without_run["claim"]) == list(transcribed["claim"])
     undecided = without_run["published_why"].eq("no number decides it").to_numpy()
@@ -277,7 +269,7 @@ def test_other_numbers_turn_the_verdicts(local, tmp_path, monkeypatch):
 def test_each_prompt_and_grading_has_a_verdict_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = published_run(by_authors=0)
-    assert accuracy_path(config, "again") != accuracy_path(config, "t2")
+    assert Store(config).of_sweep("again") != Store(config).of_sweep("t2")
     table = claims(config, PUBLISHED)
     found = table[table["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
     assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
@@ -285,18 +277,6 @@ def test_each_prompt_and_grading_has_a_verdict_of_its_own(tmp_path, monkeypatch)
     keys = ["claim", "value", "where"]
     own = table[table["grading"] != "authors"].set_index(keys)["run_why"]
     assert own.to_dict() == alone.set_index(keys)["run_why"].to_dict()
-    text = "".join(sheet.markdown() for sheet in claims_sheets(table, "r").values())
-    assert "fails: prompt default, grading authors: 0.0%" in text
-
-
-def test_the_tables_compile_name_their_run_and_count_the_rest(local, tmp_path):
-    table = local.reset_index()[COLUMNS]
-    sheets = claims_sheets(table, "a_run & more")
-    typeset(tmp_path, *(sheet.latex() for sheet in sheets.values()))
-    text = "".join(sheet.markdown() for sheet in sheets.values())
-    assert "in run a\\_run &amp; more" in text
-    counted = len(table) - sum(len(sheet.rows) for sheet in sheets.values())
-    assert f"{counted} claims of both papers are not judged" in text
 
 
 def test_the_command_writes_the_table(tmp_path, monkeypatch):
@@ -304,79 +284,13 @@ def test_the_command_writes_the_table(tmp_path, monkeypatch):
     published_run()
     config = paths.CONFIG.format(run="local")
     assert main(["claims", "--config", config, "--published", str(PUBLISHED)]) == 0
-    found = pd.read_csv(paths.CLAIMS.format(run="local", suffix="csv"))
+    found = pd.read_csv(paths.CLAIMS.format(run="local"))
     assert list(found.columns) == COLUMNS
-
-
-def of_compressions(*trials):
-    """Return the verdicts on the second paper's claims by some compressions."""
-    paper = printed(PUBLISHED)
-    bare = SimpleNamespace(sweeps={}, selectors={}, compressions={})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headroom.analysis.claims.read_trials", lambda _: list(trials))
-        own = measured(bare, paper).get(("", ""), {})
-    nothing = pd.DataFrame({"of": []})
-    found = {}
-    for claim in pd.read_csv(PUBLISHED / COMPRESSION_CLAIMS).dropna(subset="kind").itertuples():
-        query = "index == index" if pd.isna(claim.filter) else claim.filter
-        here = own.get(claim.table, nothing)
-        here = here.query(query) if len(here) else here
-        found[claim.claim] = judge(claim, here, paper[claim.table].query(query)).word
-    return found
-
-
-def shares(values, *, examples=120, seeds=(2, 5), **facts):
-    """Return a trial whose arms solve exactly a share of the examples, under every seed."""
-    variations = {name: own for name, own in simulated_trials.VARIATIONS.items() if name in values}
-    arms = [name for name in values if name not in variations]
-    own = simulated_trials.study(arms=arms, variations=variations, seeds=list(seeds), int8=[])
-    found = simulated_trials.trial(own, examples=examples, **facts)
-    number = found.outcomes["example_id"].str[-3:].astype(int)
-    share = found.outcomes["arm"].map(values)
-    return replace(found, outcomes=found.outcomes.assign(strict=number < examples * share))
-
-
-@pytest.mark.parametrize(("share", "verdict"), [(0.187, "holds"), (0.1, "fails"), (0.5, "holds")])
-def test_a_measured_cut_holds_where_it_reaches_what_is_stated(share, verdict):
-    own = shares({"baseline": 0.5, "full": 0.5, "ratio_30": 0.5}, **PAPERS)
-    table, base = own.measurements, simulated_trials.PARAMETERS
-    pruned = table["arm"] == "ratio_30"
-    cut = replace(own, measurements=table.assign(parameters=base - share * base * pruned))
-    assert of_compressions(cut)[CUT] == verdict
-    unmeasured = replace(cut, measurements=table[~pruned])
-    assert of_compressions(unmeasured)[CUT] == "cannot be judged"
-    assert set(of_compressions(replace(cut, papers_data=None)).values()) == {"cannot be judged"}
-
-
-@pytest.mark.parametrize(("left", "verdict"), [(0.5, "fails"), (0.493, "holds"), (0.44, "fails")])
-def test_a_stated_loss_is_held_against_the_interval(left, verdict):  # stated: −0.7
-    own = shares({"baseline": 0.5, "ratio_30": left, "full": 0.5}, examples=1000, **PAPERS)
-    assert of_compressions(own)[LOSS] == verdict
-
-
-@pytest.mark.parametrize(
-    ("small", "large", "seeds", "verdict"),
-    [
-        (0.3, 0.5, (2, 5), "holds"),
-        (0.5, 0.3, (2, 5), "fails"),
-        (0.42, 0.42, (2, 5), "cannot be judged"),
-        (0.3, 0.5, (2,), "cannot be judged"),
-    ],
-)
-def test_two_sizes_say_whether_larger_ones_lose_less(small, large, seeds, verdict):
-    both = [
-        shares({"baseline": 0.5, "full": left}, subject=name, name=name, seeds=seeds)
-        for name, left in (("tiny", small), ("wide", large))
-    ]
-    for history in both[1].histories["baseline"].values():
-        history["parameters"] *= 2
-    assert of_compressions(*both)[LARGER] == verdict
-    assert of_compressions(both[0])[LARGER] == "cannot be judged"
 
 
 def test_no_sweep_takes_the_file_of_the_claims():
     values = {**simulation.DEMO, "sweeps": {"claims": simulation.DEMO["sweeps"]["demo"]}}
     with pytest.raises(
-        ConfigError, match=r"sweeps.claims: tables/claims.md is the table of claims"
+        ConfigError, match=r"sweeps.claims: tables/claims.csv is the table of claims"
     ):
         parse(values)

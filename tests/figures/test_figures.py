@@ -19,14 +19,13 @@ from sklearn.decomposition import PCA
 
 import simulated_trials
 import simulation
-from headroom.analysis.compression.trial import accuracy
 from headroom.analysis.controls import controls
-from headroom.analysis.gains import against_base, beside_placebos, cells, gains
-from headroom.figures.compression import losses, pareto
+from headroom.analysis.gains import cells
 from headroom.figures.draw import READERS, draw_exhibit
 from headroom.figures.drawing import SUFFIXES
 from headroom.figures.gains import levels, violins
-from headroom.figures.maps import agreement, agreement_map, heatmap, plane, principal
+from headroom.figures.losses import losses
+from headroom.figures.maps import agreement, agreement_map, heatmap, plane
 from headroom.figures.pass_at_n import curves, spaced
 from headroom.figures.style import ONE_COLUMN, SHEET, TWO_COLUMNS
 from headroom.planning.exhibits import EMPTY, EXHIBITS, find_exhibit
@@ -34,8 +33,8 @@ from headroom.sprint.methods import ORACLE
 from headroom.variants import BASE, heads
 
 SIMULATED = ("violins", "levels", "heatmap_demo_L05", "pass_at_n_math", "agreement_demo")
-SIMULATED += ("space_math", "audit")
-COMPRESSED = ("pareto_asdiv", "losses_asdiv")
+SIMULATED += ("space_math",)
+COMPRESSED = ("losses_asdiv",)
 VARIANTS = [BASE, *heads([1, 4], range(3))]
 NAMES = [str(variant) for variant in VARIANTS]
 
@@ -52,8 +51,13 @@ def z() -> pd.DataFrame:
     return table
 
 
+def graded(z: pd.DataFrame) -> pd.DataFrame:
+    table = z.melt(id_vars=["question_id"], value_vars=NAMES, var_name="variant")
+    return table.assign(answer="7", stop_reason="eos", margin=0.5, tokens=9)
+
+
 def gained(z: pd.DataFrame) -> pd.DataFrame:
-    return beside_placebos(gains(cells(z, VARIANTS)), z, [])
+    return controls(z, graded(z), VARIANTS, [], noise=1e-3, seed=0)["gains"]
 
 
 def drawn(draw, *needs, **names):
@@ -68,7 +72,6 @@ def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
     assert {file.name for file in folder.glob(f"{name}.*")} == {
         f"{name}.{suffix}{beside}"
         for suffix, beside in [*zip(SUFFIXES, [""] * 5, strict=True), ("json", ".run.json")]
-        if (name, beside) != ("audit", ".run.json")  # with the tables of the audit
     }
     words = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
     for fact in ("interval", "test", "n = "):
@@ -77,7 +80,7 @@ def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
     assert len(words["caption"].replace("n = ", "").split()) <= 45
     assert 15 < len(words["alt"].split()) <= 50
     for source in words["sources"]:
-        assert (root / source).exists() or name == "audit"
+        assert (root / source).exists()
     assert len(pd.read_csv(folder / f"{name}.csv")) >= 10
     pdf = (folder / f"{name}.pdf").read_bytes()
     assert b"/Type3" not in pdf
@@ -127,7 +130,7 @@ def test_names_with_dollar_signs_are_no_formulas(tmp_path, monkeypatch):
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_a_declared_figure_names_what_draws_it_and_reads_what_it_needs(exhibit):
     assert inspect.signature(resolve_name(f"headroom.{exhibit.draw}")).parameters
-    assert exhibit.needs in {*READERS, "published"}
+    assert exhibit.needs in READERS
     assert not exhibit.caption_file.startswith("…")
 
 
@@ -152,7 +155,7 @@ def test_pass_at_n_has_five_lines_and_compares_nothing_with_fewer_answers():
 
 def test_gains_that_are_all_equal_are_drawn_without_a_violin(z):
     equal = z.assign(**dict.fromkeys(NAMES, z["base"]))
-    assert (drawn(violins, {"flat": gained(equal)}).data["best_gain"] == 0).all()
+    assert (drawn(violins, {"flat": gained(equal)}).data["gain"] == 0).all()
 
 
 def test_questions_without_levels_get_a_figure_that_says_so(z):
@@ -175,7 +178,7 @@ def test_agreement_is_the_share_of_equal_outcomes(z):
 
 
 def test_marks_are_those_of_the_exact_test_with_false_discoveries_controlled(z):
-    table = against_base(z, VARIANTS)
+    table = cells(z, VARIANTS)
     assert table.loc[table["variant"] == "base", "q"].isna().all()
     p = []
     for subject, name in itertools.product(sorted(set(z["subject"])), NAMES[1:]):
@@ -185,9 +188,7 @@ def test_marks_are_those_of_the_exact_test_with_false_discoveries_controlled(z):
         p.append(binomtest(won, won + lost).pvalue if won + lost else 1.0)
     subjects = table[(table["by"] == "subject") & (table["variant"] != "base")]
     assert subjects["q"].to_numpy() == pytest.approx(false_discovery_control(p))
-    graded = z.melt(id_vars=["question_id"], value_vars=NAMES, var_name="variant")
-    graded = graded.assign(answer="7", stop_reason="eos", margin=0.5, tokens=9)
-    tested = controls(z, graded, VARIANTS, [], noise=1e-3, seed=0).heads
+    tested = controls(z, graded(z), VARIANTS, [], noise=1e-3, seed=0)["heads"]
     overall = table.query("by == 'overall'")
     assert overall["q"].tolist()[1:] == pytest.approx(tested["q"].tolist()[1:])
     assert (overall["q"] < 0.05).sum() == 1
@@ -205,18 +206,25 @@ def test_heatmap_draws_one_triangle_for_each_marked_cell(z):
 
 def test_principal_components_are_those_of_scikit_learn_up_to_sign():
     vectors = np.random.default_rng(3).normal(size=(37, 5)) * [5, 4, 3, 2, 1]
-    placed, kept = principal(vectors)
+    points = pd.DataFrame({"kind": "question", "name": "q", "vector": list(vectors)})
+    placed, kept = plane(points, pd.Series(dtype=float))
     reference = PCA(2).fit(vectors)
     assert kept == pytest.approx(reference.explained_variance_ratio_)
-    assert np.abs(placed) == pytest.approx(np.abs(reference.transform(vectors)))
-    assert principal(vectors[:, ::-1])[0] == pytest.approx(placed)
+    found = placed[["x", "y"]].to_numpy()
+    assert np.abs(found) == pytest.approx(np.abs(reference.transform(vectors)))
+    narrow, kept = plane(points.assign(vector=[[x] for x in vectors[:, 0]]), pd.Series(dtype=float))
+    assert kept.tolist() == pytest.approx([1, 0])
+    assert (narrow["y"] == 0).all()
 
 
-@pytest.mark.parametrize("shape", [(4, 1), (1, 3)])
-def test_a_space_of_one_dimension_or_one_point_has_a_plane_too(shape):
-    placed, kept = principal(np.arange(np.prod(shape), dtype=float).reshape(shape))
-    assert placed.shape == (shape[0], 2)
-    assert sum(kept) == pytest.approx(1 if shape[0] > 1 else 0)
+def test_levels_draw_an_interval_for_each_layer_and_level(z):
+    table = gained(z)
+    (panel,) = drawn(levels, {"math": table}).image.axes
+    lines = panel.collections[0].get_segments()
+    by_level = table[table["by"] == "level"]
+    ends = by_level[["low", "high"]].dropna()  # few questions have no held-out gain
+    drawn_ends = np.array([line[:, 1] for line in lines if len(line)])
+    assert drawn_ends == pytest.approx(100 * ends.to_numpy(float))
 
 
 def test_points_keep_their_layer_and_the_share_of_heads_that_solve_them():
@@ -231,18 +239,6 @@ def test_points_keep_their_layer_and_the_share_of_heads_that_solve_them():
     assert placed["layer"].tolist()[1:3] == [1, 4]
     assert placed["layer"].isna().tolist() == [True, False, False, True]
     assert placed["solved"].iloc[3] == 0.25
-
-
-def test_pareto_shows_paired_changes_over_the_time_of_the_test(trial):
-    data = drawn(pareto, trial).data.set_index(["arm", "quantised"])
-    assert len(data) == len(trial.settings) + 2 - sum("alpha" in arm for arm in trial.settings)
-    own = accuracy(trial, "full", quantised=True)
-    row = data.loc[("full", True)]
-    ends = ["change", "change_low", "change_high"]
-    assert row[ends].tolist() == [own[end] for end in ends]
-    timed = trial.measurements.groupby(["arm", "quantised"])["end_to_end_seconds"].max()
-    assert row["test_time"] == pytest.approx(timed["full", True] / timed["baseline", False])
-    assert drawn(pareto, untimed(trial)).alt.startswith(EMPTY)
 
 
 def untimed(trial) -> SimpleNamespace:

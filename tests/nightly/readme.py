@@ -61,7 +61,6 @@ def write(run: Path) -> None:
     for picture in GALLERY.glob("*.png"):
         if picture.name != "report.png":
             shutil.copy(run / "figures" / picture.name, picture)
-    shutil.copy(run / "tables/math.md", GALLERY / "table_math.md")
     if browser := shutil.which("chromium") or shutil.which("google-chrome"):
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,840"]
         picture, page = GALLERY / "report.png", (run / "report.html").resolve().as_uri()

@@ -1,5 +1,6 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
+import copy
 import logging
 import re
 from pathlib import Path
@@ -14,7 +15,7 @@ from headroom.config import Config, load, parse
 from headroom.jobs import JOBS, command
 from headroom.planning.batches import arms, find_batch, teachers
 from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
-from headroom.planning.exhibits import COMPRESSION_TABLES
+from headroom.planning.exhibits import COMPRESSION_TABLES, find_exhibit
 from headroom.planning.inputs import resolve
 from headroom.planning.session import begin
 from headroom.planning.workflow import Rules
@@ -205,8 +206,35 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
     assert {file for file in drawn if file.endswith(("png", ".json"))} <= set(shown)
     assert {file for name in ("words", "own") for file in rules.study_files(name)} <= set(shown)
     tables = [file for file in shown if "tables/compression_" in file]
-    assert len(tables) == 2 * len(COMPRESSION_TABLES)
+    assert len(tables) == len(COMPRESSION_TABLES)
     assert set(rules.judged()) <= set(shown)
+
+
+@pytest.mark.parametrize(("epochs", "drawn"), [(12, ["words", "fetched", "own"]), (11, [])])
+def test_losses_are_drawn_where_a_round_has_three_epochs(
+    config: Config, epochs: int, drawn: list[str]
+) -> None:
+    studies = {}
+    for name, study in config.compressions.items():  # of 4 rounds
+        training = study.method.training.model_copy(update={"epochs": epochs})
+        method = study.method.model_copy(update={"training": training})
+        studies[name] = study.model_copy(update={"method": method})
+    rules = Rules(config.model_copy(update={"compressions": studies}), 2, {})
+    assert rules.pictures(find_exhibit("losses")) == [
+        f"results/mini/figures/losses_{name}.{{suffix}}" for name in drawn
+    ]
+
+
+def test_what_only_the_page_shows_makes_nothing_anew(rules: Rules) -> None:
+    changed = copy.deepcopy(VALUES)
+    changed["selectors"]["math"] |= {"title": "Mathematics", "versus": "T0.6"}
+    changed["questions"]["test"]["title"] = "Problems"
+    others = [Rules(parse(values), 2, {}) for values in (VALUES, changed)]
+    keys = [each.store.key("questions", "test") for each in others]
+    assert keys[0] == keys[1]
+    first, second = (each.settings("selectors", "math") for each in others)
+    assert first == second
+    assert others[0].settings() != others[1].settings()
 
 
 def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:

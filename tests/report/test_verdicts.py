@@ -11,9 +11,9 @@ import simulation
 from headroom import paths
 from headroom.analysis import jobs
 from headroom.analysis.facts import FORMS, Number, Sentence, Source, direction
-from headroom.analysis.verdicts import title, verdicts
+from headroom.analysis.verdicts import rival, title, verdicts
 from headroom.config import parse
-from headroom.errors import TableError
+from headroom.errors import ConfigError, TableError
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def config(tmp_path, monkeypatch):
     simulation.fill(config)
     jobs.write_controls(config, "demo")
     audit = pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]})
-    path = Path(paths.AUDIT_TABLE.format(run=config.run, paper="sprint", suffix="csv"))
+    path = Path(paths.AUDIT_TABLE.format(run=config.run, paper="sprint"))
     path.parent.mkdir()
     audit.to_csv(path, index=False)
     return config
@@ -39,7 +39,7 @@ def told(config, section):
 
 def change(config, template, changes, **names):
     """Change columns of a table of the run."""
-    path = Path(template.format(run=config.run, suffix="csv", **names))
+    path = Path(template.format(run=config.run, **names))
     pd.read_csv(path).assign(**changes).to_csv(path, index=False)
 
 
@@ -59,7 +59,7 @@ def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config, one, 
         change(config, paths.PAIRED, ends, selector=name)
     found = told(config, "sampling")
     assert (found.answer, found.mark) == (answer, mark)
-    assert "T = 0.9, " not in str(found)
+    assert "picked afterwards" not in str(found)  # there is one temperature
     assert "16 answers" in str(found)
 
 
@@ -80,7 +80,7 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
 def test_the_question_matters_only_where_it_is_shown(config, p, low, mark):
     for name in ("one", "two"):
         simulation.embedding_table(low=low, p=p).to_csv(
-            paths.EMBEDDING_VALUE.format(run=config.run, selector=name, suffix="csv"), index=False
+            paths.EMBEDDING_VALUE.format(run=config.run, selector=name), index=False
         )
     assert told(config, "question").mark == mark
 
@@ -124,7 +124,31 @@ def test_what_a_sentence_is_given_is_escaped():
 
 
 def test_titles_are_words_not_keys(config):
-    assert title(config, "math_test") == "MATH-like"
+    assert title(config, "questions", "math_test") == "MATH-like"
+    assert title(config, "selectors", "one") == "MATH-like"
+    own = {"questions": {"title": "Sums"}, "selectors": {"title": "By question"}}
+    values = config.model_dump(mode="json")
+    values["questions"]["math_test"] |= own["questions"]
+    values["selectors"]["two"] |= own["selectors"]
+    named = parse(values)
+    assert [title(named, "selectors", name) for name in ("one", "two")] == ["Sums", "By question"]
+
+
+@pytest.mark.parametrize(
+    ("versus", "method"), [(None, "sampling T=0.9"), ("T0.6", "sampling T=0.6")]
+)
+def test_sprint_is_held_against_what_the_config_names(config, versus, method):
+    values = config.model_dump(mode="json")
+    values["selectors"]["one"]["versus"] = versus
+    assert rival(parse(values), "one")[0] == method
+    values["selectors"]["one"]["versus"] = "greedy cover"
+    found = parse(values)
+    assert rival(found, "one") == ("greedy cover", 16)
+    (told,) = [each for each in verdicts(found) if each.section == "sampling"]
+    assert "the other method" in told.answer
+    values["selectors"]["one"]["versus"] = "luck"
+    with pytest.raises(ConfigError, match=r"versus: 'luck' is not compared .*T0.6, greedy cover"):
+        parse(values)
 
 
 def test_a_table_without_a_column_is_refused(config):

@@ -170,7 +170,7 @@ def config(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> C
 
 
 def output(template: str) -> Path:
-    return Path(template.format(run="simulated", selector="math", suffix="csv"))
+    return Path(template.format(run="simulated", selector="math"))
 
 
 def run(config: Config) -> None:

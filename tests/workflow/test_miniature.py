@@ -29,7 +29,6 @@ def test_one_job_answers_each_head(finished: tuple[Path, str]) -> None:
 def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
     run = finished[0] / "results/mini"
     for name in (
-        "tables/math.md",
         "tables/math.tex",
         "tables/math.csv",
         "figures/violins.png",
@@ -39,14 +38,14 @@ def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
         "figures/pass_at_n_math.pdf",
         "sprint/math/selector.safetensors",
         "sprint/math/README.md",
-        "sprint/math/choosing.tex",
+        "sprint/math/choosing.csv",
         "comparisons/math.csv",
-        "controls/math/placebos.md",
+        "controls/math/placebos.csv",
         "report.html",
         "config.json",
     ):
         assert (run / name).stat().st_size > 0, name
-    assert "| SPRINT | majority | 2 |" in (run / "sprint/math/choosing.md").read_text("utf-8")
+    assert "SPRINT,majority,2," in (run / "sprint/math/choosing.csv").read_text("utf-8")
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Does choosing heads beat sampling?" in page
     assert "Can heads go for good?" not in page

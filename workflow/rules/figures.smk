@@ -1,33 +1,17 @@
 # Tables, figures and the report.
 
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
-PUBLISHED_HEADS = [
-    str(PUBLISHED / name)
-    for name in (published.HEAD_PRUNING, published.MISSING, published.FIGURE_5)
-]
-PUBLISHED_CUTS = [
-    str(PUBLISHED / name)
-    for name in (published.COMPRESSION, published.COMPRESSION_SIZES)
-]
-PUBLISHED_TRIALS = [
-    str(PUBLISHED / name)
-    for name in (published.COMPRESSION_FACTORS, published.COMPRESSION_STRATEGIES)
-]
-PUBLISHED_CLAIMS = [
-    str(PUBLISHED / name)
-    for name in (published.SPRINT_CLAIMS, published.COMPRESSION_CLAIMS)
-]
+PUBLISHED_FILES = [str(PUBLISHED / name) for name in published.FILES]
 
 
 rule table:
     input:
         lambda wildcards: RULES.sweep_table(wildcards.sweep),
-        published=PUBLISHED_HEADS,
+        published=PUBLISHED_FILES,
     output:
-        csv=of_run(paths.TABLE, suffix="csv"),
         tex=of_run(paths.TABLE, suffix="tex"),
-        markdown=exhibits.shown(
-            of_run(paths.TABLE, suffix="md"), "table", "Tables", sweep="{sweep}"
+        csv=exhibits.shown(
+            of_run(paths.TABLE, suffix="csv"), "table", "Tables", sweep="{sweep}"
         ),
     log:
         RULES.log("table/{sweep}"),
@@ -38,30 +22,76 @@ rule table:
         command("table")
 
 
-rule violins:
+rule controls:
     input:
-        RULES.sweep_tables(),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
+        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.ACTIVATIONS),
     output:
-        RULES.drawn("violins"),
+        [of_run(paths.CONTROLS, table=table) for table in exhibits.CONTROL_TABLES],
     log:
-        RULES.log("violins"),
+        RULES.log("controls/{sweep}"),
     params:
-        settings=RULES.settings("sweeps"),
+        settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
     shell:
-        command("violins")
+        command("controls")
 
 
-rule levels:
+rule compression_tables:
     input:
-        RULES.sweep_tables(),
+        RULES.studied(),
+        published=PUBLISHED_FILES,
     output:
-        RULES.drawn("levels"),
+        [
+            of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="tex")
+            for exhibit in exhibits.PRINTED_TABLES
+        ],
+        [
+            exhibits.shown(
+                of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="csv"),
+                "compression",
+                "Tables",
+                table=f"compression, {exhibit}",
+            )
+            for exhibit in exhibits.COMPRESSION_TABLES
+        ],
     log:
-        RULES.log("levels"),
+        RULES.log("compression_tables"),
     params:
-        settings=RULES.settings("sweeps"),
+        settings=RULES.settings("compressions"),
+        folder=PUBLISHED,
+        seed=CONFIG.seed,
     shell:
-        command("levels")
+        command("compression-tables")
+
+
+rule audit:
+    input:
+        published=PUBLISHED_FILES,
+    output:
+        [of_run(paths.AUDIT_TABLE, paper=name) for name in exhibits.AUDIT_TABLES],
+    log:
+        RULES.log("audit"),
+    params:
+        folder=PUBLISHED,
+        seed=CONFIG.seed,
+    shell:
+        command("audit")
+
+
+rule claims:
+    input:
+        RULES.judged(),
+        published=PUBLISHED_FILES,
+    output:
+        of_run(paths.CLAIMS),
+    log:
+        RULES.log("claims"),
+    params:
+        settings=RULES.settings(),
+        folder=PUBLISHED,
+    shell:
+        command("claims")
 
 
 # Drawing is quick, starting a job is not: one job draws all figures of a sweep. The number of
@@ -84,6 +114,19 @@ for SWEEP in CONFIG.sweeps:
             "headroom draw-sweep --log {log} --sweep {params.sweep:q}"
 
 
+rule draw_run:
+    input:
+        RULES.drawn_from("", "run"),
+    output:
+        RULES.drawn("run"),
+    log:
+        RULES.log("draw_run"),
+    params:
+        settings=RULES.settings("sweeps"),
+    shell:
+        command("draw-run")
+
+
 rule draw_selector:
     input:
         lambda wildcards: RULES.drawn_from(wildcards.selector, "selector"),
@@ -95,70 +138,6 @@ rule draw_selector:
         command("draw-selector")
 
 
-rule selector_tables:
-    input:
-        [of_run(template, suffix="csv") for template in exhibits.SELECTOR_TABLES],
-    output:
-        [RULES.beside(table, "md", "tex") for table in exhibits.SELECTOR_TABLES],
-    log:
-        RULES.log("selector_tables/{selector}"),
-    shell:
-        command("selector-tables")
-
-
-rule controls:
-    input:
-        lambda wildcards: RULES.sweep_table(wildcards.sweep),
-        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.GRADED),
-        lambda wildcards: RULES.sweep_table(wildcards.sweep, paths.ACTIVATIONS),
-    output:
-        [of_run(paths.CONTROLS, table=t, suffix="csv") for t in exhibits.CONTROL_TABLES],
-        RULES.beside(of_run(paths.CONTROLS, table="placebos"), "csv", "md", "tex"),
-        of_run(paths.CONTROLS, table="gains", suffix="tex"),
-        markdown=exhibits.shown(
-            of_run(paths.CONTROLS, table="gains", suffix="md"),
-            "controls",
-            "Tables",
-            sweep="{sweep}, controls",
-        ),
-    log:
-        RULES.log("controls/{sweep}"),
-    params:
-        settings=lambda wildcards: RULES.settings("sweeps", wildcards.sweep),
-    shell:
-        command("controls")
-
-
-rule compression_tables:
-    input:
-        RULES.studied(),
-        published=PUBLISHED_CUTS + PUBLISHED_TRIALS,
-    output:
-        [
-            RULES.beside(
-                of_run(paths.COMPRESSION_TABLE, exhibit=exhibit), "csv", "tex"
-            )
-            for exhibit in exhibits.COMPRESSION_TABLES
-        ],
-        [
-            exhibits.shown(
-                of_run(paths.COMPRESSION_TABLE, exhibit=exhibit, suffix="md"),
-                "compression",
-                "Tables",
-                table=f"compression, {exhibit}",
-            )
-            for exhibit in exhibits.COMPRESSION_TABLES
-        ],
-    log:
-        RULES.log("compression_tables"),
-    params:
-        settings=RULES.settings("compressions"),
-        folder=PUBLISHED,
-        seed=CONFIG.seed,
-    shell:
-        command("compression-tables")
-
-
 rule draw_compression:
     input:
         lambda wildcards: RULES.drawn_from(wildcards.compression, "compression"),
@@ -168,61 +147,8 @@ rule draw_compression:
         RULES.log("draw_compression/{compression}"),
     params:
         settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
-        seed=CONFIG.seed,
     shell:
         command("draw-compression")
-
-
-rule audit:
-    input:
-        published=PUBLISHED_HEADS + PUBLISHED_CUTS,
-    output:
-        RULES.drawn("audit"),
-        [
-            RULES.beside(of_run(paths.AUDIT_TABLE, paper=paper), "csv", "md", "tex")
-            for paper in exhibits.PAPERS
-        ],
-    log:
-        RULES.log("audit"),
-    params:
-        folder=PUBLISHED,
-        seed=CONFIG.seed,
-    shell:
-        command("audit")
-
-
-rule claims:
-    input:
-        RULES.judged(),
-        published=PUBLISHED_HEADS + PUBLISHED_CUTS + PUBLISHED_CLAIMS + PUBLISHED_TRIALS,
-    output:
-        csv=of_run(paths.CLAIMS, suffix="csv"),
-        tex=of_run(paths.CLAIMS, suffix="tex"),
-        markdown=exhibits.shown(
-            of_run(paths.CLAIMS, suffix="md"),
-            "claims",
-            "Tables",
-            table="claims of the papers",
-        ),
-    log:
-        RULES.log("claims"),
-    params:
-        settings=RULES.settings(),
-        folder=PUBLISHED,
-    shell:
-        command("claims")
-
-
-rule comparison_table:
-    input:
-        of_run(paths.COMPARISON, suffix="csv"),
-    output:
-        tex=of_run(paths.COMPARISON, suffix="tex"),
-        markdown=of_run(paths.COMPARISON, suffix="md"),
-    log:
-        RULES.log("comparison_table/{comparison}"),
-    shell:
-        command("comparison-table")
 
 
 rule report_page:

@@ -47,7 +47,7 @@ rule evaluate:
         overlap=of_run(paths.OVERLAP),
         ablation=of_run(paths.ABLATION),
         card=of_run(paths.SELECTOR_CARD),
-        diversity=of_run(paths.DIVERSITY, suffix="csv"),
+        diversity=of_run(paths.DIVERSITY),
     log:
         RULES.log("evaluate/{selector}"),
     params:
@@ -63,7 +63,7 @@ rule weigh_embedding:
         trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
-        of_run(paths.EMBEDDING_VALUE, suffix="csv"),
+        of_run(paths.EMBEDDING_VALUE),
     log:
         RULES.log("weigh_embedding/{selector}"),
     params:
@@ -79,7 +79,7 @@ rule choose:
         trainings=of_run(paths.TRAININGS),
         ranking=of_run(paths.RANKING),
     output:
-        of_run(paths.CHOOSING, suffix="csv"),
+        of_run(paths.CHOOSING),
     log:
         RULES.log("choose/{selector}"),
     params:

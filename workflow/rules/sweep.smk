@@ -73,7 +73,7 @@ rule compare_prompts:
     input:
         RULES.compared,
     output:
-        of_run(paths.COMPARISON, suffix="csv"),
+        of_run(paths.COMPARISON),
     log:
         RULES.log("compare_prompts/{comparison}"),
     params:

@@ -14,28 +14,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.published import COMPRESSION, COMPRESSION_SIZES, SIZES
-from headroom.analysis.sheet import Columns, interval, read_csv, rows_of
+from headroom.analysis.files import read_csv, rows_of
+from headroom.analysis.published import CONDITIONS, SIZES
 from headroom.statistics.selection import Contested, contested, gains_by_chance
 
 _RESAMPLES = 4000
 _LEGIBLE = 0.5  # smallest share of a pair's heads that must be legible
 
 
-@dataclass(frozen=True)
-class Audit:
-    """Published gains beside those expected by chance."""
-
-    pairs: pd.DataFrame  # one row per (exhibit, subject, layer) pair
-    summary: pd.DataFrame  # one row per exhibit (a table or figure of the paper) and model
-
-
-def audit(table: pd.DataFrame, seed: int) -> Audit:
+def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Compare the published gains of each table, and of Figure 5, with those by chance.
+
+    Outcomes of single questions are not published: base model and heads are taken to agree on all
+    questions but some contested ones, which each answers like a fair coin, as many as explain the
+    spread between the heads of a layer. What heads keep from subject to subject is not counted as
+    noise and heads that clearly hurt are left out; an effect of one head on one subject alone looks
+    like noise, so chance is an upper bound.
 
     Args:
         table: as returned by `headroom.analysis.published.head_pruning`.
         seed: decides the simulation.
+
+    Returns:
+        One row per (exhibit, subject, layer) pair, and one per exhibit and model.
     """
     pairs, summary = [], []
     for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
@@ -48,17 +49,11 @@ def audit(table: pd.DataFrame, seed: int) -> Audit:
             _RESAMPLES,
             seed,
         )
-        read = read.assign(
-            exhibit=str(exhibit),
-            model=str(model),
-            by_chance=best.mean(axis=0),
-            quantile=np.quantile(best, 0.95, axis=0),
-            over_mean_by_chance=(best - mean).mean(axis=0),
-        )
-        read["beyond"] = read["gain"] > read["quantile"] + 1e-9
-        pairs.append(read)
-        summary.append({"exhibit": exhibit, "model": model, **_summary(read, best, mean, layers)})
-    return Audit(pd.concat(pairs, ignore_index=True), pd.DataFrame(summary))
+        beyond = read["gain"] > np.quantile(best, 0.95, axis=0) + 1e-9
+        pairs.append(read.assign(exhibit=str(exhibit), model=str(model), beyond=beyond))
+        found = _summary(pairs[-1], best, mean, layers)
+        summary.append({"exhibit": exhibit, "model": model, **found})
+    return pd.concat(pairs, ignore_index=True), pd.DataFrame(summary)
 
 
 def _pairs(part: pd.DataFrame) -> tuple[pd.DataFrame, list[Contested]]:
@@ -100,11 +95,10 @@ def _summary(
     read: pd.DataFrame, best: np.ndarray, mean: np.ndarray, layers: Sequence[Contested]
 ) -> dict[str, Any]:
     medians = np.median(best, axis=1)
-    weights = read["n"] / read["n"].sum()
-    own = float(np.dot(read["mean_gain"], weights))
-    low, high = own - np.quantile(mean @ weights.to_numpy(), [0.975, 0.025])
+    weights = read["n"].to_numpy() / read["n"].sum()
+    own = float(read["mean_gain"].to_numpy() @ weights)
+    mean_low, mean_high = own - np.quantile(mean @ weights, [0.975, 0.025])
     chance_low, chance_high = np.quantile(medians, [0.025, 0.975])
-    shared = sum(layer.common for layer in layers) / sum(layer.spread for layer in layers)
     return {
         "pairs": len(read),
         "complete": int((read["missing"] == 0).sum()),
@@ -114,45 +108,15 @@ def _summary(
         "chance_high": chance_high,
         "beyond": int(read["beyond"].sum()),
         "over_mean": read["over_mean"].mean(),
-        "over_mean_by_chance": read["over_mean_by_chance"].mean(),
+        "over_mean_by_chance": (best - mean).mean(),
         "mean_gain": own,
-        "mean_low": low,
-        "mean_high": high,
+        "mean_low": mean_low,
+        "mean_high": mean_high,
         "hurt": int(sum((~layer.ordinary).sum() for layer in layers)),
         "contested": read["contested"].sum() / read["n"].sum(),
-        "common": float(shared),
+        "common": sum(layer.common for layer in layers) / sum(layer.spread for layer in layers),
     }
 
-
-AUDIT_COLUMNS: Columns = {
-    "exhibit": "{exhibit}",
-    "model": "{model}",
-    "pairs": "{pairs}",
-    "complete": "{complete}",
-    "median gain": "{gain:pts}",
-    "gain by chance": interval("by_chance", ends="chance"),
-    "beyond 95%": "{beyond} of {pairs}",
-    "best − mean": "{over_mean:pts}",
-    "best − mean by chance": "{over_mean_by_chance:pts}",
-    "mean − base": interval("mean_gain", ends="mean"),
-    "hurt": "{hurt}",
-    "contested (%)": "{contested:%}",
-    "repeats (%)": "{common:%}",
-}
-AUDIT_CAPTION = (
-    "The published gains of the best head against chance, in percentage points; brackets are 95% "
-    "intervals. Pairs: (subject, layer) pairs with half of their heads legible; complete: with "
-    "all. Beyond 95%: pairs whose gain exceeds the 95% quantile of chance; 5% would. Mean: of the "
-    "heads that do not clearly hurt, of which hurt is the number. Contested: share of questions "
-    "that base and heads answer by a coin; repeats: share of the spread between heads that is "
-    "alike from subject to subject. By chance: outcomes of single questions are not published, so "
-    "base model and heads are taken to agree on all questions but some contested ones, which each "
-    "answers like a fair coin, as many as explain the spread between the heads of a layer (4,000 "
-    "simulations; No Prune is one model for all layers). What heads keep from subject to subject "
-    "is not counted as noise, heads that clearly hurt are left out; an effect of one head on one "
-    "subject alone looks like noise, so chance is an upper bound. Where cells are missing the "
-    "published maximum is a lower bound, and chance is taken over as many heads as are legible."
-)
 
 _POSITIONS = 514
 LONGEST = 512
@@ -221,48 +185,27 @@ def arithmetic(folder: Path) -> pd.DataFrame:
         and ``flops_at_most``, ``speedup`` and ``speedup_at_most``. Limits are for 512 tokens.
     """
     keys = ["model", "dataset", "pruning_ratio_pct"]
-    columns = [*keys, "param_reduction_pct"]
-    table = pd.concat(
-        [read_csv(folder / name, columns) for name in (COMPRESSION, COMPRESSION_SIZES)]
-    )
-    rows: list[dict[str, Any]] = []
-    for row in rows_of(table.drop_duplicates(keys).query("pruning_ratio_pct > 0")):
-        encoder, ratio = ENCODERS[row.model], row.pruning_ratio_pct / 100
-        rows.append(
-            {
-                "model": row.model,
-                "dataset": row.dataset,
-                "ratio": row.pruning_ratio_pct,
-                "heads": encoder.pruned(ratio),
-                "of": encoder.layers * encoder.heads,
-                "parameters": row.param_reduction_pct,
-                "parameters_at_most": 100 * encoder.parameter_cut(ratio),
-                "flops": row.flops_reduction_pct,
-                "flops_at_most": 100 * encoder.flops_cut(ratio),
-                "speedup": row.speedup_pct,
-                "speedup_at_most": 100 * encoder.speed_up(ratio),
+    table = pd.concat([read_csv(folder / name, keys) for name in CONDITIONS[:2]])
+    table = (
+        table.drop_duplicates(keys)
+        .query("pruning_ratio_pct > 0")
+        .rename(
+            columns={
+                "pruning_ratio_pct": "ratio",
+                "param_reduction_pct": "parameters",
+                "flops_reduction_pct": "flops",
+                "speedup_pct": "speedup",
             }
         )
-    return pd.DataFrame(rows)
-
-
-CUT_COLUMNS: Columns = {
-    "model": "{model}",
-    "data": "{dataset}",
-    "ratio (%)": "{ratio}",
-    "heads cut": "{heads} of {of}",
-    "parameters cut (%)": "{parameters:.1f}",
-    "parameters at most": "{parameters_at_most:.1f}",
-    "FLOPs cut (%)": "{flops:.1f}",
-    "FLOPs at most": "{flops_at_most:.1f}",
-    "speed-up (%)": "{speedup:.1f}",
-    "speed-up at most": "{speedup_at_most:.1f}",
-}
-CUT_CAPTION = (
-    "Published cuts of the second paper (arXiv 2511.17577) against the most that arithmetic "
-    "allows when heads are removed from an encoder of RoBERTa's shape: the pruned heads' slices of "
-    f"four projections, over all parameters; their share of the layers' FLOPs at {LONGEST} "
-    "tokens, the longest input (less on shorter ones); the speed-up of an encoder whose time is "
-    "that of these FLOPs, 1 / (1 − cut) − 1. The task head is not counted: with it all shares are "
-    "smaller still. A dash: Table 2 of the paper has no FLOPs."
-)
+    )
+    shape = [(ENCODERS[row.model], row.ratio / 100) for row in rows_of(table)]
+    most: dict[str, Any] = {
+        "heads": [encoder.pruned(ratio) for encoder, ratio in shape],
+        "of": [encoder.layers * encoder.heads for encoder, _ in shape],
+        "parameters_at_most": [100 * encoder.parameter_cut(ratio) for encoder, ratio in shape],
+        "flops_at_most": [100 * encoder.flops_cut(ratio) for encoder, ratio in shape],
+        "speedup_at_most": [100 * encoder.speed_up(ratio) for encoder, ratio in shape],
+    }
+    columns = ["model", "dataset", "ratio", "heads", "of", "parameters", "parameters_at_most"]
+    columns += ["flops", "flops_at_most", "speedup", "speedup_at_most"]
+    return table.assign(**most)[columns].reset_index(drop=True)

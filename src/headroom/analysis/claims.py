@@ -10,8 +10,8 @@ names what a row is about, alike in the paper's and the run's row. A column may 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import combinations, product
+from collections.abc import Callable, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,32 +21,14 @@ import pandas as pd
 from headroom import paths
 from headroom.analysis.audit import ENCODERS
 from headroom.analysis.compression.tables import printed as printed_conditions
-from headroom.analysis.compression.trial import (
-    BASELINE,
-    METHOD,
-    Trial,
-    accuracy,
-    difference_of_changes,
-    ratios_of,
-    read_trials,
-    savings,
-)
-from headroom.analysis.gains import cells, groups_of, read_z
-from headroom.analysis.published import (
-    COMPRESSION_CLAIMS,
-    EXHIBITS,
-    SPRINT_CLAIMS,
-    head_pruning,
-    published_name,
-)
-from headroom.analysis.sheet import Sheet, read_csv, rows_of, sheet
-from headroom.analysis.text import points
+from headroom.analysis.files import read_csv, rows_of
+from headroom.analysis.gains import cells, read_z
+from headroom.analysis.published import CLAIMS, EXHIBITS, head_pruning, published_name
+from headroom.analysis.text import percent
 from headroom.config import Config
 from headroom.sprint.evaluation import PAIRED
 from headroom.sprint.methods import is_baseline
-from headroom.statistics.paired import paired_interval
 from headroom.statistics.proportion import wilson
-from headroom.variants import BASE
 
 COLUMNS = ["paper", "claim", "value", "where", "stated", "published", "published_why"]
 COLUMNS += ["published_value", "published_low", "published_high", "published_most"]
@@ -56,17 +38,10 @@ the verdict by the run's under a prompt and grading rules (empty if it measured 
 Numbers are fractions (for ``no later`` the N): the stated one, the paper's with the most that
 arithmetic allows, and the run's, with their intervals."""
 
-_PAPERS = {
-    "SPRINT": (SPRINT_CLAIMS, "SPRINT (arXiv 2506.03978)"),
-    "compression": (COMPRESSION_CLAIMS, "Dynamic pruning and distillation (arXiv 2511.17577)"),
-}
-_NO_NUMBER = "no number decides it"
 _OPEN = "cannot be judged"
-_JUDGED = ["kind", "table", "filter", "column", "stated", "tolerance"]
-_FIGURE = "Figure 5"  # not among the head study's Tables 1-4
+_CLAIM = ["claim", "value", "where", "kind", "table", "filter", "column", "stated", "tolerance"]
 _SELECTOR = "Qwen2.5-Math-1.5B-Instruct"  # the model of the paper's selector
 _LEGIBLE = 0.5  # smallest share of legible heads for a pair to count in a median
-_WITHIN = 0.005  # how far a measured cut may fall short of a stated one
 _CELL = ["model", "layer", "subject"]
 
 Tables = Mapping[str, pd.DataFrame]
@@ -85,9 +60,6 @@ class Verdict(NamedTuple):
     most: float = np.nan
 
 
-_UNDECIDED = Verdict(_OPEN, _NO_NUMBER)
-
-
 def claims(config: Config, published: Path) -> pd.DataFrame:
     """Judge the papers' claims by their own tables and by a run.
 
@@ -104,17 +76,18 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     """
     paper = printed(published)
     own = measured(config, paper)
-    rows = []
-    for of, (file, _) in _PAPERS.items():
-        for claim in rows_of(read_csv(published / file, ["claim", "value", "where", *_JUDGED])):
-            said: tuple[Any, ...] = of, claim.claim, claim.value, claim.where
+    rows: list[tuple[Any, ...]] = []
+    undecided = Verdict(_OPEN, "no number decides it")
+    for of, file in CLAIMS.items():
+        for claim in rows_of(read_csv(published / file, _CLAIM)):
+            said = of, claim.claim, claim.value, claim.where
             if pd.isna(claim.kind):
-                rows.append((*said, np.nan, *_UNDECIDED, "", "", *_UNDECIDED[:5]))
+                rows.append((*said, np.nan, *undecided, "", "", *undecided[:5]))
                 continue
-            asked = _asked(paper, claim)
+            asked = rows_about(paper, claim)
             stated = float(str(claim.stated).split()[0]) / (1 if claim.kind == "no later" else 100)
-            here = {how: found for how, t in own.items() if len(found := _asked(t, claim))}
-            for how, found in (here or {("", ""): _asked({}, claim)}).items():
+            here = {how: found for how, t in own.items() if len(found := rows_about(t, claim))}
+            for how, found in (here or {("", ""): rows_about({}, claim)}).items():
                 verdicts = judge(claim, asked, asked), judge(claim, found, asked)[:5]
                 rows.append((*said, stated, *verdicts[0], *how, *verdicts[1]))
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -130,14 +103,15 @@ def judge(claim: Any, rows: pd.DataFrame, paper: pd.DataFrame) -> Verdict:
     """
     if rows.empty:
         return Verdict(_OPEN, "nothing was measured of it")
-    lacking = ", ".join(sorted(set(paper["of"]) - set(rows["of"])))
     found = _JUDGES[claim.kind](claim, rows)
-    if lacking and claim.kind in _OF_EACH and found.word != "fails":
+    lacking = ", ".join(sorted(set(paper["of"]) - set(rows["of"])))
+    if lacking and claim.kind in ("at most", "every") and found.word != "fails":
+        # One row can refute such a claim, but only all of the paper's rows can confirm it.
         return found._replace(word=_OPEN, why=f"nothing on {lacking}; {found.why}")
     return found
 
 
-def _asked(tables: Tables, claim: Any) -> pd.DataFrame:
+def rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
     """Return the rows that a claim is about; none if the table is missing."""
     found = tables.get(claim.table, pd.DataFrame({"of": []}))
     return found if pd.isna(claim.filter) or found.empty else found.query(claim.filter)
@@ -149,6 +123,10 @@ def _numbers(rows: pd.DataFrame, column: str) -> np.ndarray:
     return rows.reindex(columns=names).to_numpy(float)
 
 
+def _with_interval(value: float, low: float, high: float) -> str:
+    return f"{percent(value)} ({percent(low)} to {percent(high)})".replace("-", "−")
+
+
 def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
     """Judge whether the row has the stated number.
 
@@ -157,28 +135,33 @@ def _states(claim: Any, rows: pd.DataFrame) -> Verdict:
     """
     value, low, high, most = _numbers(rows, claim.column)[0]
     stated, within = float(claim.stated) / 100, float(claim.tolerance) / 100
-    exact = np.isnan(low)
-    low, high = (value - within, value + within) if exact else (low, high)
-    ends: tuple[float, float] = (np.nan, np.nan) if exact else (low, high)
+    exact = bool(np.isnan(low))
+    verdict = Verdict("", percent(value).replace("-", "−"), value, low, high, most)
+    if exact:
+        low, high = value - within, value + within
+        verdict = verdict._replace(high=np.nan)
+    else:
+        verdict = verdict._replace(why=_with_interval(value, low, high))
     if value > most:
-        why = f"{_percent(value)}; removing these heads saves at most {_percent(most)} (arithmetic)"
-        return Verdict("fails", why, value, *ends, most)
-    why = _percent(value) if exact else f"{_percent(value)} ({_percent(low)} to {_percent(high)})"
-    word = "holds" if low <= stated <= high else "fails"
+        why = f"{percent(value)}; removing these heads saves at most {percent(most)} (arithmetic)"
+        return verdict._replace(word="fails", why=why)
     if np.isnan(value):
-        word, why = _OPEN, "it was not measured"
-    elif word == "holds" and -np.inf < low <= 0 <= high and not exact:
-        word, why = _OPEN, f"{why}: no effect and what is stated are both possible"
-    return Verdict(word, why, value, *ends, most)
+        return verdict._replace(word=_OPEN, why="it was not measured")
+    if not low <= stated <= high:
+        return verdict._replace(word="fails")
+    if -np.inf < low <= 0 <= high and not exact:
+        why = f"{verdict.why}: no effect and what is stated are both possible"
+        return verdict._replace(word=_OPEN, why=why)
+    return verdict._replace(word="holds")
 
 
 def _at_most(claim: Any, rows: pd.DataFrame) -> Verdict:
     """Judge whether no row is significantly above the stated number."""
-    bound = float(claim.stated) / 100
     numbers = _numbers(rows, claim.column)
     value, low, high, _ = numbers[numbers[:, 1].argmax()]
-    why = f"{_percent(value)} ({_percent(low)} to {_percent(high)}) at most of {len(rows)}"
-    return Verdict("fails" if low > bound else "holds", why, value, low, high)
+    word = "fails" if low > float(claim.stated) / 100 else "holds"
+    why = f"{_with_interval(value, low, high)} at most of {len(rows)}"
+    return Verdict(word, why, value, low, high)
 
 
 def _share(claim: Any, rows: pd.DataFrame) -> Verdict:
@@ -218,12 +201,6 @@ _JUDGES: dict[str, Callable[[Any, pd.DataFrame], Verdict]] = {
     "share": _share,
     "no later": _no_later,
 }
-_OF_EACH = ("at most", "every")
-"""Kinds of claims that one row can refute, but only all of the paper's rows can confirm."""
-
-
-def _percent(part: float) -> str:
-    return f"{points(part).lstrip('+')}%"
 
 
 def printed(folder: Path) -> dict[str, pd.DataFrame]:
@@ -237,24 +214,21 @@ def printed(folder: Path) -> dict[str, pd.DataFrame]:
     """
     table = printed_conditions(folder).query("of == 'ratio'")
     shape = list(zip(table["published_model"].map(ENCODERS), table["ratio"], strict=True))
-    ratios = pd.DataFrame(
-        {
-            "model": table["published_model"],
-            "data": table["data"],
-            "ratio": (100 * table["ratio"]).round(6),
-            "drop": -table["published_change"],
-            "parameters": table["published_parameters"],
-            "parameters_most": [encoder.parameter_cut(ratio) for encoder, ratio in shape],
-            "speed": table["published_speedup"],
-            "speed_most": [encoder.speed_up(ratio) for encoder, ratio in shape],
-            "flops": table["published_flops"],
-            "flops_most": [encoder.flops_cut(ratio) for encoder, ratio in shape],
-        }
+    ratios = table.rename(columns={"published_model": "model"}).assign(
+        of="ratios",
+        ratio=(100 * table["ratio"]).round(6),
+        drop=-table["published_change"],
+        parameters=table["published_parameters"],
+        parameters_most=table["published_parameters_at_most"],
+        speed=table["published_speedup"],
+        speed_most=[encoder.speed_up(ratio) for encoder, ratio in shape],
+        flops=table["published_flops"],
+        flops_most=[encoder.flops_cut(ratio) for encoder, ratio in shape],
     )
     cut = ratios.query("ratio == 25").pivot(index="data", columns="model", values="drop")
     lead = (cut["ATHENA-base"] - cut["ATHENA-large"]).round(9)
     sizes = pd.DataFrame({"of": "sizes", "difference": lead.to_numpy()})
-    return _of_heads(head_pruning(folder)) | {"ratios": ratios.assign(of="ratios"), "sizes": sizes}
+    return _of_heads(head_pruning(folder)) | {"ratios": ratios, "sizes": sizes}
 
 
 def measured(config: Config, paper: Tables) -> dict[Condition, dict[str, pd.DataFrame]]:
@@ -275,13 +249,20 @@ def measured(config: Config, paper: Tables) -> dict[Condition, dict[str, pd.Data
         model = published_name(config.models[section.model])
         if model is not None and config.questions[section.questions].benchmark == "math500":
             how: Condition = config.decodings[section.decoding].prompt, config.grading_of(sweep)
-            heads[how].append(_swept(config, sweep).assign(model=model))
+            own = cells(*read_z(config, sweep)).query("by == 'subject'")
+            own = own.rename(columns={"group": "subject"}).assign(model=model)
+            layers = own[["layer"]].dropna().drop_duplicates()
+            base = own[own["head"].isna()].drop(columns="layer").merge(layers, how="cross")
+            heads[how] += [base, own[own["head"].notna()]]
     for name, selector in config.selectors.items():
         model = published_name(config.models[selector.model])
         learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
         if model == _SELECTOR and not asked.generated and learnt.family == asked.family:
-            prompt = config.decodings[selector.decoding].prompt
-            leads[prompt, config.grading].append(_leads(config, name))
+            table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), PAIRED)
+            # Intervals that hold at all N at once: the claims are about the whole curve.
+            ends = {"band_low": "difference_low", "band_high": "difference_high"}
+            own = table[table["method"].map(is_baseline)].rename(columns=ends).assign(of="leads")
+            leads[config.decodings[selector.decoding].prompt, config.grading].append(own)
     found = defaultdict[Condition, dict[str, pd.DataFrame]](dict)
     for how, tables in heads.items():
         table = pd.concat(tables).drop_duplicates([*_CELL, "head"])
@@ -289,30 +270,7 @@ def measured(config: Config, paper: Tables) -> dict[Condition, dict[str, pd.Data
     for how, tables in leads.items():
         found[how]["leads"] = table = pd.concat(tables)
         found[how]["peaks"] = table[table["n"] == table["peak"]]
-    trials = read_trials(config)
-    own = [trial for trial in trials if trial.papers_model and trial.papers_data]
-    ratios = [row for trial in own for row in _cuts(trial)]
-    sizes = list(_sizes(trials))
-    if ratios:
-        found["", ""]["ratios"] = pd.DataFrame(ratios).assign(of="ratios")
-    if sizes:
-        found["", ""]["sizes"] = pd.DataFrame(sizes).assign(of="sizes")
     return dict(found)
-
-
-def _swept(config: Config, sweep: str) -> pd.DataFrame:
-    """Return a sweep's cells, No Prune in each layer, with the paired intervals of their gains."""
-    z, variants = read_z(config, sweep)
-    own = cells(z, variants).query("by == 'subject'").rename(columns={"group": "subject"})
-    names = [str(variant) for variant in variants[1:]]
-    ends = []
-    for _, subject, part in groups_of(z):
-        low, high = paired_interval(part[names].to_numpy() - part[[str(BASE)]].to_numpy())
-        ends.append(pd.DataFrame({"subject": subject, "variant": names, "low": low, "high": high}))
-    pruned = own[own["head"].notna()].merge(pd.concat(ends), on=["subject", "variant"])
-    base = own[own["head"].isna()].drop(columns="layer")
-    base = base.merge(pruned[["layer"]].drop_duplicates(), how="cross")
-    return pd.concat([base, pruned.rename(columns={"low": "tested_low", "high": "tested_high"})])
 
 
 def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -320,16 +278,22 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
     Args:
         table: ``exhibit``, ``model``, ``layer``, ``head`` (null for No Prune, which every layer
-            has), ``subject``, ``n``, ``correct``, ``accuracy``.
+            has), ``subject``, ``n``, ``correct``, ``accuracy``, and where measured ``gain_low`` and
+            ``gain_high``.
     """
     base, pruned = (table[table["head"].isna() == own] for own in (True, False))
-    heads = pruned.merge(base[[*_CELL, "accuracy"]], on=_CELL, suffixes=("", "_base"))
+    heads = pruned.drop(columns="base", errors="ignore").merge(
+        base[[*_CELL, "accuracy"]], on=_CELL, suffixes=("", "_base")
+    )
     gain = (heads["accuracy"] - heads["accuracy_base"]).round(9)
-    heads = heads.assign(of=heads["model"], gain=gain, tested=gain, kept=np.where(gain < 0, -1, 1))
+    ends = {"gain_low": "tested_low", "gain_high": "tested_high"}
+    heads = heads.rename(columns=ends).assign(
+        of=heads["model"], gain=gain, tested=gain, kept=np.where(gain < 0, -1, 1)
+    )
     whole = pruned.groupby(["model", "layer", "head"])[["n", "correct"]].sum().reset_index()
     low, high = wilson(whole["correct"].to_numpy(float), whole["n"].to_numpy(float))
     whole = whole.assign(of=whole["model"], accuracy=whole["correct"] / whole["n"])
-    own = heads[heads["exhibit"] != _FIGURE]
+    own = heads[heads["exhibit"] != "Figure 5"]  # not among the head study's Tables 1-4
     best = own.groupby(_CELL)["gain"].agg(["max", "size"]).reset_index()
     known = best["size"] / best["model"].map(own.groupby("model")["head"].nunique())
     unknown = (known < 1) & (best["max"] <= 0)  # a head that is not legible may gain
@@ -340,7 +304,7 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         gain_high=np.where(unknown, np.inf, np.nan),
     )
     medians = pairs[known >= _LEGIBLE].groupby("model")["gain"].median()
-    differences = [
+    leads = [
         medians[math] - medians[general]
         for math, general in product(medians.index, medians.index)
         if "Math" in math and "Math" not in general and set(medians.index) == set(EXHIBITS)
@@ -349,87 +313,5 @@ def _of_heads(table: pd.DataFrame) -> dict[str, pd.DataFrame]:
         "heads": heads,
         "without": whole.assign(accuracy_low=low, accuracy_high=high),
         "pairs": pairs,
-        "medians": pd.DataFrame({"of": "medians", "difference": differences}),
-    }
-
-
-def _leads(config: Config, selector: str) -> pd.DataFrame:
-    """Return a selector's leads over the paper's own baselines.
-
-    Their intervals hold at all N at once: the claims are about the whole curve.
-    """
-    table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=selector)), PAIRED)
-    own = table[table["method"].map(is_baseline)].assign(of="leads")
-    return own.rename(columns={"band_low": "difference_low", "band_high": "difference_high"})
-
-
-def _cuts(trial: Trial) -> Iterator[dict[str, Any]]:
-    """Yield what each ratio costs and saves; a cut may exceed what is stated."""
-    for ratio, arm in ratios_of(trial).items():
-        found, saved = accuracy(trial, arm), savings(trial, arm)
-        saved["faster"] = 1 / saved["test_time"] - 1
-        row = {
-            "model": trial.papers_model,
-            "data": trial.papers_data,
-            "ratio": round(100 * ratio, 6),
-            "drop": -found["change"],
-            "drop_low": -found["change_high"],
-            "drop_high": -found["change_low"],
-        }
-        for name, columns in (
-            ("parameters", ["parameters_removed", "whole_removed"]),
-            ("speed", ["faster"]),
-            ("flops", ["flops_removed"]),
-        ):
-            value = max(saved[column] for column in columns)
-            row |= {name: value, f"{name}_low": -np.inf, f"{name}_high": value + _WITHIN}
-        yield row
-
-
-def _sizes(trials: Sequence[Trial]) -> Iterator[dict[str, float]]:
-    """Yield by how much less accuracy the larger of two solvers loses to the method.
-
-    Of one seed each, trainings show nothing of others.
-    """
-    able = [trial for trial in trials if {BASELINE, METHOD} <= set(trial.settings)]
-    for small, large in combinations(sorted(able, key=lambda trial: trial.size), 2):
-        alike = [(trial.data, trial.study.method.ratio) for trial in (small, large)]
-        if alike[0] == alike[1] and small.subject != large.subject:
-            found = difference_of_changes(small, large, METHOD)
-            ends = (found.low, found.high) if found.seeds > 1 else (-np.inf, np.inf)
-            yield {
-                "difference": found.value,
-                "difference_low": ends[0],
-                "difference_high": ends[1],
-            }
-
-
-def claims_sheets(table: pd.DataFrame, run: str) -> dict[str, Sheet]:
-    """Return the claims that numbers decide as text, a table a paper; the others are counted.
-
-    Args:
-        table: as `claims` returns it.
-        run: name of the run.
-    """
-    judged = table["published_why"] != _NO_NUMBER
-    columns = {
-        "claim": "{claim}",
-        "stated": "{value}",
-        "in the paper's own numbers": "{published}: {published_why}",
-        f"in run {run}": "{run}: {under}{run_why}",
-    }
-    under = "prompt " + table["prompt"] + ", grading " + table["grading"] + ": "
-    table = table.assign(under=under.where(table["prompt"].fillna("") != "", ""))
-    caption = (
-        "{}. Claims that numbers decide: whether they hold in the paper's own tables (and, for the "
-        "second paper, in arithmetic), and in this run. Intervals are 95%. Where the paper names "
-        "no number, the one taken is stated. A claim about a model holds only as measured on that "
-        "model, on MATH-500, under the prompt and grading rules that are named; the paper's are "
-        "those of the authors. The best of many heads gains by selection alone, and noise alone "
-        f"raises some heads above their base model. {(~judged).sum()} claims of both papers are "
-        "not judged."
-    )
-    return {
-        title: sheet(table[judged & (table["paper"] == of)], columns, caption.format(title), 4)
-        for of, (_, title) in _PAPERS.items()
+        "medians": pd.DataFrame({"of": "medians", "difference": leads}),
     }

@@ -4,17 +4,18 @@ The page, the findings that a run prints and `headroom.load` share these sentenc
 plain text when printed and HTML on the page.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 from markupsafe import Markup
 
 from headroom import paths
-from headroom.analysis.sheet import read_csv
+from headroom.analysis.files import read_csv
 from headroom.analysis.text import plain, signed
 from headroom.config import Config
 from headroom.tables import read_arrow
@@ -139,6 +140,10 @@ class Source:
         """The first row."""
         return self.rows.iloc[0]
 
+    def value(self, column: str) -> float:
+        """Return a number of the first row."""
+        return float(self.first[column])
+
     def number(self, column: str, form: str = "plain", how: str = "") -> Number:
         """Return a number of the first row, or with `how` (see `HOW`) one over all rows."""
         index = self.rows.index
@@ -146,7 +151,7 @@ class Source:
             key = f"{column}@{'*' if self.whole else ','.join(map(str, index))}:{how}"
             value = HOW[how](self.rows[column])
         else:
-            key, value = f"{column}@{index[0]}", float(self.first[column])
+            key, value = f"{column}@{index[0]}", self.value(column)
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
 
     def interval(self, column: str, form: str, low: str, high: str) -> Sentence:
@@ -166,6 +171,40 @@ class Source:
 def direction(low: float, high: float) -> str:
     """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero."""
     return "▲" if low > 0 else "▼" if high < 0 else "–"
+
+
+Columns = Mapping[str, str | Callable[[Source], Any]]
+"""Cells by title: a function of a row, or a text with the name of a text column; with a column of
+numbers and its form (see `FORMS`); or with these and the two columns of its interval."""
+
+
+def columns(text: str) -> dict[str, str]:
+    """Parse declared columns: ``title=cell, title=cell, ...``."""
+    pairs = (each.partition("=") for each in text.split(", "))
+    return {title: cell for title, _, cell in pairs}
+
+
+def cells_of(rows: Iterable[Source], wanted: Columns) -> tuple[list[str], list[list[Any]]]:
+    """Return titles and cells of tables of one row; columns without any value are left out."""
+    found = list(rows)
+    there = {
+        title: spec
+        for title, spec in wanted.items()
+        if callable(spec) or (found and spec.split()[0] in found[0].rows)
+    }
+    cells = [[_cell(row, spec) for spec in there.values()] for row in found]
+    full = [place for place in range(len(there)) if any(str(row[place]) for row in cells)]
+    return [list(there)[place] for place in full], [[row[place] for place in full] for row in cells]
+
+
+def _cell(row: Source, spec: str | Callable[[Source], Any]) -> Any:
+    if callable(spec):
+        return spec(row)
+    column, *form = spec.split()
+    if form:
+        return row.interval(column, *form) if len(form) > 1 else row.number(column, form[0])
+    value = row.first[column]
+    return "" if value is None or value != value else plain(str(value))
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:

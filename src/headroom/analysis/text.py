@@ -73,20 +73,14 @@ def points(fraction: float) -> str:
     return signed(100 * fraction)
 
 
-def latex(text: str) -> str:
-    """Escape text for LaTeX; what pdfLaTeX cannot set becomes a code point (`settable`)."""
-    return "".join(_LATEX.get(c, c) for c in settable(text))
-
-
 def settable(text: str) -> str:
     """Replace each character that pdfLaTeX cannot set by its code point, as in [U+6570]."""
     return "".join(c if _is_settable(c) else f"[U+{ord(c):04X}]" for c in plain(text))
 
 
-def markdown(text: str) -> str:
-    """Escape text for a cell of a Markdown table: no markup, no HTML, no new column."""
-    text = plain(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]#|~$!])", r"\\\1", text)
+def latex(text: str) -> str:
+    """Escape text for LaTeX."""
+    return "".join(_LATEX.get(c, c) for c in settable(text))
 
 
 def _is_settable(character: str) -> bool:

@@ -19,7 +19,7 @@ from headroom.config import Config
 from headroom.planning.store import Store
 from headroom.sprint import matching
 from headroom.sprint.evaluation import PAIRED
-from headroom.sprint.methods import COVER, SPRINT
+from headroom.sprint.methods import COVER, SPRINT, sampling
 from headroom.tables import CURVES, read_table
 from headroom.variants import BASE
 
@@ -61,38 +61,48 @@ def verdicts(config: Config) -> list[Verdict]:
     return [verdict for make in makers for verdict in make(config)]
 
 
-def title(config: Config, name: str) -> str:
-    """Return the page's name of a question set or a dataset of word problems."""
-    if name in config.problems:
-        problems = config.problems[name]
-        return _TITLES.get(problems.dataset, short(Path(problems.file or name).stem, 24))
-    asked = config.questions[name]
-    own = asked.file or asked.dataset or name
-    return _TITLES.get(asked.benchmark, short(Path(own).stem.replace("_", " "), 24))
+def title(config: Config, section: str, name: str) -> str:
+    """Return the page's name of an entry of a config's section, such as ``models``.
+
+    It is the entry's `title`, or else what the entry is: a benchmark's or file's name, for a
+    selector its test questions.
+    """
+    entry = getattr(config, section)[name]
+    if entry.title is not None:
+        return short(entry.title, 40)
+    if section == "selectors":
+        return title(config, "questions", entry.test)
+    if section == "models":
+        return short(name, 28)
+    kind = entry.dataset if section == "problems" else entry.benchmark
+    own = entry.file or (section == "questions" and entry.dataset) or name
+    return _TITLES.get(kind, short(Path(own).stem.replace("_", " "), 24))
 
 
 def tested_on(config: Config, compression: str) -> str:
     """Return the page's name of what a compression was tested on."""
     study = config.compressions[compression]
-    return title(config, study.data or study.test or "")
+    if study.data is not None:
+        return title(config, "problems", study.data)
+    return title(config, "questions", study.test or "")
 
 
-def asked(config: Config, model: str, decoding: str, questions: str) -> Source:
-    """Return the accuracy matrix of a batch, with one row per question."""
-    names = {"model": model, "decoding": decoding, "questions": questions}
-    return Source.read(config, Store(config).path(paths.ACCURACY, **names))
+def rival(config: Config, selector: str) -> tuple[str, int]:
+    """Return the method that SPRINT is held against, and SPRINT's largest N.
 
-
-def best_sampling(config: Config, selector: str) -> tuple[str, int]:
-    """Return the sampling method with the highest Pass@N at SPRINT's largest N, and that N.
-
-    Choosing the temperature after the fact favours sampling. The name is empty without sampling.
+    It is the selector's `versus`, or else the sampling with the highest Pass@N; choosing the
+    temperature afterwards favours sampling. The name is empty without sampling.
     """
     table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
+    section = config.selectors[selector]
+    asked = section.versus or ""
+    if asked in section.sampling:
+        temperatures = {name: config.decodings[name].temperature for name in section.sampling}
+        asked = sampling(temperatures)[asked]
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
     ranked = at.sort_values("pass_at_n", kind="stable")["method"]
-    return ("" if at.empty else str(ranked.iloc[-1])), most
+    return asked or ("" if at.empty else str(ranked.iloc[-1])), most
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
@@ -104,7 +114,7 @@ def _heads(config: Config) -> Iterator[Verdict]:
         best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
         said = Sentence(
             "{model}Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
-            model=Sentence("{name}: ", name=short(section.model, 28)) if many else "",
+            model=f"{title(config, 'models', section.model)}: " if many else "",
             heads=table.of(rows).number("variant", "count", "count"),
             **{column: best.number(column, "points") for column in ("gain", "low", "high")},
             n=best.number("n", "count"),
@@ -123,34 +133,37 @@ def _heads(config: Config) -> Iterator[Verdict]:
 def _sampling(config: Config) -> Iterator[Verdict]:
     found = []
     for name, section in config.selectors.items():
-        method, most = best_sampling(config, name)
+        method, most = rival(config, name)
         if method:
-            paired = Source.read(config, paths.PAIRED, PAIRED, selector=name)
-            row = paired.where(method=method, n=most)
-            n = asked(config, section.model, section.decoding, section.test)
-            found.append((row, len(section.sampling), method, n))
+            row = Source.read(config, paths.PAIRED, PAIRED, selector=name)
+            found.append((row.where(method=method, n=most), section, method))
     if not found:
         return
     mark, place, wins, losses = _most([row for row, *_ in found])
-    row, temperatures, method, n = found[place]
-    of = _share(wins or losses, len(found))
-    answer = "Choosing heads is not shown to beat sampling"
+    row, section, method = found[place]
+    sampled = all(each.startswith("sampling") for *_, each in found)
+    other = "sampling" if sampled else "the other method"
+    answer = f"Choosing heads is not shown to beat {other}"
     if wins and losses:
-        answer = f"Heads beat sampling on {wins}, lose on {losses}"
+        answer = f"Heads beat {other} on {wins}, lose on {losses}"
     elif wins or losses:
-        answer = ("Choosing heads beats sampling" if wins else "Sampling beats choosing heads") + of
-    picked = " picked afterwards" if temperatures > 1 else ""
+        answer = f"Choosing heads beats {other}" if wins else f"{other} beats choosing heads"
+        answer = f"{answer[0].upper()}{answer[1:]}{_share(wins or losses, len(found))}"
+    names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
+    asked = Source.read(config, Store(config).path(paths.ACCURACY, **names))
+    picked = section.versus is None and len(section.sampling) > 1
     said = Sentence(
-        f"{{most}} answers, {{method}}{picked}: {{difference}} points, {{n}} questions.",
+        "{most} answers, {method}{picked}: {difference} points, {n} questions.",
         most=row.number("n", "count"),
         method=method.removeprefix("sampling ").replace("=", " = "),
+        picked=f", best of {len(section.sampling)}, picked afterwards" if picked else "",
         difference=row.interval("difference", "points", "low", "high"),
-        n=n.number("question_id", "count", "count"),
+        n=asked.number("question_id", "count", "count"),
     )
     so = "If answers can be checked, sample." if losses else "Sampling remains the simpler way."
     if wins and not losses:
         so = "Choosing heads is worth its training."
-    yield Verdict("sampling", mark, answer, said, Sentence(so))
+    yield Verdict("sampling", mark, answer, said, Sentence(so if sampled else ""))
 
 
 def _question(config: Config) -> Iterator[Verdict]:

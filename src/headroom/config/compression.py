@@ -46,6 +46,8 @@ class WordProblems(Section):
     """generated: number of problems."""
     seed: Seed = 0
     """generated: seed of the problems."""
+    title: str | None = None
+    """What the report calls it; null: by its dataset or file."""
     partition: Partition = Partition()
     """How they are divided into training, development and test parts."""
 

@@ -111,6 +111,11 @@ class Selector(Section):
     """Largest N of the Pass@N curves."""
     bootstrap: Count = 2000
     """Bootstrap resamples of the questions for each interval."""
+    versus: str | None = None
+    """Method that the report's verdict holds SPRINT against: one of `sampling`, or greedy cover,
+    best single head, random heads; null: the best of `sampling`, picked afterwards."""
+    title: str | None = None
+    """What the report calls it; null: as its test questions."""
 
 
 class Comparison(Section):

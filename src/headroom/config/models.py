@@ -68,6 +68,8 @@ class Model(Section):
     """Software that answers. headroom: this package's engine, made for sweeps. vllm: vLLM, which
     needs headroom[vllm]; it has no placebos, and runs as one process on one GPU. The store keeps
     the answers of both apart."""
+    title: str | None = None
+    """What the report calls it; null: its name."""
 
     @model_validator(mode="after")
     def _for_vllm(self) -> "Model":

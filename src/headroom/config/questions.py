@@ -59,6 +59,8 @@ class Questions(Section):
     """Embedder whose vectors are clustered; needed by `clusters`."""
     seed: Seed = 0
     """Seed of the draw, and of generated benchmarks."""
+    title: str | None = None
+    """What the report calls it, such as MATH-like; null: by its benchmark or file."""
 
     @property
     def family(self) -> Family:

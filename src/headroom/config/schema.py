@@ -19,6 +19,7 @@ from headroom.config.section import Name, Section, Seed
 from headroom.config.study import Study
 from headroom.errors import ConfigError
 
+_RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
@@ -72,7 +73,7 @@ class Config(Section):
             if name == _CLAIMS or name.startswith(_COMPRESSION):
                 kind = "claims" if name == _CLAIMS else "compressions"
                 raise ValueError(
-                    f"sweeps.{name}: tables/{name}.md is the table of {kind}; rename the sweep"
+                    f"sweeps.{name}: tables/{name}.csv is the table of {kind}; rename the sweep"
                 )
             self._check_heads(f"sweeps.{name}", sweep)
             if sweep.placebos != "none" and self.models[sweep.model].backend == "vllm":
@@ -87,6 +88,12 @@ class Config(Section):
                 raise ValueError(
                     f"{where}: train and test are both {selector.test!r}; "
                     f"a selector is tested on questions that it has not seen"
+                )
+            rivals = [*selector.sampling, *_RIVALS]
+            if selector.versus not in (None, *rivals):
+                raise ValueError(
+                    f"{where}.versus: {selector.versus!r} is not compared with SPRINT; give one of "
+                    f"{', '.join(rivals)}"
                 )
             for decoding in selector.sampling:
                 if self.decodings[decoding].samples < selector.max_n:

@@ -10,29 +10,25 @@ from typing import Any
 
 import matplotlib.style
 
-from headroom import paths
-from headroom.analysis.audit import (
-    AUDIT_CAPTION,
-    AUDIT_COLUMNS,
-    CUT_CAPTION,
-    CUT_COLUMNS,
-    arithmetic,
-    audit,
-)
 from headroom.analysis.compression.trial import read_trial
-from headroom.analysis.gains import read_gained, read_z
-from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, head_pruning
-from headroom.analysis.sheet import filled, read_csv, record, sheet, write_sheets
+from headroom.analysis.controls import GAINS
+from headroom.analysis.files import read_csv, record
+from headroom.analysis.gains import read_z
 from headroom.config import Config
 from headroom.figures.drawing import save
 from headroom.figures.style import SHEET
-from headroom.planning.exhibits import Exhibit, exhibits, find_exhibit
+from headroom.planning.exhibits import Exhibit, Subject, exhibits
 from headroom.planning.shown import Shown
 from headroom.record import Stopwatch
 from headroom.sprint.evaluation import PAIRED
 from headroom.tables import ACCURACY, CURVES, POINTS, read_metadata, read_table
 
 Files = list[Path]
+
+
+def _gains(config: Config, _: str, files: Files) -> tuple[Any, ...]:
+    tables = [read_csv(file, GAINS) for file in files]
+    return (dict(zip(config.sweeps, tables, strict=True)),)
 
 
 def _curves(config: Config, selector: str, files: Files) -> tuple[Any, ...]:
@@ -48,7 +44,7 @@ def _points(config: Config, selector: str, files: Files) -> tuple[Any, ...]:
 
 
 READERS: Mapping[str, Callable[[Config, str, Files], tuple[Any, ...]]] = {
-    "gains": lambda config, *_: ({name: read_gained(config, name) for name in config.sweeps},),
+    "gains": _gains,
     "accuracy": lambda config, sweep, _: read_z(config, sweep),
     "curves": _curves,
     "points": _points,
@@ -57,52 +53,31 @@ READERS: Mapping[str, Callable[[Config, str, Files], tuple[Any, ...]]] = {
 """Readers of a figure's data by `Exhibit.needs`; see `headroom.planning.shown.Shown.files`."""
 
 
-def draw_violins(config: Config) -> None:
-    """Draw the gains of all sweeps over (subject, layer) pairs."""
-    _draw([find_exhibit("violins")], config)
-
-
-def draw_levels(config: Config) -> None:
-    """Draw the gains of all sweeps by MATH level."""
-    _draw([find_exhibit("levels")], config)
+def draw_run(config: Config) -> None:
+    """Draw the figures of all sweeps together."""
+    _draw("run", config)
 
 
 def draw_sweep(config: Config, sweep: str) -> None:
     """Draw the figures of a sweep and of each of its layers."""
-    _draw(exhibits("sweep"), config, sweep)
+    _draw("sweep", config, sweep)
     for layer in Shown(config).layers(sweep):
-        _draw(exhibits("layer"), config, sweep, layer=layer)
+        _draw("layer", config, sweep, layer=layer)
 
 
 def draw_selector(config: Config, selector: str) -> None:
     """Draw the figures of a selector."""
-    _draw(exhibits("selector"), config, selector)
+    _draw("selector", config, selector)
 
 
 def draw_compression(config: Config, compression: str) -> None:
     """Draw the figures of a compression."""
-    _draw(exhibits("compression"), config, compression)
+    _draw("compression", config, compression)
 
 
-def draw_audit(config: Config, published: Path) -> None:
-    """Audit the published tables in a folder: what chance alone gives, and arithmetic."""
-    stopwatch = Stopwatch()
-    found, cuts = audit(head_pruning(published), config.seed), arithmetic(published)
-    sources = [Path(published.name) / name for name in (HEAD_PRUNING, FIGURE_5)]
-    made = draw_exhibit(find_exhibit("audit"), config.run, "", [found], sources)
-    for paper, numbers, columns, caption, digits in (
-        ("sprint", found.summary, AUDIT_COLUMNS, AUDIT_CAPTION, 6),
-        ("compression", cuts, CUT_COLUMNS, CUT_CAPTION, 4),
-    ):
-        template = filled(paths.AUDIT_TABLE, run=config.run, paper=paper)
-        text = sheet(numbers, columns, caption, texts=2)
-        made += write_sheets(template, {"": text}, numbers, digits)
-    record(made, stopwatch, sources)
-
-
-def _draw(figures: list[Exhibit], config: Config, of: str = "", **layer: int) -> None:
+def _draw(per: Subject, config: Config, of: str = "", **layer: int) -> None:
     """Draw figures of one sweep, selector, compression or run (`of` empty), with their records."""
-    for exhibit in figures:
+    for exhibit in exhibits(per):
         stopwatch = Stopwatch()
         sources = list(map(Path, Shown(config).files(exhibit.needs, of)))
         needs = READERS[exhibit.needs](config, of, sources)

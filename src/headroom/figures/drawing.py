@@ -15,7 +15,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure as Image
 
-from headroom.analysis.sheet import write_csv
+from headroom.analysis.files import write_csv
 from headroom.analysis.text import short
 from headroom.figures.style import TWO_COLUMNS
 from headroom.planning.exhibits import EMPTY, Exhibit

@@ -1,6 +1,4 @@
-"""Gains from removing a head: Figure 2 of the SPRINT paper, gains by MATH level, and the published
-gains beside those expected by chance.
-"""
+"""Gains from removing a head, by (subject, layer) pair (Figure 2 of SPRINT) and by MATH level."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,9 +9,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from matplotlib.patheffects import withStroke
 
-from headroom.analysis.audit import Audit
-from headroom.analysis.gains import pairs
-from headroom.analysis.sheet import rows_of
 from headroom.analysis.text import points, short, signed, wrapped
 from headroom.figures.drawing import Figure, empty
 from headroom.figures.style import (
@@ -28,23 +23,13 @@ from headroom.figures.style import (
     VERMILLION,
 )
 
-_SERIES = (
-    ("best_gain", BLUE, "best head", "best head of a layer: a maximum, raised by selection"),
-    (
-        "noise_gain",
-        PURPLE,
-        "best placebo",
-        "best of as many noise placebos: no head pruned",
-    ),
-    (
-        "numeric_gain",
-        GREEN,
-        "best repetition",
-        "best of as many base models decoded again in other batches",
-    ),
-    ("median_gain", MUTED, "median head", "median head of a layer: free of selection"),
-)
-"""Columns with colour, name and label; a column without numbers is not drawn."""
+_SERIES = {
+    "gain": (BLUE, "best head of a layer: a maximum, raised by selection"),
+    "placebo": (PURPLE, "best of as many noise placebos: no head pruned"),
+    "numeric": (GREEN, "best of as many base models decoded again in other batches"),
+    "median": (MUTED, "median head of a layer: free of selection"),
+}
+"""Columns with colour and label; a column without numbers is not drawn."""
 
 _FEWEST = 5  # with fewer pairs only dots are drawn, no violin
 
@@ -53,23 +38,26 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the gains of each sweep side by side, over all its (subject, layer) pairs.
 
     Args:
-        gained: gains of each sweep, as `headroom.analysis.gains.read_gained` returns them.
+        gained: gains of each sweep, columns `headroom.analysis.controls.GAINS`.
     """
-    chosen = {sweep: pairs(table) for sweep, table in gained.items()}
+    chosen = {
+        sweep: table[table["by"] == ("subject" if "subject" in set(table["by"]) else "overall")]
+        for sweep, table in gained.items()
+    }
     image = Image(figsize=(TWO_COLUMNS if len(chosen) > 2 else 1.4 * ONE_COLUMN, 3.3))
     axes = image.add_subplot()
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
     described: list[str] = []
     shown: dict[str, str] = {}
     for position, (sweep, table) in enumerate(chosen.items()):
-        here = [one for one in _SERIES if table[one[0]].notna().any()]
-        shown |= {label: color for _, color, _, label in here}
+        here = [column for column in _SERIES if table[column].notna().any()]
         step = 0.8 / len(here)
-        for place, (column, color, _, _) in enumerate(here):
-            values = 100 * table[column].to_numpy(dtype=float)
+        for place, column in enumerate(here):
+            color, label = _SERIES[column]
+            shown[label] = color
             x = position + step * (place - (len(here) - 1) / 2)
-            _violin(axes, values, x, 0.62 * step, color)
-        ranges = [f"{name} {_range(table[column])}" for column, _, name, _ in here]
+            _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, color)
+        ranges = [f"{column} {_range(table[column])}" for column in here]
         described.append(f"{short(sweep)}: {', '.join(ranges)}")
     for label, color in shown.items():
         axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
@@ -102,9 +90,6 @@ def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
     image = Image(figsize=(TWO_COLUMNS if columns > 1 else ONE_COLUMN, 2.3 * rows + 0.4))
     panels = image.subplots(rows, columns, sharey=True, squeeze=False).ravel()
     data = pd.concat([t.assign(sweep=name) for name, t in chosen.items()], ignore_index=True)
-    drawn = 100 * data[["best_gain", "median_gain"]].to_numpy(float)
-    margin = 0.08 * np.ptp(drawn) + 0.5
-    panels[0].set_ylim(drawn.min() - margin, drawn.max() + margin)
     labels: dict[str, Any] = {}
     for axes, (sweep, table) in zip(panels, chosen.items(), strict=False):
         _panel(axes, table)
@@ -119,104 +104,56 @@ def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
         f"{short(sweep)} from {points(middle.iloc[0])} at {middle.index[0]} to "
         f"{points(middle.iloc[-1])} at {middle.index[-1]}"
         for sweep, table in chosen.items()
-        for middle in [table.groupby("group")["best_gain"].median()]
+        for middle in [table.groupby("group")["held_out"].median()]
     )
     n = data.drop_duplicates(["sweep", "group"])["n"].sum()
-    alt = f"Line plot of gains by level. Best head, median over layers: {described}."
+    alt = f"Line plot of gains by level. Best head held out, median of layers: {described}."
     return Figure(image, alt, data, {"n": n})
 
 
 def _panel(axes: Axes, table: pd.DataFrame) -> None:
-    groups = list(dict.fromkeys(table["group"]))
-    axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
-    for (column, color, name, _), marker, shift in zip(
-        (_SERIES[0], _SERIES[-1]), "os", (-0.12, 0.12), strict=True
-    ):
-        values = [100 * table.loc[table["group"] == g, column].to_numpy(float) for g in groups]
-        for x, dots in enumerate(values):
-            jitter = x + shift + spread_out(dots, 0.08)
-            axes.scatter(jitter, dots, s=7, color=color, alpha=0.55, linewidths=0)
-        at, middle = np.arange(len(groups)) + shift, list(map(np.median, values))
-        axes.plot(at, middle, marker=marker, color=color, label=f"{name} of a layer", zorder=3)
     first = table.drop_duplicates("group")
-    top = axes.get_ylim()[1]
-    for x, row in enumerate(rows_of(first)):
-        if (ceiling := 100 * (1 - row.base)) <= top:
-            label = "ceiling: 100% − base"
-            axes.plot([x - 0.4, x + 0.4], [ceiling] * 2, ":", color=VERMILLION, label=label)
-    ticks = [f"{row.group}\nn = {row.n}\nbase {100 * row.base:.0f}%" for row in rows_of(first)]
-    axes.set_xticks(range(len(groups)), ticks)
-    axes.set_xlim(-0.45, len(groups) - 0.55)
-    axes.tick_params(axis="x", length=0)
-
-
-def audit_figure(found: Audit) -> Figure:
-    """Draw the published gains beside the median expected by chance alone, with its interval.
-
-    Args:
-        found: as `headroom.analysis.audit.audit` returns it.
-    """
-    image = Image(figsize=(TWO_COLUMNS, 3.2))
-    axes = image.add_subplot()
+    at = {group: place for place, group in enumerate(first["group"])}
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
-    summary = list(rows_of(found.summary))
-    for position, row in enumerate(summary):
-        read = found.pairs[found.pairs["exhibit"] == row.exhibit]
-        values, beyond = 100 * read["gain"].to_numpy(float), read["beyond"].to_numpy(bool)
-        x = position - 0.15 + spread_out(values, 0.15)
-        faces = [BLUE if clear else "none" for clear in beyond]
-        axes.scatter(x, values, s=11, facecolors=faces, edgecolors=BLUE, linewidths=0.7, zorder=3)
-        mark_median(axes, position - 0.15, 100 * row.gain)
-        low, middle, high = (100 * end for end in (row.chance_low, row.by_chance, row.chance_high))
-        axes.plot([position + 0.25] * 2, [low, high], color=MUTED, linewidth=1.6)
-        axes.plot(position + 0.25, middle, "D", color=MUTED, markersize=5)
-    for face, edge, marker, label in (
-        ("none", BLUE, "o", "published gain of a (subject, layer) pair"),
-        (BLUE, BLUE, "o", "beyond the 95% quantile of chance"),
-        (MUTED, MUTED, "D", "median by chance alone, 95%"),
+    layers = table["layer"].rank(method="dense")
+    x = table["group"].map(at) + 0.6 * (layers / (layers.max() + 1) - 0.5)
+    gain, low, high = (100 * table[name].to_numpy(float) for name in ("held_out", "low", "high"))
+    axes.vlines(x, low, high, color=BLUE, linewidth=0.8, alpha=0.45)
+    axes.scatter(x, gain, s=7, color=BLUE, alpha=0.7, linewidths=0)
+    for column, marker, color, label in (
+        ("held_out", "o", BLUE, "best head of a layer, held out"),
+        ("median", "s", MUTED, "median head of a layer"),
     ):
-        look: dict[str, Any] = {
-            "facecolors": face,
-            "edgecolors": edge,
-            "marker": marker,
-            "label": label,
-        }
-        axes.scatter([], [], s=24, linewidths=0.8, **look)
-    image.legend(loc="outside upper left", ncols=3, columnspacing=1.2)
-    ticks = [
-        f"{row.exhibit}\n{wrapped(row.model, 16)}\n{row.beyond} of {row.pairs} pairs\nbeyond"
-        for row in summary
-    ]
-    axes.set_xticks(range(len(summary)), ticks)
-    axes.set_xlim(-0.55, len(summary) - 0.3)
+        middle = 100 * table.groupby("group", sort=False)[column].median()
+        axes.plot(range(len(at)), middle, marker, ls="-", color=color, label=label)
+    top = axes.get_ylim()[1]
+    for place, ceiling in enumerate(100 * (1 - first["base"])):
+        if ceiling <= top:
+            label = "ceiling: 100% − base"
+            axes.plot([place - 0.4, place + 0.4], [ceiling] * 2, ":", color=VERMILLION, label=label)
+    sizes = zip(first["group"], first["n"], first["base"], strict=True)
+    ticks = [f"{group}\nn = {n}\nbase {100 * base:.0f}%" for group, n, base in sizes]
+    axes.set_xticks(range(len(at)), ticks)
+    axes.set_xlim(-0.45, len(at) - 0.55)
     axes.tick_params(axis="x", length=0)
-    axes.set_ylabel("best head − No Prune (percentage points)")
-    described = "; ".join(
-        f"{row.exhibit} {points(row.gain)}, by chance {points(row.by_chance)}" for row in summary
-    )
-    alt = f"Dots of gains in points beside what chance alone gives. Medians: {described}."
-    return Figure(image, alt, found.pairs.drop(columns="accuracy"), {"n": len(found.pairs)})
 
 
-def spread_out(values: np.ndarray, width: float) -> np.ndarray:
-    """Return horizontal shifts, at most ±width, that separate dots of near-equal height."""
-    shifts = np.zeros(len(values))
-    if len(values) < 2 or np.ptp(values) == 0:
-        return np.linspace(-width, width, len(values)) if len(values) > 1 else shifts
-    bins = np.floor((values - values.min()) / np.ptp(values) * 24)
-    for members in (np.flatnonzero(bins == level) for level in np.unique(bins)):
-        order = members[np.argsort(values[members], kind="stable")]
-        step = min(0.035, 2 * width / max(len(order) - 1, 1))
-        shifts[order] = (np.arange(len(order)) - (len(order) - 1) / 2) * step
-    return shifts
-
-
-def mark_median(axes: Axes, x: float, value: float, half: float = 0.15) -> None:
-    """Draw a median as a bar from ``x - half`` to ``x + half`` with its value, in points."""
-    axes.hlines(value, x - half, x + half, color=INK, linewidth=1.6, zorder=4)
+def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) -> None:
+    """Draw values as dots, moved apart where they are near-equal, a violin and their median."""
+    span = np.ptp(values)
+    if len(values) >= _FEWEST and span > 0:
+        bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
+        bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
+    level = pd.Series(np.floor((values - values.min()) / (span or 1) * 24))
+    shift = level.groupby(level).cumcount() - (level.map(level.value_counts()) - 1) / 2
+    most = max(float(shift.abs().max()), 1)
+    shift *= min(0.035, 0.28 * width / most)
+    axes.scatter(x + shift, values, s=6, color=color, alpha=0.8, linewidths=0)
+    middle, half = float(np.median(values)), 0.5 * width
+    axes.hlines(middle, x - half, x + half, color=INK, linewidth=1.6, zorder=4)
     axes.annotate(
-        signed(value),
-        (x + half, value),
+        signed(middle),
+        (x + half, middle),
         xytext=(1.5, 0),
         textcoords="offset points",
         va="center",
@@ -225,15 +162,6 @@ def mark_median(axes: Axes, x: float, value: float, half: float = 0.15) -> None:
         path_effects=[withStroke(linewidth=2.5, foreground=SURFACE)],
         zorder=5,
     )
-
-
-def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) -> None:
-    if len(values) >= _FEWEST and np.ptp(values) > 0:
-        bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
-        bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
-    shifts = spread_out(values, 0.28 * width)
-    axes.scatter(x + shifts, values, s=6, color=color, alpha=0.8, linewidths=0)
-    mark_median(axes, x, float(np.median(values)), 0.5 * width)
 
 
 def _range(gain: pd.Series) -> str:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, Normalize
 from matplotlib.figure import Figure as Image
 
 from headroom.analysis.controls import LEVEL
-from headroom.analysis.gains import against_base
+from headroom.analysis.gains import cells
 from headroom.analysis.text import percent, wrapped
 from headroom.figures.drawing import Figure, color_bar
 from headroom.figures.style import (
@@ -43,7 +42,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         variants: base first, then the pruned variants.
         layer: the layer to draw.
     """
-    table = against_base(z, variants)
+    table = cells(z, variants)
     rows = table[(table["by"] != "level") & (table["layer"].isna() | (table["layer"] == layer))]
     overall = rows[rows["by"] == "overall"]
     groups = rows.drop_duplicates("group").sort_values("by", ascending=False, kind="stable")
@@ -179,8 +178,10 @@ def _label_layers(axes: Axes, variants: Sequence[Variant]) -> None:
         axes.axvline(edge, color=SURFACE, linewidth=1)
 
 
-def plane(points: pd.DataFrame, solved: pd.Series) -> tuple[pd.DataFrame, tuple[float, float]]:
+def plane(points: pd.DataFrame, solved: pd.Series) -> tuple[pd.DataFrame, np.ndarray]:
     """Project heads and questions together onto their first two principal components.
+
+    Signs are fixed: the entry of largest magnitude of each axis is positive.
 
     Args:
         points: rows of `headroom.tables.POINTS`.
@@ -190,11 +191,13 @@ def plane(points: pd.DataFrame, solved: pd.Series) -> tuple[pd.DataFrame, tuple[
         Columns ``kind``, ``name``, ``layer`` (of heads), ``solved`` (of questions), ``x`` and
         ``y``; and the share of the variance that each axis explains.
     """
-    placed, kept = principal(np.stack(points["vector"].tolist()).astype(float))
-    layers = [
-        Variant.parse(name).layer if kind == "head" else None
-        for kind, name in zip(points["kind"], points["name"], strict=True)
-    ]
+    vectors = np.stack(points["vector"].tolist()).astype(float)
+    scores, lengths, axes = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    signs = np.sign(axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)])
+    placed = np.pad(scores * lengths * signs, ((0, 0), (0, 2)))  # one dimension has a plane, too
+    kept = np.pad(lengths**2 / max(np.sum(lengths**2), np.finfo(float).tiny), (0, 2))[:2]
+    heads = points["kind"] == "head"
+    layers = [Variant.parse(name).layer for name in points["name"].where(heads, "base")]
     table = points[["kind", "name"]].assign(
         layer=pd.array(layers, dtype="Int64"),
         solved=points["name"].map(solved),
@@ -202,23 +205,6 @@ def plane(points: pd.DataFrame, solved: pd.Series) -> tuple[pd.DataFrame, tuple[
         y=placed[:, 1],
     )
     return table, kept
-
-
-def principal(
-    vectors: Float[np.ndarray, "points dimension"],
-) -> tuple[Float[np.ndarray, "points 2"], tuple[float, float]]:
-    """Return the scores on the first two principal components and the variance they explain.
-
-    Signs are fixed: the entry of largest magnitude of each axis is positive.
-    """
-    centred = vectors - vectors.mean(axis=0)
-    _, lengths, axes = np.linalg.svd(centred, full_matrices=False)
-    axes = np.pad(axes, ((0, max(0, 2 - len(axes))), (0, 0)))[:2]
-    lengths = np.pad(lengths, (0, 2))
-    longest = np.abs(axes).argmax(axis=1)
-    axes *= np.where(axes[[0, 1], longest] < 0, -1, 1)[:, np.newaxis]
-    total = max(float(np.sum(lengths**2)), np.finfo(float).tiny)
-    return centred @ axes.T, (float(lengths[0] ** 2 / total), float(lengths[1] ** 2 / total))
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:

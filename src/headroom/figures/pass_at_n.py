@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
+from scipy.optimize import isotonic_regression
 
 from headroom.analysis.text import percent, plain, short
 from headroom.figures.drawing import Figure
@@ -115,19 +116,9 @@ def label_right(axes: Axes, marks: Sequence[tuple[str, float, float, str]]) -> N
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
-    """Move ascending positions apart to at least a gap, with the least squared movement.
-
-    Positions closer than the gap are pooled around their mean (pool adjacent violators).
-    """
+    """Move ascending positions apart to at least a gap, with the least squared movement."""
     offsets = np.arange(len(wanted)) * gap
-    blocks: list[tuple[float, int]] = []  # mean and size of each pool
-    for value in wanted - offsets:
-        mean, size = float(value), 1
-        while blocks and blocks[-1][0] > mean:
-            other, count = blocks.pop()
-            mean, size = (mean * size + other * count) / (size + count), size + count
-        blocks.append((mean, size))
-    return np.concatenate([np.full(size, mean) for mean, size in blocks]) + offsets
+    return np.asarray(isotonic_regression(wanted - offsets).x + offsets)
 
 
 def _differences(axes: Axes, paired: pd.DataFrame) -> None:

@@ -256,7 +256,7 @@ def compare_prompts(config: Config, comparison: str) -> None:
             for (decoding, preset), result in graded.items()
         ]
     )
-    output = store.path(paths.COMPARISON, comparison=comparison, suffix="csv")
+    output = store.path(paths.COMPARISON, comparison=comparison)
     with atomic(output) as temporary:
         table.to_csv(temporary, index=False)
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})

@@ -12,9 +12,9 @@ from headroom import paths
 Subject = Literal["run", "sweep", "layer", "selector", "compression"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
 
-Section = Literal["luck", "sampling", "question", "compression", "printed", "page"]
+Section = Literal["luck", "sampling", "question", "compression", "printed"]
 """Where the page shows a figure: in a collapsed section, or among the papers' figures ("printed").
-Those of "page" are drawn by the page itself."""
+"""
 
 _FILES: dict[Subject, str] = {
     "run": "",
@@ -96,9 +96,9 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "figures.gains:levels",
         "luck",
         "Gain by difficulty",
-        "Accuracy without a head minus the base model's, by MATH level. Dots are layers, lines "
-        "their medians; the best head is raised by selection, the median head is not. Dotted: no "
-        "gain can pass the base model's errors. No interval, no test. n = {n} questions.",
+        "Accuracy without a head minus the base model's, by MATH level. Dots: each layer's best "
+        "head, chosen on one half of the questions and measured on the other, with 95% interval. "
+        "Lines: medians of layers. Dotted: the most that errors leave. No test. n = {n} questions.",
     ),
     Exhibit(
         "agreement",
@@ -108,8 +108,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "sampling",
         "{of}: agreement between heads",
         "Share of n = {n} questions on which two models, each without one of {heads} heads, are "
-        "both right or both wrong; the base model comes first. Median pair of heads {median}; "
-        "independent models as accurate {chance}. Standard error at most {error}; no interval, no "
+        "both right or both wrong; the base model comes first. Median of two heads: {median}; of "
+        "independent models as accurate: {chance}. Standard error at most {error}; no interval, no "
         "test.",
     ),
     Exhibit(
@@ -120,9 +120,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "printed",
         "{of}, layer {layer}: accuracy (%) without one head",
         "Rows: heads pruned. Colour: difference to the base model (No Prune) in the column; bold: "
-        "best head, ties included. Triangles differ: q < 0.05, exact McNemar test, "
-        "Benjamini-Hochberg over the sweep's {heads} heads or their subjects. No interval. n = "
-        "{n}, by subject above.",
+        "best head, ties included. Triangles mark what differs: q < 0.05, exact McNemar test, "
+        "Benjamini-Hochberg over all {heads} heads. No interval. n = {n}; each subject's is above.",
     ),
     Exhibit(
         "pass_at_n",
@@ -132,8 +131,8 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "printed",
         "Pass@N: {of}",
         "Left: share of n = {n} test questions with a right answer among N, 95% bootstrap bands. "
-        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected; "
-        "filled: without zero. No further test.",
+        "Right: SPRINT minus each method, paired, 95% intervals over {covered}, uncorrected; they "
+        "leave out zero where marks are filled. No further test.",
     ),
     Exhibit(
         "space",
@@ -147,37 +146,15 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "panel. The selector ranks heads by nearness in all dimensions. No interval, no test.",
     ),
     Exhibit(
-        "pareto",
-        "compression",
-        "trial",
-        "figures.compression:pareto",
-        "page",
-        "{of}: accuracy against time",
-        "Change of accuracy against the unpruned model on the same n = {n} examples ({seeds}), "
-        "paired 95% bootstrap intervals, over the time of the whole test. Hollow: weights of eight "
-        "bits. Blue: the method. Dashed: −1.5 points. No test.",
-    ),
-    Exhibit(
         "losses",
         "compression",
         "trial",
-        "figures.compression:losses",
+        "figures.losses:losses",
         "compression",
         "{of}: losses and heads",
-        "Arm {arm}, {seeds}. Above: parts of the loss with their weights, mean of an epoch; lines "
-        "break where a round has another teacher. Below: heads left, first seed; vertical lines "
-        "are removals. n = {n} epochs; no interval, no test.",
-    ),
-    Exhibit(
-        "audit",
-        "run",
-        "published",
-        "figures.gains:audit_figure",
-        "page",
-        "Published gains, and what chance alone gives",
-        "Best head minus No Prune in n = {n} (subject, layer) pairs of the SPRINT paper with half "
-        "of their heads legible, medians as bars. Beside them the median where pruning does "
-        "nothing, 95% interval of 4,000 simulations: an upper bound on chance. No test.",
+        "Training of {arm}, {seeds}. Above: parts of the loss with their weights, mean of an "
+        "epoch; lines break where a round has another teacher. Below: heads left, first seed; "
+        "vertical lines are removals. n = {n} epochs; no interval, no test.",
     ),
 )
 """The figures, in the order in which the page shows them."""
@@ -185,18 +162,12 @@ EXHIBITS: tuple[Exhibit, ...] = (
 EMPTY = "An empty figure."
 """Start of the alternative text of a figure that has nothing to show."""
 
-COMPRESSION_TABLES = (
-    *("table1", "table2", "table3a", "table3b", "table4"),
-    *("knee", "quantisation", "cost"),
-)
 STUDY_FILES = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
-SELECTOR_RESULTS = (
-    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
-    paths.SELECTOR_CARD,
-)
-SELECTOR_TABLES = (paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING)
-PAPERS = ("sprint", "compression")
-CONTROL_TABLES = ("gains", "heads", "spread", "failures")
+PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
+"""The second paper's tables; they are written as LaTeX, too."""
+COMPRESSION_TABLES = (*PRINTED_TABLES, "knee", "quantisation", "cost")
+CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
+AUDIT_TABLES = ("pairs", "sprint", "compression")
 
 
 def exhibits(per: Subject) -> list[Exhibit]:

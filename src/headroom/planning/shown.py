@@ -1,18 +1,15 @@
 """Inputs and outputs of the rules that make tables, figures and the report."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from headroom import paths
 from headroom.config import Config
 from headroom.planning.batches import pool
 from headroom.planning.exhibits import (
+    AUDIT_TABLES,
     COMPRESSION_TABLES,
     CONTROL_TABLES,
     EXHIBITS,
-    PAPERS,
-    SELECTOR_RESULTS,
-    SELECTOR_TABLES,
     STUDY_FILES,
     Exhibit,
     Subject,
@@ -24,7 +21,12 @@ from headroom.planning.store import Store
 Inputs = dict[str, str | list[str]]
 """Named inputs of a rule."""
 
-_BESIDE = ("pdf", "svg", "csv", "json")
+_SHORT = 3  # rounds of fewer epochs have no course that losses could show
+
+_OF_SELECTOR = (
+    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
+    *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING),
+)
 
 
 class Shown:
@@ -35,7 +37,7 @@ class Shown:
         self.store = Store(config)
 
     def files(self, need: str, name: str = "") -> list[str]:
-        """Return the files that a figure is drawn from; none for published numbers.
+        """Return the files that a figure is drawn from.
 
         Args:
             need: its `Exhibit.needs`.
@@ -44,7 +46,7 @@ class Shown:
         fill = self.store.fill
         match need:
             case "gains":
-                return list(dict.fromkeys(self.sweep_tables()))
+                return [fill(paths.CONTROLS, sweep=s, table="gains") for s in self.config.sweeps]
             case "accuracy":
                 return [self.sweep_table(name)]
             case "curves":
@@ -63,22 +65,24 @@ class Shown:
         needs = dict.fromkeys(exhibit.needs for kind in kinds for exhibit in exhibits(kind))
         return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
 
-    def drawn(self, *of: str, sweep: str = "{sweep}") -> list[Any]:
+    def drawn(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
         """Return all files of the figures that a job draws; Snakemake's report shows the PNGs.
 
         Args:
-            of: names of figures, or kinds of subjects.
+            kinds: kinds of subjects.
             sweep: their sweep; names of selectors and compressions stay wildcards.
         """
         files: list[Any] = []
-        for exhibit in [each for each in EXHIBITS if {each.name, each.per} & set(of)]:
+        for exhibit in [each for each in EXHIBITS if each.per in kinds]:
             subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
             for layer in self.layers(sweep) if exhibit.per == "layer" else [0]:
                 path = self.store.fill(exhibit.path, sweep=sweep, layer=f"{layer:02d}")
                 label = exhibit.title.format(of=subject, layer=layer)
-                files += self.beside(path)
-                png = self.store.fill(path, suffix="png")
-                files.append(shown(png, exhibit.name, "Figures", figure=label))
+                png, *others = (
+                    self.store.fill(path, suffix=suffix)
+                    for suffix in ("png", "pdf", "svg", "csv", "json")
+                )
+                files += [*others, shown(png, exhibit.name, "Figures", figure=label)]
         return files
 
     def layers(self, sweep: str) -> list[int]:
@@ -89,10 +93,6 @@ class Shown:
     def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
         """Return the accuracy matrix of a sweep, or another file of its batch."""
         return str(self.store.of_sweep(name, template))
-
-    def sweep_tables(self) -> list[str]:
-        """Return the accuracy matrices of all sweeps."""
-        return [self.sweep_table(name) for name in self.config.sweeps]
 
     def study_files(self, name: str) -> list[str]:
         """Return the result files of a compression."""
@@ -105,46 +105,44 @@ class Shown:
     def judged(self) -> list[str]:
         """Return the run's files that the papers' claims are judged from."""
         paired = [self.store.fill(paths.PAIRED, selector=name) for name in self.config.selectors]
-        return [*self.sweep_tables(), *paired, *self.studied()]
-
-    def beside(self, template: str, *suffixes: str) -> list[str]:
-        """Return a template's files with the given suffixes; by default, a figure's without PNG."""
-        return [self.store.fill(template, suffix=suffix) for suffix in suffixes or _BESIDE]
+        swept = dict.fromkeys(map(self.sweep_table, self.config.sweeps))
+        return [*swept, *paired, *self.studied()]
 
     def reported(self) -> list[str]:
         """Return all files that the run's report shows."""
         config, fill = self.config, self.store.fill
-        files = [fill(paths.AUDIT_TABLE, paper=paper, suffix="csv") for paper in PAPERS]
-        files += self.beside(paths.CLAIMS, "csv", "md")
-        for exhibit in exhibits("run"):
-            if config.sweeps or exhibit.needs == "published":
-                files += self._pictures(exhibit)
+        files = [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
+        files += [fill(paths.CLAIMS), *self.judged()]
         for name in config.sweeps:
-            files += [self.sweep_table(name), fill(paths.TABLE, sweep=name, suffix="md")]
-            files += self._controls(name, CONTROL_TABLES)
-            files += self._pictures(*exhibits("sweep"), sweep=name)
-            for layer in self.layers(name):
-                files += self._pictures(*exhibits("layer"), sweep=name, layer=f"{layer:02d}")
+            files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
+            files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
         for name in config.selectors:
-            files += self._pictures(*exhibits("selector"), selector=name)
-            for template in (*SELECTOR_RESULTS, *SELECTOR_TABLES):
-                files.append(fill(template, selector=name, suffix="md"))
-        for name in config.comparisons:
-            files.append(fill(paths.COMPARISON, comparison=name, suffix="md"))
+            files += [fill(template, selector=name) for template in _OF_SELECTOR]
+        files += [fill(paths.COMPARISON, comparison=name) for name in config.comparisons]
         for table in COMPRESSION_TABLES if config.compressions else ():
-            files += self.beside(fill(paths.COMPRESSION_TABLE, exhibit=table), "csv", "md")
-        for name in config.compressions:
-            files += self.study_files(name)
-            files += self._pictures(*exhibits("compression"), compression=name)
-        return files
+            files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
+        for exhibit in EXHIBITS:
+            for template in self.pictures(exhibit):
+                files += [template.format(suffix=suffix) for suffix in ("png", "json")]
+        return list(dict.fromkeys(files))
 
-    def _controls(self, sweep: str, tables: Iterable[str]) -> list[str]:
+    def pictures(self, exhibit: Exhibit) -> list[str]:
+        """Return the paths of all pictures of a figure in the run, their suffix left open."""
+        config = self.config
+        trained = {name: study.method for name, study in config.compressions.items()}
+        subjects = {
+            "run": [""] * bool(config.sweeps),
+            "sweep": config.sweeps,
+            "layer": config.sweeps,
+            "selector": config.selectors,
+            "compression": [
+                name
+                for name, method in trained.items()
+                if method.training.epochs >= _SHORT * method.rounds
+            ],
+        }
         return [
-            self.store.fill(paths.CONTROLS, sweep=sweep, table=table, suffix="csv")
-            for table in tables
+            exhibit.template(config.run, of, layer)
+            for of in subjects[exhibit.per]
+            for layer in (self.layers(of) if exhibit.per == "layer" else [0])
         ]
-
-    def _pictures(self, *figures: Exhibit, **names: str) -> list[str]:
-        """Return the files of figures that the report shows."""
-        fill = self.store.fill
-        return [fill(each.path, suffix=s, **names) for each in figures for s in ("png", "json")]

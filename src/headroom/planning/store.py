@@ -30,6 +30,7 @@ Kind = Literal["models", "questions", "decodings", "embedders"]
 
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
+_SHOWN_ONLY = {"title"}
 _LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
 _LATER: dict[str, Any] = {"unit": "group", "gguf_file": None, "split": None}
 """Settings that were added later, with the value that keeps the earlier behaviour. At that value
@@ -63,7 +64,9 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     References to other sections are replaced by the settings there.
     """
     section = getattr(config, kind)[name]
-    kept: dict[str, Any] = section.model_dump(mode="json", exclude=_SPEED_ONLY | _LOCATION_ONLY)
+    kept: dict[str, Any] = section.model_dump(
+        mode="json", exclude=_SPEED_ONLY | _SHOWN_ONLY | _LOCATION_ONLY
+    )
     if kind in ("models", "embedders"):
         _drop_folder(kept)
     match kind:
@@ -125,7 +128,7 @@ def data_key(config: Config, name: str) -> str:
     """Return the key of a dataset of word problems, including its partition."""
     section = config.problems[name]
     kept = section.model_dump(
-        mode="json", exclude=_LOCATION_ONLY | {"partition"}, exclude_none=True
+        mode="json", exclude=_LOCATION_ONLY | _SHOWN_ONLY | {"partition"}, exclude_none=True
     )
     if section.generated:
         kept["version"] = __version__

@@ -142,12 +142,18 @@ class Rules(Shown):
         return f"{self.store.fill(paths.LOG)}/{template}.log"
 
     def settings(self, *keys: str) -> str:
-        """Return a digest of the config, of one section, or of one entry."""
-        return digest(reduce(getitem, keys, self._values))
+        """Return a digest of the config; of a section or entry without what only the page shows."""
+        return digest(reduce(getitem, keys, self._values) if keys else self._whole)
+
+    @cached_property
+    def _whole(self) -> dict[str, Any]:
+        return self.config.model_dump(mode="json")
 
     @cached_property
     def _values(self) -> dict[str, Any]:
-        return self.config.model_dump(mode="json")
+        shown = {"__all__": {"title", "versus"}}
+        sections = ("models", "questions", "selectors", "problems")
+        return self.config.model_dump(mode="json", exclude=dict.fromkeys(sections, shown))
 
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True

@@ -9,17 +9,16 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from headroom.analysis.facts import Sentence, Source
-from headroom.analysis.text import plain, points
-from headroom.planning.exhibits import EMPTY, Exhibit
+from headroom.analysis.facts import Columns, Sentence, Source, cells_of
+from headroom.analysis.text import points, short
+from headroom.planning.exhibits import EMPTY
 from headroom.record import read_json
 from headroom.report.svg import Scale, ruler, strip
 
-Columns = Mapping[str, str | Callable[[Source], Any]]
-"""Cells by title: a function of a row, or a text with the name of a text column; with a column of
-numbers and its form (see `headroom.analysis.facts.FORMS`); or with these and the two columns of its
-interval."""
-
+_CLIP = 0.25
+"""Differences beyond this are drawn as arrows."""
+_ROWS = 12
+"""How many rows of marks are shown."""
 _ROOM = 600_000
 """Characters of images that a page embeds; for further ones it names the file."""
 
@@ -60,8 +59,8 @@ class Section:
 
     anchor: str
     title: str
-    lead: Sequence[Any] = ()
-    blocks: Sequence[Block] = ()
+    lead: list[Any] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
     folds: dict[str, list[Block]] = field(default_factory=dict)
 
 
@@ -70,107 +69,92 @@ def table(source: Source, columns: Columns, caption: Any = "", limit: int = 600)
 
     Empty columns are left out; constant ones move to the caption.
     """
-    there = {title: spec for title, spec in columns.items() if _known(source, spec)}
-    rows = [[_cell(row, spec) for spec in there.values()] for row in source[:limit]]
+    titles, rows = cells_of(source[:limit], columns)
     if not rows:
         return []
     keep, said = [], [caption]
-    for place, title in enumerate(there):
-        texts = {str(row[place]) for row in rows}
-        if len(texts) == 1 and len(rows) > 2 and place and texts != {""}:
+    for place, title in enumerate(titles):
+        if place and len(rows) > 2 and len({str(row[place]) for row in rows}) == 1:
             said.append(Sentence("{title}: {value}.", title=title, value=rows[0][place]))
-        elif texts != {""}:
+        else:
             keep.append(place)
     if len(source) > limit:
         said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
-    titles = list(there)
+    there = {f"part{place}": part for place, part in enumerate(said) if str(part)}
+    told = Sentence(" ".join(f"{{{name}}}" for name in there), **there)
     shown = [[row[place] for place in keep] for row in rows]
-    return [Table([titles[place] for place in keep], shown, _joined(said), source.file)]
+    return [Table([titles[place] for place in keep], shown, told, source.file)]
 
 
 def marks(
     rows: Iterable[Source],
     label: str | Callable[[Source], Any],
     drawn: Mapping[str, str],
-    ends: tuple[str, str],
+    ends: Sequence[str],
     columns: Columns,
     caption: Any,
-    *,
-    clip: float = math.inf,
-    form: Callable[[float], str] = points,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
     Args:
         rows: tables of one row, in the order to show.
-        label: label of a row.
+        label: label of a row, or a text with its columns in braces.
         drawn: columns by the class of their mark; the mark `sign` is coloured if its interval
             excludes zero.
         ends: columns of the interval.
         columns: cells beside the marks.
         caption: caption of the table.
-        clip: values beyond ±clip are drawn as arrows.
-        form: formats the ticks.
     """
     found = list(rows)
     if not found:
         return []
-    values = [float(row.first[each]) for row in found for each in (*drawn.values(), *ends)]
-    scale = Scale.over(values, clip)
+    last = [*drawn.values()][-1]
+    highest = sorted(range(len(found)), key=lambda place: -found[place].value(last))[:_ROWS]
+    found = [found[place] for place in sorted(highest)]
+    values = [row.value(each) for row in found for each in (*drawn.values(), *ends)]
+    percent = "part_of_100" in "".join(map(str, columns.values()))
+    scale = Scale.over(values, math.inf if percent else _CLIP)
+
+    def named(row: Source) -> Any:
+        return label(row) if callable(label) else short(label.format(**row.first), 40)
 
     def strips(row: Source) -> Markup:
-        low, high = (float(row.first[end]) for end in ends)
+        low, high = map(row.value, ends)
         kinds = {"sign": "dot up" if low > 0 else "dot down" if high < 0 else "ring"}
-        own = {kinds.get(kind, kind): float(row.first[name]) for kind, name in drawn.items()}
+        own = {kinds.get(kind, kind): row.value(name) for kind, name in drawn.items()}
         return strip(scale, own, (low, high))
 
-    shown: Columns = {"": label, "points" if form is points else "percent": strips, **columns}
-    cells = [[_cell(row, spec) for spec in shown.values()] for row in found]
-    foot = ["", ruler(scale, form), *("" for _ in columns)]
-    return [Table(list(shown), cells, caption, foot=foot, kind="strips")]
+    titles, cells = cells_of(
+        found, {"": named, "percent" if percent else "points": strips, **columns}
+    )
+    foot = ["", ruler(scale, "{:.1f}".format if percent else points), *("" for _ in titles[2:])]
+    return [Table(titles, cells, caption, foot=foot, kind="strips")]
 
 
 class Images:
     """Embeds the figures drawn for print, up to the page's budget."""
 
-    def __init__(self, run: str) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._room = _ROOM
 
-    def of(self, exhibit: Exhibit, of: str, layer: int) -> list[Block]:
-        """Return a figure of the run as an image, or nothing if it was not drawn."""
-        path = Path(exhibit.template(self._run, of, layer).format(suffix="svg"))
-        words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
-        if words["alt"].startswith(EMPTY):
-            return []
-        image = _smaller(path.read_text(encoding="utf-8"))
-        self._room -= len(image)
-        caption = f"In print: {path.with_suffix('.pdf')}"
-        if self._room < 0:
-            return [Picture(Markup(""), caption, "image")]
-        uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
-        svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
-        return [Picture(svg, caption, "image")]
+    def of(self, pictures: Iterable[str]) -> list[Block]:
+        """Return figures as images, given their paths with the suffix left open.
 
-
-def _known(source: Source, spec: Any) -> bool:
-    return callable(spec) or spec.split()[0] in source.rows
-
-
-def _cell(row: Source, spec: Any) -> Any:
-    if callable(spec):
-        return spec(row)
-    column, *form = spec.split()
-    if form:
-        return row.interval(column, *form) if len(form) > 1 else row.number(column, form[0])
-    value = row.first[column]
-    return "" if value is None or value != value else plain(str(value))
-
-
-def _joined(parts: Sequence[Any]) -> Sentence:
-    """Join sentences with spaces."""
-    there = {f"part{place}": part for place, part in enumerate(parts) if str(part)}
-    return Sentence(" ".join(f"{{{name}}}" for name in there), **there)
+        What was not drawn or is empty is left out.
+        """
+        found: list[Block] = []
+        for template in pictures:
+            path = Path(template.format(suffix="svg"))
+            words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
+            if words["alt"].startswith(EMPTY):
+                continue
+            image = _smaller(path.read_text(encoding="utf-8"))
+            self._room -= len(image)
+            uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
+            svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
+            caption = f"In print: {path.with_suffix('.pdf')}"
+            found.append(Picture(svg if self._room >= 0 else Markup(""), caption, "image"))
+        return found
 
 
 def _smaller(svg: str) -> str:

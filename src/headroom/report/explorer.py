@@ -8,8 +8,7 @@ budget, spent on the heads with the largest gains; the other heads have outcomes
 import base64
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,8 @@ from headroom import paths
 from headroom.analysis.compression.trial import METHOD
 from headroom.analysis.controls import GAINS, HEADS, LEVEL
 from headroom.analysis.facts import Source
-from headroom.analysis.gains import against_base, read_z
-from headroom.analysis.text import plain, visible
+from headroom.analysis.gains import cells, read_z
+from headroom.analysis.text import plain, points, visible
 from headroom.analysis.verdicts import title
 from headroom.config import Config
 from headroom.planning.batches import find_batch
@@ -42,17 +41,6 @@ _CLIP = 0.15
 _STEPS = 5
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A head on the map."""
-
-    name: str
-    colour: str
-    mark: str
-    removed: bool
-    label: str
-
-
 def explored(config: Config) -> list[dict[str, Any]]:
     """Return the explorer's data of each sweep.
 
@@ -68,22 +56,16 @@ def script(data: object) -> Markup:
     return Markup(text.replace("<", r"\u003c").replace(">", r"\u003e").replace("&", r"\u0026"))
 
 
-def rows_of_map(sweep: dict[str, Any]) -> list[tuple[int, list[Cell]]]:
-    """Return the initial map: layers with their heads."""
-    layers: dict[int, list[Cell]] = {}
-    for head in sweep["heads"]:
-        gain, mark = head["gain"], head["marks"][0]
-        word = {"▲": "helps", "▼": "hurts"}.get(mark, "not shown to differ")
-        label = f"{head['name']}: {100 * gain:+.1f} points, {word}".replace("-", "−")
-        cell = Cell(head["name"], colour(gain), mark.strip("."), head["removed"], label)
-        layers.setdefault(head["layer"], []).append(cell)
-    return list(layers.items())
-
-
 def colour(gain: float) -> str:
     """Return the colour class of a gain: u1 to u5 above zero, d1 to d5 below, none for zero."""
     step = math.ceil(min(abs(gain) / _CLIP, 1) * _STEPS - 1e-9)
     return "" if step == 0 else f"{'u' if gain > 0 else 'd'}{step}"
+
+
+def label(head: Mapping[str, Any]) -> str:
+    """Return what the map says of a head."""
+    word = {"▲": "helps", "▼": "hurts", ".": "not shown to differ"}[head["marks"][0]]
+    return f"{head['name']}: {points(head['gain'])} points, {word}"
 
 
 def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
@@ -91,30 +73,31 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     z, variants = read_z(config, name)
     batch = find_batch(config, section.model, section.decoding, section.questions)
     store = Store(config)
-    files = {each: store.path(paths.ANSWERS, variant=each, **batch.names) for each in variants}
-    base = _answers(files[BASE], z)
+    files = {str(each): store.path(paths.ANSWERS, variant=each, **batch.names) for each in variants}
+    base = _answers(files[str(BASE)], z)
     heads = _heads(config, name, z, variants)
     for head in sorted(heads, key=lambda head: -head["gain"]):
-        own = _answers(files[Variant.parse(head["name"])], z) if room > 0 else None
-        if own is None or base is None:
-            continue
-        changed = _changed(base, own)
-        room -= sum(len(rest) for _, _, rest, _ in changed)
-        head["answers"] = changed if room > 0 else None
-    subjects = z["subject"].fillna("")
-    names = sorted(set(subjects) - {""})
+        own = _answers(files[head["name"]], z) if room > 0 else None
+        if own is not None and base is not None:
+            changed = _changed(base, own)
+            room -= sum(len(rest) for _, _, rest, _ in changed)
+            head["answers"] = changed if room > 0 else None
+    gains = Source.read(config, paths.CONTROLS, GAINS, sweep=name, table="gains")
+    placebos = gains.where(by="overall").rows.dropna(subset="placebo")
+    subjects, names = pd.factorize(z["subject"], sort=True)
     return {
         "name": name,
-        "title": title(config, section.questions),
-        "model": plain(section.model),
+        "title": title(config, "questions", section.questions),
+        "model": title(config, "models", section.model),
         "base": _bits(z[str(BASE)]),
         "subjects": [plain(subject) for subject in names],
-        "subject": [names.index(subject) if subject else -1 for subject in subjects],
-        "level": [0 if pd.isna(level) else int(level) for level in z["level"]],
+        "subject": subjects.tolist(),
+        "level": z["level"].fillna(0).astype(int).tolist(),
         "questions": _questions(store.path(paths.QUESTIONS, **batch.names), z, base),
         "heads": heads,
-        "placebos": _placebos(config, name),
-        "store": str(files[BASE].parent),
+        # Layer, gain and table row of the best noise placebo of each layer.
+        "placebos": placebos[["layer", "placebo"]].assign(row=placebos.index).values.tolist(),
+        "store": str(files[str(BASE)].parent),
     }
 
 
@@ -122,44 +105,30 @@ def _heads(
     config: Config, sweep: str, z: pd.DataFrame, variants: Sequence[Variant]
 ) -> list[dict[str, Any]]:
     """Return the data of each head; `marks` has one for all questions, then one for each group."""
-    table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
+    table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
     failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
     modes = failures.dropna(subset="mode").set_index("variant")["mode"]
-    tested = against_base(z, variants)
-    order = {"overall": 0, "subject": 1, "level": 2}
-    tested = tested[tested["variant"] != str(BASE)].sort_values(
-        "by", key=lambda by: by.map(order), kind="stable"
-    )
+    tested = cells(z, variants)
     apart = tested["q"] < LEVEL
-    marks = np.select([apart & (tested["gain"] > 0), apart & (tested["gain"] < 0)], ["▲", "▼"], ".")
-    marked = pd.Series(marks, tested.index).groupby(tested["variant"]).agg("".join)
+    tested["mark"] = np.where(apart, np.where(tested["gain"] > 0, "▲", "▼"), ".")
+    marks = tested.groupby("variant")["mark"].agg("".join)  # all, subjects, levels
     removed = _removed(config, config.sweeps[sweep].model)
+    heads: Any = table[table["variant"] != str(BASE)].rename(columns={"variant": "name"})
+    kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "q"]
     return [
         {
-            "name": (name := str(row.first["variant"])),
-            "layer": int(row.first["layer"]),
-            "head": int(row.first["head"]),
-            "row": int(row.rows.index[0]),
-            **{
-                column: float(row.first[column])
-                for column in ("accuracy", "gain", "low", "high", "q")
-            },
-            "mode": modes.get(name),
-            "marks": marked[name],
-            "removed": name in removed,
-            "bits": _bits(z[name]),
+            **head,
+            "layer": int(head["layer"]),
+            "head": int(head["head"]),
+            "row": row,
+            "mode": modes.get(head["name"]),
+            "marks": marks[head["name"]],
+            "removed": head["name"] in removed,
+            "bits": _bits(z[head["name"]]),
             "answers": None,
         }
-        for row in table.of(table.rows[table.rows["variant"] != str(BASE)])
+        for row, head in zip(heads.index.tolist(), heads[kept].to_dict("records"), strict=True)
     ]
-
-
-def _placebos(config: Config, sweep: str) -> list[tuple[int, float, int]]:
-    """Return the layer, gain and table row of the best noise placebo of each layer."""
-    gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
-    rows = gains.where(by="overall").rows.dropna(subset="placebo")
-    found = (rows["layer"].tolist(), rows["placebo"].tolist(), rows.index.tolist())
-    return list(zip(*found, strict=True))
 
 
 def _removed(config: Config, model: str) -> set[str]:

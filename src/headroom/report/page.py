@@ -14,16 +14,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headroom import __version__, paths
+from headroom.analysis.files import record
 from headroom.analysis.gains import accuracy_paths
-from headroom.analysis.sheet import record
-from headroom.analysis.text import plain
 from headroom.analysis.verdicts import title, verdicts
 from headroom.config import Config
 from headroom.record import Stopwatch
 from headroom.report.blocks import Images, Section
-from headroom.report.explorer import explored, rows_of_map, script
-from headroom.report.folds import as_printed
+from headroom.report.explorer import colour, explored, label, script
 from headroom.report.sections import curves, sections
+from headroom.report.tables import as_printed
 from headroom.tables import write_text
 
 _ASSETS = Path(__file__).with_name("assets")
@@ -43,7 +42,7 @@ def render(config: Config) -> str:
         lstrip_blocks=True,
     )
     code = (_ASSETS / "page.js").read_text(encoding="utf-8")
-    images = Images(config.run)
+    images = Images()
     shown = sections(config, images)
     sweeps = explored(config)
     return environment.get_template("page.html").render(
@@ -55,7 +54,9 @@ def render(config: Config) -> str:
         about=_about(config),
         verdicts=verdicts(config),
         hero=_hero(config, shown),
-        maps=[(sweep, rows_of_map(sweep)) for sweep in sweeps],
+        sweeps=sweeps,
+        colour=colour,
+        label=label,
         sections=shown,
         as_printed=as_printed(config, images),
         data=script(sweeps) if sweeps else None,
@@ -64,9 +65,7 @@ def render(config: Config) -> str:
 
 def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
     """Return the first screen's figure: Pass@N, else the map, else a compression's or published."""
-    drawn = [
-        (title(config, each.test), curves(config, name)) for name, each in config.selectors.items()
-    ]
+    drawn = [(title(config, "selectors", name), curves(config, name)) for name in config.selectors]
     if drawn or config.sweeps:
         return {"kind": "curves" if drawn else "map", "curves": drawn}
     section = next(each for each in shown if each.anchor in ("compression", "published"))
@@ -76,11 +75,14 @@ def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
 
 def _about(config: Config) -> list[str]:
     """Return the run's name, models and questions as short phrases."""
-    models = [f"{plain(name)}, {_size(each.billions)}" for name, each in config.models.items()]
+    models = [
+        f"{title(config, 'models', name)}, {_size(each.billions)}"
+        for name, each in config.models.items()
+    ]
     tests = {each.questions for each in config.sweeps.values()}
     tests |= {each.test for each in config.selectors.values()}
     counted = [
-        f"{config.questions[name].n or 'all'} {title(config, name)}"
+        f"{config.questions[name].n or 'all'} {title(config, 'questions', name)}"
         for name in sorted(tests, key=list(config.questions).index)
     ]
     questions = [f"{' + '.join(counted)} test questions"] if counted else []

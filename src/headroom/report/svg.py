@@ -53,23 +53,17 @@ class Scale:
         return [step * number for number in range(first, last + 1)]
 
 
-def strip(
-    scale: Scale,
-    marks: Mapping[str, float],
-    interval: tuple[float, float] | None = None,
-    reference: float = 0,
-) -> Markup:
+def strip(scale: Scale, marks: Mapping[str, float], interval: tuple[float, float]) -> Markup:
     """Return a row of marks with an interval, hidden from screen readers.
 
     Args:
         scale: shared by the rows of a table.
         marks: values by their class: dot, ring, diamond, bar.
         interval: its ends; NaN if there is none.
-        reference: value of the vertical reference line.
     """
     middle = _ROW / 2
-    parts = [_line(scale.share(reference), 0, scale.share(reference), _ROW, "zero")]
-    if interval and not any(map(math.isnan, interval)):
+    parts = [_line(scale.share(0), 0, scale.share(0), _ROW, "zero")]
+    if not any(map(math.isnan, interval)):
         low, high = map(scale.share, interval)
         parts.append(_line(low, middle, high, middle, "interval"))
     for kind, value in marks.items():
@@ -77,8 +71,7 @@ def strip(
             continue
         at = scale.share(value)
         if not scale.low <= value <= scale.high:
-            left = value < scale.low
-            arrow, anchor = ("◂", "start") if left else ("▸", "end")
+            arrow, anchor = ("◂", "start") if value < scale.low else ("▸", "end")
             parts.append(_text(at, middle + 4, arrow, f"arrow {anchor}"))
         elif kind == "bar":
             parts.append(_line(at, 3, at, _ROW - 3, "bar"))
@@ -132,12 +125,9 @@ class Chart:
                 paths.append(self._path([*there, *back], f"band {line.kind}"))
             paths.append(self._path(line.points, f"line {line.kind}"))
         # The curves are stretched to the width; the style sheet keeps their stroke width.
-        self.parts.append(
-            Markup(
-                '<svg viewBox="0 0 100 {0}" width="100%" height="{0}" preserveAspectRatio="none">'
-                "{1}</svg>"
-            ).format(self.height, Markup("").join(paths))
-        )
+        box = {"viewBox": f"0 0 100 {self.height}", "preserveAspectRatio": "none"}
+        size = {"width": "100%", "height": str(self.height)}
+        self.parts.append(_tag("svg", Markup("").join(paths), **box, **size))
         for line in lines:
             if line.kind != "flat":
                 self.parts += [
@@ -199,30 +189,31 @@ class Chart:
 
     def _path(self, points: Sequence[Sequence[float]], kind: str) -> Markup:
         steps = "L".join("{:g} {:g}".format(*self._at(*point)) for point in points)
-        return Markup('<path class="{}" d="M{}"/>').format(kind, steps)
+        return _tag("path", **{"class": kind, "d": f"M{steps}"})
 
 
 def _svg(height: float, parts: Sequence[Markup], kind: str, alt: str = "") -> Markup:
-    role = Markup('role="img" aria-label="{}"').format(alt) if alt else 'aria-hidden="true"'
-    return Markup('<svg class="{}" width="100%" height="{:g}" {}>{}</svg>').format(
-        kind, height, Markup(role), Markup("").join(parts)
-    )
+    told = {"role": "img", "aria-label": alt} if alt else {"aria-hidden": "true"}
+    text = Markup("").join(parts)
+    return _tag("svg", text, **{"class": kind, "width": "100%", "height": f"{height:g}", **told})
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    return Markup('<line class="{}" x1="{:g}%" y1="{:g}" x2="{:g}%" y2="{:g}"/>').format(
-        kind, x1, y1, x2, y2
-    )
+    ends = {"x1": f"{x1:g}%", "y1": f"{y1:g}", "x2": f"{x2:g}%", "y2": f"{y2:g}"}
+    return _tag("line", **{"class": kind, **ends})
 
 
 def _mark(kind: str, x: float, y: float) -> Markup:
     if kind.startswith("diamond"):
         return _text(x, y + 5, "◇", f"{kind} middle")
-    return Markup('<circle class="{}" cx="{:g}%" cy="{:g}" r="4"/>').format(kind, x, y)
+    return _tag("circle", **{"class": kind, "cx": f"{x:g}%", "cy": f"{y:g}", "r": "4"})
 
 
 def _text(x: float, y: float, text: str, kind: str, dx: float = 0) -> Markup:
-    move = Markup(' dx="{:g}"').format(dx) if dx else ""
-    return Markup('<text class="{}" x="{:g}%" y="{:g}"{}>{}</text>').format(
-        kind, x, y, move, escape(text)
-    )
+    place = {"x": f"{x:g}%", "y": f"{y:g}", **({"dx": f"{dx:g}"} if dx else {})}
+    return _tag("text", escape(text), **{"class": kind, **place})
+
+
+def _tag(name: str, content: str = "", **attributes: str) -> Markup:
+    told = Markup("").join(Markup(' {}="{}"').format(*pair) for pair in attributes.items())
+    return Markup("<{0}{1}>{2}</{0}>").format(name, told, content)

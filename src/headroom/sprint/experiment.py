@@ -71,7 +71,7 @@ class Experiment:
 
     def output(self, template: str) -> Path:
         """Return the path of one of the selector's files."""
-        return self.store.path(template, selector=self.name, suffix="csv")
+        return self.store.path(template, selector=self.name)
 
     def save(
         self,

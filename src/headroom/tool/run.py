@@ -90,7 +90,7 @@ class Run:
     def heads(self, sweep: str | None = None) -> pd.DataFrame:
         """Return a sweep's heads: accuracy, gain with its interval, exact test, failures."""
         name = self.one("sweeps", sweep)
-        return pd.read_csv(self.path(paths.CONTROLS, sweep=name, table="heads", suffix="csv"))
+        return pd.read_csv(self.path(paths.CONTROLS, sweep=name, table="heads"))
 
     def pass_at_n(self, selector: str | None = None) -> pd.DataFrame:
         """Return Pass@N of a selector and its baselines, with intervals."""

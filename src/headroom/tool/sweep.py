@@ -128,7 +128,7 @@ def sweep(
         grade(config, *names)
         write_controls(config, SWEEP)
         _LOG.info("tables are in %s", Path(paths.CONFIG.format(run=RUN)).parent.absolute())
-        heads_table = paths.CONTROLS.format(run=RUN, sweep=SWEEP, table="heads", suffix="csv")
+        heads_table = paths.CONTROLS.format(run=RUN, sweep=SWEEP, table="heads")
         return pd.read_csv(heads_table)
 
 

@@ -3,19 +3,18 @@
 Shares are fractions: 0.25 is 25%.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headroom import paths
 from headroom.analysis.audit import ENCODERS, Encoder
-from headroom.analysis.sheet import read_csv
-from headroom.analysis.text import short
+from headroom.analysis.files import read_csv
 from headroom.config import Config, Study
 from headroom.config.compression import Compression
 from headroom.config.study import arm
@@ -75,18 +74,8 @@ class Trial:
         tested = set(self.outcomes["arm"])
         return {arm: own for arm, own in self.study.settings.items() if arm in tested}
 
-    @property
-    def title(self) -> str:
-        """What was compressed, and on what it was tested."""
-        return f"{short(self.subject, 30)} on {short(self.data, 30)}"
-
     def right(
-        self,
-        arm: str,
-        *,
-        quantised: bool = False,
-        stratum: str | None = None,
-        lenient: bool = False,
+        self, arm: str, *, quantised: bool = False, stratum: str | None = None
     ) -> pd.DataFrame:
         """Return which answers are right, as 0 or 1: one row per seed, one column per example.
 
@@ -94,41 +83,29 @@ class Trial:
             arm: name of the arm.
             quantised: whether to take its test with 8-bit weights.
             stratum: stratum of the examples; None for all of them.
-            lenient: whether to take the lenient verdicts.
         """
-        wide = self._right.get((arm, quantised, "lenient" if lenient else "strict"))
-        if wide is None:
-            return pd.DataFrame()
-        return wide if stratum is None else wide.loc[:, (self._strata == stratum)[wide.columns]]
+        rows = self.tested(arm, quantised, stratum)
+        return rows.pivot(index="seed", columns="example_id", values="strict").astype(float)
+
+    def tested(self, arm: str, quantised: bool, stratum: str | None) -> pd.DataFrame:
+        """Return the outcomes of an arm; see `right`."""
+        rows = self._of_arm.get((arm, quantised), self.outcomes.head(0))
+        return rows if stratum is None else rows[rows["stratum"] == stratum]
 
     @cached_property
-    def _right(self) -> dict[tuple[str, bool, str], pd.DataFrame]:
-        return {
-            (str(arm), bool(quantised), verdict): rows.pivot(
-                index="seed", columns="example_id", values=verdict
-            ).astype(float)
-            for (arm, quantised), rows in self.outcomes.groupby(["arm", "quantised"])
-            for verdict in ("strict", "lenient")
-        }
-
-    @cached_property
-    def _strata(self) -> pd.Series:
-        return self.outcomes.drop_duplicates("example_id").set_index("example_id")["stratum"]
+    def _of_arm(self) -> dict[Any, pd.DataFrame]:
+        return dict(tuple(self.outcomes.groupby(["arm", "quantised"])))
 
     def heads(self, arm: str) -> tuple[int, int]:
         """Return how many heads the arm removed under its first seed, and how many there were."""
         history = self.first_history(arm)
-        return history["heads"] - self._left(arm)["heads"], history["heads"]
+        left = history["rounds"][-1] if history["rounds"] else history
+        return history["heads"] - left["heads"], history["heads"]
 
     @property
     def size(self) -> int:
         """Parameters of the whole unpruned solver."""
         return int(self.first_history(next(iter(self.settings)))["parameters"])
-
-    def _left(self, arm: str) -> Mapping[str, Any]:
-        """Return the last record of heads and parameters under the first seed."""
-        history = self.first_history(arm)
-        return history["rounds"][-1] if history["rounds"] else history
 
     def first_history(self, arm: str) -> History:
         """Return the arm's history under the first seed, whose sizes and times are measured."""
@@ -144,13 +121,12 @@ def label(arm: str) -> str:
 def ratios_of(trial: Trial) -> dict[float, str]:
     """Return the arms that differ from the method only in their ratio, in ascending order."""
     method = trial.study.method
-    return dict(
-        sorted(
-            (own.ratio, arm)
-            for arm, own in trial.settings.items()
-            if own.ratio > 0 and _alike(own.model_copy(update={"ratio": method.ratio}), method)
-        )
-    )
+    found = {
+        own.ratio: arm
+        for arm, own in trial.settings.items()
+        if own.ratio > 0 and _alike(method, own, ratio=method.ratio)
+    }
+    return dict(sorted(found.items()))
 
 
 def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
@@ -158,17 +134,19 @@ def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
     and else from `pruning_only`.
     """
     method = trial.study.method if distilled else arm("pruning_only", trial.study.method)
-    middle = method.importance.alpha
-    found = {}
-    for name, own in trial.settings.items() if method.importance.criterion == "mixed" else ():
-        importance = own.importance.model_copy(update={"alpha": middle})
-        if _alike(own.model_copy(update={"importance": importance}), method):
-            found[own.importance.alpha] = name
+    if method.importance.criterion != "mixed":
+        return {}
+    middle = {"alpha": method.importance.alpha}
+    found = {
+        own.importance.alpha: name
+        for name, own in trial.settings.items()
+        if _alike(method, own, importance=own.importance.model_copy(update=middle))
+    }
     return dict(sorted(found.items()))
 
 
-def _alike(first: Compression, second: Compression) -> bool:
-    return first.decisive() == second.decisive()
+def _alike(method: Compression, other: Compression, **update: Any) -> bool:
+    return other.model_copy(update=update).decisive() == method.decisive()
 
 
 def read_trial(config: Config, compression: str) -> Trial:
@@ -203,12 +181,7 @@ def read_trial(config: Config, compression: str) -> Trial:
     )
 
 
-def read_trials(config: Config) -> list[Trial]:
-    """Read all compressions of a run, in the order of the config."""
-    return [read_trial(config, name) for name in config.compressions]
-
-
-def sources(config: Config, compression: str) -> Sequence[Path]:
+def sources(config: Config, compression: str) -> list[Path]:
     """Return the files of a compression: outcomes, histories, measurements."""
     keys = {"run": config.run, "compression": compression}
     templates = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
@@ -225,27 +198,15 @@ SAVINGS = ["heads_removed", "heads", "parameters", "parameters_removed", "parame
 SAVINGS += ["whole", "whole_removed", "flops_removed", "speedup_at_most"]
 SAVINGS += ["small_batch", "seconds_small", "faster_small", "saved_small"]
 SAVINGS += ["large_batch", "seconds_large", "faster_large", "saved_large", "weight_bytes"]
-SAVINGS += ["apart_small", "apart_large"]
 SAVINGS += ["weight_removed", "peak_bytes", "peak_removed", "end_to_end", "end_to_end_faster"]
 SAVINGS += ["test_time", "test_time_low", "test_time_high"]
 """Columns: heads; the encoder's parameters, the share removed and the removed heads' share by
 arithmetic; the whole solver's parameters and the share removed; the share of FLOPs removed, and the
 speed-up if time were proportional to FLOPs; at the smallest and the largest batch the seconds of a
-pass, t0 / t1 - 1, 1 - t1 / t0, and whether the interquartile ranges of the timings are disjoint;
-bytes of weights; peak memory of a fresh process; seconds of the whole test, its t0 / t1 - 1,
-and t1 / t0 with an interval, timed in turns."""
+pass, t0 / t1 - 1 and 1 - t1 / t0; bytes of weights; peak memory of a fresh process; seconds of the
+whole test, its t0 / t1 - 1, and t1 / t0 with an interval, timed in turns."""
 
 RESAMPLES = 2000
-
-
-class Difference(NamedTuple):
-    """A difference of two accuracies on the same seeds and examples, and its 95% interval."""
-
-    value: float
-    low: float
-    high: float
-    seeds: int
-    n: int
 
 
 @lru_cache(maxsize=1024)
@@ -254,41 +215,26 @@ def accuracy(
 ) -> Mapping[str, Any]:
     """Return the columns `ACCURACY` of an arm, compared with the baseline that is not quantised."""
     own = trial.right(arm, quantised=quantised, stratum=stratum)
-    values = own.to_numpy()
-    low, high = bootstrap(*values.shape, trial.seed).interval(values)
-    lenient = trial.right(arm, quantised=quantised, stratum=stratum, lenient=True)
     base = trial.right(BASELINE, stratum=stratum)
     change: tuple[float, ...] = (np.nan, np.nan, np.nan)
     if not base.empty and (arm != BASELINE or quantised):
-        change = compared(own, base, trial.seed)[:3]
-    mean, lenient_mean = values.mean(), lenient.to_numpy().mean()
-    found = (*values.shape[::-1], mean, spread(values), float(low), float(high), lenient_mean)
-    return dict(zip(ACCURACY, (*found, *change), strict=True))
+        change = compared(paired(own, base), trial.seed)
+    values = own.to_numpy()
+    mean, low, high = compared(values, trial.seed)
+    lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
+    found = (*values.shape[::-1], mean, spread(values), low, high, lenient, *change)
+    return dict(zip(ACCURACY, found, strict=True))
 
 
-def difference(trial: Trial, arm: str, other: str) -> Difference:
-    """Return the accuracy of an arm minus that of another."""
-    return compared(trial.right(arm), trial.right(other), trial.seed)
+def difference(trial: Trial, arm: str, other: str) -> tuple[float, float, float]:
+    """Return the accuracy of an arm minus that of another, and its 95% interval."""
+    return compared(paired(trial.right(arm), trial.right(other)), trial.seed)
 
 
-def difference_of_changes(first: Trial, second: Trial, arm: str) -> Difference:
-    """Return an arm's change against the baseline in the second trial minus that in the first.
-
-    Both are tested on the same data. Seeds are paired by number; trainings of different solvers
-    are independent, so the pairing is arbitrary.
-    """
-    own, other = (
-        trial.right(arm).sub(trial.right(BASELINE)).dropna(how="all").dropna(axis=1)
-        for trial in (second, first)
-    )
-    return compared(own, other, first.seed)
-
-
-def compared(own: pd.DataFrame, other: pd.DataFrame, seed: int) -> Difference:
-    """Return the mean difference of two [seeds, examples] tables over their common cells."""
-    values = paired(own, other)
+def compared(values: np.ndarray, seed: int) -> tuple[float, float, float]:
+    """Return the mean of [seeds, examples] differences, and its 95% interval."""
     low, high = bootstrap(*values.shape, seed).interval(values)
-    return Difference(float(values.mean()), float(low), float(high), *values.shape)
+    return float(values.mean()), float(low), float(high)
 
 
 def paired(own: pd.DataFrame, other: pd.DataFrame) -> np.ndarray:
@@ -314,35 +260,29 @@ def savings(trial: Trial, arm: str, *, quantised: bool = False) -> dict[str, Any
     own, base = (_measured(trial, *of) for of in ((arm, quantised), (BASELINE, False)))
     if own.empty or base.empty:
         return found
-    most = pd.concat([own.max(numeric_only=True), base.max(numeric_only=True)], axis=1)
-    left = (most[0] / most[1]).to_dict()
-    for column, name in (
-        ("parameters", "parameters"),
-        ("whole_parameters", "whole"),
-        ("weight_bytes", "weight"),
-        ("peak_bytes", "peak"),
+    most, unpruned = own.max(numeric_only=True), base.max(numeric_only=True)
+    for column, name, cut in (
+        ("parameters", "parameters", "parameters_removed"),
+        ("whole_parameters", "whole", "whole_removed"),
+        ("weight_bytes", "weight_bytes", "weight_removed"),
+        ("peak_bytes", "peak_bytes", "peak_removed"),
     ):
-        found[f"{name}_removed"] = 1 - left[column]
-        found[name if name in found else f"{name}_bytes"] = most[0][column]
+        found |= {name: most[column], cut: 1 - most[column] / unpruned[column]}
     for size, row in (("small", 0), ("large", -1)):
         before, after = base.iloc[row], own.iloc[row]
         ratio = before["seconds"] / after["seconds"]
-        found[f"{size}_batch"] = int(after["batch"])
-        found[f"seconds_{size}"] = after["seconds"]
-        found[f"faster_{size}"], found[f"saved_{size}"] = ratio - 1, 1 - 1 / ratio
-        found[f"apart_{size}"] = bool(  # disjoint interquartile ranges
-            after["seconds_high"] < before["seconds_low"]
-            or after["seconds_low"] > before["seconds_high"]
-        )
+        found |= {f"{size}_batch": int(after["batch"]), f"seconds_{size}": after["seconds"]}
+        found |= {f"faster_{size}": ratio - 1, f"saved_{size}": 1 - 1 / ratio}
     if trial.encoder is not None:
         held = removed * trial.encoder.head_parameters
-        found["parameters_at_most"] = held / most[1]["parameters"]
+        found["parameters_at_most"] = held / unpruned["parameters"]
+    left = own["flops"].iloc[0] / base["flops"].iloc[0]
     return found | {
-        "flops_removed": 1 - own["flops"].iloc[0] / base["flops"].iloc[0],
-        "speedup_at_most": base["flops"].iloc[0] / own["flops"].iloc[0] - 1,
-        "end_to_end": most[0]["end_to_end_seconds"],
-        "end_to_end_faster": 1 / left["end_to_end_seconds"] - 1,
-        **most[0].reindex(["test_time", "test_time_low", "test_time_high"]),
+        "flops_removed": 1 - left,
+        "speedup_at_most": 1 / left - 1,
+        "end_to_end": most["end_to_end_seconds"],
+        "end_to_end_faster": unpruned["end_to_end_seconds"] / most["end_to_end_seconds"] - 1,
+        **most.reindex(["test_time", "test_time_low", "test_time_high"]),
     }
 
 
