@@ -57,6 +57,11 @@ CASES = [
     (r"\text{Navin}", r"\text{Evelyn}", False, False),
     (r"\text{(B)}", "B", True, True),
     ("11_2", "11_{2}", True, True),
+    (r"\frac{1}{2^{98}}", r"\frac{1}{2^{99}}", False, False),
+    (r"\frac{1}{2^{99}}", "2^{-99}", True, False),
+    ("0.00000151", "0.0000015", False, False),
+    ("0.0003333", r"\frac{1}{3000}", True, False),
+    ("0", r"\frac{1}{2004!}", False, False),
     (
         r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
         r"\begin{pmatrix} 1 & 2 \\ 3 & 4 \end{pmatrix}",

@@ -33,6 +33,8 @@ _CACHED_LENGTH = 200  # characters; longer answers rarely repeat and would fill 
 _PLAIN_INTEGER = re.compile(r"[0-9]{1,100}")
 _PLAIN_DECIMAL = re.compile(r"[0-9]{1,50}\.[0-9]{1,50}")
 _DIGITS = 15
+_SAME = 1e-3
+"""Relative difference below which numbers agree."""
 _KNOWN_BITS = 20
 """Precision, as sympy tracks it, below which a value is ignored."""
 _GAP = 1e-6
@@ -42,8 +44,25 @@ _SLOW = (ExprWithLimits, sympy.Derivative, sympy.Limit)
 
 
 def equal(answer: str, gold: str) -> bool:
-    """Return whether math-verify finds an answer equal to the gold answer."""
-    return verify(_read(gold), _read(answer), timeout_seconds=None)
+    """Return whether math-verify finds an answer equal to the gold answer.
+
+    Numbers must also agree in three digits, but for a factor of 100, as 50% is 50 and 1/2. By
+    itself math-verify takes all small numbers for equal, and some of many digits
+    (https://github.com/huggingface/Math-Verify/issues/14).
+    """
+    expected, found = _read(gold), _read(answer)
+    same = verify(expected, found, timeout_seconds=None)
+    return same and not _apart(expected[0], found[0])
+
+
+def _apart(a: Any, b: Any) -> bool:
+    """Return whether two expressions are real numbers that differ in their first three digits."""
+    if a == b or not all(isinstance(each, sympy.Expr) and each.is_number for each in (a, b)):
+        return False
+    first, second = (each.doit().evalf(_DIGITS) for each in (a, b))  # 50% is parsed unevaluated
+    if not (first.is_Float and second.is_Float):  # complex, infinite, or zero
+        return bool(first.is_zero != second.is_zero)
+    return all(abs(first * scale - second) > _SAME * abs(second) for scale in (1, 100, 0.01))
 
 
 def _read(answer: str) -> list[Any]:
