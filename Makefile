@@ -1,4 +1,5 @@
 # make demo     from nothing to results/demo/report.html
+# make real     the report of a real model, from its answers in results/gallery; about a minute
 # make test     the tests and the linters, in the same environment
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
 # Its steps alone:
@@ -10,7 +11,7 @@
 # make suite-3.12, make suite-3.13  `make test` on another Python
 #
 # make reasoner trains the reasoner that the package ships, in place; make readme puts the demo's
-# figures into README.md and results/gallery.
+# and the real model's figures into README.md and results/gallery.
 PYTHON ?= python3
 PYTHON312 ?= python3.12
 PYTHON313 ?= python3.13
@@ -29,7 +30,7 @@ LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
+.PHONY: demo real test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -37,6 +38,14 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(INSTALLED)
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --configfile config/demo.yaml
 	@echo "The report: results/demo/report.html"
+
+# Without the model and the questions' texts: headroom export made results/gallery/$(MODEL).
+MODEL := qwen2.5-coder-0.5b
+real: $(INSTALLED)
+	mkdir -p results/real
+	cp -R $(addprefix results/gallery/$(MODEL)/,config.json results) results/real
+	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --directory results/real --configfile results/real/config.json
+	@echo "The report: results/real/results/$(MODEL)/report.html"
 
 # The linters work beside pytest; what they say is printed at the end. Files are handed out in the
 # order of collection (xdist's own order is by number of tests, which says nothing of their length).
@@ -80,8 +89,8 @@ training: $(DEVELOPED)
 figures: $(DEVELOPED) demo
 	HEADROOM_NIGHTLY=1 $(PYTEST) tests/nightly
 
-readme: demo
-	$(BIN)/python tests/nightly/readme.py results/demo
+readme: demo real
+	$(BIN)/python tests/nightly/readme.py results/demo results/real/results/$(MODEL)
 
 suite-3.12 suite-3.13: suite-3.%:
 	@$(PYTHON3$*) -c 'import sys; sys.exit(sys.version_info[:2] != (3, $*))' || \

@@ -1,47 +1,119 @@
-"""README's account of the demo and its pictures, from a finished demo.
+"""README's accounts of the demo and of the real model, and the gallery's pictures.
 
-``make readme`` writes both anew from results/demo.
+``make readme`` writes them anew from results/demo and from what ``make real`` remade.
 """
 
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
+import headroom
+
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 GALLERY = ROOT / "results/gallery"
-BEGIN = "<!-- From the demo's tables, by `make readme`. -->\n"
-END = "<!-- End of the demo's account. -->\n"
 
-SHOWN = {
-    "SPRINT": "SPRINT (mean over three seeds)",
+_METHODS = {
+    "SPRINT": "SPRINT (mean over {seeds} seeds)",
     "nearest questions": "nearest training questions (no contrastive learning)",
     "greedy cover": "greedy cover (the same heads for every question)",
-    "random heads": "random heads of a shortlist (16 are chosen on training questions)",
+    "random heads": "random heads of a shortlist",
     "sampling T=0.1": "sampling, T = 0.1",
+    "sampling T=0.6": "sampling, T = 0.6",
     "sampling T=0.9": "sampling, T = 0.9",
-    "all heads (oracle)": "all 24 heads (oracle)",
+    "all heads (oracle)": "all {heads} heads (oracle)",
 }
 
 
-def account(run: Path) -> str:
-    """Return what README says of a finished demo, as Markdown.
+@dataclass(frozen=True)
+class Account:
+    """What README says of a finished run, between two comments."""
 
-    Args:
-        run: the run's folder, results/demo.
-    """
-    return "\n\n".join(
-        [
-            _heads(pd.read_csv(run / "controls/math/heads.csv")),
-            _curves(pd.read_parquet(run / "sprint/math/pass_at_n.parquet")),
-            " ".join([*_selector(run / "sprint/math"), *_compression(run / "tables")]),
+    name: str
+    """Of the run in the comments."""
+    of: str
+    """The sweep and selector, which have one name."""
+    questions: str
+    model: str
+    sizes: tuple[int, ...]
+    """The columns of Pass@N."""
+    compression: str | None = None
+    """The model whose compression is told of."""
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The lines before and after it in README."""
+        begin = f"<!-- From the {self.name}'s tables, by `make readme`. -->\n"
+        return begin, f"<!-- End of the {self.name}'s account. -->\n"
+
+    def text(self, run: Path) -> str:
+        """Return the account of a run's folder, as Markdown."""
+        heads = pd.read_csv(run / f"controls/{self.of}/heads.csv")
+        curves = pd.read_parquet(run / f"sprint/{self.of}/pass_at_n.parquet")
+        told = list(_selector(run / f"sprint/{self.of}", max(self.sizes)))
+        if self.compression:
+            told += _compression(run / "tables", self.compression)
+        z = headroom.load(run).z(self.of)
+        return "\n\n".join([self._heads(heads, z), self._curves(curves, heads), " ".join(told)])
+
+    def stated(self) -> str:
+        """Return what README has of it."""
+        begin, end = self.marks
+        return README.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
+
+    def write(self, run: Path) -> None:
+        """Put the account of a run in the place of the one that is there."""
+        begin, end = self.marks
+        before, _, rest = README.read_text(encoding="utf-8").partition(begin)
+        README.write_text(f"{before}{begin}{self.text(run)}\n{end}{rest.partition(end)[2]}")
+
+    def _heads(self, table: pd.DataFrame, z: pd.DataFrame) -> str:
+        base, heads = table.iloc[0], table.iloc[1:]
+        best, worst = (heads[heads["accuracy"] == of] for of in _ends(heads["accuracy"]))
+        shown = heads[heads["q"] < 0.05]
+        hurt, helped = (shown["gain"] < 0).sum(), (shown["gain"] > 0).sum()
+        noise = z.filter(regex=r"^L\d+N").mean()
+        low, high = 100 * noise.min(), 100 * noise.max()
+        beside = f"; with noise of the same norm in a head's place it is {low:.1f} to {high:.1f}%"
+        return (
+            f"Of {base['n']} {self.questions} {self.model} answers {_percent(base)}%. The best of "
+            f"{len(heads)} heads to lose: {_named(best)}; the worst: {_named(worst)}{beside}. "
+            f"{hurt or 'None'} {'is' if hurt == 1 else 'are'} shown to hurt when they go, "
+            f"{helped or 'none'} to help (exact McNemar tests, Benjamini-Hochberg). Pass@N in "
+            "percent:"
+        )
+
+    def _curves(self, table: pd.DataFrame, heads: pd.DataFrame) -> str:
+        sizes = list(self.sizes)
+        wide = table.pivot(index="method", columns="n", values="pass_at_n")[sizes] * 100
+        count = heads["variant"].str.contains("H").sum()
+        rows = [
+            f"| {words.format(heads=count, seeds='three')} | "
+            f"{' | '.join(f'{value:.1f}' for value in wide.loc[method])} |"
+            for method, words in _METHODS.items()
+            if method in wide.index
         ]
-    )
+        titles = f"| method | N = {' | '.join(map(str, sizes))} |"
+        return "\n".join([titles, f"| --- |{' --: |' * len(sizes)}", *rows])
+
+
+DEMO = Account(
+    *("demo", "math", "MATH-like test questions", "the base model"),
+    sizes=(1, 2, 4, 8),
+    compression="reasoner",
+)
+REAL = Account(
+    *("real model", "asdiv", "ASDiv-A word problems", "Qwen2.5-Coder-0.5B-Instruct"),
+    sizes=(1, 2, 3, 4),
+)
+REAL_RUN = "qwen2.5-coder-0.5b"
+_PICTURES: Mapping[str, str] = {DEMO.name: "", REAL.name: f"{REAL_RUN}/"}
 
 
 def numbers(text: str) -> list[float]:
@@ -49,59 +121,36 @@ def numbers(text: str) -> list[float]:
     return [float(number) for number in re.findall(r"(?<![\w@.])\d+(?:\.\d+)?(?![\w])", text)]
 
 
-def stated() -> str:
-    """Return the account that README has."""
-    return README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0].strip()
-
-
-def write(run: Path) -> None:
-    """Put the account of a run and its pictures in the place of those that are there."""
-    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
-    README.write_text(f"{before}{BEGIN}{account(run)}\n{END}{rest.partition(END)[2]}")
-    for picture in GALLERY.glob("*.png"):
+def pictures(of: Account, run: Path) -> None:
+    """Copy a run's figures over those of the same names, and photograph its page."""
+    folder = GALLERY / _PICTURES[of.name]
+    for picture in folder.glob("*.png"):
         if picture.name != "report.png":
             shutil.copy(run / "figures" / picture.name, picture)
     if browser := shutil.which("chromium") or shutil.which("google-chrome"):
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,840"]
-        picture, page = GALLERY / "report.png", (run / "report.html").resolve().as_uri()
+        page = (run / "report.html").resolve().as_uri()
         subprocess.run(
-            [browser, *options, f"--screenshot={picture}", page],
+            [browser, *options, f"--screenshot={folder / 'report.png'}", page],
             check=True,
             stderr=subprocess.DEVNULL,
         )
-
-
-def _heads(table: pd.DataFrame) -> str:
-    base, heads = table.iloc[0], table.iloc[1:]
-    best, worst = (heads[heads["accuracy"] == of] for of in _ends(heads["accuracy"]))
-    shown = heads[heads["q"] < 0.05]
-    hurt, helped = (shown["gain"] < 0).sum(), (shown["gain"] > 0).sum()
-    return (
-        f"Of {base['n']} MATH-like test questions the base model answers {_percent(base)}%. The "
-        f"best of {len(heads)} heads to lose: {', '.join(best['variant'])} "
-        f"({_percent(best.iloc[0])}%); the worst: {', '.join(worst['variant'])} "
-        f"({_percent(worst.iloc[0])}%). {hurt} heads are shown to hurt when they go, "
-        f"{helped or 'none'} to help (exact McNemar tests, Benjamini-Hochberg). Pass@N in percent:"
-    )
 
 
 def _ends(values: pd.Series) -> tuple[float, float]:
     return values.max(), values.min()
 
 
-def _curves(table: pd.DataFrame) -> str:
-    wide = table.pivot(index="method", columns="n", values="pass_at_n")[[1, 2, 4, 8]] * 100
-    rows = [
-        f"| {words} | {' | '.join(f'{value:.1f}' for value in wide.loc[method])} |"
-        for method, words in SHOWN.items()
-    ]
-    return "\n".join(["| method | N = 1 | 2 | 4 | 8 |", "| --- | --: | --: | --: | --: |", *rows])
+def _named(heads: pd.DataFrame) -> str:
+    first = heads.iloc[0]
+    change = f"{_points(first['gain'])} points, {_points(first['low'])} to {_points(first['high'])}"
+    least = f"q at least {heads['q'].min():.2f}" if heads["q"].min() >= 0.05 else "q < 0.05"
+    return f"{', '.join(heads['variant'])} ({_percent(first)}%; {change}; {least})"
 
 
-def _selector(folder: Path) -> Iterator[str]:
+def _selector(folder: Path, size: int) -> Iterator[str]:
     weighed = pd.read_csv(folder / "embedding.csv").query(
-        "method == 'SPRINT' and questions == 'test' and heads == 24 and n == 'mean' and "
-        "against == 'shuffled questions'"
+        "method == 'SPRINT' and n == 'mean' and against == 'shuffled questions'"
     )
     (row,) = weighed.itertuples()
     effect = "no effect is shown" if row.low <= 0 <= row.high else "an effect is shown"
@@ -112,21 +161,23 @@ def _selector(folder: Path) -> Iterator[str]:
     )
     (vote,) = (
         pd.read_csv(folder / "choosing.csv")
-        .query("method == 'SPRINT' and rule == 'majority' and n == 8")
+        .query(f"method == 'SPRINT' and rule == 'majority' and n == {size}")
         .itertuples()
     )
     (more,) = (
-        pd.read_csv(folder / "votes.csv").query("method == 'base greedy' and n == 8").itertuples()
+        pd.read_csv(folder / "votes.csv")
+        .query(f"method == 'base greedy' and n == {size}")
+        .itertuples()
     )
     yield (
-        f"Where nobody knows the right answer, the majority of the 8 nearest heads answers "
+        f"Where nobody knows the right answer, the majority of the {size} nearest heads answers "
         f"{100 * vote.accuracy:.1f}%, {_points(more.difference)} points beside the base model's "
         f"own answer ({_points(more.low)} to {_points(more.high)})."
     )
 
 
-def _compression(folder: Path) -> Iterator[str]:
-    knee = pd.read_csv(folder / "compression_knee.csv").query("subject == 'reasoner'")
+def _compression(folder: Path, model: str) -> Iterator[str]:
+    knee = pd.read_csv(folder / "compression_knee.csv").query(f"subject == '{model}'")
     for row in knee.query("arm == 'full'").itertuples():
         yield (
             f"Without {row.heads_removed} of {row.heads} heads, those that its answers to "
@@ -145,4 +196,6 @@ def _points(value: float) -> str:
 
 
 if __name__ == "__main__":
-    write(Path(sys.argv[1]))
+    for told, run in zip((DEMO, REAL), sys.argv[1:], strict=False):
+        told.write(Path(run))
+        pictures(told, Path(run))

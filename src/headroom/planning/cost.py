@@ -4,8 +4,8 @@ The estimates count bytes and floating-point operations; `headroom pilot` measur
 
 Generation: a token takes two operations per weight. A decoding step takes the longer of its matrix
 products and reading all weights, plus the time to read the keys and values of every sequence and to
-launch the kernels. Prompts are added. The savings from verifying a base model's answers are not
-counted.
+launch the kernels. Samples share their prompt's pass; a head needs half of one, from its layer on.
+The savings from verifying a base model's answers are not counted.
 
 Training: a step takes about six operations per weight and token, and two more for the teacher.
 Testing on the development part after each epoch takes half as long again.
@@ -65,7 +65,7 @@ ANSWER_TOKENS = {
     "gsm8k": 300,
     "generated_math": 45,
     "generated_gsm8k": 45,
-    "custom": 250,
+    "custom": 200,
 }
 """Assumed mean length of an answer in tokens; the decoding's limit caps it."""
 
@@ -86,6 +86,7 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 _UNKNOWN_SIZE = 1_000
 """Assumed size of a question set whose size the config does not state."""
 
+_SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _ROWS = 64  # decoded together, if the engine sizes its batch from memory
 _CPU_SHARE = 0.7  # of the rate of a single-threaded product
 _START_SECONDS = 30.0  # start of a job and loading of a model
@@ -168,7 +169,10 @@ def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> f
     cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
     step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
     step += rows * cached * (prompt + length / 2) / card.bandwidth + model.layers * card.launch
-    return answers * prompt * token + answers * length / rows * step
+    asked = answers / config.decodings[batch.decoding].samples  # samples share a prompt's pass
+    heads = len(batch.variants)
+    passes = asked / heads * (1 + _SHARE_OF_LAYERS * (heads - 1))
+    return passes * prompt * token + answers * length / rows * step
 
 
 def generation_request(config: Config, batch: Batch) -> Request:
@@ -250,7 +254,7 @@ def describe(config: Config) -> str:
     for names, cost in [*costs, (("total", "", ""), total)]:
         amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
         rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
-    hours = [("card", "generation", "training", "models fit")]
+    hours = [("card", "generation", "training", "GB", "models fit")]
     for name, card in {**CARDS, "this CPU": this_cpu()}.items():
         generated = sum(generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
@@ -258,8 +262,11 @@ def describe(config: Config) -> str:
             for study in config.compressions.values()
             for recipe in _recipes(config, study)
         )
-        room = ", ".join(_too_large(config, card)) or "yes"
-        hours.append((name, duration(generated / 3600), duration(trained / 3600), room))
+        needed = {each: memory(model, card) for each, model in config.models.items()}
+        large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
+        room = f"not {', '.join(large)}" if large else "yes"
+        most = f"{max(needed.values(), default=0):.0f}"
+        hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
     lengths = ", ".join(map(str, sorted({answer_length(config, batch) for batch in asked}))) or "no"
     measured, starts = this_cpu().flops / _CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
     return f"""\
@@ -291,15 +298,17 @@ def duration(hours: float) -> str:
     return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
 
 
-def _too_large(config: Config, card: Card) -> list[str]:
-    """Return the models that do not fit into a card's memory with a batch of answers."""
-    found = []
-    for name, model in config.models.items():
-        cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model) * 1000
-        needed = (model.billions * 1e9 * _width(model) + (model.batch_size or _ROWS) * cached) / 1e9
-        if needed > 0.9 * card.gigabytes:
-            found.append(f"not {name} ({needed:.0f} GB)")
-    return found
+def memory(model: Model, card: Card) -> float:
+    """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
+
+    On a CPU each core has a worker with two copies of the weights, one of them rearranged.
+    """
+    weights = model.billions * 1e9 * _width(model)
+    cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model) * 1000
+    rows = (model.batch_size or _ROWS) * cached
+    if card in CARDS.values():
+        return (weights + rows) / 1e9
+    return len(os.sched_getaffinity(0)) * (2 * weights + rows) / 1e9
 
 
 def _width(model: Model) -> int:
