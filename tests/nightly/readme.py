@@ -84,7 +84,7 @@ class Account:
         return (
             f"Of {base['n']} {self.questions} {self.model} answers {_percent(base)}%. The best of "
             f"{len(heads)} heads to lose: {_named(best)}; the worst: {_named(worst)}{beside}. "
-            f"{hurt or 'None'} {'is' if hurt == 1 else 'are'} shown to hurt when they go, "
+            f"{hurt or 'None'} {'is' if hurt < 2 else 'are'} shown to hurt when they go, "
             f"{helped or 'none'} to help (exact McNemar tests, Benjamini-Hochberg). Pass@N in "
             "percent:"
         )
@@ -144,7 +144,7 @@ def _ends(values: pd.Series) -> tuple[float, float]:
 def _named(heads: pd.DataFrame) -> str:
     first = heads.iloc[0]
     change = f"{_points(first['gain'])} points, {_points(first['low'])} to {_points(first['high'])}"
-    least = f"q at least {heads['q'].min():.2f}" if heads["q"].min() >= 0.05 else "q < 0.05"
+    least = f"q = {heads['q'].min():.2f}" if heads["q"].min() >= 0.05 else "q < 0.05"
     return f"{', '.join(heads['variant'])} ({_percent(first)}%; {change}; {least})"
 
 

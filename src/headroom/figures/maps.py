@@ -71,7 +71,7 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         look |= {"ha": "center", "va": "center", "fontsize": 6.5, "color": ink}
         axes.text(column, row, f"{value:.1f}", **look)
     sizes = zip(groups["group"], groups["n"], strict=True)
-    axes.set_xticks(range(len(groups)), [f"{wrapped(name, 13)}\nn = {n}" for name, n in sizes])
+    axes.set_xticks(range(len(groups)), [f"{wrapped(name, 14)}\nn = {n}" for name, n in sizes])
     heads = [f"head {head}" for head in overall["head"].iloc[1:]]
     axes.set_yticks(range(len(overall)), ["No Prune", *heads])
     axes.tick_params(
