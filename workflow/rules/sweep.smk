@@ -25,7 +25,7 @@ rule activations:
     input:
         model=ancient(paths.MODEL),
         questions=ancient(paths.QUESTIONS),
-        base=paths.ANSWERS.replace("{variant}", "base"),
+        base=ancient(paths.ANSWERS.replace("{variant}", "base")),
     output:
         paths.ACTIVATIONS,
     log:
