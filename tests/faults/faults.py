@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -81,11 +82,8 @@ class Run:
             said = done.stderr if done.returncode else "\n".join(self._unreadable())
             if not (done.returncode or said):
                 return removed
-            named = {
-                word
-                for word in said.split()
-                if word.startswith("results/") and f"{word} cannot be read" in said
-            }
+            advice = re.findall(r"(results/\S+) cannot be read .*?; remove (\S+) and run", said)
+            named = {file if what == "it" else what for file, what in advice}
             assert named, f"the run after the fault fails:\n{done.stdout}\n{done.stderr}"
             for file in named:
                 (self.folder / file).unlink()
@@ -233,7 +231,8 @@ def results(run: Run, wanted: Callable[[Path], bool]) -> list[Path]:
 
 def checked(file: Path) -> bool:
     """Tell whether whoever reads a file would notice damage."""
-    return file.is_file() and (file.suffix == ".parquet" or record_path(file).exists())
+    of_a_result = file.suffix == ".parquet" or record_path(file).exists()
+    return file.is_file() and (of_a_result or file.suffix == ".safetensors")
 
 
 FAULTS: dict[str, Callable[[Run], None]] = {

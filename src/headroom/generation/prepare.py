@@ -75,7 +75,8 @@ def prepare_model(config: Config, model: str) -> None:
             folder = own
         if section.source in BUILTIN:  # a store outlives the environment that it was made in
             own = store.path(paths.CHECKPOINT, model=model)
-            folder = Path(shutil.copytree(folder, own, dirs_exist_ok=True))
+            others = shutil.ignore_patterns("*.run.json")  # this run's record vouches for the copy
+            folder = Path(shutil.copytree(folder, own, ignore=others, dirs_exist_ok=True))
     source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})
