@@ -15,7 +15,7 @@ from transformers import (
 import headroom
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.variants import Variant
 
 VOCABULARY, LAYERS, HEADS, KV_HEADS = 53, 3, 6, 2
@@ -58,7 +58,7 @@ def answers(model: PreTrainedModel) -> Tensor:
 
 
 def test_generate_equals_that_of_zeroed_weights(model):
-    with zero_head_weights(model, find_heads(model), Variant(1, 4)):
+    with edited_weights(model, find_heads(model), Variant(1, 4)):
         expected = answers(model)
     base = answers(model)
     with headroom.pruned(model, layer=1, head=4) as same:
@@ -71,8 +71,8 @@ def test_generate_equals_that_of_zeroed_weights(model):
 def test_blocks_within_one_another_take_out_several_heads(model):
     geometry = find_heads(model)
     with (
-        zero_head_weights(model, geometry, Variant(1, 4)),
-        zero_head_weights(model, geometry, Variant(2, 0)),
+        edited_weights(model, geometry, Variant(1, 4)),
+        edited_weights(model, geometry, Variant(2, 0)),
     ):
         expected = logits(model)
     with headroom.pruned(model, layer=1, head=4), headroom.pruned(model, layer=2, head=0):
@@ -88,7 +88,7 @@ def test_a_compiled_model_is_pruned_inside_the_block_and_compiled_after_it(model
     def backend(graph: torch.fx.GraphModule, _: list[Tensor]):
         return lambda *inputs: runs.append("compiled") or graph.forward(*inputs)
 
-    with zero_head_weights(model, find_heads(model), Variant(1, 4)):
+    with edited_weights(model, find_heads(model), Variant(1, 4)):
         expected = logits(model)
     if in_place:
         model.compile(backend=backend)

@@ -6,6 +6,8 @@ import pytest
 from headroom.errors import ConfigError
 from headroom.variants import BASE, PATTERN, Variant, heads, matched_noise, numeric
 
+FAMILIES = ("L05X03P150", "L05K02", "W17S20")
+
 
 def test_names_have_at_least_two_digits_and_read_back():
     for layer, head in [(0, 0), (5, 3), (31, 9), (7, 127), (100, 12)]:
@@ -16,12 +18,19 @@ def test_names_have_at_least_two_digits_and_read_back():
         Variant(100, 12, noise=True),
         Variant(5, 0, replay=True),
         Variant(placebo=100),
+        Variant(5, 3, percent=150),
+        Variant(5, 3, percent=7),
+        Variant(5, skipped=2),
+        Variant(seed=17, sigma=20),
     ):
         assert Variant.parse(str(variant)) == variant
     assert str(Variant(7, 127)) == "L07H127"
     assert str(Variant(5, 3, noise=True)) == "L05N03"
     assert str(Variant(5, 0, replay=True)) == "L05R00"
     assert str(Variant(placebo=2)) == "placebo02"
+    assert str(Variant(5, 3, percent=150)) == "L05X03P150"
+    assert str(Variant(5, skipped=2)) == "L05K02"
+    assert str(Variant(seed=17, sigma=20)) == "W17S20"
     assert Variant.parse("base") is BASE
 
 
@@ -37,6 +46,14 @@ def test_variants_sort_by_number_with_base_first_and_placebos_last():
         "placebo02",
         "placebo10",
         "placebo100",
+        "L00X09P50",
+        "L02X00P50",
+        "L02X00P150",
+        "L01K02",
+        "L10K01",
+        "W02S20",
+        "W10S05",
+        "W10S100",
     ]
     shuffled = [Variant.parse(name) for name in random.Random(0).sample(ordered, len(ordered))]
     assert [str(variant) for variant in sorted(shuffled)] == ordered
@@ -53,7 +70,22 @@ def test_another_name_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["L05X03", "L05n03", "L005N03", "placebo", "placebo00", "placebo2", "placebo002"]
+    "name",
+    [
+        "L05X03",
+        "L05n03",
+        "L005N03",
+        "placebo",
+        "placebo00",
+        "placebo2",
+        "placebo002",
+        "L05X03P00",
+        "L05X03P100",
+        "L05K00",
+        "L05K2",
+        "W17S00",
+        "W7S20",
+    ],
 )
 def test_another_name_of_a_placebo_is_refused(name):
     with pytest.raises(ConfigError, match="or a placebo as in 'L05N03' or 'placebo01'"):
@@ -61,7 +93,7 @@ def test_another_name_of_a_placebo_is_refused(name):
 
 
 def test_the_pattern_matches_every_name_and_nothing_shorter():
-    for name in ("base", "L05H03", "L100H127", "L05N03", "placebo02", "placebo128"):
+    for name in ("base", "L05H03", "L100H127", "L05N03", "placebo02", "placebo128", *FAMILIES):
         assert re.fullmatch(PATTERN, name)
     for name in ("bases", "L5H03", "L05H3", "l05h03", "L05X03", "placebo2", "Placebo02"):
         assert not re.fullmatch(PATTERN, name)

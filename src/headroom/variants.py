@@ -1,7 +1,7 @@
 """Model variants and their names.
 
-A variant is the base model, the base model without one attention head, or a placebo: a control that
-prunes nothing. Its name is used in file names, columns and wildcards:
+A variant is the base model, the base model with one change, or a placebo: a control that prunes
+nothing. Its name is used in file names, columns and wildcards:
 
 | name | what |
 |---|---|
@@ -10,6 +10,9 @@ prunes nothing. Its name is used in file names, columns and wildcards:
 | ``L05N03`` | layer 5 with noise as strong as head 3: the matched placebo of ``L05H03`` |
 | ``L05R00`` | the model as it is, verified as a pruned head of layer 5 is |
 | ``placebo02`` | the model as it is, decoded with other numerics: other batches, no verification |
+| ``L05X03P150`` | layer 5 with the output of its query head 3 scaled to 150% |
+| ``L05K02`` | the model without 2 layers from layer 5 on: their outputs are their inputs |
+| ``W17S20`` | all weights with Gaussian noise of seed 17, standard deviation 20e-4 |
 
 Numbers have at least two digits; variants sort by value, not by text.
 """
@@ -17,18 +20,37 @@ Numbers have at least two digits; variants sort by value, not by text.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from string import Formatter
 from typing import Literal
 
 from headroom.errors import ConfigError
 
-PATTERN = r"base|L\d\d+[HNR]\d\d+|placebo\d\d+"
+Kind = Literal["base", "head", "noise", "replay", "numeric", "scaled", "skip", "weights"]
+"""Kinds of variant, in their order; noise, replay and numeric are placebos."""
+
+_NAMES: dict[Kind, str] = {
+    "base": "base",
+    "head": "L{layer:02d}H{head:02d}",
+    "noise": "L{layer:02d}N{head:02d}",
+    "replay": "L{layer:02d}R{head:02d}",
+    "numeric": "placebo{placebo:02d}",
+    "scaled": "L{layer:02d}X{head:02d}P{percent:02d}",
+    "skip": "L{layer:02d}K{skipped:02d}",
+    "weights": "W{seed:02d}S{sigma:02d}",
+}
+_ORDER = {kind: place for place, kind in enumerate(_NAMES)}
+_NUMBERS = {
+    kind: tuple(field for _, field, _, _ in Formatter().parse(name) if field)
+    for kind, name in _NAMES.items()
+}
+
+PATTERN = "|".join(re.sub(r"\{.*?\}", r"\\d\\d+", name) for name in _NAMES.values())
 """Regular expression of a variant's name, as a Snakemake wildcard constraint needs it."""
 
-Kind = Literal["base", "head", "noise", "replay", "numeric"]
-"""Kinds of variant, in their order; the last three are placebos."""
-
-_ORDER: dict[Kind, int] = {"base": 0, "head": 1, "noise": 2, "replay": 3, "numeric": 4}
-_NAME = re.compile(r"L(\d{2,})([HNR])(\d{2,})|placebo(\d{2,})")
+_READING = {
+    kind: re.compile(re.sub(r"\{(\w+):02d\}", r"(?P<\1>[0-9]{2,})", name))
+    for kind, name in _NAMES.items()
+}
 
 
 @dataclass(frozen=True)
@@ -42,10 +64,19 @@ class Variant:
     """
 
     layer: int | None = None
+    """The first layer that differs; None: all do, or none."""
     head: int | None = None
     noise: bool = False
     replay: bool = False
     placebo: int = 0
+    percent: int = 100
+    """What the head's output is scaled to."""
+    skipped: int = 0
+    """How many layers are left out, from `layer` on."""
+    seed: int = 0
+    """Of the noise on the weights."""
+    sigma: int = 0
+    """Standard deviation of that noise, in 1e-4."""
 
     @classmethod
     def parse(cls, name: str) -> "Variant":
@@ -54,42 +85,59 @@ class Variant:
         Raises:
             ConfigError: no variant has this name.
         """
-        variant = BASE
-        if match := _NAME.fullmatch(name):
-            layer, letter, head, placebo = match.groups()
-            own = {"noise": letter == "N", "replay": letter == "R"}
-            variant = cls(placebo=int(placebo)) if placebo else cls(int(layer), int(head), **own)
-        if str(variant) != name:  # 'L005H03' would be a second name of 'L05H03'
-            raise ConfigError(
-                f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
-                f"or a placebo as in 'L05N03' or 'placebo01'"
-            )
-        return variant
+        for kind, pattern in _READING.items():
+            if match := pattern.fullmatch(name):
+                flags = {kind: True} if kind in ("noise", "replay") else {}
+                numbers = {field: int(number) for field, number in match.groupdict().items()}
+                variant = cls(**numbers, **flags)
+                changes = variant.percent and (variant.kind != "skip" or variant.skipped)
+                # 'L005H03' would be a second name of 'L05H03', 'L05X03P00' one, too.
+                if str(variant) == name and changes:
+                    return BASE if variant == BASE else variant
+        raise ConfigError(
+            f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
+            f"or a placebo as in 'L05N03' or 'placebo01', or another of 'L05X03P150' (a head "
+            f"scaled to 150%), 'L05K02' (2 layers left out), 'W17S20' (noise on the weights)"
+        )
 
     @property
     def kind(self) -> Kind:
         """How the variant differs from the base model."""
-        if self.layer is not None:
-            return "noise" if self.noise else "replay" if self.replay else "head"
-        return "numeric" if self.placebo else "base"
+        if self.layer is None:
+            return "weights" if self.sigma else "numeric" if self.placebo else "base"
+        if self.head is None:
+            return "skip"
+        if self.percent != 100:
+            return "scaled"
+        return "noise" if self.noise else "replay" if self.replay else "head"
 
     @property
     def is_base(self) -> bool:
         """Whether this is the base model itself; a placebo is not."""
         return self == BASE
 
+    @property
+    def layers(self) -> range:
+        """The layers that this variant changes, one by one."""
+        if self.layer is None:
+            return range(0)
+        return range(self.layer, self.layer + (self.skipped or 1))
+
+    @property
+    def skips(self) -> range:
+        """The layers that this variant leaves out."""
+        return self.layers if self.skipped else range(0)
+
     def __str__(self) -> str:
-        if self.layer is not None:
-            letter = {"head": "H", "noise": "N", "replay": "R"}[self.kind]
-            return f"L{self.layer:02d}{letter}{self.head:02d}"
-        return f"placebo{self.placebo:02d}" if self.placebo else "base"
+        return _NAMES[self.kind].format_map(vars(self))
 
     def __lt__(self, other: "Variant") -> bool:
         return self.order() < other.order()
 
-    def order(self) -> tuple[int, int, int]:
+    def order(self) -> tuple[int, ...]:
         """Return the sort key; `key=Variant.order` is faster than comparing variants."""
-        return (_ORDER[self.kind], self.layer or 0, self.head or self.placebo)
+        kind = self.kind
+        return (_ORDER[kind], *(getattr(self, field) for field in _NUMBERS[kind]))
 
 
 BASE = Variant()

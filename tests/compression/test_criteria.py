@@ -35,7 +35,7 @@ from headroom.config.compression import Encoder, Importance, Solver
 from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
@@ -98,7 +98,7 @@ def test_the_causal_criterion_is_the_loss_without_each_head(solver, examples):
     geometry, base = find_heads(solver.athena.encoder), loss(solver, examples[:4])
     for layer in range(LAYERS):
         for head in range(HEADS):
-            with zero_head_weights(solver.athena.encoder, geometry, Variant(layer, head)):
+            with edited_weights(solver.athena.encoder, geometry, Variant(layer, head)):
                 expected = loss(solver, examples[:4]) - base
             assert found[layer][head].item() == pytest.approx(expected, abs=1e-5)
 

@@ -23,7 +23,7 @@ from headroom.cli import main
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.load import word_tokenizer
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.tables import ACCURACY, write_table
 from headroom.variants import Variant
 
@@ -85,7 +85,7 @@ def test_the_command_makes_a_model_that_loads(form: str, qwen2: Path, tmp_path: 
     with ExitStack() as zeroed:
         geometry = find_heads(whole)
         for name in names:
-            zeroed.enter_context(zero_head_weights(whole, geometry, Variant.parse(name)))
+            zeroed.enter_context(edited_weights(whole, geometry, Variant.parse(name)))
         expected = outputs(whole)
     loaded = headroom.load_model(str(out))
     torch.testing.assert_close(outputs(loaded), expected, atol=1e-5, rtol=1e-5)

@@ -51,7 +51,7 @@ def next_head(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(self: Decoder, variants: list[Variant]) -> dict[int, RowMasks]:
         return {
-            layer: replace(mask, kept=mask.kept.roll(1, 1))
+            layer: replace(mask, factors=mask.factors.roll(1, 1))
             for layer, mask in right(self, variants).items()
         }
 

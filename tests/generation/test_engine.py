@@ -15,7 +15,7 @@ from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Answer, Engine, Request, fitting_rows
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant
 
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
@@ -64,7 +64,7 @@ def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
 
 def reference(loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS) -> Answer:
     """Answer with `generate`, the head's weights zeroed."""
-    with zero_head_weights(loaded.model, loaded.geometry, request.variant) as model:
+    with edited_weights(loaded.model, loaded.geometry, request.variant) as model:
         ids = torch.tensor([request.prompt])
         out = model.generate(
             ids,

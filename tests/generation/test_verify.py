@@ -22,11 +22,22 @@ from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Answer, Engine, Request, Statistics
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant
 
 NEW_TOKENS = 11
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
+FAMILIES = [
+    BASE,
+    Variant(1, 4, percent=250),
+    Variant(3, 3, percent=40),
+    Variant(0, skipped=2),
+    Variant(2, skipped=1),
+    Variant(2, skipped=2),
+    Variant(2, 1),
+    Variant(seed=17, sigma=20),
+    Variant(seed=5, sigma=300),
+]
 SERVED = {"Qwen2", "Qwen3", "Llama", "Mistral", "Mistral, window 8", "Gemma"}
 """Run by the decoder, the others by their own modules."""
 
@@ -70,6 +81,22 @@ def test_a_sweep_gives_the_tokens_of_generate(name: str, monkeypatch: pytest.Mon
     assert statistics.unchanged > 0
     assert 0 < statistics.accepted < statistics.kept
     assert (Decoder.of(loaded) is not None) == (name in SERVED)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_other_families_give_the_tokens_of_generate_on_edited_weights(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "FIRST_CHUNK", 3)
+    loaded = loaded_model(build(name), eos=(2, 5, 40))
+    before = copy.deepcopy(loaded.model.state_dict())
+    answers, statistics = sweep(loaded, plan(random_prompts((9, 4)), FAMILIES), batch_size=5)
+    assert_exact(loaded, answers, NEW_TOKENS)
+    assert 0 < statistics.accepted < statistics.kept
+    after = loaded.model.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    texts = {str(each.request.variant): each.token_ids for each in answers.values()}
+    assert len(set(texts.values())) > 2
 
 
 @pytest.mark.parametrize(("batch_size", "first_chunk"), [(1, 4), (5, 1), (5, 64), (100, 4)])
@@ -216,9 +243,9 @@ def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str
         text = torch.tensor([request.prompt + answer.token_ids])
         place = slice(len(request.prompt) - 1, -1)
         with torch.no_grad():
-            with zero_head_weights(precise, loaded.geometry, request.variant):
+            with edited_weights(precise, loaded.geometry, request.variant):
                 truth = precise(text).logits[0, place]
-            with zero_head_weights(model, loaded.geometry, request.variant):
+            with edited_weights(model, loaded.geometry, request.variant):
                 errors += (model(text).logits[0, place] - truth).abs().amax(-1).tolist()
         chosen = torch.tensor(answer.token_ids, dtype=torch.long)
         below += (truth.amax(-1) - truth[range(len(chosen)), chosen]).tolist()

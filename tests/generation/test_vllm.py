@@ -145,7 +145,7 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(llama: Path) -> None:
     assert tokens == [answer[2] for answer in found["backwards"]]
     assert len({tuple(answer) for answer in tokens}) > 24, "samples differ"
     assert found["refused"][0].startswith("L00H06 is not in the model")
-    assert found["refused"][1].startswith("L00N05: vLLM answers no placebos")
+    assert found["refused"][1].startswith("L00N05: vLLM prunes heads and no more")
 
 
 def test_what_vllm_cannot_do_is_refused_before_the_first_job(

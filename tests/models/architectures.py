@@ -14,7 +14,7 @@ from tiny_models import DECODERS, ENCODERS, HYBRIDS, VOCABULARY, Architecture
 
 from headroom.generation.weights import serves
 from headroom.models.geometry import find_heads
-from headroom.models.masks import pruned, zero_head_weights
+from headroom.models.masks import edited_weights, pruned
 from headroom.variants import Variant
 
 PAGE = Path(__file__).parents[2] / "config" / "architectures.md"
@@ -65,7 +65,7 @@ def deviation(architecture: Architecture) -> Deviation:
             variant = Variant(layer.index, head)
             with pruned(model, geometry, variant):
                 masked = outputs()
-            with zero_head_weights(model, geometry, variant):
+            with edited_weights(model, geometry, variant):
                 zeroed = outputs()
             apart.append(float((masked - zeroed).abs().max()))
             effects.append(float((zeroed - base).abs().max()))

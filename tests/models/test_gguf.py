@@ -17,7 +17,7 @@ from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.models import gguf, source
 from headroom.models.load import LoadedModel, load_model
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.planning.inputs import resolve
 from headroom.planning.store import key
 from headroom.variants import BASE, Variant
@@ -165,7 +165,7 @@ def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedM
     found = {(a.request.variant, a.request.question_id): a for a in engine.run(asked)}
     sound = changed = 0
     for variant in (BASE, *HEADS):
-        with zero_head_weights(loaded.model, loaded.geometry, variant) as model:
+        with edited_weights(loaded.model, loaded.geometry, variant) as model:
             expected = generated(model, prompts(loaded), loaded.eos_token_ids)
         assert max(map(len, expected)) >= 64
         for number, tokens in enumerate(expected):

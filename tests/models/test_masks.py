@@ -2,21 +2,24 @@
 placebos equal a hook of their own.
 """
 
+from typing import Any
+
 import pytest
 import tiny_models
 import torch
 from noisy_hook import noisy
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, VOCABULARY, Architecture
+from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.masks import (
     HeadMasks,
+    edited_weights,
     pruned,
     variant_masks,
-    zero_head_weights,
 )
 from headroom.variants import BASE, Variant
 
@@ -75,7 +78,7 @@ def test_each_row_of_a_mixed_batch_equals_the_model_with_zeroed_weights(
     with pruned(model, geometry, rows(architecture)):
         masked = outputs(model)
     for row, variant in enumerate(rows(architecture)):
-        with zero_head_weights(model, geometry, variant):
+        with edited_weights(model, geometry, variant):
             zeroed = outputs(model)[row]
         torch.testing.assert_close(masked[row], zeroed, atol=1e-4, rtol=1e-4)
         change = (masked[row] - base[row]).abs().max()
@@ -93,12 +96,73 @@ def test_generation_with_a_cache_equals_generation_with_zeroed_weights(
     with pruned(model, geometry, rows(architecture)):
         tokens, logits = answers(model)
     for row, variant in enumerate(rows(architecture)):
-        with zero_head_weights(model, geometry, variant):
+        with edited_weights(model, geometry, variant):
             zeroed_tokens, zeroed_logits = answers(model)
         assert torch.equal(tokens[row], zeroed_tokens[row])
         torch.testing.assert_close(logits[row], zeroed_logits[row], atol=1e-4, rtol=1e-4)
         if variant != BASE:
             assert (logits[row] - base[row]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
+def test_rows_that_scale_a_head_or_leave_layers_out_equal_the_model_changed_so(
+    architecture: Architecture,
+):
+    model = tiny_models.build(architecture)
+    geometry = find_heads(model)
+    first, last = geometry.layers[0].index, geometry.layers[-1].index
+    variants = [
+        Variant(last, 2, percent=250),
+        Variant(first, skipped=1),
+        BASE,
+        Variant(last, skipped=1),
+        Variant(last, 3, percent=10),
+    ]
+    base = outputs(model)
+    with pruned(model, geometry, variants):
+        masked = outputs(model)
+    for row, variant in enumerate(variants):
+        if variant.kind == "skip":
+            block = model.get_submodule(geometry.layer(variant.layer).block)
+            handle = block.register_forward_hook(input_as_output, with_kwargs=True)
+            expected = outputs(model)[row]
+            handle.remove()
+        else:
+            factors = torch.ones(QUERY_HEADS)
+            factors[variant.head or 0] = variant.percent / 100
+            projection = geometry.output_projection(model, last)
+            weight = projection.weight.data
+            own = weight if isinstance(projection, Conv1D) else weight.T  # [input, output]
+            kept = own.clone()
+            own *= factors.repeat_interleave(len(own) // QUERY_HEADS)[:, None]
+            expected = outputs(model)[row]
+            own.copy_(kept)
+        torch.testing.assert_close(masked[row], expected, atol=1e-4, rtol=1e-4)
+        change = (masked[row] - base[row]).abs().max()
+        assert change < 1e-4 if variant == BASE else change > 0.01
+
+
+def input_as_output(_: Any, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+    """Leave a layer out."""
+    before = inputs[0] if inputs else named["hidden_states"]
+    return (before, *output[1:]) if isinstance(output, tuple) else before
+
+
+def test_noise_on_weights_is_fixed_by_seed_and_name_and_taken_back_to_the_bit(qwen2):
+    model, geometry = qwen2
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = {}
+    for seed, sigma in ((17, 20), (17, 40), (3, 20), (17, 20)):
+        with edited_weights(model, geometry, Variant(seed=seed, sigma=sigma)):
+            name = "model.layers.1.mlp.up_proj.weight"
+            noise = (model.state_dict()[name] - before[name]) / (sigma * 1e-4)
+            assert noise.std() == pytest.approx(1, abs=0.1)
+            assert abs(noise.mean()) < 0.1
+            assert (seed, sigma) not in found or torch.equal(found[seed, sigma], noise)
+            found[seed, sigma] = noise
+    torch.testing.assert_close(found[17, 20], found[17, 40], atol=1e-3, rtol=1e-3)
+    assert (found[17, 20] - found[3, 20]).abs().max() > 1
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
 
 
 def test_masks_can_be_replaced_between_steps_and_leave_the_base_models_rows_their_bits(qwen2):
@@ -127,14 +191,14 @@ def test_nothing_stays_behind_when_a_block_ends(qwen2):
         raise RuntimeError("stop")
     with (
         pytest.raises(RuntimeError, match="stop"),
-        zero_head_weights(model, geometry, Variant(0, 0)),
+        edited_weights(model, geometry, Variant(0, 0)),
     ):
         raise RuntimeError("stop")
     assert torch.equal(outputs(model), base)
     assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("prune", [pruned, zero_head_weights])
+@pytest.mark.parametrize("prune", [pruned, edited_weights])
 @pytest.mark.parametrize(
     ("variant", "message"),
     [

@@ -35,7 +35,7 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
 from headroom.generation.engine import Engine, Request
 from headroom.generation.verify import Verifier
 from headroom.models.geometry import find_heads
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
@@ -192,7 +192,7 @@ def _generated(loaded: Any, requests: list[Request], tokens: int) -> list[tuple[
     pads = [width - len(request.prompt) for request in requests]
     ids = [[0] * pad + [*each.prompt] for pad, each in zip(pads, requests, strict=True)]
     visible = [[0] * pad + [1] * (width - pad) for pad in pads]
-    with zero_head_weights(loaded.model, loaded.geometry, requests[0].variant):
+    with edited_weights(loaded.model, loaded.geometry, requests[0].variant):
         rows = loaded.model.generate(
             torch.tensor(ids, device=loaded.device),
             attention_mask=torch.tensor(visible, device=loaded.device),

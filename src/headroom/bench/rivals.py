@@ -16,7 +16,7 @@ from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.weights import Linear
 from headroom.models.load import LoadedModel, load_model
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.variants import Variant
 
 PUBLISHED_BATCH = 16
@@ -64,7 +64,7 @@ def published(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer as the papers' code does: batches of 16 in given order, one pruned model at a time."""
     order = list(work.prompts)
     for variant in work.variants:
-        with zero_head_weights(loaded.model, loaded.geometry, variant):
+        with edited_weights(loaded.model, loaded.geometry, variant):
             for start in range(0, len(order), PUBLISHED_BATCH):
                 questions = order[start : start + PUBLISHED_BATCH]
                 prompts = [work.prompts[question] for question in questions]
@@ -93,7 +93,7 @@ def generate_batch(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
         pages = -(-longest // 32) * PAGES_BATCH
         options = {"page_size": 32, "num_blocks": pages, "max_batch_tokens": 512}
     for variant in work.variants:
-        with zero_head_weights(loaded.model, loaded.geometry, variant):
+        with edited_weights(loaded.model, loaded.geometry, variant):
             outputs = loaded.model.generate_batch(
                 inputs=[list(prompt) for prompt in work.prompts.values()],
                 generation_config=_settings(loaded, work),

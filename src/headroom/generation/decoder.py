@@ -40,9 +40,10 @@ Heads = Float[Tensor, "tokens heads head_dim"]
 Turns = Complex[Tensor, "tokens 1 pairs"]
 Joined = Float[Tensor, "tokens width"]
 
-Change = Callable[[int, Segments, Hidden, Joined], tuple[Segments, Hidden, Joined]]
+Changed = tuple[Segments, Hidden, Joined, Tensor | None]
+Change = Callable[[int, Segments, Hidden, Joined], Changed]
 """Is given a layer's index, the rows in it, its input, and the joined outputs of its heads; returns
-the rows that go on, with theirs."""
+the rows that go on, with theirs, and which of their tokens leave the layer out, if any do."""
 
 
 class Decoder:
@@ -82,7 +83,7 @@ class Decoder:
         tokens: Int[Tensor, " tokens"],
         segments: Segments,
         slots: Slots,
-        change: Change = lambda _, *rows: rows,
+        change: Change = lambda _, *rows: (*rows, None),
     ) -> Hidden:
         """Return the output of the last layer where it matters; keys and values go into the slots.
 
@@ -105,11 +106,13 @@ class Decoder:
                 segments, chosen = segments.tail()
                 hidden, queries = hidden[chosen], queries[chosen]
             joined = self.attend(queries, *slots.read(index, segments), segments, layer.window)
-            segments, hidden, joined = change(index, segments, hidden, joined)
-            hidden = layer.output.plus(joined, hidden)
+            segments, before, joined, skipped = change(index, segments, hidden, joined)
+            hidden = layer.output.plus(joined, before)
             normed = layer.mlp_norm(hidden)
             inner = layer.up.times(normed, layer.gate(normed, weights.activation))
             hidden = layer.down.plus(inner, hidden)
+            if skipped is not None:
+                hidden = torch.where(skipped[:, None], before, hidden)
         return hidden
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "tokens vocabulary"]:
@@ -241,15 +244,14 @@ class SlotRows:
 def masking(masks: dict[int, RowMasks]) -> Change:
     """Return what applies the masks of rows, by layer, to their tokens."""
 
-    def change(
-        index: int, segments: Segments, hidden: Hidden, joined: Joined
-    ) -> tuple[Segments, Hidden, Joined]:
-        if index in masks:
-            mask = masks[index]
-            if segments.most > 1:
-                mask = mask.each(lambda part: part[segments.rows])
-            joined = mask.applied_to(joined)
-        return segments, hidden, joined
+    def change(index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
+        if index not in masks:
+            return segments, hidden, joined, None
+        mask = masks[index]
+        if segments.most > 1:
+            mask = mask.each(lambda part: part[segments.rows])
+        skipped = None if mask.skipped is None else mask.skipped > 0
+        return segments, hidden, mask.applied_to(joined), skipped
 
     return change
 

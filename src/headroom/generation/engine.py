@@ -22,7 +22,7 @@ import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ from headroom.generation.requests import Answer, Drafted, Request, Row, Statisti
 from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verifier
 from headroom.generation.weights import fast_linear
-from headroom.models.masks import HeadMasks
+from headroom.models.masks import HeadMasks, edited_weights
 from headroom.variants import BASE, Variant
 
 if TYPE_CHECKING:
@@ -139,9 +139,13 @@ class Engine:
                 have, or too little memory for a single row.
         """
         parts: dict[int, Counter[Request]] = defaultdict(Counter)
+        others: dict[Variant, list[Request]] = defaultdict(list)
         drafts: dict[Prompt, Sequence[int]] = {}
         for request in requests:
             self._validate(request)
+            if request.variant.kind == "weights":
+                others[request.variant].append(request)
+                continue
             parts[request.variant.placebo][request] += 1
             if self._decoding.greedy and request.question_id in base_answers:
                 drafts[request.prompt] = base_answers[request.question_id]
@@ -163,6 +167,19 @@ class Engine:
                     self._fall(str(cause))
                 except torch.OutOfMemoryError as error:
                     self._shrink(error)
+        for variant, asked in others.items():
+            yield from self._with_weights_of(variant, asked)
+
+    def _with_weights_of(self, variant: Variant, requests: Sequence[Request]) -> Iterator[Answer]:
+        """Answer requests to a model with other weights: rows cannot carry these."""
+        loaded = self._loaded
+        with edited_weights(loaded.model, loaded.geometry, variant):
+            engine = Engine(
+                loaded, self._decoding, self._batch_size, checked=self._check is not None
+            )
+            engine.statistics = self.statistics
+            for answer in engine.run(replace(request, variant=BASE) for request in requests):
+                yield replace(answer, request=replace(answer.request, variant=variant))
 
     @property
     def facts(self) -> dict[str, Any]:

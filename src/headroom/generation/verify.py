@@ -22,7 +22,7 @@ from torch import Tensor
 
 from headroom.generation.attention import Segments, Slots, States
 from headroom.generation.batch import Watch, check_finite
-from headroom.generation.decoder import Decoder, Hidden, Joined
+from headroom.generation.decoder import Changed, Decoder, Hidden, Joined
 from headroom.generation.modules import ModuleRows, Modules
 from headroom.generation.requests import Answer, Drafted, Row, Statistics
 from headroom.generation.sampling import choose
@@ -205,14 +205,21 @@ class SharedPass:
         whole = Segments(slots, starts, counts, device, keep)
         number = {drafted: place for place, drafted in enumerate(bases)}
         layers = [_layer(row) for row, _ in self._pairs]
+        skips = [row.variant.skips for row, _ in self._pairs]
 
-        def join(
-            index: int, segments: Segments, hidden: Hidden, joined: Joined
-        ) -> tuple[Segments, Hidden, Joined]:
+        def skipping(index: int, active: int, segments: Segments) -> Tensor | None:
+            """Return which tokens leave a layer out; the last `active` rows are of variants."""
+            rows = [index in skipped for skipped in skips[:active]]
+            if not any(rows):
+                return None
+            every = [False] * (len(segments.counts) - active) + rows
+            return torch.tensor(every, device=device)[segments.rows]
+
+        def join(index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
             """Let the rows in that are pruned here; let the base rows out with the last of them."""
             first, last = bisect_left(layers, index), bisect_left(layers, index + 1)
             if first == last:
-                return segments, hidden, joined
+                return segments, hidden, joined, skipping(index, last, segments)
             pairs = self._pairs[first:last]
             gone = len(bases) if last == len(layers) else 0
             new = whole.part(len(bases) + first, len(bases) + last)
@@ -230,6 +237,7 @@ class SharedPass:
                 after,
                 torch.cat([hidden[left:], hidden[base]]),
                 torch.cat([joined[left:], masked]),
+                skipping(index, last, after),
             )
 
         tokens = [token for drafted in bases for token in drafted.text[slice(*bounds[drafted])]]

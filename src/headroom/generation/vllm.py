@@ -78,10 +78,10 @@ class VllmModel:
         """Answer as this variant from now on.
 
         Raises:
-            ModelError: a head that the model does not have, or a placebo.
+            ModelError: a head that the model does not have, or another kind of variant.
         """
-        if variant.kind in ("noise", "replay", "numeric"):
-            raise ModelError(f"{variant}: vLLM answers no placebos; use backend headroom")
+        if variant.kind not in ("base", "head"):
+            raise ModelError(f"{variant}: vLLM prunes heads and no more; use backend headroom")
         if not variant.is_base and (
             variant.layer not in self._layers or (variant.head or 0) >= self._heads
         ):
@@ -131,7 +131,7 @@ class VllmEngine:
         """Answer requests, variant after variant; drafts are of no use here.
 
         Raises:
-            ModelError: a head that the model does not have, or a placebo.
+            ModelError: a head that the model does not have, or another kind of variant.
         """
         variants: dict[Variant, list[Request]] = defaultdict(list)
         for request in requests:

@@ -48,6 +48,12 @@ class AttentionLayer:
     """If heads were removed: the original numbers of the remaining heads, in order."""
 
     @property
+    def block(self) -> str:
+        """Dotted path of the whole layer."""
+        before, number, _ = self.name.partition(f".{self.index}.")
+        return before + number[:-1]
+
+    @property
     def original_heads(self) -> tuple[int, ...]:
         """The heads' numbers in the unpruned model, in order."""
         return self.kept or tuple(range(self.query_heads))
@@ -87,19 +93,20 @@ class HeadGeometry:
         )
 
     def check(self, variant: Variant) -> None:
-        """Make sure that the model has the head that a variant prunes.
+        """Make sure that the model has the head or the layers that a variant changes.
 
         Raises:
             ModelError: its layer or head is out of range.
         """
-        if variant.layer is None or variant.head is None:
-            return
-        heads = self.layer(variant.layer).query_heads
-        if not 0 <= variant.head < heads:
-            raise ModelError(
-                f"head {variant.head} is out of range in layer {variant.layer}; "
-                f"query heads are 0 to {heads - 1}"
-            )
+        for index in variant.layers:
+            heads = self.layer(index).query_heads
+            if variant.head is not None and not 0 <= variant.head < heads:
+                raise ModelError(
+                    f"head {variant.head} is out of range in layer {index}; "
+                    f"query heads are 0 to {heads - 1}"
+                )
+        if len(variant.layers) >= len(self.layers) > 1:
+            raise ModelError(f"{variant} leaves no layer of {len(self.layers)}; skip fewer")
 
     def output_projection(self, model: nn.Module, index: int) -> nn.Module:
         """Return the module whose input is the concatenated head outputs of a layer."""

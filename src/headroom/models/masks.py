@@ -1,9 +1,10 @@
-"""Head masks: pruning heads without changing weights.
+"""Head masks: pruning heads, and other changes, without changing weights.
 
 Pruning head h of a layer zeroes its slice of the attention output before the output projection
 (SPRINT, arXiv 2506.03978, section 3): the projection's input, viewed as (batch, tokens,
-query_heads, head_dim), is multiplied by a 0/1 mask over the heads. The mask has a row for each
-row of the batch, so that one model in memory serves many variants in one batch.
+query_heads, head_dim), is multiplied by a mask over the heads, 0 for a pruned head, 1.5 for one
+that is scaled to 150%. The mask has a row for each row of the batch, so that one model in memory
+serves many variants in one batch. A row that leaves a layer out gets the layer's input as output.
 
 A noise placebo for a head adds a fixed random direction at the same place, scaled at each token to
 the norm of the head's slice. It changes the input of the output projection by as much as pruning
@@ -11,7 +12,7 @@ that head does, but in a random direction.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any
@@ -29,29 +30,40 @@ from headroom.variants import Variant
 class RowMasks:
     """The changes that rows make in one layer."""
 
-    kept: Float[Tensor, "rows query_heads"]
+    factors: Float[Tensor, "rows query_heads"]
     """1 keeps a head, 0 prunes it."""
     sources: Float[Tensor, "rows query_heads"] | None = None
     """1 for the head whose norm scales a row's noise; None if no row has noise."""
     directions: Float[Tensor, "rows width"] | None = None
     """Unit vectors, zero for a row without noise; the width is query_heads * head_dim."""
+    skipped: Float[Tensor, " rows"] | None = None
+    """1 for a row that leaves the layer out; None if no row does."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "RowMasks":
         """Return the same masks with every tensor changed, as by `to` or an index of rows."""
-        if self.sources is None or self.directions is None:
-            return RowMasks(change(self.kept))
-        return RowMasks(change(self.kept), change(self.sources), change(self.directions))
+        parts = vars(self).items()
+        return RowMasks(**{name: change(part) for name, part in parts if part is not None})
 
     def applied_to(self, joined: Float[Tensor, "rows *tokens width"]) -> Tensor:
         """Return the changed outputs of all heads; a single row of masks holds for all."""
-        heads = joined.unflatten(-1, (self.kept.shape[1], -1))
+        heads = joined.unflatten(-1, (self.factors.shape[1], -1))
         rows = (-1, *(1,) * (joined.ndim - 2))
-        changed = (heads * self.kept.view(*rows, self.kept.shape[1], 1)).flatten(-2)
+        changed = (heads * self.factors.view(*rows, self.factors.shape[1], 1)).flatten(-2)
         if self.sources is None or self.directions is None:
             return changed
         norms = heads.norm(dim=-1, dtype=torch.float32).to(joined.dtype)
         scale = (norms * self.sources.view(*rows, norms.shape[-1])).sum(-1, keepdim=True)
         return changed + scale * self.directions.view(*rows, joined.shape[-1])
+
+    def passed(
+        self,
+        before: Float[Tensor, "rows *tokens hidden"],
+        after: Float[Tensor, "rows *tokens hidden"],
+    ) -> Tensor:
+        """Return a layer's output, and for rows that leave the layer out its input."""
+        if self.skipped is None:
+            return after
+        return torch.where(self.skipped.view(-1, *(1,) * (after.ndim - 1)) > 0, before, after)
 
 
 def variant_masks(
@@ -74,7 +86,7 @@ def variant_masks(
     for variant in set(variants):
         geometry.check(variant)
     like = torch.empty(0, device=device, dtype=dtype)
-    changed = {variant.layer for variant in variants if variant.layer is not None}
+    changed = {layer for variant in set(variants) for layer in variant.layers}
     return {
         index: _row_masks(geometry.layer(index), variants).each(lambda part: part.to(like))
         for index in sorted(changed)
@@ -82,19 +94,23 @@ def variant_masks(
 
 
 def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
-    kept = torch.ones(len(variants), layer.query_heads)
-    changed = [(row, each) for row, each in enumerate(variants) if each.layer == layer.index]
-    pruned = [(row, each.head) for row, each in changed if each.kind == "head"]
-    if pruned:
-        kept[tuple(zip(*pruned, strict=True))] = 0
-    if not any(each.noise for _, each in changed):
-        return RowMasks(kept)
-    sources, directions = torch.zeros_like(kept), torch.zeros(len(variants), layer.width)
-    for row, each in changed:
-        if each.noise:
+    factors = torch.ones(len(variants), layer.query_heads)
+    sources, directions = torch.zeros_like(factors), torch.zeros(len(variants), layer.width)
+    skipped = torch.zeros(len(variants))
+    for row, each in enumerate(variants):
+        if layer.index not in each.layers:
+            continue
+        if each.kind == "head":
+            factors[row, each.head] = 0
+        elif each.kind == "scaled":
+            factors[row, each.head] = each.percent / 100
+        elif each.kind == "noise":
             sources[row, each.head] = 1
             directions[row] = noise_direction(each, layer.width)
-    return RowMasks(kept, sources, directions)
+        elif each.kind == "skip":
+            skipped[row] = 1
+    noise = (sources, directions) if sources.any() else (None, None)
+    return RowMasks(factors, *noise, skipped if skipped.any() else None)
 
 
 @lru_cache(maxsize=4096)
@@ -133,6 +149,9 @@ class HeadMasks:
             projection = self._geometry.output_projection(self._model, layer.index)
             hook = projection.register_forward_pre_hook(partial(self._mask, layer.index))
             self._handles.append(hook)
+            block = self._model.get_submodule(layer.block)
+            skip = partial(self._skip, layer.index)
+            self._handles.append(block.register_forward_hook(skip, with_kwargs=True))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -145,12 +164,25 @@ class HeadMasks:
         if mask is None:
             return None
         joined, *rest = inputs
-        if (mask.kept.device, mask.kept.dtype) != (joined.device, joined.dtype):
+        if (mask.factors.device, mask.factors.dtype) != (joined.device, joined.dtype):
             # Layers may be on several devices: each mask moves once, not at every step.
             mask = self.masks[layer] = mask.each(lambda part: part.to(joined))
-        if len(mask.kept) not in (1, len(joined)):
-            raise ValueError(f"mask of layer {layer} has {len(mask.kept)} rows, not {len(joined)}")
+        if len(mask.factors) not in (1, len(joined)):
+            raise ValueError(
+                f"mask of layer {layer} has {len(mask.factors)} rows, not {len(joined)}"
+            )
         return (mask.applied_to(joined), *rest)
+
+    def _skip(
+        self, layer: int, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
+    ) -> Any:
+        mask = self.masks.get(layer)
+        if mask is None or mask.skipped is None:
+            return None
+        before = inputs[0] if inputs else named["hidden_states"]
+        if isinstance(output, Tensor):
+            return mask.passed(before, output)
+        return (mask.passed(before, output[0]), *output[1:])
 
 
 @contextmanager
@@ -174,25 +206,36 @@ def pruned(
 
 
 @contextmanager
-def zero_head_weights(
+def edited_weights(
     model: nn.Module, geometry: HeadGeometry, variant: Variant
 ) -> Iterator[nn.Module]:
-    """Prune a head by zeroing the weights that read its output, and restore them at the end.
+    """Change weights as a variant changes activations, and restore them bit by bit at the end.
 
-    This is the published method, one variant at a time, and the reference for testing head masks.
-    A placebo prunes nothing.
+    A pruned head's weights in the output projection are zeroed (the published method), a scaled
+    one's multiplied; a layer that is left out returns its input; noise is added to all weights
+    (RandOpt, arXiv 2603.12228). One variant at a time: the reference for `HeadMasks`, and the way
+    that noise on weights is answered. A placebo changes nothing.
 
     Raises:
         ModelError: the variant's layer or head is out of range.
     """
     geometry.check(variant)
-    if variant.layer is None or variant.head is None or variant.kind != "head":
+    with ExitStack() as restored:
+        if variant.kind in ("head", "scaled") and variant.layer is not None:
+            columns = geometry.weights_that_read(model, variant.layer, variant.head or 0)
+            restored.callback(columns.copy_, columns.clone())
+            columns *= 0 if variant.kind == "head" else variant.percent / 100
+        elif variant.kind == "skip":
+            restored.enter_context(pruned(model, geometry, variant))
+        elif variant.kind == "weights":
+            for name, parameter in model.named_parameters():
+                restored.callback(parameter.data.copy_, parameter.data.clone())
+                noise = weight_noise(variant.seed, name, parameter.shape).to(parameter.device)
+                parameter.data.copy_(parameter.data.float() + variant.sigma * 1e-4 * noise)
         yield model
-        return
-    columns = geometry.weights_that_read(model, variant.layer, variant.head)
-    kept = columns.clone()
-    columns.zero_()
-    try:
-        yield model
-    finally:
-        columns.copy_(kept)
+
+
+def weight_noise(seed: int, name: str, shape: Sequence[int]) -> Float[Tensor, "..."]:
+    """Return standard normal noise for a parameter, fixed by a seed and the parameter's name."""
+    draw = np.random.default_rng([seed, *name.encode()])
+    return torch.from_numpy(draw.standard_normal(shape, dtype=np.float32))
