@@ -1,4 +1,4 @@
-"""Model variants and their names.
+"""Model variants, their names, and the families that they belong to.
 
 A variant is the base model, the base model with one change, or a placebo: a control that prunes
 nothing. Its name is used in file names, columns and wildcards:
@@ -11,46 +11,24 @@ nothing. Its name is used in file names, columns and wildcards:
 | ``L05R00`` | the model as it is, verified as a pruned head of layer 5 is |
 | ``placebo02`` | the model as it is, decoded with other numerics: other batches, no verification |
 | ``L05X03P150`` | layer 5 with the output of its query head 3 scaled to 150% |
-| ``L05K02`` | the model without 2 layers from layer 5 on: their outputs are their inputs |
+| ``L05K02`` | the model without 2 layers from layer 5 on: their output is their input |
 | ``W17S20`` | all weights with Gaussian noise of seed 17, standard deviation 20e-4 |
 
 Numbers have at least two digits; variants sort by value, not by text.
 """
 
+import random
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 from string import Formatter
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from headroom.errors import ConfigError
 
-Kind = Literal["base", "head", "noise", "replay", "numeric", "scaled", "skip", "weights"]
-"""Kinds of variant, in their order; noise, replay and numeric are placebos."""
-
-_NAMES: dict[Kind, str] = {
-    "base": "base",
-    "head": "L{layer:02d}H{head:02d}",
-    "noise": "L{layer:02d}N{head:02d}",
-    "replay": "L{layer:02d}R{head:02d}",
-    "numeric": "placebo{placebo:02d}",
-    "scaled": "L{layer:02d}X{head:02d}P{percent:02d}",
-    "skip": "L{layer:02d}K{skipped:02d}",
-    "weights": "W{seed:02d}S{sigma:02d}",
-}
-_ORDER = {kind: place for place, kind in enumerate(_NAMES)}
-_NUMBERS = {
-    kind: tuple(field for _, field, _, _ in Formatter().parse(name) if field)
-    for kind, name in _NAMES.items()
-}
-
-PATTERN = "|".join(re.sub(r"\{.*?\}", r"\\d\\d+", name) for name in _NAMES.values())
-"""Regular expression of a variant's name, as a Snakemake wildcard constraint needs it."""
-
-_READING = {
-    kind: re.compile(re.sub(r"\{(\w+):02d\}", r"(?P<\1>[0-9]{2,})", name))
-    for kind, name in _NAMES.items()
-}
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -58,25 +36,22 @@ class Variant:
     """One model variant: ``Variant()`` is the base model, ``Variant(5, 3)`` lacks a head.
 
     Layers and query heads count from 0: the latter is the model without head 3 of layer 5.
-    ``Variant(5, 3, noise=True)`` has all heads, and noise of that head's norm in its layer.
-    ``Variant(5, 0, replay=True)`` changes nothing; its answers are verified as those of layer 5's
-    heads are. Numeric placebos count from 1: ``Variant(placebo=1)``.
     """
 
     layer: int | None = None
     """The first layer that differs; None: all do, or none."""
     head: int | None = None
-    noise: bool = False
-    replay: bool = False
-    placebo: int = 0
-    percent: int = 100
-    """What the head's output is scaled to."""
-    skipped: int = 0
-    """How many layers are left out, from `layer` on."""
+    """The query head."""
+    kind: str = ""
+    """Its family, of `FAMILIES`; by default ``head`` where a layer is given, else ``base``."""
+    scale: int = 0
+    """How much: percent of a scaled head, layers left out, or 1e-4 of noise on weights."""
     seed: int = 0
-    """Of the noise on the weights."""
-    sigma: int = 0
-    """Standard deviation of that noise, in 1e-4."""
+    """Seed of noise on weights; number of a numeric placebo, from 1 on."""
+
+    def __post_init__(self) -> None:
+        if not self.kind:
+            object.__setattr__(self, "kind", "base" if self.layer is None else "head")
 
     @classmethod
     def parse(cls, name: str) -> "Variant":
@@ -85,31 +60,18 @@ class Variant:
         Raises:
             ConfigError: no variant has this name.
         """
-        for kind, pattern in _READING.items():
-            if match := pattern.fullmatch(name):
-                flags = {kind: True} if kind in ("noise", "replay") else {}
-                numbers = {field: int(number) for field, number in match.groupdict().items()}
-                variant = cls(**numbers, **flags)
-                changes = variant.percent and (variant.kind != "skip" or variant.skipped)
+        for family in FAMILIES.values():
+            if match := re.fullmatch(family.pattern(named=True), name):
+                numbers = {part: int(number) for part, number in match.groupdict().items()}
+                variant = cls(kind=family.kind, **numbers)
                 # 'L005H03' would be a second name of 'L05H03', 'L05X03P00' one, too.
-                if str(variant) == name and changes:
+                if str(variant) == name and family.holds(variant):
                     return BASE if variant == BASE else variant
+        known = ", ".join(family.example for family in FAMILIES.values())
         raise ConfigError(
             f"variant {name!r} is not known; write 'base' or layer and head as in 'L05H03', "
-            f"or a placebo as in 'L05N03' or 'placebo01', or another of 'L05X03P150' (a head "
-            f"scaled to 150%), 'L05K02' (2 layers left out), 'W17S20' (noise on the weights)"
+            f"or a placebo as in 'L05N03' or 'placebo01'; there are: {known}"
         )
-
-    @property
-    def kind(self) -> Kind:
-        """How the variant differs from the base model."""
-        if self.layer is None:
-            return "weights" if self.sigma else "numeric" if self.placebo else "base"
-        if self.head is None:
-            return "skip"
-        if self.percent != 100:
-            return "scaled"
-        return "noise" if self.noise else "replay" if self.replay else "head"
 
     @property
     def is_base(self) -> bool:
@@ -117,31 +79,271 @@ class Variant:
         return self == BASE
 
     @property
-    def layers(self) -> range:
-        """The layers that this variant changes, one by one."""
-        if self.layer is None:
-            return range(0)
-        return range(self.layer, self.layer + (self.skipped or 1))
+    def placebo(self) -> int:
+        """Number of a numeric placebo; 0 for all other variants."""
+        return self.seed if self.kind == "numeric" else 0
 
     @property
-    def skips(self) -> range:
-        """The layers that this variant leaves out."""
-        return self.layers if self.skipped else range(0)
+    def layers(self) -> range:
+        """The layers that this variant changes one by one."""
+        return FAMILIES[self.kind].layers(self)
 
     def __str__(self) -> str:
-        return _NAMES[self.kind].format_map(vars(self))
+        return FAMILIES[self.kind].name.format_map(vars(self))
 
     def __lt__(self, other: "Variant") -> bool:
         return self.order() < other.order()
 
     def order(self) -> tuple[int, ...]:
         """Return the sort key; `key=Variant.order` is faster than comparing variants."""
-        kind = self.kind
-        return (_ORDER[kind], *(getattr(self, field) for field in _NUMBERS[kind]))
+        family = FAMILIES[self.kind]
+        return (family.place, *(getattr(self, number) for number in family.numbers))
 
 
 BASE = Variant()
 """The unpruned model."""
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What a variant changes in one layer."""
+
+    factors: Mapping[int, float] = field(default_factory=dict)
+    """What the outputs of query heads are multiplied by, by head."""
+    noise: "tuple[int, np.ndarray] | None" = None
+    """A head, and a unit vector [query_heads * head_dim] that is added to the joined outputs of all
+    heads, scaled at each token to the norm of that head's output."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """What members of a family are drawn from."""
+
+    layers: Sequence[int]
+    """Layers whose heads may be changed."""
+    heads: int
+    """Query heads of a layer."""
+    depth: int
+    """Layers of the model."""
+
+
+class Family:
+    """One kind of variant: its name, its members, and what they change.
+
+    A family that only changes outputs of heads or leaves layers out gives `edit` and `members`; the
+    engine, its verification and `headroom.models.masks.edited_weights` follow from these.
+    """
+
+    kind: str
+    """What `Variant.kind` says."""
+    name: str
+    """Template of a variant's name: letters, and fields of `Variant` with two digits or more."""
+    example: str
+    title: str = ""
+    """What a comparison of families calls it."""
+    scales: tuple[int, ...] = (0,)
+    """Values of `Variant.scale` to choose from where a config names none."""
+    on_weights = False
+    """Whether all weights change, so that rows of a batch cannot carry the change."""
+    skips = False
+    """Whether a variant's layers are left out: their output is their input."""
+
+    def __init__(self) -> None:
+        fields = Formatter().parse(self.name)
+        self.numbers = tuple(part for _, part, _, _ in fields if part)
+
+    @cached_property
+    def place(self) -> int:
+        """The place of its variants among those of other families."""
+        return [*FAMILIES].index(self.kind)
+
+    def pattern(self, *, named: bool = False) -> str:
+        """Return the regular expression of a name, with a group for each number if asked."""
+        digits = r"(?P<\1>[0-9]{2,})" if named else r"\\d\\d+"
+        return re.sub(r"\{(\w+):02d\}", digits, self.name)
+
+    def holds(self, variant: Variant) -> bool:
+        """Tell whether a variant of this name changes what the family changes."""
+        return True
+
+    def layers(self, variant: Variant) -> range:
+        """Return the layers that a variant changes one by one."""
+        return range(0) if variant.layer is None else range(variant.layer, variant.layer + 1)
+
+    def edit(self, variant: Variant, width: int) -> Edit:
+        """Return what a variant changes in each of its layers.
+
+        Args:
+            variant: of this family.
+            width: query_heads * head_dim of the layer.
+        """
+        return Edit()
+
+    def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
+        """Draw variants of this family.
+
+        Args:
+            pool: what to draw from.
+            scale: of the family's `scales`.
+            count: how many; fewer where there are not as many.
+            seed: decides the draw.
+        """
+        return []
+
+    def work(self, variant: Variant, depth: int) -> float:
+        """Return the work of one token as a share of the base model's, whose layers are `depth`."""
+        return 1.0
+
+
+class Base(Family):
+    """The model as it is."""
+
+    kind, name, example = "base", "base", "base"
+
+
+class Heads(Family):
+    """A query head's output is zeroed (SPRINT, arXiv 2506.03978, section 3)."""
+
+    kind, name, example = "head", "L{layer:02d}H{head:02d}", "L05H03"
+    title = "pruned heads"
+
+    def edit(self, variant: Variant, width: int) -> Edit:
+        """Zero the head."""
+        return Edit({variant.head or 0: 0.0})
+
+    def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
+        """Draw heads; families with the same seed change the same ones."""
+        places = [(layer, head) for layer in sorted(set(pool.layers)) for head in range(pool.heads)]
+        chosen = random.Random(seed).sample(places, min(count, len(places)))
+        return [Variant(*place, self.kind, scale) for place in chosen]
+
+
+class Noise(Heads):
+    """A fixed random direction, as strong as a head at each token: does the head's identity count?
+
+    It changes the input of the output projection by as much as pruning that head does.
+    """
+
+    kind, name, example = "noise", "L{layer:02d}N{head:02d}", "L05N03"
+    title = "noise as strong as a head"
+
+    def edit(self, variant: Variant, width: int) -> Edit:
+        """Add the direction of this layer and head."""
+        return Edit(noise=(variant.head or 0, noise_direction(variant, width)))
+
+
+class Replay(Family):
+    """Nothing changes; the answers are verified as those of the layer's heads are."""
+
+    kind, name, example = "replay", "L{layer:02d}R{head:02d}", "L05R00"
+
+
+class Numeric(Family):
+    """Nothing changes but the numerics: other batches, no verification."""
+
+    kind, name, example = "numeric", "placebo{seed:02d}", "placebo01"
+
+    def holds(self, variant: Variant) -> bool:
+        """Numbers begin with 1."""
+        return variant.seed > 0
+
+
+class Scaled(Heads):
+    """A query head's output is multiplied: is it removal that counts, or any push?"""
+
+    kind, name, example = "scaled", "L{layer:02d}X{head:02d}P{scale:02d}", "L05X03P150"
+    title = "scaled heads"
+    scales = (50, 150)
+
+    def holds(self, variant: Variant) -> bool:
+        """0% is a pruned head, 100% the base model."""
+        return variant.scale not in (0, 100)
+
+    def edit(self, variant: Variant, width: int) -> Edit:
+        """Multiply the head's output."""
+        return Edit({variant.head or 0: variant.scale / 100})
+
+
+class Skip(Family):
+    """One or two successive layers are left out (as in CoLa, arXiv 2507.07996)."""
+
+    kind, name, example = "skip", "L{layer:02d}K{scale:02d}", "L05K02"
+    title = "skipped layers"
+    skips = True
+    _MOST = 2
+
+    def holds(self, variant: Variant) -> bool:
+        """One layer at least is left out."""
+        return variant.scale > 0
+
+    def layers(self, variant: Variant) -> range:
+        """Return the layers left out."""
+        first = variant.layer or 0
+        return range(first, first + variant.scale)
+
+    def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
+        """Draw from all layers of the model, whichever layers' heads are changed."""
+        depth = pool.depth
+        most = min(self._MOST, depth - 1)
+        every = [
+            Variant(first, None, self.kind, length)
+            for length in range(1, most + 1)
+            for first in range(depth - length + 1)
+        ]
+        return random.Random(seed).sample(every, min(count, len(every)))
+
+    def work(self, variant: Variant, depth: int) -> float:
+        """Layers left out cost nothing."""
+        return (depth - variant.scale) / depth
+
+
+class NoisyWeights(Family):
+    """All weights get Gaussian noise (RandOpt, arXiv 2603.12228): does structure count at all?"""
+
+    kind, name, example = "weights", "W{seed:02d}S{scale:02d}", "W17S20"
+    title = "noise on weights"
+    scales = (5, 20)
+    on_weights = True
+
+    def holds(self, variant: Variant) -> bool:
+        """Without a standard deviation it is the base model."""
+        return variant.scale > 0
+
+    def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
+        """Take successive seeds."""
+        first = seed * count
+        return [Variant(None, None, self.kind, scale, first + place) for place in range(count)]
+
+
+FAMILIES: dict[str, Family] = {
+    family.kind: family
+    for family in (
+        Base(),
+        Heads(),
+        Noise(),
+        Replay(),
+        Numeric(),
+        Scaled(),
+        Skip(),
+        NoisyWeights(),
+    )
+}
+"""By kind, in the order in which variants sort; noise, replay and numeric are placebos."""
+
+
+def pattern() -> str:
+    """Return the regular expression of all names, as a Snakemake wildcard constraint needs it."""
+    return "|".join(family.pattern() for family in FAMILIES.values())
+
+
+@lru_cache(maxsize=4096)
+def noise_direction(variant: Variant, width: int) -> "np.ndarray":
+    """Return a random unit vector, fixed by layer and head."""
+    import numpy as np  # names alone are read without it
+
+    draw = np.random.default_rng([variant.layer or 0, variant.head or 0])
+    direction = draw.standard_normal(width)
+    return (direction / np.linalg.norm(direction)).astype(np.float32)
 
 
 def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
@@ -152,14 +354,14 @@ def heads(layers: Iterable[int], query_heads: Iterable[int]) -> list[Variant]:
 
 def matched_noise(pruned: Iterable[Variant]) -> list[Variant]:
     """Return the noise placebo of each pruned head, sorted."""
-    return sorted(Variant(each.layer, each.head, noise=True) for each in set(pruned))
+    return sorted(Variant(each.layer, each.head, "noise") for each in set(pruned))
 
 
 def replays(layers: Iterable[int]) -> list[Variant]:
     """Return the replay of each layer, sorted."""
-    return [Variant(layer, 0, replay=True) for layer in sorted(set(layers))]
+    return [Variant(layer, 0, "replay") for layer in sorted(set(layers))]
 
 
 def numeric(count: int) -> list[Variant]:
     """Return numeric placebos, numbered from 1."""
-    return [Variant(placebo=number) for number in range(1, count + 1)]
+    return [Variant(kind="numeric", seed=number) for number in range(1, count + 1)]

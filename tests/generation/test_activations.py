@@ -11,10 +11,9 @@ from headroom.config import Config
 from headroom.errors import TableError
 from headroom.generation import activations, job
 from headroom.generation.work import Work
-from headroom.models.masks import noise_direction
 from headroom.record import read_record
 from headroom.tables import ACTIVATIONS, read_table
-from headroom.variants import BASE, Variant
+from headroom.variants import BASE, Variant, noise_direction
 
 
 def test_shares_are_those_of_a_plain_loop_over_tokens() -> None:
@@ -55,7 +54,7 @@ def test_lengths_behind_the_projection_are_those_of_its_outputs() -> None:
         for head in range(6):
             alone = torch.zeros_like(inputs[0])
             alone[:, layer.columns(head)] = inputs[0][:, layer.columns(head)]
-            noise = noise_direction(Variant(1, head, noise=True), layer.width)
+            noise = torch.from_numpy(noise_direction(Variant(1, head, kind="noise"), layer.width))
             noise = alone.norm(dim=1, keepdim=True) * noise
             for column, added in (("output_norm", alone), ("noise_norm", noise)):
                 wanted = (projection(added) - nothing).norm(dim=1).mean().item()

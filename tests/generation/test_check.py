@@ -19,7 +19,7 @@ from headroom.generation.engine import Answer, Engine, Request
 from headroom.models.masks import RowMasks
 from headroom.variants import Variant
 
-WANTED = plan(random_prompts((9, 4, 15)), [*VARIANTS, Variant(2, 3, noise=True)])
+WANTED = plan(random_prompts((9, 4, 15)), [*VARIANTS, Variant(2, 3, kind="noise")])
 
 
 def answer_all(dtype: torch.dtype) -> tuple[dict[Request, Answer], dict[str, Any]]:

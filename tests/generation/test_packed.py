@@ -42,7 +42,7 @@ OTHERS = {
     "an activation that is not known": tiny_models.wide("Llama", hidden_act="relu"),
     "another class": tiny_models.wide("Olmo2", head_dim=8),
 }
-ROWS = [BASE, Variant(0, 5), Variant(2, 1), Variant(2, 3, noise=True), Variant(3, 0)]
+ROWS = [BASE, Variant(0, 5), Variant(2, 1), Variant(2, 3, kind="noise"), Variant(3, 0)]
 
 
 def biased(architecture: tiny_models.Architecture) -> torch.nn.Module:

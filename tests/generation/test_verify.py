@@ -29,14 +29,14 @@ NEW_TOKENS = 11
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
 FAMILIES = [
     BASE,
-    Variant(1, 4, percent=250),
-    Variant(3, 3, percent=40),
-    Variant(0, skipped=2),
-    Variant(2, skipped=1),
-    Variant(2, skipped=2),
+    Variant(1, 4, kind="scaled", scale=250),
+    Variant(3, 3, kind="scaled", scale=40),
+    Variant(0, kind="skip", scale=2),
+    Variant(2, kind="skip", scale=1),
+    Variant(2, kind="skip", scale=2),
     Variant(2, 1),
-    Variant(seed=17, sigma=20),
-    Variant(seed=5, sigma=300),
+    Variant(seed=17, kind="weights", scale=20),
+    Variant(seed=5, kind="weights", scale=300),
 ]
 SERVED = {"Qwen2", "Qwen3", "Llama", "Mistral", "Mistral, window 8", "Gemma"}
 """Run by the decoder, the others by their own modules."""

@@ -57,7 +57,7 @@ print("\\n" + json.dumps({
     "greedy": run(greedy),
     "samples": run(drawn, **hot),
     "backwards": run(drawn[::-1], **hot)[::-1],
-    "refused": [refused(Variant(0, 6)), refused(Variant(0, 5, noise=True))],
+    "refused": [refused(Variant(0, 6)), refused(Variant(0, 5, kind="noise"))],
 }))
 """
 

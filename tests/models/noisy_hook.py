@@ -3,18 +3,18 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 from headroom.models.geometry import HeadGeometry
-from headroom.models.masks import noise_direction
-from headroom.variants import Variant
+from headroom.variants import Variant, noise_direction
 
 
 @contextmanager
 def noisy(model: nn.Module, geometry: HeadGeometry, variant: Variant) -> Iterator[None]:
     """Add a placebo's noise to all rows alike, token by token and head by head."""
     layer = geometry.layer(variant.layer)
-    direction = noise_direction(variant, layer.width)
+    direction = torch.from_numpy(noise_direction(variant, layer.width))
 
     def add(_: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         joined = inputs[0].clone()

@@ -112,11 +112,11 @@ def test_rows_that_scale_a_head_or_leave_layers_out_equal_the_model_changed_so(
     geometry = find_heads(model)
     first, last = geometry.layers[0].index, geometry.layers[-1].index
     variants = [
-        Variant(last, 2, percent=250),
-        Variant(first, skipped=1),
+        Variant(last, 2, kind="scaled", scale=250),
+        Variant(first, kind="skip", scale=1),
         BASE,
-        Variant(last, skipped=1),
-        Variant(last, 3, percent=10),
+        Variant(last, kind="skip", scale=1),
+        Variant(last, 3, kind="scaled", scale=10),
     ]
     base = outputs(model)
     with pruned(model, geometry, variants):
@@ -129,7 +129,7 @@ def test_rows_that_scale_a_head_or_leave_layers_out_equal_the_model_changed_so(
             handle.remove()
         else:
             factors = torch.ones(QUERY_HEADS)
-            factors[variant.head or 0] = variant.percent / 100
+            factors[variant.head or 0] = (variant.scale or 100) / 100
             projection = geometry.output_projection(model, last)
             weight = projection.weight.data
             own = weight if isinstance(projection, Conv1D) else weight.T  # [input, output]
@@ -153,7 +153,7 @@ def test_noise_on_weights_is_fixed_by_seed_and_name_and_taken_back_to_the_bit(qw
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     found = {}
     for seed, sigma in ((17, 20), (17, 40), (3, 20), (17, 20)):
-        with edited_weights(model, geometry, Variant(seed=seed, sigma=sigma)):
+        with edited_weights(model, geometry, Variant(seed=seed, kind="weights", scale=sigma)):
             name = "model.layers.1.mlp.up_proj.weight"
             noise = (model.state_dict()[name] - before[name]) / (sigma * 1e-4)
             assert noise.std() == pytest.approx(1, abs=0.1)
@@ -203,7 +203,7 @@ def test_nothing_stays_behind_when_a_block_ends(qwen2):
     ("variant", "message"),
     [
         (Variant(4, 0), "layer 4 has no heads .* layers with heads are 0 to 3"),
-        (Variant(1, 6, noise=True), "head 6 is out of range in layer 1"),
+        (Variant(1, 6, kind="noise"), "head 6 is out of range in layer 1"),
         (Variant(1, 6), "head 6 is out of range in layer 1; query heads are 0 to 5"),
     ],
 )
@@ -218,11 +218,11 @@ def test_each_row_of_noise_in_a_mixed_batch_equals_a_hook_of_its_own(architectur
     geometry = find_heads(model)
     base = outputs(model)
     variants = [
-        Variant(1, 4, noise=True),
+        Variant(1, 4, kind="noise"),
         Variant(1, 2),
-        Variant(2, 5, noise=True),
-        Variant(placebo=2),
-        Variant(1, 0, noise=True),
+        Variant(2, 5, kind="noise"),
+        Variant(kind="numeric", seed=2),
+        Variant(1, 0, kind="noise"),
     ]
     with pruned(model, geometry, variants):
         masked = outputs(model)
@@ -240,7 +240,7 @@ def test_noise_is_as_long_at_each_token_as_the_slice_of_its_head(qwen2):
     model, geometry = qwen2
     seen = []
     projection = geometry.output_projection(model, 1)
-    with pruned(model, geometry, Variant(1, 3, noise=True)):
+    with pruned(model, geometry, Variant(1, 3, kind="noise")):
         projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         outputs(model)
     outputs(model)

@@ -204,7 +204,7 @@ def test_what_a_cut_computes_is_checked():
         ("Qwen2", [Variant(4, 0)], "layer 4 has no heads to prune"),
         ("Qwen2", [Variant(1, 6)], "head 6 is out of range in layer 1"),
         ("Qwen2", [BASE], "base names no head to remove"),
-        ("Qwen2", [Variant(1, 3, noise=True)], "L01N03 names no head to remove"),
+        ("Qwen2", [Variant(1, 3, kind="noise")], "L01N03 names no head to remove"),
     ],
 )
 def test_what_cannot_be_removed_is_refused_in_one_line(

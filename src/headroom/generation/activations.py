@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Float
@@ -25,10 +26,9 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.generation.work import Work
 from headroom.models.geometry import AttentionLayer
 from headroom.models.load import LoadedModel, load_model
-from headroom.models.masks import noise_direction
 from headroom.record import Stopwatch, read_json, write_record
 from headroom.tables import ACTIVATIONS, write_table
-from headroom.variants import BASE, Variant
+from headroom.variants import BASE, Variant, noise_direction
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,8 +97,8 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
             places = [(layer.index, head) for head in range(layer.query_heads)]
             read = [loaded.geometry.weights_that_read(loaded.model, *place) for place in places]
             slices = torch.stack(read).double()
-            own = [noise_direction(Variant(*place, noise=True), layer.width) for place in places]
-            directions = torch.stack(own, dim=1).to(slices)
+            own = [noise_direction(Variant(*place, kind="noise"), layer.width) for place in places]
+            directions = torch.from_numpy(np.stack(own, axis=1)).to(slices)
             noise[layer.index] = (torch.cat(list(slices), dim=1) @ directions).norm(dim=0).cpu()
             handle = projection.register_forward_pre_hook(
                 partial(_add, sums, layer, slices.mT @ slices)

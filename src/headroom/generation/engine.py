@@ -42,7 +42,7 @@ from headroom.generation.sampling import uniforms
 from headroom.generation.verify import Verifier
 from headroom.generation.weights import fast_linear
 from headroom.models.masks import HeadMasks, edited_weights
-from headroom.variants import BASE, Variant
+from headroom.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:
     from headroom.config import Decoding
@@ -143,7 +143,7 @@ class Engine:
         drafts: dict[Prompt, Sequence[int]] = {}
         for request in requests:
             self._validate(request)
-            if request.variant.kind == "weights":
+            if FAMILIES[request.variant.kind].on_weights:
                 others[request.variant].append(request)
                 continue
             parts[request.variant.placebo][request] += 1

@@ -26,6 +26,7 @@ from headroom.generation.decoder import Changed, Decoder, Hidden, Joined
 from headroom.generation.modules import ModuleRows, Modules
 from headroom.generation.requests import Answer, Drafted, Row, Statistics
 from headroom.generation.sampling import choose
+from headroom.variants import FAMILIES
 
 FIRST_CHUNK = 64
 """Draft tokens in the first chunk; a later one takes as many, or half of all before it."""
@@ -205,7 +206,8 @@ class SharedPass:
         whole = Segments(slots, starts, counts, device, keep)
         number = {drafted: place for place, drafted in enumerate(bases)}
         layers = [_layer(row) for row, _ in self._pairs]
-        skips = [row.variant.skips for row, _ in self._pairs]
+        variants = [row.variant for row, _ in self._pairs]
+        skips = [each.layers if FAMILIES[each.kind].skips else () for each in variants]
 
         def skipping(index: int, active: int, segments: Segments) -> Tensor | None:
             """Return which tokens leave a layer out; the last `active` rows are of variants."""

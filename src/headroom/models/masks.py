@@ -14,7 +14,7 @@ that head does, but in a random direction.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headroom.models.geometry import AttentionLayer, HeadGeometry
-from headroom.variants import Variant
+from headroom.variants import FAMILIES, Variant
 
 
 @dataclass(frozen=True)
@@ -97,33 +97,25 @@ def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
     factors = torch.ones(len(variants), layer.query_heads)
     sources, directions = torch.zeros_like(factors), torch.zeros(len(variants), layer.width)
     skipped = torch.zeros(len(variants))
-    for row, each in enumerate(variants):
-        if layer.index not in each.layers:
+    for row, variant in enumerate(variants):
+        if layer.index not in variant.layers:
             continue
-        if each.kind == "head":
-            factors[row, each.head] = 0
-        elif each.kind == "scaled":
-            factors[row, each.head] = each.percent / 100
-        elif each.kind == "noise":
-            sources[row, each.head] = 1
-            directions[row] = noise_direction(each, layer.width)
-        elif each.kind == "skip":
-            skipped[row] = 1
-    noise = (sources, directions) if sources.any() else (None, None)
-    return RowMasks(factors, *noise, skipped if skipped.any() else None)
-
-
-@lru_cache(maxsize=4096)
-def noise_direction(variant: Variant, width: int) -> Float[Tensor, " width"]:
-    """Return the direction of a noise placebo: a random unit vector, fixed by layer and head.
-
-    Args:
-        variant: a noise placebo.
-        width: query_heads * head_dim of its layer.
-    """
-    draw = np.random.default_rng([variant.layer or 0, variant.head or 0])
-    direction = torch.from_numpy(draw.standard_normal(width))
-    return (direction / direction.norm()).float()
+        family = FAMILIES[variant.kind]
+        edit = family.edit(variant, layer.width)
+        for head, factor in edit.factors.items():
+            factors[row, head] = factor
+        if edit.noise is not None:
+            head, direction = edit.noise
+            sources[row, head] = 1
+            directions[row] = torch.from_numpy(direction)
+        skipped[row] = family.skips
+    noise = bool(sources.any())
+    return RowMasks(
+        factors,
+        sources if noise else None,
+        directions if noise else None,
+        skipped if skipped.any() else None,
+    )
 
 
 class HeadMasks:
@@ -219,19 +211,20 @@ def edited_weights(
     Raises:
         ModelError: the variant's layer or head is out of range.
     """
-    geometry.check(variant)
+    masks = variant_masks(geometry, [variant])
     with ExitStack() as restored:
-        if variant.kind in ("head", "scaled") and variant.layer is not None:
-            columns = geometry.weights_that_read(model, variant.layer, variant.head or 0)
-            restored.callback(columns.copy_, columns.clone())
-            columns *= 0 if variant.kind == "head" else variant.percent / 100
-        elif variant.kind == "skip":
+        for index, mask in masks.items():
+            for head in torch.nonzero(mask.factors[0] != 1).flatten().tolist():
+                columns = geometry.weights_that_read(model, index, head)
+                restored.callback(columns.copy_, columns.clone())
+                columns *= mask.factors[0, head].item()
+        if any(mask.skipped is not None for mask in masks.values()):
             restored.enter_context(pruned(model, geometry, variant))
-        elif variant.kind == "weights":
+        if FAMILIES[variant.kind].on_weights:
             for name, parameter in model.named_parameters():
                 restored.callback(parameter.data.copy_, parameter.data.clone())
                 noise = weight_noise(variant.seed, name, parameter.shape).to(parameter.device)
-                parameter.data.copy_(parameter.data.float() + variant.sigma * 1e-4 * noise)
+                parameter.data.copy_(parameter.data.float() + variant.scale * 1e-4 * noise)
         yield model
 
 

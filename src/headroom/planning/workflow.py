@@ -32,7 +32,7 @@ from headroom.planning.cost import (
 )
 from headroom.planning.shown import Inputs, Shown
 from headroom.planning.store import digest, encoder_key
-from headroom.variants import PATTERN, Variant
+from headroom.variants import Variant, pattern
 
 Resources = dict[str, Callable[..., int]]
 """Resources of a rule, as functions of a job's wildcards and attempt number."""
@@ -110,7 +110,7 @@ class Rules(Shown):
             "compression": config.compressions,
         }
         either = {wildcard: _one_of(values) for wildcard, values in allowed.items()}
-        return {"variant": PATTERN, "layer": r"\d\d+", "seed": r"\d+", **either}
+        return {"variant": pattern(), "layer": r"\d\d+", "seed": r"\d+", **either}
 
     def models(self, *, trained: bool) -> str:
         """Return the keys of the models trained here, or of all others, as a regular expression."""
