@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from small import same
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
 
 from headroom.benchmarks.generated import corpus, generate
@@ -26,6 +27,7 @@ from headroom.variants import Variant
 
 LAYERS, HEADS, KV_HEADS, HEAD_DIM, NEW_TOKENS = 2, 6, 3, 10, 5
 GROUP = HEADS // KV_HEADS
+NAMES = ("whole", "cut")
 SHAPE = {
     "hidden_size": 30,
     "intermediate_size": 36,
@@ -228,6 +230,33 @@ def test_groups_stay_equal_and_the_rest_can_be_saved(
     assert loaded.answers(loaded.prepare(to_answer(questions)[:3])) == cut.answers(examples)
     model = load_checkpoint(str(tmp_path / "cut"), device="cpu")
     assert find_heads(model) == geometry
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_what_is_trained_in_float32_is_saved_and_tested_in_its_own_type(
+    decoder: Decoder, lessons: list[Question], tmp_path: Path, dtype: torch.dtype
+) -> None:
+    own = replace(copied(decoder), dtype=dtype)
+    settings = Compression(ratio=0.5, rounds=2, training=RECIPE)
+    cut, _ = compress(own, own.prepare(lessons), [], settings, 3, device="cpu")
+    assert {one.dtype for one in cut.network.parameters()} == {torch.float32}
+    trained = {name: one.clone() for name, one in cut.network.state_dict().items()}
+    cut = cut.finished()
+    # A CPU computes float16 in float32, with the rounded weights.
+    computed = torch.float32 if dtype == torch.float16 else dtype
+    for name, one in cut.network.state_dict().items():
+        assert one.dtype == computed
+        assert torch.equal(one, trained[name].to(dtype).to(computed))
+    assert len(cut.answers(cut.prepare(lessons))) == len(lessons)
+    for learner, name in zip((own.finished(), cut), NAMES, strict=True):
+        learner.save(tmp_path / name)
+        loaded = load_checkpoint(str(tmp_path / name), device="cpu", dtype=None)
+        stored = {key: one.to(computed) for key, one in loaded.state_dict().items()}
+        assert {one.dtype for one in loaded.parameters()} == {dtype}
+        assert same(stored, learner.network.state_dict())
+    gone = own.network.num_parameters() - cut.network.num_parameters()
+    whole, smaller = ((tmp_path / name / "model.safetensors").stat().st_size for name in NAMES)
+    assert whole - smaller == pytest.approx(2 * gone, abs=600)  # the file's header differs
 
 
 def test_a_decoder_that_lost_nothing_is_saved_as_it_was(decoder: Decoder, tmp_path: Path) -> None:

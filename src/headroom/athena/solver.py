@@ -164,16 +164,20 @@ class MathSolver:
 
     def untrained(self, seed: int) -> "MathSolver":
         """Return the solver with random weights and all heads of its encoder."""
-        athena = copy.deepcopy(self.athena)
+        device, athena = self.encoder.device, copy.deepcopy(self.athena).to("cpu")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             athena.encoder = _new_weights(self.encoder)
             _forget(athena.head)
-        return self.with_network(athena)
+        return self.with_network(athena.to(device))
 
     def quantised(self) -> "MathSolver":
         """Return a copy whose linear layers, also the thought head's, have 8-bit weights."""
         return self.with_network(quantised(self.athena))
+
+    def finished(self) -> "MathSolver":
+        """Return the solver: its type is float32."""
+        return self
 
     def save(self, folder: Path) -> None:
         """Write encoder and tokenizer in the hub's format, the thought head and the settings.
@@ -248,7 +252,7 @@ def _new_weights(encoder: PreTrainedModel) -> PreTrainedModel:
     new = AutoModel.from_config(config)
     if getattr(new, "pooler", None) is not None:
         new.pooler = None
-    return new.to(encoder.device)
+    return new
 
 
 def _forget(head: ThoughtHead) -> None:

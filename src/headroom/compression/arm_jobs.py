@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 
 from headroom import paths
 from headroom.athena.problems import read_parts
@@ -89,6 +90,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
         folder=journal,
         device="cpu" if on_cpu else "auto",
     )
+    learner = learner.finished()
     folder = Path(chosen.file(paths.COMPRESSED, seed))
     if chosen.settings.rounds:
         learner.save(folder)
@@ -158,7 +160,10 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
 
 
 def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool) -> Learner:
-    """Return an arm's compressed learner, or the unpruned one that it starts from, on the CPU."""
+    """Return an arm's compressed learner, or the unpruned one that it starts from.
+
+    It is on the CPU in float32, ready to train; `finished` gives it the type to test it in.
+    """
     study, folder = arm.study, folder_of(config, arm, seed, pruned=pruned)
     if study.model is None:
         return load_solver(folder)
@@ -171,6 +176,7 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool) -> Learner:
         family,
         config.grading,
         batch_size=model.batch_size,
+        dtype=getattr(torch, model.dtype),
     )
 
 
@@ -206,7 +212,8 @@ def _test(
     outcomes = pd.DataFrame(verdicts, columns=Verdict._fields).assign(quantised=quantised)
     strict = float(outcomes["strict"].mean())
     write_table(output, outcomes, OUTCOMES)
-    write_record(output, stopwatch, {**facts, "strict": strict})
+    computed = str(learner.encoder.dtype).removeprefix("torch.")
+    write_record(output, stopwatch, {**facts, "strict": strict, "computed_in": computed})
     return strict
 
 

@@ -67,13 +67,16 @@ def measure(config: Config, compression: str) -> None:
         folder = folder_of(config, arm, study.seeds[0])
         folders[arm.name] = folder / _ENCODER if (folder / _ENCODER).is_dir() else folder
         whole = learner_of(config, arm, study.seeds[0], pruned=True)
+        whole.network.to(device)
+        whole = whole.finished()
         measured.append(_Measured(arm.name, False, whole, whole))
         if arm.name in study.int8:
             measured.append(_Measured(arm.name, True, whole.quantised(), whole))
-        whole.network.to(device)
 
     first, most = study.tokens[0], max(study.batches)
-    peaks = dict(zip(folders, peak_bytes(list(folders.values()), most, first, device), strict=True))
+    computed = str(measured[0].learner.encoder.dtype).removeprefix("torch.")
+    found = peak_bytes(list(folders.values()), most, first, device, computed)
+    peaks = dict(zip(folders, found, strict=True))
     examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
     _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
     seconds = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)

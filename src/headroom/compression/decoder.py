@@ -6,6 +6,7 @@ could not be separated from that of pruning. With its own answers, a decoder tha
 nothing to learn.
 """
 
+import copy
 import inspect
 import shutil
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,7 @@ class Decoder:
     """A decoder with its prompts and its grader: a `headroom.models.learner.Learner`."""
 
     loaded: LoadedModel
-    """The network, its tokenizer and the tokens that end an answer."""
+    """The network, in float32 for training, its tokenizer and the tokens that end an answer."""
     name: str
     """Hub id or folder of the unpruned model."""
     decoding: Decoding
@@ -144,6 +145,8 @@ class Decoder:
     """Batch size of passes without gradients."""
     batch_size: int | None = None
     """How many questions are answered together; affects only speed, memory and rounding."""
+    dtype: torch.dtype = torch.float32
+    """The type that it is tested, timed and saved in."""
 
     @property
     def network(self) -> PreTrainedModel:
@@ -251,8 +254,18 @@ class Decoder:
         """Return a copy with 8-bit weights."""
         return self.with_network(quantised(self.network))
 
+    def finished(self) -> "Decoder":
+        """Round the weights to the decoder's own type, and return it.
+
+        A CPU gets float16 as float32: the rounded weights, computed with in float32.
+        """
+        _round(self.network, self.dtype)
+        if self.dtype == torch.float16 and self.network.device.type == "cpu":
+            _round(self.network, torch.float32)
+        return self
+
     def save(self, folder: Path) -> None:
-        """Write the decoder as a pruned model that `headroom.load_model` reads.
+        """Write the decoder, in its own type, as a pruned model that `headroom.load_model` reads.
 
         Earlier contents of the folder are removed.
         """
@@ -268,7 +281,10 @@ class Decoder:
         about = "lowest scores in rounds of pruning and training"
         pruning = Pruning(self.name, None, removed, about)
         form: Form = "free" if removed else "uniform"
-        save_pruned(self.network, geometry, folder, form, pruning, self.loaded.folder)
+        network = self.network
+        if network.dtype != self.dtype:
+            network = _round(copy.deepcopy(network), self.dtype)
+        save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
     @torch.inference_mode()
     def answers(self, examples: Sequence[Example]) -> list[list[int]]:
@@ -278,8 +294,16 @@ class Decoder:
             Request(example.example_id, tuple(example.input_ids[: example.prompt].tolist()))
             for example in examples
         ]
-        now = {"geometry": find_heads(self.network), "device": self.network.device}
-        with evaluating(self.network):
+        network = self.network
+        now = {"device": network.device, "dtype": network.dtype, "geometry": find_heads(network)}
+        with evaluating(network):
             engine = Engine(replace(self.loaded, **now), greedy, self.batch_size)
             found = {answer.request: list(answer.token_ids) for answer in engine.run(asked)}
         return [found[request] for request in asked]
+
+
+def _round(network: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+    """Convert parameters in place; buffers, such as rotary frequencies, stay in float32."""
+    for parameter in network.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return network

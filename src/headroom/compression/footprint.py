@@ -127,7 +127,13 @@ def _seconds(call: Callable[[], Any]) -> float:
     return time.perf_counter() - started
 
 
-def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "cpu") -> list[int]:
+def peak_bytes(
+    folders: Sequence[Path],
+    batch: int,
+    tokens: int,
+    device: str = "cpu",
+    dtype: str | None = None,
+) -> list[int]:
     """Return the peak memory, in bytes, that loading each model and one pass add to a process.
 
     On a GPU it is the peak of the memory allocated there.
@@ -137,6 +143,7 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
         batch: texts per pass.
         tokens: their length.
         device: cpu or cuda.
+        dtype: of the weights; None: that of the files.
 
     Raises:
         ModelError: a model cannot be loaded or run.
@@ -147,7 +154,7 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
     peaks: list[int] = []
     with ProcessPoolExecutor(1, context, max_tasks_per_child=1) as pool:
         try:
-            peaks.extend(pool.map(partial(_peak, batch, tokens, device), folders))
+            peaks.extend(pool.map(partial(_peak, batch, tokens, device, dtype), folders))
         except (HeadroomError, RuntimeError) as error:
             raise ModelError(
                 f"the peak memory of {folders[len(peaks)]} cannot be measured ({error})"
@@ -155,10 +162,10 @@ def peak_bytes(folders: Sequence[Path], batch: int, tokens: int, device: str = "
     return peaks
 
 
-def _peak(batch: int, tokens: int, device: str, folder: Path) -> int:
+def _peak(batch: int, tokens: int, device: str, dtype: str | None, folder: Path) -> int:
     peak = peak_resident if device == "cpu" else torch.cuda.max_memory_allocated
     before = peak()
-    model = load_checkpoint(str(folder), device=device)
+    model = load_checkpoint(str(folder), device=device, dtype=dtype)
     with torch.inference_mode():
         model(**dummy_texts(model, batch, tokens))
     return peak() - before

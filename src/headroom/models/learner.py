@@ -109,6 +109,12 @@ class Learner(Protocol):
     def quantised(self) -> Self:
         """Return a copy with 8-bit weights, for evaluation only."""
 
+    def finished(self) -> Self:
+        """Return the learner in the type that it is tested, timed and saved in.
+
+        It is trained in float32. Its network is changed, not copied.
+        """
+
     def save(self, folder: Path) -> None:
         """Write the learner; a pruned encoder's config lists the heads it kept."""
 
@@ -151,21 +157,16 @@ def move(value: _T, device: torch.device) -> _T:
 
 
 def quantised(model: _M) -> _M:
-    """Return a copy of a model whose linear layers have 8-bit weights, for the CPU.
+    """Return a copy of a model on the CPU whose linear layers have 8-bit weights.
 
-    Quantisation is dynamic: weights once, with a scale for each tensor; activations at every pass.
+    It starts from a float32 copy. Quantisation is dynamic: weights once, with a scale for each
+    tensor; activations at every pass.
     Embeddings, norms and other modules than `nn.Linear` (such as GPT-2's projections) are not
     quantised. The copy can be evaluated, timed and sized, but not trained or pruned.
 
     Raises:
-        ModelError: the model is not on the CPU in float32, or this PyTorch cannot quantise.
+        ModelError: this PyTorch cannot quantise.
     """
-    weights = next(model.parameters())
-    if weights.device.type != "cpu" or weights.dtype != torch.float32:
-        raise ModelError(
-            f"dynamic quantisation takes a float32 model on the CPU, not {weights.dtype} on "
-            f"{weights.device}; load it that way"
-        )
     with warnings.catch_warnings():
         # Deprecated in favour of torchao, a separate package; torch itself has no replacement.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -173,7 +174,8 @@ def quantised(model: _M) -> _M:
         try:
             from torch.ao.quantization import quantize_dynamic
 
-            return quantize_dynamic(copy.deepcopy(model).eval(), {nn.Linear}, dtype=torch.qint8)
+            whole = copy.deepcopy(model).to("cpu").float().eval()
+            return quantize_dynamic(whole, {nn.Linear}, dtype=torch.qint8, inplace=True)
         except (ImportError, RuntimeError) as error:
             reason = str(error).partition("\n")[0]
             raise ModelError(f"this PyTorch cannot quantise weights ({reason})") from error

@@ -163,12 +163,14 @@ def study_keys(config: Config, study: Study) -> dict[str, str]:
     if study.solver is not None:
         data = str(study.data)
         return {"subject": solver_key(config, study.solver, data), "data": data_key(config, data)}
-    facts = {
+    facts: dict[str, Any] = {
         "train": settings(config, "questions", str(study.train)),
         "test": settings(config, "questions", str(study.test)),
         "decoding": settings(config, "decodings", study.decoding),
         "grading": config.grading,
     }
+    if (dtype := config.models[str(study.model)].dtype) != "float32":
+        facts["tested_in"] = dtype  # once tested and saved in float32 whatever the config said
     data = f"{study.train}.{study.test}.{study.decoding}-{digest(facts)}"
     return {"subject": key(config, "models", str(study.model)), "data": data}
 
