@@ -67,6 +67,18 @@ def test_there_are_fourteen_arms_and_all_go_with_the_literal_reading() -> None:
     assert [one.schedule for one in settings].count("one_shot") == 3
 
 
+def test_what_decides_nothing_is_not_decisive() -> None:
+    def keyed(**changes) -> dict[str, object]:
+        return Compression(**{"ratio": 0.4, **changes}).decisive()
+
+    apart, fewer = {"scope": "layer"}, {"batch_size": 3}
+    assert keyed(importance=fewer) == keyed(training={"checkpoint_steps": 7}) == keyed()
+    # Ranks of layers are kept over removals, which once they were not: those keys are new.
+    for changes in ({}, {"schedule": "literal"}, {"schedule": "one_shot"}, {"rounds": 1}):
+        ranks = keyed(importance=apart, **changes)["importance"].get("ranks")
+        assert bool(ranks) == (changes in ({}, {"schedule": "literal"}))
+
+
 def test_an_arm_that_is_not_known_is_one_clear_line() -> None:
     with pytest.raises(ConfigError, match="arm 'best' is not known; arms are baseline, pruning_"):
         arm("best", METHOD)

@@ -55,6 +55,30 @@ def test_layers_lose_equal_numbers_if_ranked_apart():
     assert {head.layer for head in lowest_heads(scores, heads, 3)} == {0}
 
 
+@pytest.mark.parametrize(
+    ("shape", "layers", "unit", "steps", "left"),
+    [
+        ((8, 8), 4, "group", [2, 2, 2, 2], [6, 6, 6, 6]),
+        ((8, 8), 4, "group", [1] * 8, [6, 6, 6, 6]),
+        ((5, 5), 3, "group", [2, 2, 3], [2, 3, 3]),
+        ((12, 4), 3, "group", [3, 9, 6], [6, 6, 6]),
+        ((12, 4), 3, "query", [4, 8, 12], [4, 4, 4]),
+        ((9, 3), 2, "query", [3, 3, 3], [3, 6]),
+    ],
+)
+def test_layers_lose_equal_numbers_over_many_removals(
+    shape: tuple[int, int], layers: int, unit: Any, steps: list[int], left: list[int]
+) -> None:
+    """Though at every removal the scores of one layer are the lowest."""
+    whole = heads = geometry(*[shape] * layers)
+    for seed, count in enumerate(steps):
+        scores = {layer: one + layer for layer, one in random_scores(heads, seed).items()}
+        chosen = lowest_heads(scores, heads, count, scope="layer", unit=unit, whole=whole)
+        assert len(chosen) == count
+        heads = without(heads, chosen)
+    assert sorted(layer.query_heads for layer in heads.layers) == left
+
+
 @pytest.mark.parametrize("unit", ["group", "query"])
 @pytest.mark.parametrize("scope", ["all", "layer"])
 @pytest.mark.parametrize("count", range(10))

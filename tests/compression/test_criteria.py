@@ -1,6 +1,7 @@
 """Criteria: norm and entropy against sums written out, scores against weights zeroed."""
 
 import math
+import weakref
 from typing import get_args
 
 import pandas as pd
@@ -13,6 +14,10 @@ from transformers import (
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
+    MistralConfig,
+    MistralForCausalLM,
+    MPNetConfig,
+    MPNetModel,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -21,22 +26,24 @@ from transformers import (
 from headroom.athena.batches import Example, collate
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver
+from headroom.compression import calibration as calibration_module
+from headroom.compression.calibration import calibrate, text_batches, weight_norms
 from headroom.compression.choice import Scores
 from headroom.compression.criteria import (
     CRITERIA,
     accuracy_drops,
-    calibrate,
     calibration,
     head_scores,
     mixed,
-    weight_norms,
+    text_scores,
 )
 from headroom.config.compression import Encoder, Importance, Solver
 from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
+from headroom.models.load import word_tokenizer
 from headroom.models.masks import edited_weights
-from headroom.models.removal import remove_heads
+from headroom.models.removal import find_readers, remove_heads
 from headroom.variants import Variant
 
 LAYERS, HEADS = 2, 3
@@ -80,7 +87,7 @@ def test_the_mixture_follows_its_settings(solver, examples):
     encoder, geometry = solver.athena.encoder, find_heads(solver.athena.encoder)
     batch = collate(examples, solver.tokenizer.pad_token_id).texts
     texts = {"input_ids": batch.input_ids, "attention_mask": batch.attention_mask}
-    found = calibrate(encoder, geometry, [texts])
+    found = calibrate(encoder, geometry, [texts], activations=True)
     norm = weight_norms(encoder, geometry)
     raw = {"alpha": 0.3, "entropy": "raw", "scale": "raw"}
     for settings, expected in [
@@ -88,6 +95,7 @@ def test_the_mixture_follows_its_settings(solver, examples):
         (raw, mixed(norm, found["raw"], Importance(alpha=0.3, scale="raw"))),
         ({"alpha": 1.0, "scale": "raw", "norm": "activations"}, found["activations"]),
         ({"criterion": "attention"}, found["peak"]),
+        ({"criterion": "attention", "batch_size": 3}, found["peak"]),
     ]:
         for layer, score in scores(solver, examples, **settings).items():
             torch.testing.assert_close(score, expected[layer], rtol=1e-4, atol=1e-5)
@@ -145,7 +153,7 @@ def test_a_matrix_with_holes_is_refused(columns: list[str], missing: str):
         accuracy_drops(z, GEOMETRY)
 
 
-VOCABULARY, DEPTH, WIDE, KV_HEADS, WIDTH, HEAD_DIM = 53, 3, 4, 2, 32, 8
+VOCABULARY, DEPTH, WIDE, KV_HEADS, WIDTH, HEAD_DIM, WINDOW = 53, 3, 4, 2, 32, 8, 3
 SHAPE = {
     "vocab_size": VOCABULARY,
     "hidden_size": WIDTH,
@@ -174,6 +182,19 @@ def bert() -> PreTrainedModel:
 def qwen2() -> PreTrainedModel:
     config = Qwen2Config(**SHAPE, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM)
     return build(Qwen2ForCausalLM, config)
+
+
+@pytest.fixture
+def mistral() -> PreTrainedModel:
+    """Queries see the last three keys."""
+    config = MistralConfig(**SHAPE, num_key_value_heads=KV_HEADS, sliding_window=WINDOW)
+    return build(MistralForCausalLM, config)
+
+
+@pytest.fixture
+def mpnet() -> PreTrainedModel:
+    """Returns no attention weights unless it is asked to keep them all."""
+    return build(MPNetModel, MPNetConfig(**SHAPE))
 
 
 def texts(width: int = 9, *, left: bool = False) -> dict[str, Tensor]:
@@ -214,7 +235,7 @@ def test_the_norm_of_a_fused_projection_is_that_of_its_parts():
     torch.testing.assert_close(weight_norms(model, find_heads(model))[1], parts)
 
 
-def reference(model: PreTrainedModel, *, causal: bool) -> dict[str, Tensor]:
+def reference(model: PreTrainedModel, *, causal: bool, most: int = 99) -> dict[str, Tensor]:
     """Means over queries with two visible keys or more, one row at a time without padding."""
     sums = {"raw": 0.0, "normalised": 0.0, "peak": 0.0}
     queries = 0
@@ -227,10 +248,11 @@ def reference(model: PreTrainedModel, *, causal: bool) -> dict[str, Tensor]:
                 if keys < 2:
                     continue
                 queries += 1
-                p = maps[:, :, query, :keys]
+                seen = min(keys, most)
+                p = maps[:, :, query, keys - seen : keys]
                 raw = -(p * p.log()).sum(-1)
                 sums["raw"] = sums["raw"] + raw
-                sums["normalised"] = sums["normalised"] + raw / math.log(keys)
+                sums["normalised"] = sums["normalised"] + raw / math.log(seen)
                 sums["peak"] = sums["peak"] + p.max(-1).values
     return {name: value / queries for name, value in sums.items()}
 
@@ -239,11 +261,15 @@ def reference(model: PreTrainedModel, *, causal: bool) -> dict[str, Tensor]:
 @pytest.mark.parametrize(
     ("name", "left"),
     # Not BERT on the left: its positions are absolute, and another place is another text.
-    [("bert", False), ("qwen2", False), ("qwen2", True)],
+    [
+        *(("bert", False), ("qwen2", False), ("qwen2", True)),
+        *(("mistral", False), ("mistral", True), ("mpnet", False)),
+    ],
 )
 def test_entropy_and_peak_do_not_depend_on_padding(name, left, width, request):
     model = request.getfixturevalue(name)
-    expected = reference(model, causal=name == "qwen2")
+    most = WINDOW if name == "mistral" else 99
+    expected = reference(model, causal=name not in ("bert", "mpnet"), most=most)
     found = calibrate(model, find_heads(model), [texts(width, left=left)])
     for layer in range(DEPTH):
         for kind in ("raw", "normalised", "peak"):
@@ -252,7 +278,7 @@ def test_entropy_and_peak_do_not_depend_on_padding(name, left, width, request):
 
 
 def test_activations_are_means_over_valid_tokens(bert):
-    found = calibrate(bert, find_heads(bert), [texts(12)])["activations"]
+    found = calibrate(bert, find_heads(bert), [texts(12)], activations=True)["activations"]
     seen = []
     query = bert.encoder.layer[2].attention.self
     for module in (query.query, query.key, query.value):
@@ -298,3 +324,44 @@ def test_texts_of_one_token_are_refused(bert):
     one = {name: value[3:, :1] for name, value in texts().items()}
     with pytest.raises(ModelError, match="no text to calibrate on has two tokens"):
         calibrate(bert, find_heads(bert), [one])
+
+
+@pytest.mark.parametrize("name", ["bert", "qwen2"])
+def test_one_layer_s_attention_is_held_at_a_time_and_no_logits(name, request, monkeypatch):
+    model, held = request.getfixturevalue(name), []
+    # The search for readers runs the whole model, on six tokens.
+    geometry = find_heads(model)
+    readers = find_readers(model, geometry)
+    monkeypatch.setattr(calibration_module, "find_readers", lambda *_: readers)
+
+    def before(*_) -> None:
+        assert not any(weights() is not None for weights in held)
+
+    def after(_, __, output) -> None:
+        held.append(weakref.ref(output[1]))
+
+    for layer in readers.values():
+        attention = model.get_submodule(next(iter(layer)).rpartition(".")[0])
+        attention.register_forward_pre_hook(before)
+        attention.register_forward_hook(after)
+    if name == "qwen2":
+        model.lm_head.register_forward_pre_hook(lambda *_: pytest.fail("logits are not needed"))
+    calibrate(model, geometry, [texts(), texts(12)])
+    assert len(held) == 2 * DEPTH and not any(weights() is not None for weights in held)
+
+
+def test_texts_are_scored_short_ones_first_and_each_once(qwen2):
+    words = [f"w{number}" for number in range(40)]
+    tokenizer = word_tokenizer(words, 1)
+    lines = [" ".join(words[start : start + start % 7 + 1]) for start in range(11)]
+    batches = list(text_batches(qwen2, tokenizer, lines, 4, tokens=7))
+    lengths = [batch["attention_mask"].sum(1).tolist() for batch in batches]
+    # With two tokens at the ends; nine are cut to seven.
+    assert lengths == [[3, 3, 4, 4], [5, 5, 6, 6], [7, 7, 7]]
+    assert [batch["input_ids"].shape for batch in batches] == [(4, 4), (4, 6), (3, 7)]
+    scores = text_scores(qwen2, find_heads(qwen2), tokenizer, lines, criterion="entropy", tokens=7)
+    alone = [batch for line in lines for batch in text_batches(qwen2, tokenizer, [line], 1, 7)]
+    expected = calibrate(qwen2, find_heads(qwen2), alone)["normalised"]
+    assert close(scores, expected)
+    with pytest.raises(ModelError, match="causal needs accuracies, not texts"):
+        text_scores(qwen2, find_heads(qwen2), tokenizer, lines, criterion="causal")

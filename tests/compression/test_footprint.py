@@ -1,10 +1,14 @@
 """Sizes against the closed form, the counter and known bytes; clocks that are ours."""
 
 import copy
+import multiprocessing
+import os
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from scipy.stats import ttest_rel
 from torch import nn
 from transformers import (
@@ -13,12 +17,16 @@ from transformers import (
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
 from transformers.initialization import no_init_weights
 
+from example_config import config
 from headroom.compression.arm_measurements import relative
+from headroom.compression.calibration import calibrate
 from headroom.compression.footprint import (
     closed_form_flops,
     counted_flops,
@@ -26,11 +34,15 @@ from headroom.compression.footprint import (
     size,
     weight_bytes,
 )
+from headroom.config import Study
+from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.learner import quantised
 from headroom.models.load import word_tokenizer
 from headroom.models.removal import remove_heads
+from headroom.planning.cost import scoring_memory
+from headroom.record import peak_resident
 from headroom.variants import Variant
 
 VOCABULARY, WIDTH, LAYERS, HEADS, HEAD_DIM, INNER, TOKENS = 53, 60, 3, 5, 12, 28, 7
@@ -101,9 +113,12 @@ def test_quantised_weights_are_a_quarter():
     assert isinstance(model.encoder.layer[0].attention.self.query, nn.Linear)
 
 
-def test_only_what_can_be_quantised_is():
-    with pytest.raises(ModelError, match=r"float32 model on the CPU, not torch.bfloat16 on cpu"):
-        quantised(bert().bfloat16())
+def test_weights_in_half_precision_are_quantised_from_their_float32_copy():
+    half = bert().bfloat16()
+    ids = torch.arange(12).view(2, 6)
+    expected = quantised(copy.deepcopy(half).float())(ids)[0]
+    assert torch.equal(quantised(half)(ids)[0], expected)
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
 
 
 def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithms():
@@ -124,12 +139,12 @@ def test_what_was_not_timed_has_no_ratio_and_nothing_has_one_without_the_unprune
 
 def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     """At least the weights; neither the peak of the model before it nor what the libraries take."""
-    config = copy.deepcopy(BERT)
+    shape = copy.deepcopy(BERT)
     least = []
     for inner, name in ((20_000, "wide"), (150_000, "widest"), (10_000, "narrow")):
-        config.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
+        shape.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
         with no_init_weights():
-            model = BertModel(config, add_pooling_layer=False)
+            model = BertModel(shape, add_pooling_layer=False)
         model.save_pretrained(tmp_path / name)
         word_tokenizer(["some words"], 1).save_pretrained(tmp_path / name)
         least.append(weight_bytes(model))
@@ -138,6 +153,38 @@ def test_a_fresh_process_tells_its_peak(tmp_path: Path):
     assert all(weights < peak for weights, peak in zip(least, peaks, strict=True))
     # How much the libraries' buffers add hangs on the machine's threads; the weights are far more.
     assert max(peaks[0], peaks[2]) < 0.75 * least[1], "no model is told the peak of one before it"
+
+
+def test_the_peak_of_scoring_is_what_the_plan_says():
+    """Within a quarter; all layers' attention at once would be six times one layer's."""
+    texts, tokens, layers, heads = 6, 640, 6, 8
+    shape = {"vocab_size": 900, "hidden_size": 1024, "intermediate_size": 1500, "head_dim": 128}
+    shape |= {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(**shape)).eval()
+    geometry, ids = find_heads(model), torch.randint(900, (texts, tokens))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    calibrate(model, geometry, [{name: ids[:2, :9] for name, ids in batch.items()}])
+    receiver, sender = multiprocessing.Pipe(duplex=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which do nothing here
+        child = os.fork()
+    if child == 0:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+        before = peak_resident()
+        calibrate(model, geometry, [batch])
+        sender.send(peak_resident() - before)
+        os._exit(0)
+    os.waitpid(child, 0)
+    peak = receiver.recv() + weight_bytes(model)
+    own = config(
+        models={"big": {"heads": heads, "billions": model.num_parameters() / 1e9}},
+        sweeps={"table": {"heads": [1]}},
+        decodings={"greedy": {"max_new_tokens": tokens - 120}},  # a prompt is taken for 120
+    )
+    study = Study(model="big", train="train", test="test")
+    importance = Importance(batch_size=texts)
+    settings = study.method.model_copy(update={"importance": importance})
+    assert peak / 1e9 == pytest.approx(scoring_memory(own, study, settings), rel=0.25)
 
 
 def test_a_model_without_a_peak_is_named(tmp_path: Path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from small import killed_at, same, weights
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from headroom.athena.batches import Example
 from headroom.athena.generated import generate
@@ -163,6 +164,41 @@ def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> No
         left = others
         seen.append(removal.scores)
     assert any(seen[1][head] != seen[0][head] for head in seen[1])
+
+
+@pytest.mark.parametrize("name", ["baseline", "full", "trained_on"])
+def test_every_pass_runs_on_the_device(solver, examples, monkeypatch, name: str) -> None:
+    """There is no GPU here: this one notes which modules were sent to it."""
+
+    def send(module: torch.nn.Module, place: object) -> torch.nn.Module:
+        for each in module.modules():
+            each.place = str(place)
+        return module
+
+    def check(module: torch.nn.Module, _) -> None:
+        assert getattr(module, "place", "cpu") == "cuda"
+
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.nn.Module, "to", send)
+    importance = Importance(criterion="causal")
+    with register_module_forward_pre_hook(check):
+        for own in (arm(name, METHOD), arm(name, method(importance=importance))):
+            smaller, _ = compress(solver, examples, examples[:DEV], own, 3)
+            smaller.verdicts(examples)
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "literal"])
+def test_layers_ranked_apart_end_equal(run, monkeypatch, schedule: str) -> None:
+    """Though one layer's scores are the lowest at every removal."""
+
+    def scores(learner, geometry, *_):
+        return {one.index: torch.rand(one.query_heads) + one.index for one in geometry.layers}
+
+    monkeypatch.setattr(rounds, "head_scores", scores)
+    own = method(schedule=schedule, rounds=3, importance=Importance(scope="layer"))
+    smaller, history = run(own)
+    assert len([removal for each in history.rounds for removal in each.removals]) >= 3
+    assert [one.query_heads for one in find_heads(smaller.encoder).layers] == [2, 2]
 
 
 LITERAL = method(schedule="literal", exponent=2.0, distillation=NO_TEACHER)

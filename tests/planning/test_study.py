@@ -66,7 +66,7 @@ WORDS = "compressions/words"
         (f"{WORDS}/variations", {"a": {"ratio": 0.25}}, r"'a' does what 'full' does; remove one"),
         (f"{WORDS}/method", {"ratio": 0.04}, r"full: ratio 0.04 removes nothing of 24 heads"),
         (f"{WORDS}/method", {"ratio": 0.92}, r"leaves a layer without heads: of 24, 21 can go"),
-        (f"{WORDS}/method/importance", {"a": 1}, r"unknown key '.*importance.a'; .*: alpha, calib"),
+        (f"{WORDS}/method/importance", {"a": 1}, r"unknown key '.*importance.a'; .*: alpha, batch"),
         ("compressions/own/arms", ["small_from_scratch"], r"a model has no recipe from scratch"),
         ("compressions/own/test", "train", r"own: train and test are both 'train'"),
         ("compressions/own/decoding", "T0.6", r"own.decoding: 'T0.6' samples"),

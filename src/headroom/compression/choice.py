@@ -9,10 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from headroom.config.compression import Compression
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry
+from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
 Scores = Mapping[int, Tensor]
@@ -53,6 +55,7 @@ def lowest_heads(
     *,
     scope: Scope = "all",
     unit: Unit = "group",
+    whole: HeadGeometry | None = None,
 ) -> list[Variant]:
     """Return the heads of lowest score, sorted.
 
@@ -65,12 +68,19 @@ def lowest_heads(
         count: how many heads to return at most.
         scope: what is ranked together.
         unit: heads removed together in grouped-query attention, scored by their mean.
+        whole: the heads before any were removed, so that with the scope `layer` the layers end
+            with equal losses over all removals; None: these are all.
 
     Raises:
         ModelError: the layers do not have that many heads to spare.
     """
+
+    def gone(layer: AttentionLayer) -> int:
+        return whole.layer(layer.index).query_heads - layer.query_heads if whole else 0
+
+    # With the scope `layer`, first what the layer loses before a unit goes, then the unit's score.
     units = [
-        (rank if scope == "layer" else 0, score, heads)
+        (gone(layer) + rank * len(heads) if scope == "layer" else 0, score, heads)
         for layer in geometry.layers
         if layer.index in scores
         for rank, (score, heads) in enumerate(_units(layer, scores[layer.index].tolist(), unit))
@@ -89,6 +99,28 @@ def lowest_heads(
             left[heads[0].layer] -= 1
             chosen += heads
     return sorted(chosen)
+
+
+def remove_lowest(
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
+    scores: Scores,
+    count: int,
+    *,
+    scope: Scope = "all",
+    unit: Unit = "group",
+    whole: HeadGeometry | None = None,
+) -> tuple[HeadGeometry, list[Variant]]:
+    """Cut the heads of lowest score out of a model, in place.
+
+    Arguments and errors are those of `lowest_heads` and `remove_heads`.
+
+    Returns:
+        The remaining heads, and the removed ones by their numbers before; none where the count is
+        smaller than a unit.
+    """
+    chosen = lowest_heads(scores, geometry, count, scope=scope, unit=unit, whole=whole)
+    return (remove_heads(model, geometry, chosen) if chosen else geometry), chosen
 
 
 def unit_size(layer: AttentionLayer, unit: Unit) -> int:

@@ -7,34 +7,32 @@ leave open. To add a criterion, add an entry to `CRITERIA` and its name to `Impo
 """
 
 import itertools
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headroom.compression.calibration import (
+    TEXT_TOKENS,
+    Texts,
+    calibrate,
+    text_batches,
+    weight_norms,
+)
 from headroom.compression.choice import Scores
-from headroom.config.compression import Importance
+from headroom.config.compression import SCORED_AT_ONCE, Importance
 from headroom.errors import ModelError
-from headroom.models.attention import attention_maps, eager_attention
 from headroom.models.geometry import HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
 from headroom.models.masks import pruned
-from headroom.models.removal import find_readers
 from headroom.variants import BASE, Variant
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Texts = Mapping[str, Tensor]
-"""A model's inputs: input_ids and attention_mask [batch, tokens], padded on either side."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,10 @@ class Criterion(NamedTuple):
 
 
 def _mixed(of: Ranked) -> Scores:
-    found = calibrate(of.model, of.geometry, of.texts())
-    found["weights"] = weight_norms(of.model, of.geometry)
-    return mixed(found[of.settings.norm], found[of.settings.entropy], of.settings)
+    activations = of.settings.norm == "activations"
+    found = calibrate(of.model, of.geometry, of.texts(), activations=activations)
+    norm = found["activations"] if activations else weight_norms(of.model, of.geometry)
+    return mixed(norm, found[of.settings.entropy], of.settings)
 
 
 def _random(of: Ranked) -> Scores:
@@ -120,10 +119,9 @@ def head_scores(
     """
     encoder = learner.encoder
 
-    def batches(examples: Sequence[Example]) -> Iterator[Batch]:
-        for start in range(0, len(examples), learner.at_once):
-            part = examples[start : start + learner.at_once]
-            yield move(learner.collate(part), encoder.device)
+    def batches(examples: Sequence[Example], size: int = learner.at_once) -> Iterator[Batch]:
+        for start in range(0, len(examples), size):
+            yield move(learner.collate(examples[start : start + size]), encoder.device)
 
     def loss(batch: Batch) -> Float[Tensor, ""]:
         return learner.task_loss(learner.run(batch), batch) * batch.judged
@@ -141,17 +139,59 @@ def head_scores(
                 encoder, geometry, lambda: sum(float(loss(batch)) for batch in whole) / judged
             )
 
-    drawn = calibration(examples, settings)
+    # Texts of similar length share a batch, for less padding.
+    drawn = sorted(calibration(examples, settings), key=lambda example: len(example.input_ids))
+    size = settings.batch_size or learner.at_once
     with evaluating(learner.network):
         ranked = Ranked(
             encoder,
             geometry,
             settings,
             seed,
-            texts=lambda: (batch.inputs for batch in batches(drawn)),
+            texts=lambda: (batch.inputs for batch in batches(drawn, size)),
             drops=drops,
         )
         return CRITERIA[settings.criterion].scores(ranked)
+
+
+def text_scores(
+    model: PreTrainedModel,
+    geometry: HeadGeometry,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    *,
+    criterion: str = "mixed",
+    settings: Importance | None = None,
+    tokens: int = TEXT_TOKENS,
+    seed: int = 0,
+) -> Scores:
+    """Return the importance of each head of a decoder or encoder, measured on texts.
+
+    One layer's attention weights are held at a time, and no logits are computed.
+
+    Args:
+        model: on any device; it is left unchanged.
+        geometry: its remaining heads.
+        tokenizer: its tokenizer.
+        texts: the calibration texts.
+        criterion: a name in `CRITERIA`, except causal, which needs accuracies (see `loss_rises`).
+        settings: alpha, norm, entropy, scale and direction of mixed, and the batch size.
+        tokens: longer texts are cut to this many tokens.
+        seed: seed of random.
+
+    Raises:
+        ModelError: the attention weights cannot be read, or no text has two tokens.
+    """
+
+    def drops() -> Scores:
+        raise ModelError("criterion causal needs accuracies, not texts; use loss_rises, or mixed")
+
+    own = settings or Importance()
+
+    def batches() -> Iterator[Texts]:
+        return text_batches(model, tokenizer, texts, own.batch_size or SCORED_AT_ONCE, tokens)
+
+    return CRITERIA[criterion].scores(Ranked(model, geometry, own, seed, batches, drops))
 
 
 def calibration(examples: Sequence[Example], settings: Importance) -> list[Example]:
@@ -173,98 +213,6 @@ def min_max(scores: Scores) -> Scores:
     values = torch.cat(list(scores.values()))
     low, width = values.min(), values.max() - values.min()
     return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
-
-
-def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
-    """Return each head's mean absolute weight, summed over query, key and value (eq. 1).
-
-    Heads that share a key/value head share its term.
-    """
-
-    def mean(name: str) -> Float[Tensor, " rows"]:
-        module = model.get_submodule(name)
-        weight = module.get_parameter("weight").detach().float().abs().cpu()
-        return weight.mean(0 if isinstance(module, Conv1D) else 1)
-
-    return _head_sums(model, geometry, mean)
-
-
-def _head_sums(
-    model: PreTrainedModel,
-    geometry: HeadGeometry,
-    mean: Callable[[str], Float[Tensor, " rows"]],
-) -> Scores:
-    """Return for each head the sum over its projections of the mean of its rows.
-
-    `mean` gets a projection's module name and returns a value for each of its rows.
-    """
-    scores, readers = {}, find_readers(model, geometry)
-    for layer in geometry.layers:
-        sums = torch.zeros(layer.query_heads)
-        for name, read in readers[layer.index].items():
-            sums += mean(name) @ read.float()
-        scores[layer.index] = sums / layer.head_dim
-    return scores
-
-
-def calibrate(
-    model: PreTrainedModel, geometry: HeadGeometry, batches: Iterable[Texts]
-) -> dict[str, Scores]:
-    """Return statistics of the heads of a model on texts, in evaluation mode.
-
-    All non-padding tokens have equal weight; attention statistics skip queries that see one key.
-
-    Returns:
-        ``raw``: entropy of the attention over keys in nats (eq. 3), mean over queries.
-        ``normalised``: the same, each query's divided by the logarithm of its number of visible
-        keys. ``peak``: largest attention weight over keys, mean over queries, the paper's score for
-        attention visualisation. ``activations``: mean absolute activation over tokens, summed over
-        query, key and value projections.
-
-    Raises:
-        ModelError: the model has no eager attention whose weights can be read, or no text has two
-            tokens.
-    """
-    layers = geometry.layers
-    sums = {each.index: torch.zeros(3, each.query_heads, dtype=torch.float64) for each in layers}
-    rows: dict[str, Tensor] = {}
-    tokens: Counter[str] = Counter()
-    queries, valid = 0, torch.empty(0)
-
-    def add(name: str, _: nn.Module, __: tuple[Tensor, ...], output: Tensor) -> None:
-        if output.shape[:-1] == valid.shape:  # skip projections of anything but the tokens
-            rows[name] = rows.get(name, 0.0) + output[valid].abs().double().sum(0).cpu()
-            tokens[name] += int(valid.sum())
-
-    with ExitStack() as stack, torch.no_grad():
-        stack.enter_context(eager_attention(model))
-        for name in itertools.chain.from_iterable(find_readers(model, geometry).values()):
-            hook = model.get_submodule(name).register_forward_hook(partial(add, name))
-            stack.callback(hook.remove)
-        stack.enter_context(evaluating(model))
-        for batch in batches:
-            valid = batch["attention_mask"].bool()
-            # How many keys each query sees: all, or in a decoder those up to its own.
-            keys = valid.cumsum(1) if geometry.keeps_cache else valid.sum(1, True).expand_as(valid)
-            counted = valid & (keys > 1)
-            maps = model(**batch, output_attentions=True).attentions
-            for layer, attention in zip(layers, attention_maps(model, maps), strict=True):
-                seen = attention.float() * valid[:, None, None]
-                nats = -torch.xlogy(seen, seen).sum(-1)
-                share = nats / keys.clamp(min=2).log()[:, None]
-                each = torch.stack([nats, share, seen.amax(-1)]).movedim(
-                    2, 1
-                )  # 3, heads, batch, queries
-                sums[layer.index] += each[..., counted].double().sum(-1).cpu()
-            queries += int(counted.sum())
-    if not queries:
-        raise ModelError("no text to calibrate on has two tokens; give longer ones")
-    found = {
-        name: {layer: (each[kind] / queries).float() for layer, each in sums.items()}
-        for kind, name in enumerate(("raw", "normalised", "peak"))
-    }
-    means = {name: (total / tokens[name]).float() for name, total in rows.items()}
-    return found | {"activations": _head_sums(model, geometry, means.__getitem__)}
 
 
 def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:

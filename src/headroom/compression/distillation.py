@@ -38,7 +38,7 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
     With `feature`, train under `without_attention_dropout`.
 
     Args:
-        teacher: the student before its heads were removed, `frozen`.
+        teacher: the student before its heads were removed, `frozen`, on the student's device.
         geometry: the student's remaining heads.
         settings: losses and weights.
     """
@@ -46,7 +46,6 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
     maps = settings.feature != "none"
 
     def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
-        teacher.network.to(learner.encoder.device)
         with ExitStack() as stack:
             if maps:
                 stack.enter_context(eager_attention(learner.encoder))

@@ -1,14 +1,13 @@
 """Pruning a model on disk: choose heads, zero or cut them, and save the result."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import PreTrainedModel
-
+from headroom.compression.calibration import text_batches
 from headroom.compression.choice import Scope, Unit, heads_at, lowest_heads, unit_size
-from headroom.compression.criteria import CRITERIA, Ranked, Texts, accuracy_drops
+from headroom.compression.criteria import CRITERIA, Ranked, accuracy_drops
 from headroom.compression.footprint import Size, size
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
@@ -20,8 +19,6 @@ from headroom.models.source import fetch_model, fingerprint
 from headroom.tables import ACCURACY, read_table
 from headroom.variants import Variant
 
-_TEXT_TOKENS = 512
-_BATCH = 16
 _MEASURED_TOKENS = 128
 _SIZES = {
     "parameters": "parameters",
@@ -128,7 +125,7 @@ def prune(
             geometry,
             Importance(alpha=alpha),
             seed,
-            texts=lambda: _read(model, geometry, folder, texts or ()),
+            texts=lambda: text_batches(model, load_tokenizer(folder), texts or ()),
             drops=lambda: accuracy_drops(read_table(matrix, ACCURACY, exact=False), geometry),
         )
         about = by.about.format(alpha=alpha, seed=seed)
@@ -152,25 +149,6 @@ def prune(
     facts = Pruning(source, _revision(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
-
-
-def _read(
-    model: PreTrainedModel, geometry: HeadGeometry, folder: Path, lines: Sequence[str]
-) -> Iterator[Texts]:
-    """Yield lines as batches of model inputs."""
-    tokenizer = load_tokenizer(folder)
-    tokenizer.padding_side = "left" if geometry.keeps_cache else "right"
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    for start in range(0, len(lines), _BATCH):
-        encoded = tokenizer(
-            list(lines[start : start + _BATCH]),
-            padding=True,
-            truncation=True,
-            max_length=min(_TEXT_TOKENS, tokenizer.model_max_length),
-            return_tensors="pt",
-        )
-        yield {name: encoded[name].to(model.device) for name in ("input_ids", "attention_mask")}
 
 
 def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:

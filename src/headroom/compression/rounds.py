@@ -15,7 +15,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from headroom.compression.choice import heads_at, heads_due, lowest_heads, unit_size
+from headroom.compression.choice import heads_at, heads_due, lowest_heads, remove_lowest, unit_size
 from headroom.compression.criteria import head_scores
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
@@ -36,7 +36,7 @@ from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Example, Learner, accuracy, copied
-from headroom.models.removal import remove_heads
+from headroom.models.load import check_device
 from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -135,9 +135,12 @@ def compress(
             eager attention, the criterion needs a development part and there is none, or the
             journal is damaged or belongs to another compression.
     """
-    geometry = find_heads(learner.encoder)
-    _check(geometry, settings)
-    run = _Run(learner, examples, dev, settings, seed, layout, folder, device, geometry)
+    # A copy, moved before anything runs: the test before, all scoring and all training.
+    learner = copied(learner)
+    learner.network.to(check_device(device, "float32"))
+    whole = find_heads(learner.encoder)
+    _check(whole, settings)
+    run = _Run(learner, examples, dev, settings, seed, layout, folder, device, whole)
     if settings.rounds:
         run.to_the_end()
     for warning in run.history.warnings():
@@ -171,7 +174,7 @@ def _unit(geometry: HeadGeometry, settings: Compression) -> int:
 class _Run(Between, Generic[_L]):
     """The state of a running compression."""
 
-    given: _L
+    learner: _L
     examples: Sequence[Example]
     dev: Sequence[Example]
     settings: Compression
@@ -179,18 +182,17 @@ class _Run(Between, Generic[_L]):
     layout: Mapping[str, Sequence[int]] | None
     folder: Path | None
     device: str
-    geometry: HeadGeometry
+    whole: HeadGeometry
+    """The heads before any were removed."""
 
     def __post_init__(self) -> None:
-        given, heads = self.given, _heads(self.geometry)
-        solved, size = accuracy(given, self.dev), parameters(given.network)
-        self.history = History(dev_strict=solved, heads=heads, parameters=size)
+        solved, size = accuracy(self.learner, self.dev), parameters(self.learner.network)
+        self.history = History(dev_strict=solved, heads=_heads(self.whole), parameters=size)
         taught = self.settings.distillation.teacher != "none"
-        self.teacher: Learner | None = frozen(given) if taught else None
+        self.teacher: Learner | None = frozen(self.learner) if taught else None
         self.objective: Objective = task
         self.removals: list[Removal] = []
         self.stopped = False
-        self.learner = copied(given)
         layout = self.layout and {layer: list(heads) for layer, heads in self.layout.items()}
         own = identity(self.settings, self.seed, self.examples, self.dev)
         self.identity = {**own, "layout": layout}
@@ -260,10 +262,9 @@ class _Run(Between, Generic[_L]):
         self.removals = [Removal.model_validate(each) for each in facts["removals"]]
         self.geometry = find_heads(self.learner.encoder)
         if tensors:
-            teacher = copied(self.given)
-            restore_shape(teacher.encoder, facts["taught_shape"])
-            teacher.network.load_state_dict(tensors)
-            self.teacher = frozen(teacher)
+            assert self.teacher is not None  # a copy of the unpruned learner until here
+            restore_shape(self.teacher.encoder, facts["taught_shape"])
+            self.teacher.network.load_state_dict(tensors)
         self.aim()
 
     def cut(self, count: int) -> None:
@@ -284,10 +285,12 @@ class _Run(Between, Generic[_L]):
         learner, settings, before = self.learner, self.settings.importance, self.geometry
         seed = self.seed * 1_000_003 + self.steps
         scores = head_scores(learner, before, self.examples, self.dev, settings, seed)
-        chosen = lowest_heads(scores, before, count, scope=settings.scope, unit=settings.unit)
+        scope, unit, whole = settings.scope, settings.unit, self.whole
+        self.geometry, chosen = remove_lowest(
+            learner.encoder, before, scores, count, scope=scope, unit=unit, whole=whole
+        )
         if not chosen:  # no whole unit is due
             return
-        self.geometry = remove_heads(learner.encoder, before, chosen)
         names = {
             Variant(layer.index, place): str(Variant(layer.index, number))
             for layer in before.layers

@@ -29,6 +29,7 @@ from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads, kept_heads
 from headroom.models.learner import Batch, Example, Learner, accuracy, move
+from headroom.models.load import check_device
 from headroom.models.removal import remove_heads
 from headroom.tables import atomic
 from headroom.variants import Variant
@@ -131,7 +132,8 @@ def train(
     with torch.random.fork_rng(devices):
         accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
         own = identity(settings, seed, examples, dev)
-        run = _Run(learner, examples, settings, seed, objective, between or Between(), accelerator)
+        act = between or Between()
+        run = _Run(learner, examples, settings, seed, objective, act, accelerator, device)
         if checkpoint is not None and checkpoint.exists():
             run.resume(*read_checkpoint(checkpoint, learner, own))
 
@@ -154,9 +156,10 @@ class _Run:
     objective: Objective
     between: Between
     accelerator: Accelerator
+    device: str
 
     def __post_init__(self) -> None:
-        self.model = self.learner.network.to(self.accelerator.device)
+        self.model = self.learner.network.to(check_device(self.device, "float32"))
         self.steps_per_epoch = math.ceil(len(self.examples) / self.settings.batch_size)
         self.total_steps = self.settings.epochs * self.steps_per_epoch
         self.steps = 0
@@ -196,7 +199,7 @@ class _Run:
         return fit
 
     def step(self, indices: Sequence[int]) -> None:
-        settings, device = self.settings, self.accelerator.device
+        settings, device = self.settings, self.learner.encoder.device
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * (1 - self.steps / self.total_steps)
         torch.manual_seed(self.seed * 1_000_003 + self.steps)

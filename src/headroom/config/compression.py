@@ -17,6 +17,9 @@ MATH23K = "Gxg/Math23K"
 Share = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
 
+SCORED_AT_ONCE = 16
+"""Texts that a model is scored on together, if `Importance.batch_size` does not say."""
+
 
 class Partition(Section):
     """How problems are divided into training, development and test parts."""
@@ -202,6 +205,9 @@ class Importance(Section):
     its query heads, or one query head of every group of a layer."""
     calibration: Count | None = 512
     """Number of training problems, always the same, on which scores are measured; null: all."""
+    batch_size: Count | None = None
+    """Texts scored together, which changes only memory and rounding; null: 16 for a model, 64 for
+    a solver. `headroom plan` says what scoring a model takes."""
 
 
 class Distillation(Section):
@@ -323,7 +329,7 @@ class Compression(Section):
         if not self.rounds:
             return {"rounds": 0}
         values = self.model_dump(mode="json")
-        del values["training"]["checkpoint_steps"]
+        del values["training"]["checkpoint_steps"], values["importance"]["batch_size"]
         idle = {"rounds"} if self.schedule == "literal" else {"smallest", "largest_loss"}
         if self.schedule == "one_shot":
             idle |= {"start", "exponent"}
@@ -334,6 +340,9 @@ class Compression(Section):
         if self.importance.criterion != "mixed":
             for name in ("alpha", "norm", "entropy", "scale", "entropy_sign"):
                 del values["importance"][name]
+        again = self.schedule == "literal" or (self.schedule == "rounds" and self.rounds > 1)
+        if self.importance.scope == "layer" and again:
+            values["importance"]["ranks"] = "over all removals"  # once they began anew at each
         if self.importance.criterion in ("random", "causal"):
             del values["importance"]["calibration"]
         return {name: value for name, value in values.items() if name not in idle}

@@ -15,13 +15,15 @@ def eager_attention(model: PreTrainedModel) -> Iterator[None]:
     """Switch a model to eager attention, which returns its weights, and back at the end.
 
     Raises:
-        ModelError: the model has no eager attention.
+        ModelError: the model has no eager attention, or must be loaded with it.
     """
     before = model.config._attn_implementation
     try:
         model.set_attn_implementation("eager")
     except (ValueError, ImportError) as error:
-        raise _no_weights(model) from error
+        raise no_weights(model) from error
+    if model.config._attn_implementation != "eager":  # Falcon warns, and stays as it was
+        raise no_weights(model)
     try:
         yield
     finally:
@@ -36,11 +38,12 @@ def attention_maps(model: PreTrainedModel, maps: Any) -> list[Tensor]:
     """
     found = [attention for attention in maps or () if attention is not None]
     if not found:
-        raise _no_weights(model)
+        raise no_weights(model)
     return found
 
 
-def _no_weights(model: PreTrainedModel) -> ModelError:
+def no_weights(model: PreTrainedModel) -> ModelError:
+    """Return the error for a model whose attention weights cannot be read."""
     return ModelError(
         f"{type(model).__name__} has no eager attention whose weights can be read; use another "
         f"model, or a criterion without attention weights, such as norm"

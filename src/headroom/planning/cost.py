@@ -8,7 +8,9 @@ launch the kernels. Samples share their prompt's pass; a head needs half of one,
 The savings from verifying a base model's answers are not counted.
 
 Training: a step takes about six operations per weight and token, and two more for the teacher.
-Testing on the development part after each epoch takes half as long again.
+Testing on the development part after each epoch takes half as long again. Scoring takes a pass over
+the calibration texts before each removal; the test at the end is a model's answers, or a solver's
+judgements at each depth. Scoring a model holds one layer's attention weights (`scoring_memory`).
 """
 
 import math
@@ -20,8 +22,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headroom.config import Config, Model, Study
-from headroom.config.compression import Compression, Training
+from headroom.config.compression import SCORED_AT_ONCE, Compression, Training
 from headroom.planning.batches import Batch, batches
+from headroom.variants import BASE
 
 
 class Card(NamedTuple):
@@ -97,6 +100,10 @@ _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 _TEXT_TOKENS = 35
 _PASSES = 8  # operations per weight and token: six for the student, two for its teacher
 _DEVELOPMENT = 1.5
+_SOLVING = 10  # passes of the thought head over a problem of the test part
+_MAPS = 3  # of one layer's attention: logits, logits with the mask, weights
+_STATES = 6  # of all tokens beside them: the residual stream, queries, keys and values
+_TEST_TURNS = 5  # of a measurement; the first is a warm-up
 _SMALL = 5e6  # parameters below which a GPU is not faster
 _BASE, _LARGE = 1.8e8, 4.5e8  # parameters of a solver with a base or large encoder from the hub
 
@@ -205,11 +212,21 @@ def training_cost(config: Config, compression: str) -> Cost:
 def training_seconds(
     config: Config, study: Study, settings: Compression | None = None, card: Card = ANY_CARD
 ) -> float:
-    """Return the seconds that a card takes to train an arm, or its solver without `settings`."""
-    recipe = (settings or study.method).training
+    """Return the seconds that a card takes to train, score and test an arm.
+
+    Without `settings`: to train its solver, or to measure the speed of a model's arms.
+    """
     if settings is None and study.solver is not None:
-        recipe = config.solver_of(study).training
-    return _seconds(config, study, recipe, card)
+        return _seconds(config, study, config.solver_of(study).training, card)
+    if settings is None:
+        arms = len(study.settings if study.measured is None else study.measured)
+        return _TEST_TURNS * arms * _test_seconds(config, study, card)
+    trained = sum(
+        _seconds(config, study, own, card) for own in _training_of(config, study, settings)
+    )
+    removals = settings.rounds if settings.schedule == "rounds" else 1
+    scored = removals * _scoring_seconds(config, study, settings, card) if settings.ratio else 0.0
+    return trained + scored + _test_seconds(config, study, card)
 
 
 def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
@@ -224,6 +241,8 @@ def training_request(config: Config, study: Study, settings: Compression | None 
     on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
     seconds = training_seconds(config, study, settings, ANY_CARD if on_gpu else ANY_CORE)
     megabytes = 8000 + 30 * size / 1e6  # weights, gradients, moments, teacher; a text's activations
+    if not on_gpu and settings is not None:
+        megabytes += 1000 * scoring_memory(config, study, settings)
     return Request(int(on_gpu), int(megabytes), math.ceil(10 + 2 * seconds / 60))
 
 
@@ -258,15 +277,22 @@ def describe(config: Config) -> str:
     for name, card in {**CARDS, "this CPU": this_cpu()}.items():
         generated = sum(generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
-            _seconds(config, study, recipe, card)
+            len(study.seeds) * training_seconds(config, study, own, card)
             for study in config.compressions.values()
-            for recipe in _recipes(config, study)
+            for own in (*study.settings.values(), *((None,) if study.solver else ()))
         )
         needed = {each: memory(model, card) for each, model in config.models.items()}
         large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
         room = f"not {', '.join(large)}" if large else "yes"
         most = f"{max(needed.values(), default=0):.0f}"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
+    scored = "".join(
+        f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
+        f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
+        f"{_longest(config, study):,} tokens at once\n"
+        for name, study in config.compressions.items()
+        if (peak := scoring_memory(config, study, study.method))
+    )
     lengths = ", ".join(map(str, sorted({answer_length(config, batch) for batch in asked}))) or "no"
     measured, starts = this_cpu().flops / _CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
     return f"""\
@@ -275,7 +301,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 {aligned(rows, left=3)}
 
 {aligned(hours, left=1)}
-
+{scored}
 Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it assumed. On a
@@ -316,11 +342,70 @@ def _width(model: Model) -> int:
     return 4 if model.dtype == "float32" else 2
 
 
+def scoring_memory(config: Config, study: Study, settings: Compression) -> float:
+    """Return the GB that scoring a model's heads takes with a batch of the longest texts.
+
+    They are the float32 weights and the attention of one layer, of which the weights, the logits
+    and the logits with the mask are there at once, and the layer's activations. 0 for a solver,
+    whose texts are short, and where no attention is read.
+    """
+    if study.model is None or settings.importance.criterion not in ("mixed", "attention"):
+        return 0.0
+    model, tokens = config.models[study.model], _longest(config, study)
+    rows = settings.importance.batch_size or SCORED_AT_ONCE
+    maps = _MAPS * rows * model.heads * tokens**2
+    states = _STATES * rows * tokens * model.heads * _HEAD_DIM
+    return 4e-9 * (1e9 * model.billions + maps + states)
+
+
+def _longest(config: Config, study: Study) -> int:
+    """Return the tokens of a model's longest training text: a prompt and an answer."""
+    benchmark = config.questions[str(study.train)].benchmark
+    prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)
+    return prompt + config.decodings[study.decoding].max_new_tokens
+
+
 def _recipes(config: Config, study: Study) -> list[Training]:
     """Return the recipes of all trainings of a study, including its solver's."""
-    recipes = [own.training for own in study.settings.values() if own.rounds]
+    every = study.settings.values()
+    recipes = [recipe for own in every for recipe in _training_of(config, study, own)]
     recipes += [config.solver_of(study).training] if study.solver is not None else []
     return recipes * len(study.seeds)
+
+
+def _training_of(config: Config, study: Study, settings: Compression) -> list[Training]:
+    """Return the recipe of an arm's training; none for an arm that is only tested."""
+    recipe = settings.training
+    if settings.scratch:
+        own = config.solver_of(study).training
+        recipe = own.model_copy(update={"epochs": own.epochs + recipe.epochs})
+    return [recipe] if settings.rounds else []
+
+
+def _test_seconds(config: Config, study: Study, card: Card) -> float:
+    """Return the seconds that a card takes to test a model or solver once."""
+    if study.model is not None:
+        batch = Batch(study.model, study.decoding, str(study.test), (BASE,))
+        return generation_seconds(config, batch, card)
+    rows, length = _training_part(config, study)
+    return _SOLVING * _pass_seconds(config, study, rows * length, card)
+
+
+def _scoring_seconds(config: Config, study: Study, settings: Compression, card: Card) -> float:
+    """Return the seconds that a card takes to score the heads once."""
+    rows, length = _training_part(config, study)
+    own = settings.importance
+    if own.criterion == "random" or (study.model is not None and own.criterion == "causal"):
+        return 0.0  # a model's causal scores are a sweep's accuracies
+    passes, rows = 1, min(rows, own.calibration or rows)
+    if own.criterion == "causal":
+        encoder = config.solver_of(study).encoder
+        passes, rows = encoder.layers * encoder.heads, _training_part(config, study)[0] // 10
+    return passes * _pass_seconds(config, study, rows * length, card)
+
+
+def _pass_seconds(config: Config, study: Study, tokens: int, card: Card) -> float:
+    return 2 * parameters(config, study) * tokens / (card.training * card.flops)
 
 
 def _seconds(config: Config, study: Study, training: Training, card: Card) -> float:
