@@ -20,6 +20,7 @@ include: "workflow/rules/benchmarks.smk"
 include: "workflow/rules/models.smk"
 include: "workflow/rules/sweep.smk"
 include: "workflow/rules/sprint.smk"
+include: "workflow/rules/frontier.smk"
 include: "workflow/rules/compression.smk"
 include: "workflow/rules/figures.smk"
 

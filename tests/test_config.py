@@ -89,6 +89,36 @@ def test_a_bad_value_is_refused_in_one_line_that_names_it(path, value, message):
 
 
 @pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"families": ["head", "tail"]}, r"'tail' is no family; there are head, noise, scaled,"),
+        ({"scales": {"replay": [2]}}, r"'replay' is no family"),
+        ({"scales": {"scaled": [0]}}, r"scales.scaled.0: .*greater than or equal to 1"),
+        ({"train": "test"}, r"train and test are both 'test'; scales and orders are chosen"),
+        ({"layers": [3, 28]}, r"layers: \[3, 28\]; big has 28 layers, numbered 0 to 27"),
+        ({"max_n": 9}, r"max_n = 9 exceeds members = 8"),
+        ({"members": 17}, r"decoding 'T0.6' has 16 samples, fewer than members = 17"),
+        ({"sampling": ["T0.7"]}, r"sampling: 'T0.7' is not defined"),
+        ({"decoding": "T0.6"}, r"decoding: 'T0.6' samples; pruned heads"),
+    ],
+)
+def test_a_comparison_of_families_that_cannot_be_made_is_refused(keys, message):
+    values = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
+    frontier = {"frontiers": {"math": {**values, **keys}}}
+    with pytest.raises(ConfigError, match=message):
+        parse({**VALUES, **frontier})
+
+
+def test_only_heads_are_compared_where_vllm_answers():
+    big = {**VALUES["models"]["big"], "backend": "vllm"}
+    frontier = {"model": "big", "train": "train", "test": "test"}
+    values = {**VALUES, "models": {**VALUES["models"], "big": big}}
+    with pytest.raises(ConfigError, match=r"families: models\.big has backend vllm, which prunes"):
+        parse({**values, "frontiers": {"math": frontier}})
+    assert parse({**values, "frontiers": {"math": {**frontier, "families": ["head"]}}})
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (b"a: [1\n", "is not YAML"),

@@ -21,6 +21,7 @@ MAY_IMPORT = [
         "grading.matrix": "pandas",
         "athena.problems": "pandas",
         "compression.arm_tables": "pandas",
+        "frontier.job": "pandas scipy",
         "analysis.jobs": "pandas scipy",
         "report.page": "pandas scipy",
         "figures.draw": "pandas scipy matplotlib",

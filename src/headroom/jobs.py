@@ -41,6 +41,7 @@ rank-heads sprint.job:rank(selector) Rank the heads for each question.
 evaluate sprint.job:evaluate(selector) Compute Pass@N of a selector and baselines.
 weigh-embedding sprint.job:weigh_embedding(selector) Test whether question embeddings matter.
 choose sprint.job:choose(selector) Measure how much of Pass@N remains without an oracle.
+compare-families frontier.job:compare(frontier) Compare families of variants at equal tokens.
 problems athena.problems:read_data(data) Read a dataset and divide it.
 encoder compression.arm_jobs:prepare_encoder(encoder) Fetch a pretrained encoder.
 teacher compression.arm_jobs:train_teacher(solver data seed) Train a solver with all its heads.
@@ -160,7 +161,7 @@ def _named(store: "Store", wildcard: str, value: Any) -> Any:
             return Path(value)
         case "seed":
             return int(value)
-        case "comparison" | "compression" | "selector" | "sweep":
+        case "comparison" | "compression" | "frontier" | "selector" | "sweep":
             section = getattr(store.config, f"{wildcard}s")
             if value not in section:
                 raise ConfigError(

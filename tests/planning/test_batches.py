@@ -1,8 +1,9 @@
 import pytest
 
-from example_config import config
-from headroom.config import Config
-from headroom.planning.batches import batches, placebos, pool
+from example_config import VALUES, config
+from headroom.config import Config, parse
+from headroom.planning.batches import batches, family_members, find_batch, placebos, pool
+from headroom.variants import BASE
 
 
 def of_sweep(**sweep: object) -> Config:
@@ -27,6 +28,30 @@ def of_sweep(**sweep: object) -> Config:
 def test_a_sweep_asks_for_as_many_placebos_of_a_kind_as_a_layer_has_heads(kind, expected):
     planned = of_sweep() if kind is None else of_sweep(placebos=kind)
     assert list(map(str, placebos(planned, planned.sweeps["table"]))) == expected
+
+
+def test_members_of_families_answer_training_and_test_questions():
+    values = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
+    config = parse(
+        {**VALUES, "frontiers": {"math": {**values, "layers": [2, 5], "members": 4, "max_n": 4}}}
+    )
+    members = family_members(config, config.frontiers["math"])
+    assert " ".join(f"{kind}{scale}" for kind, scale in members) == (
+        "head0 scaled50 scaled150 skip0 weights5 weights20 noise0"
+    )
+    assert all(len(set(each)) == 4 for each in members.values())
+    heads = [(each.layer, each.head) for each in members["head", 0]]
+    assert {layer for layer, _ in heads} <= {2, 5}
+    for family in (("scaled", 50), ("scaled", 150), ("noise", 0)):
+        assert [(each.layer, each.head) for each in members[family]] == heads
+    assert {each.scale for each in members["skip", 0]} <= {1, 2}
+    every = {variant for each in members.values() for variant in each}
+    for questions in ("train", "test"):
+        found = find_batch(config, "big", "greedy", questions)
+        assert every <= set(found.variants)
+        assert find_batch(config, "big", "T0.6", questions).variants == (BASE,)
+    other = config.frontiers["math"].model_copy(update={"seed": 1})
+    assert family_members(config, other)["weights", 5] != members["weights", 5]
 
 
 def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():

@@ -4,7 +4,7 @@ It is checked as a whole before the first job: unknown keys, wrong types, values
 references to undefined names are refused in one line.
 """
 
-from headroom.config.experiments import Layers, Selector, Sweep
+from headroom.config.experiments import Frontier, Layers, Selector, Sweep
 from headroom.config.models import Embedder, Model, Reasoner
 from headroom.config.questions import (
     SYSTEM_PROMPT,

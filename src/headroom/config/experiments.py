@@ -118,6 +118,46 @@ class Selector(Section):
     """What the report calls it; null: as its test questions."""
 
 
+class Frontier(Section):
+    """Families of cheap variants of one model, compared with sampling at equal tokens."""
+
+    model: str
+    """Name under `models`."""
+    train: str
+    """Question set on which scales, temperature and order are chosen."""
+    test: str
+    """Question set on which families are compared."""
+    families: Annotated[tuple[str, ...], Field(min_length=1)] = (
+        "head",
+        "scaled",
+        "skip",
+        "weights",
+        "noise",
+    )
+    """head: heads pruned, one at a time. scaled: a head's output multiplied. skip: one or two
+    layers left out. weights: Gaussian noise on all weights. noise: a random direction as strong as
+    a head, at the same places as `head`."""
+    scales: dict[str, tuple[Count, ...]] = Field({})
+    """Scales to choose from: percent of scaled heads, 1e-4 of noise on weights; by default 50 and
+    150, and 5 and 20."""
+    sampling: tuple[str, ...] = ()
+    """Sampling decodings, of which one is chosen, as a family of its own."""
+    decoding: str = "greedy"
+    """Decoding of all other families; greedy."""
+    layers: Layers = "all"
+    """Layers whose heads are changed; skipped layers come from the whole model."""
+    members: Count = 8
+    """M: members of each family, drawn by `seed`; fewer where a family has not as many."""
+    max_n: Count = 8
+    """Largest N of the curves."""
+    seed: Seed = 0
+    """Seed of the draws of members."""
+    bootstrap: Count = 2000
+    """Bootstrap resamples of the test questions for each interval."""
+    title: str | None = None
+    """What the report calls it; null: as its test questions."""
+
+
 class Comparison(Section):
     """The authors' prompt and grading rules against the default ones, on the base model."""
 

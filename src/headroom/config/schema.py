@@ -12,12 +12,13 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from headroom.config.compression import Solver, WordProblems
-from headroom.config.experiments import Comparison, Selector, Sweep
+from headroom.config.experiments import Comparison, Frontier, Selector, Sweep
 from headroom.config.models import Embedder, Model
 from headroom.config.questions import Decoding, Preset, Questions
 from headroom.config.section import Name, Section, Seed
 from headroom.config.study import Study
 from headroom.errors import ConfigError
+from headroom.variants import FAMILIES
 
 _RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
@@ -48,6 +49,8 @@ class Config(Section):
     """The sweeps, by name."""
     selectors: dict[Name, Selector] = Field({})
     """The head selectors, by name."""
+    frontiers: dict[Name, Frontier] = Field({})
+    """Families of variants compared at equal tokens, by name."""
     comparisons: dict[Name, Comparison] = Field({})
     """Prompt and grading comparisons, by name."""
     problems: dict[Name, WordProblems] = Field({})
@@ -102,12 +105,51 @@ class Config(Section):
                         f"{self.decodings[decoding].samples} samples, fewer than "
                         f"max_n = {selector.max_n}"
                     )
+        for name, frontier in self.frontiers.items():
+            self._check_frontier(f"frontiers.{name}", frontier)
         for name, comparison in self.comparisons.items():
             for decoding in comparison.decodings:
                 self._check_greedy(f"comparisons.{name}.decodings", decoding)
         for name, study in self.compressions.items():
             self._check_study(f"compressions.{name}", study)
         return self
+
+    def _check_frontier(self, where: str, frontier: Frontier) -> None:
+        """Refuse a comparison of families that cannot be made."""
+        self._check_greedy(f"{where}.decoding", frontier.decoding)
+        model = self.models[frontier.model]
+        known = [kind for kind, family in FAMILIES.items() if family.title]
+        for kind in (*frontier.families, *frontier.scales):
+            if kind not in known:
+                raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(known)}")
+        if frontier.train == frontier.test:
+            raise ValueError(
+                f"{where}: train and test are both {frontier.test!r}; scales and orders are chosen "
+                f"on other questions than they are tested on"
+            )
+        if frontier.layers != "all" and (
+            not frontier.layers or max(frontier.layers) >= model.layers
+        ):
+            raise ValueError(
+                f"{where}.layers: {list(frontier.layers)}; {frontier.model} has {model.layers} "
+                f"layers, numbered 0 to {model.layers - 1}"
+            )
+        if frontier.max_n > frontier.members:
+            raise ValueError(
+                f"{where}: max_n = {frontier.max_n} exceeds members = {frontier.members}"
+            )
+        if model.backend == "vllm" and {*frontier.families} != {"head"}:
+            raise ValueError(
+                f"{where}.families: models.{frontier.model} has backend vllm, which prunes heads "
+                f"and no more; write `families: [head]`, or backend headroom"
+            )
+        for decoding in frontier.sampling:
+            samples = self.decodings[decoding].samples
+            if samples < frontier.members:
+                raise ValueError(
+                    f"{where}: decoding {decoding!r} has {samples} samples, fewer than "
+                    f"members = {frontier.members}"
+                )
 
     def _check_study(self, where: str, study: Study) -> None:
         """Refuse a compression whose parts do not fit together."""
@@ -167,6 +209,12 @@ _REFERENCES = {
         "train": "questions",
         "test": "questions",
         "embedder": "embedders",
+        "sampling": "decodings",
+    },
+    "frontiers": {
+        "model": "models",
+        "train": "questions",
+        "test": "questions",
         "sampling": "decodings",
     },
     "comparisons": {"model": "models", "questions": "questions"},

@@ -10,11 +10,11 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 from headroom import paths
-from headroom.config import Config, Layers, Model, Selector, Study, Sweep
+from headroom.config import Config, Frontier, Layers, Model, Selector, Study, Sweep
 from headroom.config.compression import Compression, Encoder, Solver
 from headroom.errors import ConfigError
 from headroom.planning.store import Store, arm_key, encoder_key, study_keys
-from headroom.variants import BASE, Variant, heads, matched_noise, numeric, replays
+from headroom.variants import BASE, FAMILIES, Pool, Variant, heads, matched_noise, numeric, replays
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
 _T = TypeVar("_T")
@@ -63,6 +63,17 @@ def placebos(config: Config, sweep: Sweep) -> list[Variant]:
     return noise + numeric(len(set(_expand(sweep.heads, config.models[sweep.model].heads))))
 
 
+def family_members(config: Config, frontier: Frontier) -> dict[tuple[str, int], list[Variant]]:
+    """Return the drawn members of each family of a frontier, by family and scale."""
+    model = config.models[frontier.model]
+    drawn_from = Pool(_expand(frontier.layers, model.layers), model.heads, model.layers)
+    return {
+        (kind, scale): FAMILIES[kind].members(drawn_from, scale, frontier.members, frontier.seed)
+        for kind in frontier.families
+        for scale in frontier.scales.get(kind, FAMILIES[kind].scales)
+    }
+
+
 def batches(config: Config) -> list[Batch]:
     """Return every batch to generate, each once, in the order of the config."""
     wanted: dict[_Names, set[Variant]] = {}
@@ -96,6 +107,13 @@ def _requests(config: Config) -> Iterator[tuple[_Names, Callable[[], list[Varian
             yield names, partial(pool, config, selector)
         for decoding in selector.sampling:
             yield (selector.model, decoding, selector.test), list
+    for frontier in config.frontiers.values():
+        for questions in (frontier.train, frontier.test):
+            for members in family_members(config, frontier).values():
+                names = (frontier.model, frontier.decoding, questions)
+                yield names, partial(list, members)
+            for decoding in frontier.sampling:
+                yield (frontier.model, decoding, questions), list
     for comparison in config.comparisons.values():
         for decoding in comparison.decodings:
             yield (comparison.model, decoding, comparison.questions), list

@@ -118,6 +118,8 @@ class Shown:
             files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
         for name in config.selectors:
             files += [fill(template, selector=name) for template in _OF_SELECTOR]
+        for name in config.frontiers:
+            files += [fill(paths.FRONTIER, frontier=name, table=t) for t in paths.FRONTIER_TABLES]
         files += [fill(paths.COMPARISON, comparison=name) for name in config.comparisons]
         for table in COMPRESSION_TABLES if config.compressions else ():
             files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))

@@ -100,6 +100,7 @@ class Rules(Shown):
             "embedder": self._keys("embedder", config.embedders),
             "sweep": config.sweeps,
             "selector": config.selectors,
+            "frontier": config.frontiers,
             "comparison": config.comparisons,
             "grading": get_args(Preset),
             "data": sorted({arm.data for arm in every}.union(self._data)),
@@ -221,6 +222,15 @@ class Rules(Shown):
         return [
             self.store.fill(paths.QUESTIONS, **names),
             *(self.store.fill(paths.ANSWERS, decoding=d, **names) for d in section.decodings),
+        ]
+
+    def families(self, wildcards: Any) -> list[str]:
+        """Return the graded answers that a comparison of families needs."""
+        frontier = self.config.frontiers[wildcards.frontier]
+        return [
+            self.store.fill(paths.GRADED, model=frontier.model, decoding=decoding, questions=name)
+            for name in (frontier.train, frontier.test)
+            for decoding in (frontier.decoding, *frontier.sampling)
         ]
 
     def of_selector(self, job: str) -> Callable[[Any], Inputs]:

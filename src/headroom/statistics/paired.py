@@ -74,6 +74,15 @@ def false_discovery(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests
     return false_discovery_control(p) if len(p) else p
 
 
+def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
+    """Return Holm's adjusted p-values (1979): the chance of any false claim stays at its level."""
+    order = np.argsort(p, kind="stable")
+    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(stepped, 1.0)
+    return adjusted
+
+
 def fragility(
     margin: Float[np.ndarray, "questions heads"],
     changed: Bool[np.ndarray, "questions heads"],

@@ -1,0 +1,76 @@
+"""Families of variants in a run of the real Snakefile: answered, graded, compared."""
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from mini import MINIATURE, REASONER, Snakemake
+
+CONFIG: dict[str, Any] = {
+    "run": "families",
+    "models": {"tiny": REASONER},
+    "questions": MINIATURE["questions"],
+    "decodings": {name: MINIATURE["decodings"][name] for name in ("greedy", "T0.6")},
+    "frontiers": {
+        "math": {
+            "model": "tiny",
+            "train": "train",
+            "test": "test",
+            "families": ["head", "scaled", "skip", "weights", "noise"],
+            "scales": {"scaled": [50, 200], "weights": [20]},
+            "sampling": ["T0.6"],
+            "layers": [1, 4],
+            "members": 3,
+            "max_n": 3,
+            "bootstrap": 50,
+        }
+    },
+}
+
+
+def test_families_are_answered_graded_and_compared(copied: Path) -> None:
+    done = Snakemake(copied)(CONFIG)
+    assert "solved by any answer with the tokens of" in done.stdout + done.stderr
+    run = copied / "results/families"
+    tables = {file.stem: pd.read_csv(file) for file in (run / "frontier/math").glob("*.csv")}
+    assert tables.keys() == {"members", "scales", "curves", "paired", "complement", "families"}
+    members = tables["members"].set_index("member")
+    (test,) = run.glob("accuracy/*/greedy-*/test-*.parquet")
+    (train,) = run.glob("accuracy/*/greedy-*/train-*.parquet")
+    z, learnt = pd.read_parquet(test), pd.read_parquet(train)
+    own = members[members["family"] != "sampling"]
+    assert set(own.index) <= set(z.columns)
+    for name, row in own.iterrows():
+        assert row["accuracy"] == pytest.approx(z[name].mean(), rel=1e-5)
+        assert row["train_accuracy"] == pytest.approx(learnt[name].mean(), rel=1e-5)
+    assert members["family"].value_counts().eq(3).all()
+    scaled = tables["scales"].query("family == 'scaled'").set_index("scale")
+    best = {}
+    for scale in ("50", "200"):
+        names = [name for name in z.columns if name.endswith(f"P{scale}")]
+        assert len(names) == 3
+        best[scale] = sum(
+            learnt[list(some)].any(axis=1).mean() / len(list(combinations(names, n))) / 3
+            for n in (1, 2, 3)
+            for some in combinations(names, n)
+        )
+    for scale, value in best.items():
+        assert scaled.loc[scale, "train_pass"] == pytest.approx(value, rel=1e-5)
+    assert scaled["chosen"].sum() == 1 and scaled["chosen"].idxmax() == max(best, key=best.get)
+    # Heads, scaled heads and noise change the same heads.
+    places = {
+        kind: {name[:3] + name[4:6] for name in own.index[own["family"] == kind]}
+        for kind in ("head", "scaled", "noise")
+    }
+    assert places["head"] == places["scaled"] == places["noise"]
+    curves = tables["curves"].set_index(["family", "order", "n"])
+    drawn = curves.loc[("skip", "drawn", 1)]
+    assert drawn["pass"] == pytest.approx(
+        own.query("family == 'skip'")["accuracy"].mean(), rel=1e-5
+    )
+    assert drawn["majority"] == pytest.approx(drawn["pass"], rel=1e-5)
+    assert (curves["computed"] > 0).all()
+    assert set(tables["paired"]["versus"]) <= {"sampling", "scaled", "skip", "weights", "noise"}
+    assert "Nothing to be done" in (again := Snakemake(copied)(CONFIG)).stdout + again.stderr

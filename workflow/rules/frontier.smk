@@ -1,0 +1,15 @@
+# Are heads special? Families of variants, compared at equal tokens.
+
+
+rule compare_families:
+    input:
+        RULES.families,
+    output:
+        expand(of_run(paths.FRONTIER), table=paths.FRONTIER_TABLES, allow_missing=True),
+    log:
+        RULES.log("compare_families/{frontier}"),
+    params:
+        settings=lambda wildcards: RULES.settings("frontiers", wildcards.frontier),
+        seed=CONFIG.seed,
+    shell:
+        command("compare-families")
