@@ -58,7 +58,7 @@ def run(source: Path, *arguments: str) -> str:
 def test_every_extension_has_a_how_to_of_less_than_60_lines_of_code() -> None:
     assert set(HOW_TOS) == {
         *("a benchmark", "a grader", "an importance criterion"),
-        *("an architecture", "a figure"),
+        *("a family", "an architecture", "a figure"),
     }
     for name, text in HOW_TOS.items():
         assert sum(code.count("\n") for code in CODE.findall(text)) < 60, name
@@ -111,6 +111,38 @@ def test_an_importance_criterion_is_added_as_the_page_says(
             expected += min(groups, key=lambda group: sum(norms[name] for name in group))
         assert removed == expected
     assert "smallest norm of the output weights" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_family_is_added_as_the_page_says(tmp_path: Path) -> None:
+    source = extended("a family", tmp_path)
+    check = """
+import torch
+from headroom.config import Decoding
+from headroom.generation.engine import Engine, Request
+from headroom.models.load import load_model
+from headroom.variants import BASE, FAMILIES, Pool, Variant
+
+loaded = load_model("builtin:reasoner", device="cpu")
+members = FAMILIES["pair"].members(Pool((1, 4), 4, 6), 0, 5, seed=3)
+assert len({*members}) == 5 and {each.head for each in members} <= {0, 1, 2}
+assert [Variant.parse(str(each)) for each in members] == members
+prompt = tuple(loaded.tokenizer("Compute 3 + 4 * 5.").input_ids)
+wanted = [Request("q", prompt, variant) for variant in [BASE, *members]]
+found = {a.request.variant: a for a in Engine(loaded, Decoding(max_new_tokens=20), 4).run(wanted)}
+for variant in members:
+    model = load_model("builtin:reasoner", device="cpu").model
+    width = model.config.head_dim
+    columns = model.model.layers[variant.layer].self_attn.o_proj.weight.data
+    columns[:, variant.head * width : (variant.head + 2) * width] = 0
+    ids = torch.tensor([prompt])
+    given = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False,
+                           max_new_tokens=20)[0, len(prompt):].tolist()
+    if found[variant].margin > 1e-3:
+        own = list(found[variant].token_ids)
+        assert given[: len(own)] == own, variant
+print(len({a.token_ids for a in found.values()}))
+"""
+    assert int(run(source, "-c", check)) > 1
 
 
 def test_a_figure_is_drawn_as_the_page_says(
