@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 FLOORS = (
     "reference cli jobs library tool bench",
     "report figures analysis",
-    "frontier sprint compression",
+    "frontier recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
     "record tables variants arguments saying paths errors",

@@ -3,7 +3,17 @@
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ("Pruned", "Run", "Solver", "load", "load_model", "prune", "pruned", "sweep")
+__all__ = (
+    "Pruned",
+    "Run",
+    "Solver",
+    "load",
+    "load_model",
+    "prune",
+    "prune_and_recover",
+    "pruned",
+    "sweep",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 
 def count(text: str) -> int:
@@ -60,7 +60,7 @@ def add_command(
         if each.name in without:
             continue
         required = each.default is each.empty
-        keys = _reading(each.annotation)
+        keys = reading(each.annotation)
         keys["help"] = " ".join(texts[each.name].split()).replace("``", "").replace("%", "%%")
         if each.kind is each.KEYWORD_ONLY or each.name in options:
             flag = f"-{each.name}" if len(each.name) == 1 else f"--{each.name.replace('_', '-')}"
@@ -78,15 +78,17 @@ def add_command(
     return command
 
 
-def _reading(hint: Any) -> dict[str, Any]:
+def reading(hint: Any) -> dict[str, Any]:
     """Return the keywords with which argparse reads a value of a type."""
     if get_origin(hint) is list:
         return {"nargs": "*", "type": get_args(hint)[0]}
     parts = [part for part in get_args(hint) or (hint,) if part is not type(None)]
+    parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
     if any(get_origin(part) is Sequence for part in parts):
         return {"type": numbers_or_all}
     if get_origin(hint) is Literal or get_origin(parts[0]) is Literal:
         return {"choices": get_args(hint if get_origin(hint) is Literal else parts[0])}
     if hint is bool:
         return {"action": "store_true"}
-    return {"type": count if int in parts else Path if parts == [Path] else str}
+    kinds = {int: count, float: float, Path: Path}
+    return {"type": next((kinds[part] for part in parts if part in kinds), str)}

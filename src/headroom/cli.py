@@ -73,14 +73,14 @@ def parser(alone: Sequence[jobs.Job] = ()) -> argparse.ArgumentParser:
         return top
     from headroom.arguments import add_command
     from headroom.bench import command as bench
-    from headroom.compression import command as compression
+    from headroom.recovery import command as recovery
     from headroom.tool import command as tool
 
     for function in (check, plan, doctor):
         add_command(commands, function.__name__, function)
     tool.add_to(commands)
     bench.add_to(commands)
-    compression.add_to(commands)
+    recovery.add_to(commands)
     jobs.add_to(commands, jobs.JOBS)
     for later in (compare, engine):
         add_command(commands, later.__name__, later)

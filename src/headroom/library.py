@@ -6,6 +6,7 @@ model = headroom.load_model("results/store/model")
 with headroom.pruned(model, layer=5, head=3):
     model.generate(...)
 headroom.prune("Qwen/Qwen2.5-Math-1.5B-Instruct", "smaller", ratio=0.25)
+headroom.prune_and_recover("Qwen/Qwen2.5-Math-1.5B-Instruct", "recovered", texts, ratio=0.25)
 
 heads = headroom.sweep("./my-llama", "mine.csv", layers=[5], grader="numeric")
 run = headroom.load("results/demo")
@@ -25,6 +26,7 @@ from headroom.compression.pruning import prune as prune
 from headroom.models import masks
 from headroom.models.geometry import find_heads
 from headroom.models.load import load_checkpoint
+from headroom.recovery.prune import prune_and_recover as prune_and_recover
 from headroom.tool.run import Run as Run
 from headroom.tool.run import load as load
 from headroom.tool.solve import Solver as Solver

@@ -146,7 +146,7 @@ def prune(
         name: f"{getattr(after, field):,} of {getattr(before, field):,}"
         for field, name in _SIZES.items()
     }
-    facts = Pruning(source, _revision(folder), chosen, about, measured, _HOW)
+    facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
 
@@ -160,7 +160,7 @@ def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
     return heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
 
 
-def _revision(folder: Path) -> str:
+def revision_of(folder: Path) -> str:
     """Return the commit of a model from the hub, or the fingerprint of a local folder."""
     hub = folder.parent.name == "snapshots" and re.fullmatch(r"[0-9a-f]{40}", folder.name)
     return folder.name if hub else fingerprint(folder)

@@ -1,0 +1,145 @@
+"""The arguments of `headroom prune`; nothing heavy is imported, so the command starts fast."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from headroom.arguments import reading
+from headroom.errors import ConfigError
+from headroom.recovery.settings import Choice, Recovery
+
+_FORMS = {
+    "zero": ("zeroed", "set the heads' weights to zero: loads everywhere, not smaller"),
+    "uniform": ("uniform", "equally many heads of every layer: loads with plain from_pretrained"),
+    "free": ("free", "any heads of any layer: loads with headroom.load_model (default)"),
+}
+_EXAMPLES = """\
+examples:
+  headroom prune ./my-llama --heads L05H03,L07H01 --zero --out without-two-heads
+  headroom prune ./my-llama --ratio 0.25 --out smaller
+  headroom prune ./my-llama --ratio 0.25 --recover --text chats.jsonl --out smaller
+
+Without --recover heads are removed at once, and nothing is trained. With it, they go in rounds:
+each scores the heads that are left on the texts, removes the lowest, and trains the rest to predict
+the texts and to agree with the model before the round. At the end a table compares perplexity on
+held-out texts, size and speed before, pruned and recovered; OUT/README.md and OUT/recovery.json
+keep it. The same command goes on where it was stopped. Begin small: --steps 20 shows how long a
+step takes. The same call with --ratio 0 says what training alone does.
+
+Too little memory: --micro-batch 1, --gradient-checkpointing, a smaller --length, or --lora 16: the
+model keeps its own type, and two thin matrices are trained beside each of its own.
+Several GPUs: accelerate launch --num_processes 4 -m headroom.cli prune ./my-llama ...
+"""
+
+
+def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add `prune` to a command line."""
+    about = "Remove attention heads from a model and save it; --recover trains the rest."
+    prune = commands.add_parser(
+        "prune",
+        help=about,
+        description=about,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    prune.add_argument("source", metavar="MODEL", help="a folder or a hub id")
+    prune.add_argument("--out", type=Path, required=True, help="folder to create")
+    which = prune.add_mutually_exclusive_group(required=True)
+    which.add_argument("--heads", type=_names, help="heads to remove, as in L05H03,L07H01")
+    which.add_argument("--ratio", type=float, help="share of all heads to remove, as in 0.25")
+    forms = prune.add_mutually_exclusive_group()
+    for flag, (form, text) in _FORMS.items():
+        forms.add_argument(
+            f"--{flag}", dest="form", action="store_const", const=form, default="free", help=text
+        )
+    prune.add_argument(
+        "--criterion",
+        help="score whose lowest heads are removed: norm (default) and random need no data; "
+        "entropy, mixed (default with --recover) and attention need --text; causal needs "
+        "--accuracy, or with --recover measures the loss without each head",
+    )
+    prune.add_argument(
+        "--text",
+        "--texts",
+        type=Path,
+        help="file of texts to score heads and train on: .jsonl or .jsonl.gz with `text` or "
+        "`messages` in each line, or plain text, one a line",
+    )
+    prune.add_argument(
+        "--fields", type=_names, default=[], help="JSON fields that make a text: problem,solution"
+    )
+    prune.add_argument("--accuracy", type=Path, help="causal: accuracy matrix of a sweep")
+    prune.add_argument("--alpha", type=float, default=0.5, help="mixed: weight of the norm")
+    prune.add_argument("--seed", type=int, default=0, help="of random draws")
+    prune.add_argument(
+        "--scope",
+        choices=("all", "layer"),
+        default="all",
+        help="rank all heads together, or those of each layer",
+    )
+    prune.add_argument(
+        "--unit",
+        choices=("group", "query"),
+        default="group",
+        help="grouped-query attention: remove whole groups, or one query head of each",
+    )
+    prune.add_argument("--revision", help="hub: commit hash; folder: expected fingerprint")
+    prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    recovery = prune.add_argument_group("recovery")
+    recovery.add_argument("--recover", action="store_true", help="remove in rounds and train")
+    recovery.add_argument(
+        "--held-out", type=Path, help="file of texts to measure on (default: a tenth of --text)"
+    )
+    for name in _training():
+        field = Recovery.model_fields[name]
+        keys = reading(field.annotation)
+        about = " ".join((field.description or "").split())
+        if field.default not in (None, False):
+            about += f" (default: {field.default})"
+        keys |= {"default": argparse.SUPPRESS, "help": about}
+        recovery.add_argument(f"--{name.replace('_', '-')}", **keys)
+    prune.set_defaults(handler=_prune)
+
+
+def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) -> None:
+    from headroom.recovery.texts import read_texts
+
+    texts = read_texts(text, fields) if text else None
+    options["criterion"] = options["criterion"] or ("mixed" if recover else "norm")
+    held_out = options.pop("held_out")
+    given = [name for name in _training() if name in options]
+    if not recover:
+        from headroom.compression.pruning import prune
+
+        if given or held_out:
+            name = [*given, "held_out"][0].replace("_", "-")
+            raise ConfigError(f"--{name} is about training; add --recover")
+        plain = [each for each in texts or () if isinstance(each, str)]
+        if len(plain) < len(texts or ()):
+            raise ConfigError(f"{text} has messages, which need --recover; name fields of texts")
+        print(prune(texts=plain, **options))
+        return
+    from headroom.recovery.prune import prune_and_recover
+
+    if texts is None:
+        raise ConfigError("--recover trains on texts; name their file: --text FILE.jsonl")
+    if options.pop("heads") or options.pop("accuracy") or options["form"] == "zeroed":
+        raise ConfigError(
+            "--recover removes a ratio of heads for good; give --ratio, and neither --accuracy "
+            "nor --zero"
+        )
+    if options.pop("form") == "uniform":
+        options["scope"] = "layer"
+    others = read_texts(held_out, fields) if held_out else None
+    done = prune_and_recover(texts=texts, held_out=others, **options)
+    if done:
+        print(done)
+
+
+def _training() -> list[str]:
+    """Return the settings that only recovery has."""
+    return [name for name in Recovery.model_fields if name not in Choice.model_fields]
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]

@@ -1,0 +1,155 @@
+"""What pruning cost and what recovery gave back: perplexity, sizes, speed of generation."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import GenerationConfig, PreTrainedModel
+
+from headroom.compression.footprint import dummy_texts, in_turns, parameters, weight_bytes
+from headroom.models.geometry import HeadGeometry, evaluating, find_heads
+from headroom.recovery.texts import Piece, padded
+from headroom.statistics.bootstrap import Bootstrap, interval_of
+
+_RESAMPLES = 5000
+_PROMPT, _ANSWER, _TURNS = 16, 32, 3
+_BATCHES = (1, 8)
+
+
+class Losses(NamedTuple):
+    """A model's loss on each of some texts."""
+
+    nats: Float[np.ndarray, " texts"]
+    """Sum over a text's tokens."""
+    tokens: Int[np.ndarray, " texts"]
+    """Tokens predicted: all but the first of each piece."""
+
+    @property
+    def mean(self) -> float:
+        """Mean loss of a token."""
+        return float(self.nats.sum() / self.tokens.sum())
+
+
+def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -> Losses:
+    """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
+    texts = sorted({piece.text for piece in pieces})
+    place = {text: row for row, text in enumerate(texts)}
+    nats, tokens = np.zeros(len(texts)), np.zeros(len(texts), dtype=np.int64)
+    ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
+    with torch.inference_mode(), evaluating(model):
+        for start in range(0, len(ordered), at_once):
+            part = ordered[start : start + at_once]
+            inputs = padded(part, model.device)
+            logits, targets = predictions(model(**inputs, use_cache=False).logits, inputs)
+            losses = cross_entropy(logits.float(), targets, reduction="none").double().cpu()
+            counts = [len(piece.input_ids) - 1 for piece in part]
+            for piece, own in zip(part, losses.split(counts), strict=True):
+                nats[place[piece.text]] += float(own.sum())
+                tokens[place[piece.text]] += len(own)
+    return Losses(nats, tokens)
+
+
+def predictions(
+    logits: Float[Tensor, "batch tokens vocabulary"], inputs: Mapping[str, Tensor]
+) -> tuple[Float[Tensor, "predicted vocabulary"], Int[Tensor, " predicted"]]:
+    """Return the logits that predict a token, and these tokens, row after row."""
+    follows = inputs["attention_mask"][:, 1:].bool()
+    return logits[:, :-1][follows], inputs["input_ids"][:, 1:][follows]
+
+
+class Perplexity(NamedTuple):
+    """exp(mean loss of a token), with a 95% interval by resampling texts."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g} ({self.low:.4g} to {self.high:.4g})"
+
+
+def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
+    """Return the perplexity on texts, or its ratio to that of another model on the same texts."""
+    nats = losses.nats - (beside.nats if beside else 0.0)
+    columns = np.stack([nats, losses.tokens], axis=1)
+    sums = Bootstrap(len(nats), _RESAMPLES, seed=0).means(columns)
+    low, high = interval_of(np.exp(sums[:, 0] / sums[:, 1]))
+    return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
+
+
+def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
+    """Return the bytes of keys and values that a decoder keeps for each token."""
+    # Keys are taken to be as wide as values.
+    numbers = sum(2 * layer.kv_heads * layer.head_dim for layer in geometry.layers)
+    return numbers * next(model.parameters()).element_size()
+
+
+def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, float]]:
+    """Return how many tokens a second each decoder generates, at several batch sizes.
+
+    Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models.
+    """
+    plain = GenerationConfig(
+        max_new_tokens=_ANSWER, min_new_tokens=_ANSWER, do_sample=False, pad_token_id=0
+    )
+    speeds: list[dict[str, float]] = [{} for _ in models]
+    for batch in _BATCHES:
+        inputs = dummy_texts(models[0], batch, _PROMPT)
+        calls = [partial(each.generate, **inputs, generation_config=plain) for each in models]
+        seconds = np.median(in_turns(calls, _TURNS, warm_ups=1), axis=0)
+        for speed, each in zip(speeds, seconds, strict=True):
+            speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / each)
+    return speeds
+
+
+def measured(
+    models: Mapping[str, PreTrainedModel], pieces: Sequence[Piece], at_once: int
+) -> dict[str, dict[str, Any]]:
+    """Return the measurements of a decoder `before`, `pruned` and `recovered`.
+
+    The latter two have the same shapes, so that they are timed once.
+    """
+    first = text_losses(models["before"], pieces, at_once)
+    speeds = generated_per_second([models["before"], models["recovered"]])
+    found = {}
+    for name, model in models.items():
+        losses = first if name == "before" else text_losses(model, pieces, at_once)
+        found[name] = {
+            "perplexity": perplexity(losses)._asdict(),
+            "ratio": perplexity(losses, first)._asdict(),
+            "parameters": parameters(model),
+            "weight_bytes": weight_bytes(model),
+            "cache_bytes_per_token": cache_bytes(model, find_heads(model)),
+            "texts": {"nats": losses.nats.tolist(), "tokens": losses.tokens.tolist()},
+            **speeds[name != "before"],
+        }
+    return found
+
+
+def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
+    """Return measurements as a table: what is measured, and its value for each model."""
+
+    def row(key: str, form: str) -> list[str]:
+        values = [result[key] for result in results.values()]
+        return [
+            str(Perplexity(**each)) if isinstance(each, dict) else form.format(each)
+            for each in values
+        ]
+
+    rows = [
+        ("perplexity (95% interval)", row("perplexity", "")),
+        ("ratio to before", row("ratio", "")),
+        ("parameters", row("parameters", "{:,}")),
+        ("bytes of weights", row("weight_bytes", "{:,}")),
+        ("bytes of keys and values a token", row("cache_bytes_per_token", "{:,}")),
+    ]
+    return rows + [
+        (f"tokens/s, batch {batch}", row(f"tokens_per_second_batch_{batch}", "{:.1f}"))
+        for batch in _BATCHES
+    ]

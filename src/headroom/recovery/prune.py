@@ -1,0 +1,400 @@
+"""`headroom prune --recover`: heads removed in rounds, the rest trained after each, all measured.
+
+Source: arXiv 2511.17577, Alg. 1 and 2. What a round makes is kept beside the result until that is
+whole, so that an interrupted run goes on where it was.
+"""
+
+import hashlib
+import json
+import logging
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from transformers import PreTrainedModel
+
+from headroom.compression.choice import Scores, heads_due, lowest_heads
+from headroom.compression.criteria import CRITERIA, Ranked, loss_rises
+from headroom.compression.pruning import revision_of
+from headroom.errors import ModelError
+from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.load import load_checkpoint, load_tokenizer
+from headroom.models.masks import pruned
+from headroom.models.removal import remove_heads
+from headroom.models.source import fetch_model, read_config, stated_geometry
+from headroom.recovery.evaluation import as_rows, measured, text_losses
+from headroom.recovery.settings import Recovery, recovery
+from headroom.recovery.texts import Piece, Text, cut, padded
+from headroom.recovery.training import Progress, accelerator_for, precision, train_round
+from headroom.tables import write_json
+from headroom.variants import Variant
+
+_LOG = logging.getLogger(__name__)
+_RESULT = "recovery.json"
+_HOW = (
+    "Before: the source model. Pruned: the same heads removed from it, nothing trained. Recovered: "
+    "this model. Perplexity is that of {texts} held-out texts, {tokens:,} tokens; intervals "
+    "resample texts. Speed is that of greedy generation, on {device}."
+)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A decoder that was pruned, trained and saved."""
+
+    folder: Path
+    form: Form
+    removed: tuple[str, ...]
+    """Names of the heads removed, numbered as in the source."""
+    measured: Mapping[str, Mapping[str, Any]]
+    """Measurements of the decoder `before`, `pruned` and `recovered`."""
+
+    def __str__(self) -> str:
+        rows = [("", list(self.measured)), *as_rows(self.measured)]
+        lines = [f"{name:<33}" + "".join(f"{each:>28}" for each in row) for name, row in rows]
+        return "\n".join([*lines, "", f"{self.folder}: {len(self.removed)} heads removed"])
+
+
+def prune_and_recover(
+    source: str,
+    out: str | Path,
+    texts: Sequence[Text],
+    *,
+    held_out: Sequence[Text] | None = None,
+    revision: str | None = None,
+    device: str = "auto",
+    **settings: Any,
+) -> Recovered | None:
+    """Remove attention heads from a decoder in rounds and train the rest after each.
+
+    Each round scores the heads that are left, removes those of lowest score and distils the decoder
+    of before on the texts. The result is saved with its tokenizer, a model card and
+    `recovery.json`, which has all numbers. The same call resumes after an interruption; started by
+    `accelerate launch`, several processes share the work.
+
+    Args:
+        source: hub id or local folder of a decoder.
+        out: folder to create; until it is there, `OUT.partial` beside it keeps what is done.
+        texts: what to score and train on: texts, or lists of messages for the chat template.
+        held_out: texts to measure perplexity on; by default a tenth of `texts`.
+        revision: hub: a commit hash. Folder: its expected fingerprint.
+        device: auto (the GPU if there is one) or cpu.
+        settings: those of `headroom.recovery.settings.Recovery`, by name: `ratio=0.3, steps=500`.
+
+    Returns:
+        The result, in the first of several processes; None in the others.
+
+    Raises:
+        ConfigError: a setting is unknown or not allowed.
+        ModelError: texts do not suffice, the model cannot be loaded or pruned as asked, or
+            `OUT.partial` is damaged or of another call.
+    """
+    chosen, out = recovery(**settings), Path(out)
+    check_target(out)
+    if device not in ("auto", "cpu"):
+        raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
+    folder = fetch_model(source, revision)
+    _check_model(folder, chosen)
+    if held_out is None:
+        texts, held_out = _split(texts)
+    tokenizer = load_tokenizer(folder)
+    training, testing = (cut(each, tokenizer, chosen.length) for each in (texts, held_out))
+    if len(training) < chosen.batch_size or not testing:
+        raise ModelError(
+            f"the texts make {len(training)} pieces of 2 to {chosen.length} tokens, and "
+            f"{len(testing)} held-out ones; a step takes {chosen.batch_size}: give more texts, or "
+            f"lower the batch size"
+        )
+    if again := len(set(map(str, held_out)) & set(map(str, texts))):
+        _LOG.warning("%d held-out texts are also trained on, which flatters perplexity", again)
+    call = {
+        "source": source,
+        "revision": revision_of(folder),
+        "settings": chosen.model_dump(mode="json"),
+        "texts": _digest(training),
+        "held_out": _digest(testing),
+    }
+    with torch.random.fork_rng(range(torch.cuda.device_count())):
+        accelerator = accelerator_for(chosen, device)
+        run = _Run(call, folder, out, chosen, training, accelerator)
+        for number in range(chosen.rounds):
+            run.round(number)
+        return run.finish(testing) if accelerator.is_main_process else None
+
+
+def _check_model(folder: Path, settings: Recovery) -> None:
+    """Refuse what the model's config already shows to be impossible."""
+    config = read_config(folder)
+    if not config.get("kept_heads"):
+        try:
+            settings.schedule.check_shape(**stated_geometry(folder))
+        except ValueError as error:
+            raise ModelError(str(error)) from error
+    longest = config.get("max_position_embeddings")
+    if longest and settings.length > longest:
+        raise ModelError(
+            f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
+        )
+
+
+def _split(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
+    """Return a training and a held-out part, always the same."""
+    if len(texts) < 20:
+        raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
+    order = np.random.default_rng(0).permutation(len(texts)).tolist()
+    count = len(texts) // 10
+    return [texts[row] for row in order[count:]], [texts[row] for row in order[:count]]
+
+
+def _digest(pieces: Sequence[Piece]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(f"{piece.text} {len(piece.input_ids)} ".encode() + piece.input_ids.tobytes())
+    return digest.hexdigest()[:16]
+
+
+@dataclass
+class _Run:
+    """The rounds of a call, and where their results are kept."""
+
+    call: Mapping[str, Any]
+    """What identifies it."""
+    folder: Path
+    """The source model's."""
+    out: Path
+    settings: Recovery
+    pieces: Sequence[Piece]
+    accelerator: Accelerator
+
+    def __post_init__(self) -> None:
+        self.work = self.out.with_name(f"{self.out.name}.partial")
+        self.device = str(self.accelerator.device)
+        known = self.work / "call.json"
+        if known.exists() and json.loads(known.read_text(encoding="utf-8")) != self.call:
+            raise ModelError(
+                f"{self.work} is of a call with other texts or settings; remove it, or name "
+                f"another folder"
+            )
+        self.accelerator.wait_for_everyone()
+        if self.accelerator.is_main_process:
+            write_json(known, self.call)
+
+    def after(self, number: int) -> Path:
+        """Return the folder of the decoder after so many rounds."""
+        return self.work / f"round_{number}" if number else self.folder
+
+    def history(self, number: int) -> dict[str, Any]:
+        """Return what is known after so many rounds: removals and the training's progress."""
+        if not number:
+            return {"removals": [], "progress": asdict(Progress())}
+        found: dict[str, Any] = json.loads((self.after(number) / _RESULT).read_text("utf-8"))
+        return found
+
+    def round(self, number: int) -> None:
+        """Remove heads and train the rest, unless that is done."""
+        before, after = self.after(number), self.after(number + 1)
+        if any(self.after(later).exists() for later in range(number + 1, self.settings.rounds + 1)):
+            return
+        settings, main = self.settings, self.accelerator.is_main_process
+        dtype = None if settings.lora else "float32"
+        student = load_checkpoint(str(before), dtype=dtype, device=self.device)
+        geometry = find_heads(student)
+        if not geometry.keeps_cache:
+            raise ModelError(
+                f"{self.call['source']} is no decoder; recovery takes causal language models"
+            )
+        history = self.history(number)
+        removal = self.removal(number, student, geometry, history["removals"])
+        if removal["heads"]:
+            geometry = remove_heads(student, geometry, _places(geometry, removal["heads"]))
+        _LOG.info("round %d: %d heads removed, %d left", number + 1, *_counts(removal, geometry))
+        taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
+        teacher = load_checkpoint(str(taught), device=self.device) if taught else None
+        progress, state = Progress(**history["progress"]), self.work / "training.safetensors"
+        steps, rounds = settings.steps, settings.rounds
+        student = train_round(
+            student,
+            teacher,
+            self.pieces,
+            settings,
+            range(steps * number // rounds, steps * (number + 1) // rounds),
+            progress,
+            self.accelerator,
+            state,
+        )
+        if main:
+            facts = {
+                "removals": [*history["removals"], removal],
+                "progress": asdict(progress),
+            }
+            self.save(
+                student, geometry, after, "free", Pruning(self.call["source"], None, [], ""), facts
+            )
+            state.unlink(missing_ok=True)
+            if number:
+                shutil.rmtree(before)
+        self.accelerator.wait_for_everyone()
+
+    def removal(
+        self,
+        number: int,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        earlier: Sequence[Mapping[str, Any]],
+    ) -> dict[str, Any]:
+        """Return the heads to remove in a round, by their original numbers, and all scores."""
+        file, main = self.work / f"removal_{number}.json", self.accelerator.is_main_process
+        found = json.loads(file.read_text("utf-8")) if main and file.exists() else None
+        if kept := _of_first(found):
+            return kept
+        schedule, gone = self.settings.schedule, sum(len(each["heads"]) for each in earlier)
+        whole = gone + sum(layer.query_heads for layer in geometry.layers)
+        due = heads_due(schedule, whole, number + 1, self.settings.rounds) - gone
+        found = {"heads": [], "scores": {}}
+        if due:
+            scores = self.scores(number, model, geometry)
+            settings = self.settings
+            chosen = lowest_heads(scores, geometry, due, scope=settings.scope, unit=settings.unit)
+            names = {
+                Variant(layer.index, place): str(Variant(layer.index, head))
+                for layer in geometry.layers
+                for place, head in enumerate(layer.original_heads)
+            }
+            found = {
+                "heads": [names[head] for head in chosen],
+                "scores": {
+                    names[Variant(layer, place)]: score
+                    for layer, values in scores.items()
+                    for place, score in enumerate(values.tolist())
+                },
+            }
+        found = _of_first(found)
+        if main:
+            write_json(file, found)
+        return found
+
+    def scores(self, number: int, model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
+        """Return the scores of a decoder's heads on the calibration texts."""
+        order = np.random.default_rng(0).permutation(len(self.pieces))[: self.settings.calibration]
+        pieces = sorted((self.pieces[row] for row in order), key=lambda each: len(each.input_ids))
+        at_once = self.settings.micro_batch
+
+        def loss() -> float:
+            with precision(self.settings, self.accelerator):
+                return text_losses(model, pieces, at_once).mean
+
+        ranked = Ranked(
+            model,
+            geometry,
+            self.settings.schedule.importance,
+            self.settings.seed * 1_000_003 + number,
+            texts=lambda: (
+                padded(pieces[start : start + at_once], model.device)
+                for start in range(0, len(pieces), at_once)
+            ),
+            drops=lambda: unit_rises(
+                model,
+                geometry,
+                loss,
+                self.settings.unit,
+            ),
+        )
+        return CRITERIA[self.settings.criterion].scores(ranked)
+
+    def finish(self, testing: Sequence[Piece]) -> Recovered:
+        """Measure the decoder before, pruned and recovered; publish the last."""
+        last = self.after(self.settings.rounds)
+        load = partial(load_checkpoint, device=self.device)
+        models = {"before": load(str(self.folder)), "pruned": load(str(self.folder))}
+        history = self.history(self.settings.rounds)
+        removed = sorted(head for each in history["removals"] for head in each["heads"])
+        if removed:
+            geometry = find_heads(models["pruned"])
+            remove_heads(models["pruned"], geometry, _places(geometry, removed))
+        model = models["recovered"] = load(str(last)).to(models["before"].dtype)
+        results = measured(models, testing, self.settings.micro_batch)
+        rows = {name: " → ".join(values) for name, values in as_rows(results)}
+        how = _HOW.format(
+            texts=len({piece.text for piece in testing}),
+            tokens=sum(len(piece.input_ids) - 1 for piece in testing),
+            device=self.device,
+        )
+        about = CRITERIA[self.settings.criterion].about.format(
+            alpha=self.settings.alpha, seed=self.settings.seed
+        )
+        heads = [Variant.parse(name) for name in removed]
+        about = f"{about}, in {self.settings.rounds} rounds of removal and distillation"
+        pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
+        facts = {**self.call, **history, "measured": results}
+        geometry = find_heads(model)
+        try:
+            form: Form = "uniform"
+            self.save(model, geometry, self.out, form, pruning, facts)
+        except ModelError:  # layers differ, or no config of the architecture states these shapes
+            form = "free"
+            self.save(model, geometry, self.out, form, pruning, facts)
+        shutil.rmtree(self.work)
+        return Recovered(self.out, form, tuple(removed), results)
+
+    def save(
+        self,
+        model: PreTrainedModel,
+        geometry: HeadGeometry,
+        folder: Path,
+        form: Form,
+        pruning: Pruning,
+        facts: Mapping[str, Any],
+    ) -> None:
+        """Save a decoder with what is known of it; the folder appears whole or not at all."""
+        made = self.work / "made" / folder.name
+        shutil.rmtree(made, ignore_errors=True)
+        save_pruned(model, geometry, made, form, pruning, self.folder)
+        write_json(made / _RESULT, facts)
+        made.rename(folder)
+
+
+def unit_rises(
+    model: PreTrainedModel, geometry: HeadGeometry, loss: Callable[[], float], unit: str
+) -> Scores:
+    """Return how much a loss rises without each head; by `group`, without the head's group."""
+    if unit != "group":
+        return loss_rises(model, geometry, loss)
+    base, scores = loss(), {}
+    for layer in geometry.layers:
+        size, rises = layer.query_heads // layer.kv_heads, []
+        for first in range(0, layer.query_heads, size):
+            with ExitStack() as masks:
+                for head in range(first, first + size):
+                    masks.enter_context(pruned(model, geometry, Variant(layer.index, head)))
+                rises += [loss() - base] * size
+        scores[layer.index] = torch.tensor(rises)
+    return scores
+
+
+def _places(geometry: HeadGeometry, names: Sequence[str]) -> list[Variant]:
+    """Return the present numbers of heads that are named by their original ones."""
+    found = []
+    for name in names:
+        head = Variant.parse(name)
+        assert head.layer is not None and head.head is not None
+        layer = geometry.layer(head.layer)
+        found.append(Variant(layer.index, layer.original_heads.index(head.head)))
+    return found
+
+
+def _counts(removal: Mapping[str, Any], geometry: HeadGeometry) -> tuple[int, int]:
+    return len(removal["heads"]), sum(layer.query_heads for layer in geometry.layers)
+
+
+def _of_first(value: Any) -> Any:
+    """Return the value of the first process in all processes."""
+    return broadcast_object_list([value])[0]

@@ -1,0 +1,107 @@
+"""The settings of `headroom prune --recover`, which are the options of the command."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from headroom.config.compression import Compression, Positive, Share
+from headroom.config.section import Count, Section, Seed
+from headroom.errors import ConfigError
+
+Whole = Annotated[float, Field(ge=0, le=1)]
+
+
+class Choice(Section):
+    """Which heads are removed: what `headroom prune` asks for without recovery, too."""
+
+    ratio: Share = 0.25
+    """Share of all heads to remove; 0 trains without removing any, for comparison."""
+    criterion: Literal["mixed", "norm", "entropy", "attention", "causal", "random"] = "mixed"
+    """Score whose lowest heads are removed. causal: rise of the loss on the calibration texts
+    without the head, or its group."""
+    alpha: Whole = 0.5
+    """mixed: weight of the norm."""
+    scope: Literal["all", "layer"] = "all"
+    """Rank all heads together, or those of each layer."""
+    unit: Literal["group", "query"] = "group"
+    """Grouped-query attention: remove whole groups, or one query head of each."""
+    seed: Seed = 0
+    """Decides random scores, the order of texts and what dropout leaves out."""
+
+
+class Recovery(Choice):
+    """How heads are removed from a decoder, and how the rest is trained."""
+
+    rounds: Count = 4
+    """rounds of removal and training"""
+    exponent: Positive = 1.0
+    """above 1 most heads go in late rounds"""
+    calibration: Count = 128
+    """pieces of text that heads are scored on"""
+    steps: Count = 1000
+    """training steps of all rounds together"""
+    batch_size: Count = 16
+    """pieces of text a step"""
+    micro_batch: Count = 2
+    """pieces that each process has in memory at once"""
+    length: Annotated[int, Field(ge=2, strict=True)] = 512
+    """tokens of a piece of text, at most"""
+    learning_rate: Positive | None = None
+    """highest rate of AdamW, reached after a tenth of a round, falling to zero over all (5e-5, with
+    LoRA 2e-4)"""
+    teacher: Literal["previous", "original", "none"] = "previous"
+    """the model before the round, as published, the unpruned one, or the texts alone"""
+    temperature: Positive = 2.0
+    """divides the logits of teacher and student"""
+    distill_weight: Whole = 0.5
+    """weight of the teacher in the loss; the texts have the rest"""
+    lora: Count | None = None
+    """train LoRA matrices of this rank only, beside all linear layers; needs headroom[lora]"""
+    gradient_checkpointing: bool = False
+    """less memory, a third more time"""
+    precision: Literal["auto", "no", "bf16"] = "auto"
+    """bf16: passes in bfloat16, trained weights in float32; auto: where a GPU has it"""
+
+    @model_validator(mode="after")
+    def _enough_steps(self) -> "Recovery":
+        if self.steps < self.rounds:
+            raise ValueError(f"{self.steps} steps cannot be divided over {self.rounds} rounds")
+        return self
+
+    @property
+    def rate(self) -> float:
+        """The highest learning rate."""
+        return self.learning_rate or (2e-4 if self.lora else 5e-5)
+
+    @property
+    def schedule(self) -> Compression:
+        """The same as a compression: its schedule, and how heads are ranked."""
+        own = {"alpha": self.alpha, "scope": self.scope, "unit": self.unit}
+        return Compression.model_validate(
+            {
+                "ratio": self.ratio,
+                "rounds": self.rounds,
+                "exponent": self.exponent,
+                "importance": own,
+                "training": {"epochs": self.rounds},
+            }
+        )
+
+
+def recovery(**settings: object) -> Recovery:
+    """Return checked settings.
+
+    Raises:
+        ConfigError: one line naming the setting, its value and what is allowed.
+    """
+    try:
+        return Recovery.model_validate(settings)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(Recovery.model_fields)
+            raise ConfigError(f"{name!r} is no setting; there are {known}") from None
+        text = problem["msg"].removeprefix("Value error, ")
+        said = f"{name}: {text}, not {problem['input']!r}" if name else text
+        raise ConfigError(said) from None

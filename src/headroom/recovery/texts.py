@@ -1,0 +1,126 @@
+"""The texts that a decoder is pruned and trained on: read from files, as pieces of token ids."""
+
+import gzip
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
+
+from headroom.errors import ConfigError, ModelError
+
+Text = str | Sequence[Mapping[str, str]]
+"""A text, or a conversation: messages with `role` and `content`."""
+
+_JSON_LINES = (".jsonl", ".jsonl.gz")
+
+
+def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
+    """Return the texts of a file.
+
+    Args:
+        file: `.jsonl` or `.jsonl.gz` with one object a line, or plain text with one text a line;
+            empty lines are skipped.
+        fields: JSON fields to join with an empty line between them; by default `text`, or
+            `messages`, a list of messages with `role` and `content`.
+
+    Raises:
+        ConfigError: the file cannot be read, a line is no JSON object or lacks a field, or there is
+            no text.
+    """
+    try:
+        content = file.read_bytes()
+        whole = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file} cannot be read ({error}); name a file of texts") from error
+    lines = [(number, line) for number, line in enumerate(whole.split("\n"), 1) if line.strip()]
+    if not lines:
+        raise ConfigError(f"{file} has no text; give one text a line")
+    if not file.name.endswith(_JSON_LINES):
+        return [line for _, line in lines]
+    return [_text(line, fields, f"{file}, line {number}") for number, line in lines]
+
+
+def _text(line: str, fields: Sequence[str], where: str) -> Text:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(f"{where} is not JSON ({error}); write one object a line") from error
+    if not isinstance(row, dict):
+        raise ConfigError(f"{where} is no JSON object; write one with the field text")
+    if not fields and "text" not in row and isinstance(row.get("messages"), list):
+        return _messages(row["messages"], where)
+    fields = fields or ("text",)
+    for field in fields:
+        if not isinstance(row.get(field), str) or not row[field].strip():
+            has = ", ".join(name for name in row if isinstance(row[name], str)) or "no texts"
+            raise ConfigError(f"{where} has no text in the field {field}, only in: {has}")
+    return "\n\n".join(row[field] for field in fields)
+
+
+def _messages(messages: list[object], where: str) -> Text:
+    whole = [
+        message
+        for message in messages
+        if isinstance(message, dict)
+        and isinstance(message.get("role"), str)
+        and isinstance(message.get("content"), str)
+    ]
+    if not whole or len(whole) < len(messages):
+        raise ConfigError(f"{where}: each of the messages needs the texts role and content")
+    return whole
+
+
+class Piece(NamedTuple):
+    """A part of a text, as long as a model is to see at once."""
+
+    text: int
+    """The text's position among all texts."""
+    input_ids: Int[np.ndarray, " tokens"]
+
+
+def cut(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
+    """Return texts as pieces of 2 to `length` tokens; a long text becomes several.
+
+    Conversations are written by the tokenizer's chat template, other texts get the tokenizer's end
+    token.
+
+    Raises:
+        ModelError: the tokenizer has no chat template, or its template refuses a conversation.
+    """
+    found = []
+    for number, text in enumerate(texts):
+        ids = _token_ids(text, tokenizer)
+        parts = [ids[start : start + length] for start in range(0, len(ids), length)]
+        found += [Piece(number, np.array(part)) for part in parts if len(part) > 1]
+    return found
+
+
+def _token_ids(text: Text, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    if isinstance(text, str):
+        ids: list[int] = tokenizer(text, verbose=False).input_ids
+        end = tokenizer.eos_token_id
+        return ids if end is None or ids[-1:] == [end] else [*ids, end]
+    if tokenizer.chat_template is None:
+        raise ModelError("the model's tokenizer has no chat template; give texts, not messages")
+    try:
+        written = tokenizer.apply_chat_template(list(text), tokenize=False)
+    except Exception as error:  # templates raise errors of any type
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"the model's chat template refuses messages ({reason})") from error
+    return tokenizer(written, add_special_tokens=False, verbose=False).input_ids
+
+
+def padded(pieces: Sequence[Piece], device: torch.device) -> dict[str, Int[Tensor, "batch tokens"]]:
+    """Return pieces as a model's inputs, padded on the right, so that no token sees padding."""
+    rows = [torch.from_numpy(piece.input_ids) for piece in pieces]
+    masks = [torch.ones_like(row) for row in rows]
+    # Padding is masked out, so any id will do.
+    inputs = {"input_ids": rows, "attention_mask": masks}
+    return {name: pad_sequence(each, batch_first=True).to(device) for name, each in inputs.items()}

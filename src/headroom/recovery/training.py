@@ -1,0 +1,287 @@
+"""Training of a pruned decoder on texts, taught by a decoder with more heads.
+
+The loss is l1 response + l2 task (arXiv 2511.17577, eq. 6): response is temperature² KL(teacher ||
+student) of the next token, task the cross-entropy of the texts. Both are means over tokens.
+
+It runs in any number of processes that accelerate starts. Each takes its share of a step's texts; a
+step's texts and their order depend on the seed only.
+"""
+
+import json
+import logging
+import math
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from headroom.compression.training import epoch_batches
+from headroom.errors import ModelError
+from headroom.models.learner import divergence
+from headroom.recovery.evaluation import predictions
+from headroom.recovery.settings import Recovery
+from headroom.recovery.texts import Piece, padded
+from headroom.tables import atomic
+
+_LOG = logging.getLogger(__name__)
+_SECONDS_BETWEEN_REPORTS = 30
+_WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
+_FACTS, _MOMENTS = "facts", "moments/"
+
+
+@dataclass
+class Progress:
+    """How far the training of all rounds is."""
+
+    step: int = 0
+    """Steps done, of all rounds."""
+    tokens: int = 0
+    """Tokens trained on."""
+    seconds: float = 0.0
+    """Time of training, that of earlier attempts included."""
+    losses: list[dict[str, float]] = field(default_factory=list)
+    """Of each step, by part of the loss."""
+
+
+def accelerator_for(settings: Recovery, device: str) -> Accelerator:
+    """Return accelerate's view of this process, of one of several, and of the device.
+
+    Raises:
+        ModelError: the batch cannot be divided over processes and micro-batches.
+    """
+    accelerator = Accelerator(cpu=device == "cpu")
+    at_once = accelerator.num_processes * settings.micro_batch
+    if settings.batch_size % at_once:
+        raise ModelError(
+            f"batch size {settings.batch_size} is no multiple of {at_once} (micro-batches of "
+            f"{settings.micro_batch} times {accelerator.num_processes} processes); change one"
+        )
+    accelerator.gradient_accumulation_steps = settings.batch_size // at_once
+    return accelerator
+
+
+def train_round(
+    student: PreTrainedModel,
+    teacher: PreTrainedModel | None,
+    pieces: Sequence[Piece],
+    settings: Recovery,
+    steps: range,
+    progress: Progress,
+    accelerator: Accelerator,
+    state: Path,
+    save_seconds: float = 300.0,
+) -> PreTrainedModel:
+    """Train a decoder for the steps of one round.
+
+    Args:
+        student: the decoder, in float32; with `lora`, in any type.
+        teacher: in evaluation mode; None if the texts alone teach.
+        pieces: the training texts, at least as many as a step takes.
+        settings: how to train.
+        steps: numbers of the round's steps among those of all rounds.
+        progress: where the training is; updated.
+        accelerator: of `accelerator_for`.
+        state: file for what is trained, written every `save_seconds`. An interrupted round resumes
+            from it, and ends with the same weights as one that was not interrupted.
+        save_seconds: seconds between two writes.
+
+    Returns:
+        The decoder, in evaluation mode; with `lora`, its matrices are merged into the weights.
+
+    Raises:
+        ModelError: the loss is not finite, the state is damaged, or peft is missing.
+    """
+    model = _with_lora(student, settings.lora) if settings.lora else student
+    if settings.gradient_checkpointing:
+        # transformers renamed it in 5.2x.
+        enable = getattr(student, "activation_checkpointing_enable", None)
+        (enable or student.gradient_checkpointing_enable)({"use_reentrant": False})
+    model = model.to(accelerator.device).train()
+    if teacher is not None:
+        teacher.to(accelerator.device).requires_grad_(False).eval()
+    trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": [each for each in trained.values() if (each.ndim > 1) is matrices], **decay}
+            for matrices, decay in ((True, {"weight_decay": _WEIGHT_DECAY}), (False, {}))
+        ],
+        lr=settings.rate,
+        weight_decay=0.0,
+    )
+    if state.exists():
+        progress.__dict__.update(_read_state(state, trained, optimizer))
+    whole, optimizer = accelerator.prepare(model, optimizer)
+    begun, first, reported = time.monotonic(), progress.step, time.monotonic()
+    saved, spent = begun, progress.seconds
+    batches = _batches(pieces, settings, first)
+    for step, batch in zip(range(first, steps.stop), batches, strict=False):
+        for group in optimizer.param_groups:
+            group["lr"] = settings.rate * _share(step, steps, settings.steps)
+        torch.manual_seed(settings.seed * 1_000_003 + step)
+        losses, tokens = _step(whole, teacher, batch, settings, accelerator, optimizer)
+        for name, mean in losses.items():
+            if not math.isfinite(mean):
+                raise ModelError(
+                    f"the {name} part of the loss is {mean} at step {step + 1}; lower the "
+                    f"learning rate, now {settings.rate}"
+                )
+        progress.losses.append(losses)
+        progress.step, progress.tokens = step + 1, progress.tokens + tokens
+        now = time.monotonic()
+        progress.seconds = spent + now - begun
+        if now - reported > _SECONDS_BETWEEN_REPORTS and accelerator.is_main_process:
+            reported = now
+            left = (now - begun) / (step + 1 - first) * (settings.steps - step - 1)
+            told = ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
+            _LOG.info(
+                "step %d of %d: loss %s; %.0f min left", step + 1, settings.steps, told, left / 60
+            )
+        if now - saved >= save_seconds and accelerator.is_main_process:
+            saved = now
+            _write_state(state, trained, optimizer, progress)
+    accelerator.wait_for_everyone()
+    accelerator.free_memory()
+    return (model.merge_and_unload() if settings.lora else model).eval()
+
+
+def _share(step: int, steps: range, total: int) -> float:
+    """Return the share of the highest rate: it rises at the start of a round, and falls overall."""
+    rising = (step - steps.start + 1) / max(1.0, _WARM_UP * len(steps))
+    return min(1.0, rising) * (1 - step / total)
+
+
+def _step(
+    model: nn.Module,
+    teacher: PreTrainedModel | None,
+    batch: Sequence[Piece],
+    settings: Recovery,
+    accelerator: Accelerator,
+    optimizer: torch.optim.Optimizer,
+) -> tuple[dict[str, float], int]:
+    """Do one step; return its mean losses and its number of tokens, over all processes."""
+    world, rounds = accelerator.num_processes, accelerator.gradient_accumulation_steps
+    tokens = sum(len(piece.input_ids) - 1 for piece in batch)
+    sums: dict[str, Tensor] = {}
+    for number in range(accelerator.process_index, world * rounds, world):
+        part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
+        inputs = padded(part, accelerator.device)
+        with accelerator.accumulate(model):
+            with precision(settings, accelerator):
+                found = _losses(model, teacher, inputs, settings)
+            # accelerate takes means over processes and over accumulated passes; tokens count alike.
+            loss = torch.stack(list(found.values())).sum() * (world * rounds / tokens)
+            accelerator.backward(loss)
+            if accelerator.sync_gradients:
+                accelerator.clip_grad_norm_(model.parameters(), _CLIP)
+            optimizer.step()
+            optimizer.zero_grad()
+        for name, value in found.items():
+            sums[name] = sums.get(name, torch.zeros_like(value)) + value.detach()
+    own = torch.stack(list(sums.values()))
+    means = (accelerator.reduce(own, "sum") / tokens).tolist()
+    return dict(zip(sums, means, strict=True)), tokens
+
+
+def precision(settings: Recovery, accelerator: Accelerator) -> torch.autocast:
+    """Return the context of a decoder's passes; accelerate's own cannot change between calls."""
+    device = accelerator.device.type
+    auto = device == "cuda" and torch.cuda.is_bf16_supported()
+    half = settings.precision == "bf16" or (settings.precision == "auto" and auto)
+    return torch.autocast(device, torch.bfloat16, enabled=half)
+
+
+def _batches(pieces: Sequence[Piece], settings: Recovery, step: int) -> Iterator[list[Piece]]:
+    """Yield the pieces of each step from `step` on, without end.
+
+    What a pass over all texts leaves over is skipped; each pass has another order.
+    """
+    size = settings.batch_size
+    epoch, place = divmod(step, len(pieces) // size)
+    while True:
+        batches = epoch_batches(pieces, size, settings.seed, epoch)
+        for batch in [batch for batch in batches if len(batch) == size][place:]:
+            yield [pieces[index] for index in batch]
+        epoch, place = epoch + 1, 0
+
+
+def _losses(
+    model: nn.Module,
+    teacher: PreTrainedModel | None,
+    inputs: Mapping[str, Tensor],
+    settings: Recovery,
+) -> dict[str, Tensor]:
+    """Return the weighted parts of the loss, summed over tokens."""
+    logits, targets = predictions(model(**inputs, use_cache=False).logits, inputs)
+    weight = settings.distill_weight if teacher is not None else 0.0
+    losses = {"task": (1 - weight) * cross_entropy(logits.float(), targets, reduction="sum")}
+    if teacher is not None:
+        with torch.no_grad():
+            taught, _ = predictions(teacher(**inputs, use_cache=False).logits, inputs)
+        mean = divergence(logits, taught, settings.temperature)
+        losses["response"] = weight * mean * len(targets)
+    return losses
+
+
+def _with_lora(model: PreTrainedModel, rank: int) -> Any:
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise ModelError(
+            "LoRA needs the package peft, which is not installed; install it: "
+            "pip install 'headroom[lora]', or train all weights"
+        ) from error
+    model.requires_grad_(False)
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by old names
+        torch.manual_seed(0)  # each process draws the same matrices, as does a resumed one
+        return get_peft_model(model, config)
+
+
+def _write_state(
+    file: Path,
+    trained: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    progress: Progress,
+) -> None:
+    tensors = {name: each.detach().cpu() for name, each in trained.items()}
+    for place, moments in optimizer.state_dict()["state"].items():
+        tensors |= {f"{_MOMENTS}{place} {name}": each.cpu() for name, each in moments.items()}
+    with atomic(file) as temporary:
+        save_file(tensors, temporary, {_FACTS: json.dumps(asdict(progress))})
+
+
+def _read_state(
+    file: Path, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
+) -> dict[str, Any]:
+    """Restore trained weights and the optimizer; return the progress."""
+    moments: dict[int, dict[str, Tensor]] = {}
+    try:
+        with safe_open(file, framework="pt") as stored:
+            facts: dict[str, Any] = json.loads(stored.metadata()[_FACTS])
+            for name in stored.keys():  # noqa: SIM118
+                if name.startswith(_MOMENTS):
+                    place, kind = name.removeprefix(_MOMENTS).split()
+                    moments.setdefault(int(place), {})[kind] = stored.get_tensor(name)
+            with torch.no_grad():
+                for name, parameter in trained.items():
+                    parameter.copy_(stored.get_tensor(name))
+    except (OSError, SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{file} is damaged ({reason}); remove it to repeat its round") from error
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    _LOG.info("resuming after step %d", facts["step"])
+    return facts

@@ -1,0 +1,230 @@
+"""`headroom prune --recover`: what it makes loads and is what it says; nothing done is lost."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from words import HELD_OUT, TEXTS
+
+import headroom
+from headroom.cli import main
+from headroom.errors import HeadroomError
+from headroom.models.geometry import find_heads
+from headroom.models.masks import zero_head_weights
+from headroom.recovery import training
+from headroom.recovery.evaluation import perplexity, text_losses
+from headroom.recovery.prune import Recovered, unit_rises
+from headroom.recovery.texts import cut
+from headroom.variants import Variant
+
+sys.path.append(str(Path(__file__).parents[1] / "compression"))
+from small import killed_at
+
+SMALL: dict[str, Any] = {
+    "ratio": 0.4,
+    "rounds": 2,
+    "steps": 5,
+    "batch_size": 4,
+    "length": 8,
+    "learning_rate": 1e-2,
+    "calibration": 5,
+    "device": "cpu",
+}
+
+
+def recovered(folder: Path, out: Path, **options: Any) -> Recovered:
+    return headroom.prune_and_recover(
+        str(folder), out, TEXTS[7:], **{"held_out": HELD_OUT, **SMALL, **options}
+    )
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def done(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Recovered:
+    return recovered(llama, tmp_path_factory.mktemp("done") / "out")
+
+
+def test_the_result_loads_and_is_what_its_files_say(llama: Path, done: Recovered) -> None:
+    """7.2 of 18 heads are due: 3.6 in the first round, so one group of 3, then the second."""
+    facts = json.loads((done.folder / "recovery.json").read_text())
+    assert [len(each["heads"]) for each in facts["removals"]] == [3, 3]
+    assert [len(each["scores"]) for each in facts["removals"]] == [18, 15]
+    for removal in facts["removals"]:
+        lowest = sorted(removal["scores"].values())
+        assert max(removal["scores"][head] for head in removal["heads"]) < lowest[-1]
+    model = headroom.load_model(str(done.folder))
+    kept = {layer.index: layer.original_heads for layer in find_heads(model).layers}
+    gone = {str(Variant(layer, head)) for layer in kept for head in {*range(6)} - {*kept[layer]}}
+    assert gone == {*done.removed} == {head for r in facts["removals"] for head in r["heads"]}
+    pieces = cut(HELD_OUT, AutoTokenizer.from_pretrained(done.folder), 8)
+    for name, own in (("before", headroom.load_model(str(llama))), ("recovered", model)):
+        result = facts["measured"][name]
+        found = perplexity(text_losses(own, pieces, 3))
+        assert result["perplexity"]["value"] == pytest.approx(found.value, rel=1e-5)
+        assert result["parameters"] == own.num_parameters()
+    assert facts["measured"] == done.measured
+    assert facts["measured"]["pruned"]["perplexity"] != facts["measured"]["recovered"]["perplexity"]
+    assert facts["progress"]["step"] == 5 == len(facts["progress"]["losses"])
+    card = (done.folder / "README.md").read_text()
+    assert "headroom.load_model" in card
+    assert f"{found.value:.4g} (" in card
+    assert not done.folder.with_name("out.partial").exists()
+    assert str(done).count("\n") > 6
+
+
+def test_equal_layers_make_a_plain_checkpoint(llama: Path, tmp_path: Path) -> None:
+    done = recovered(llama, tmp_path / "out", ratio=0.5, scope="layer")
+    assert done.form == "uniform"
+    assert len(done.removed) == 9
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    assert plain.config.num_key_value_heads == 1
+    assert "AutoModel" not in (tmp_path / "out" / "README.md").read_text().split("```")[0]
+
+
+def test_without_removal_only_the_weights_change(llama: Path, tmp_path: Path) -> None:
+    done = recovered(llama, tmp_path / "out", ratio=0, teacher="original")
+    assert done.removed == ()
+    before, after = weights(llama), weights(tmp_path / "out")
+    assert {name: each.shape for name, each in before.items()} == {
+        name: each.shape for name, each in after.items()
+    }
+    assert done.measured["before"]["perplexity"] == done.measured["pruned"]["perplexity"]
+    assert done.measured["recovered"]["perplexity"] != done.measured["before"]["perplexity"]
+
+
+@pytest.mark.parametrize("step", [2, 4])
+def test_a_killed_run_ends_as_if_nothing_happened(
+    step: int, llama: Path, done: Recovered, tmp_path: Path, monkeypatch
+) -> None:
+    """Killed in the first round (2 steps) and in the second; the state is written at each step."""
+    real, whole = training.train_round, training._step
+    each = lambda *arguments: real(*arguments, save_seconds=0.0)  # noqa: E731
+
+    def killed(count) -> None:
+        def counted(*arguments):
+            count()
+            return whole(*arguments)
+
+        monkeypatch.setattr(training, "_step", counted)
+        monkeypatch.setattr("headroom.recovery.prune.train_round", each)
+        recovered(llama, tmp_path / "out")
+
+    killed_at(step, killed)
+    monkeypatch.undo()
+    assert not (tmp_path / "out").exists()
+    calls = []
+    monkeypatch.setattr(training, "_step", lambda *a: calls.append(1) or whole(*a))
+    again = recovered(llama, tmp_path / "out")
+    assert len(calls) == 5 - (step - 1)
+    found, expected = weights(tmp_path / "out"), weights(done.folder)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert again.removed == done.removed
+
+
+def test_the_causal_score_is_the_rise_without_a_group(llama: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(llama)
+    pieces, geometry = cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8), find_heads(model)
+
+    def loss() -> float:
+        return text_losses(model, pieces, 4).mean
+
+    found = unit_rises(model, geometry, loss, "group")
+    single = unit_rises(model, geometry, loss, "query")
+    base = loss()
+    with zero_head_weights(model, geometry, Variant(1, 4)):
+        assert float(single[1][4]) == pytest.approx(loss() - base, abs=1e-6)
+        with (
+            zero_head_weights(model, geometry, Variant(1, 3)),
+            zero_head_weights(model, geometry, Variant(1, 5)),
+        ):
+            assert found[1][3:].tolist() == pytest.approx([loss() - base] * 3, abs=1e-6)
+    assert found[1].shape == (6,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ratio": 1.2}, "ratio: Input should be less than 1, not 1.2"),
+        ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
+        ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
+        ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
+        ({"speed": 1}, "'speed' is no setting; there are ratio, criterion"),
+        ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),
+        ({"device": "cuda:7"}, "device 'cuda:7' is not allowed"),
+        ({"batch_size": 64}, "the texts make 32 pieces .* a step takes 64"),
+        ({"held_out": None}, None),
+        ({"held_out": ["w1"] * 2, "length": 2}, None),
+    ],
+)
+def test_what_cannot_be_done_is_said_before_anything_starts(
+    options: dict[str, Any], message: str | None, llama: Path, tmp_path: Path, monkeypatch
+) -> None:
+    def loads(*_: Any, **__: Any) -> None:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", loads)
+    with pytest.raises(HeadroomError if message else AssertionError, match=message or "loaded"):
+        recovered(llama, tmp_path / "out", **options)
+    assert (tmp_path / "out.partial").exists() is (message is None)
+
+
+def test_another_call_s_state_is_refused(llama: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        recovered(llama, tmp_path / "out")
+    with pytest.raises(HeadroomError, match=r"out.partial is of a call with other texts or sett"):
+        recovered(llama, tmp_path / "out", seed=1)
+
+
+def test_the_command_prunes_trains_and_tells(llama: Path, tmp_path: Path, capsys) -> None:
+    (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"q": each}) for each in TEXTS))
+    command = ["prune", str(llama), "--ratio", "0.4", "--text", str(tmp_path / "texts.jsonl")]
+    command += ["--fields", "q", "--out", str(tmp_path / "out"), "--device", "cpu"]
+    small = ["--rounds", "2", "--steps", "2", "--batch-size", "2", "--learning-rate", "1e-3"]
+    assert main([*command, "--recover", *small, "--length", "8", "--calibration", "3"]) == 0
+    assert "before" in (table := capsys.readouterr().out)
+    assert "tokens/s, batch 8" in table
+    for wrong in (
+        ["--steps", "3"],
+        ["--recover", "--zero"],
+        ["--held-out", "x", "--criterion=norm"],
+    ):
+        assert main([*command[:-3], f"{tmp_path}/2", *command[-2:], *wrong]) == 2
+    assert main(["prune", str(llama), "--ratio", "0.4", "--recover", "--out", "x"]) == 2
+
+
+def test_two_processes_train_as_one(llama: Path, done: Recovered, tmp_path: Path) -> None:
+    """By accelerate's launcher; a step's texts are the same, only the sums are in another order."""
+    (tmp_path / "run.py").write_text(
+        "import headroom, json, sys\n"
+        "options = json.loads(sys.argv[1])\n"
+        "print(headroom.prune_and_recover(options.pop('source'), options.pop('out'), **options))\n"
+    )
+    out = tmp_path / "out"
+    options = {"texts": TEXTS[7:], "held_out": HELD_OUT, "source": str(llama), "out": str(out)}
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "accelerate.commands.launch", "--cpu"),
+            *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
+            *("--dynamo_backend", "no", str(tmp_path / "run.py")),
+            json.dumps({**options, **SMALL}),
+        ],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    facts, own = (
+        json.loads((folder / "recovery.json").read_text()) for folder in (out, done.folder)
+    )
+    for found, expected in zip(facts["progress"]["losses"], own["progress"]["losses"], strict=True):
+        assert found == pytest.approx(expected, rel=1e-4)
+    assert facts["removals"][0]["heads"] == own["removals"][0]["heads"]

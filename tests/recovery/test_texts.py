@@ -1,0 +1,81 @@
+"""Texts: what a file holds, and the pieces of token ids that a model sees."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+from words import TEXTS
+
+from headroom.errors import ConfigError
+from headroom.recovery.texts import cut, padded, read_texts
+
+CHAT = [{"role": "user", "content": "w1 w2"}, {"role": "assistant", "content": "w3"}]
+ROWS = [
+    {"text": "w1 w2\nw3", "problem": "w4", "solution": "w5 w6"},
+    {"text": "w7", "problem": "w8", "solution": "w9"},
+]
+
+
+def test_every_kind_of_file_gives_its_texts(tmp_path: Path) -> None:
+    lines = "\n\n".join(map(json.dumps, ROWS))
+    (tmp_path / "a.jsonl").write_text(lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "c.txt").write_text("w1 w2\n\n w3\n")
+    (tmp_path / "d.jsonl").write_text(json.dumps({"messages": CHAT}))
+    assert read_texts(tmp_path / "a.jsonl") == ["w1 w2\nw3", "w7"]
+    assert read_texts(tmp_path / "b.jsonl.gz", ["problem", "solution"]) == [
+        "w4\n\nw5 w6",
+        "w8\n\nw9",
+    ]
+    assert read_texts(tmp_path / "c.txt") == ["w1 w2", " w3"]
+    assert read_texts(tmp_path / "d.jsonl") == [CHAT]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "cannot be read"),
+        ("\n \n", "has no text"),
+        ('{"text": "a"}\n{', "line 2 is not JSON"),
+        ("[1]", "line 1 is no JSON object"),
+        ('{"title": "a", "n": 3}', "line 1 has no text in the field text, only in: title"),
+        ('{"text": " "}', "line 1 has no text in the field text"),
+        ('{"messages": [{"role": "user"}]}', "each of the messages needs the texts role and con"),
+        ('{"messages": []}', "each of the messages needs"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(content: str | None, message: str, tmp_path: Path):
+    file = tmp_path / "texts.jsonl"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        read_texts(file)
+
+
+def test_pieces_hold_every_token_once(llama: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    pieces = cut(TEXTS, tokenizer, length=4)
+    assert max(len(piece.input_ids) for piece in pieces) == 4
+    for number, text in enumerate(TEXTS):
+        joined = [int(each) for one in pieces if one.text == number for each in one.input_ids]
+        ids = [*tokenizer(text).input_ids, tokenizer.eos_token_id]
+        assert joined == ids[: len(joined)]
+        assert len(ids) - len(joined) == (len(ids) % 4 == 1)  # a last token alone predicts nothing
+
+
+def test_conversations_are_written_by_the_chat_template(llama: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(llama)
+    (piece,) = cut([CHAT], tokenizer, length=30)
+    expected = tokenizer.apply_chat_template(CHAT, tokenize=True, return_dict=True)["input_ids"]
+    assert piece.input_ids.tolist() == expected
+    assert tokenizer.decode(expected) == "user w1 w2 [END] assistant w3 [END]"
+
+
+def test_padding_is_masked_and_on_the_right(llama: Path) -> None:
+    pieces = cut(["w1 w2", "w3 w4 w5 w6"], AutoTokenizer.from_pretrained(llama), length=9)
+    inputs = padded(pieces, torch.device("cpu"))
+    assert inputs["input_ids"].shape == (2, 5)
+    assert inputs["attention_mask"].tolist() == [[1, 1, 1, 0, 0], [1] * 5]

@@ -1,0 +1,172 @@
+"""Training: the loss is the one that is written down, however it is divided and interrupted."""
+
+import copy
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from words import TEXTS
+
+from headroom.errors import ModelError
+from headroom.recovery import training
+from headroom.recovery.settings import recovery
+from headroom.recovery.texts import Piece, cut
+from headroom.recovery.training import Progress, accelerator_for, train_round
+
+sys.path.append(str(Path(__file__).parents[1] / "compression"))
+from small import killed_at
+
+LOSSES: list[float] = []
+"""Of each step of the last training."""
+SMALL = {
+    "rounds": 1,
+    "steps": 5,
+    "batch_size": 6,
+    "micro_batch": 3,
+    "length": 8,
+    "learning_rate": 1e-2,
+}
+
+
+@pytest.fixture
+def pieces(llama: Path) -> list[Piece]:
+    return cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8)
+
+
+def load(folder: Path) -> PreTrainedModel:
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def other(folder: Path) -> PreTrainedModel:
+    model = load(folder)
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1.5)
+    return model
+
+
+def trained(folder: Path, pieces: list[Piece], state: Path, **options: Any) -> dict[str, Tensor]:
+    settings = recovery(**{**SMALL, **options})
+    progress, steps = Progress(), range(settings.steps)
+    accelerator = accelerator_for(settings, "cpu")
+    teacher = None if settings.teacher == "none" else other(folder)
+    model = train_round(
+        load(folder), teacher, pieces, settings, steps, progress, accelerator, state, 0.0
+    )
+    assert progress.step == settings.steps == len(progress.losses)
+    LOSSES[:] = [sum(each.values()) for each in progress.losses]
+    return model.state_dict()
+
+
+def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], by: float) -> None:
+    assert found.keys() == expected.keys()
+    for name, tensor in found.items():
+        torch.testing.assert_close(tensor, expected[name], atol=by, rtol=0, msg=name)
+
+
+def test_one_step_is_that_of_the_written_loss(llama: Path, pieces: list[Piece], tmp_path: Path):
+    """Text by text, by transformers' own loss and torch's distributions, and AdamW by hand."""
+    found = trained(
+        llama, pieces, tmp_path / "s", steps=1, batch_size=len(pieces), micro_batch=len(pieces),
+        temperature=3.0, distill_weight=0.3,
+    )  # fmt: skip
+    student, teacher = load(llama), other(llama)
+    tokens = sum(len(piece.input_ids) - 1 for piece in pieces)
+    for piece in pieces:
+        ids = torch.from_numpy(piece.input_ids)[None]
+        output = student(input_ids=ids, labels=ids)
+        own, taught = (
+            torch.distributions.Categorical(logits=logits[0, :-1] / 3.0)
+            for logits in (output.logits, teacher(input_ids=ids).logits.detach())
+        )
+        divergence = 9.0 * torch.distributions.kl_divergence(taught, own).sum()
+        (0.7 * output.loss * (ids.shape[1] - 1) + 0.3 * divergence).div(tokens).backward()
+    torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+    for parameter in student.parameters():
+        decay = 0.01 if parameter.ndim > 1 else 0.0
+        with torch.no_grad():  # the first step of Adam: the gradient's sign, nearly
+            step = parameter.grad / (parameter.grad.abs() + 1e-8)
+            parameter.mul_(1 - 1e-2 * decay).sub_(1e-2 * step)
+    # Where a gradient is nearly zero, rounding decides its sign.
+    sure = {name: p.grad.abs() > 1e-5 for name, p in student.named_parameters()}
+    for name, mask in sure.items():
+        torch.testing.assert_close(
+            found[name][mask], student.state_dict()[name][mask], atol=2e-5, rtol=0, msg=name
+        )
+    assert sum(mask.sum() for mask in sure.values()) > 0.9 * sum(m.numel() for m in sure.values())
+
+
+def test_micro_batches_and_checkpointing_change_memory_only(
+    llama: Path, pieces: list[Piece], tmp_path: Path
+) -> None:
+    whole = trained(llama, pieces, tmp_path / "a", micro_batch=6)
+    losses = list(LOSSES)
+    for number, options in enumerate([{"micro_batch": 2}, {"gradient_checkpointing": True}]):
+        trained(llama, pieces, tmp_path / str(number), **options)
+        assert pytest.approx(losses, rel=1e-4) == LOSSES
+    assert_changed(trained(llama, pieces, tmp_path / "c", seed=1), whole)
+    assert_changed(trained(llama, pieces, tmp_path / "d", teacher="none"), whole)
+    bf16 = trained(llama, pieces, tmp_path / "e", precision="bf16")
+    assert all(tensor.dtype == torch.float32 for tensor in bf16.values())
+    assert_changed(bf16, whole)
+
+
+def assert_changed(found: dict[str, Tensor], before: dict[str, Tensor]) -> None:
+    assert any(not torch.equal(found[name], before[name]) for name in before)
+
+
+@pytest.mark.parametrize("lora", [None, 2])
+def test_a_killed_round_ends_as_if_nothing_happened(
+    lora: int | None, llama: Path, pieces: list[Piece], tmp_path: Path, monkeypatch
+) -> None:
+    if lora:
+        pytest.importorskip("peft", reason="LoRA: needs the package peft")
+    undisturbed = trained(llama, pieces, tmp_path / "one", lora=lora)
+    step = training._step
+
+    def killed(count) -> None:
+        def counted(*arguments):
+            count()
+            return step(*arguments)
+
+        monkeypatch.setattr(training, "_step", counted)
+        trained(llama, pieces, tmp_path / "other", lora=lora)
+
+    killed_at(4, killed)
+    monkeypatch.setattr(training, "_step", step)
+    resumed = trained(llama, pieces, tmp_path / "other", lora=lora)
+    assert_close(resumed, undisturbed, 0.0)
+    assert_changed(resumed, load(llama).state_dict())
+
+
+def test_lora_trains_little_and_leaves_no_trace(llama: Path, pieces: list[Piece], tmp_path: Path):
+    pytest.importorskip("peft", reason="LoRA: needs the package peft")
+    found, before = trained(llama, pieces, tmp_path / "s", lora=2), load(llama).state_dict()
+    assert found.keys() == before.keys()
+    changed = {name for name in before if not torch.equal(found[name], before[name])}
+    assert changed == {name for name in before if "_proj" in name}
+    assert (
+        torch.linalg.matrix_rank((found[min(changed)] - before[min(changed)]).double(), tol=1e-5)
+        == 2
+    )
+    assert (tmp_path / "s").stat().st_size < 100_000
+
+
+def test_what_cannot_be_trained_is_refused(llama: Path, pieces: list[Piece], tmp_path: Path):
+    with pytest.raises(ModelError, match="batch size 6 is no multiple of 4"):
+        accelerator_for(recovery(batch_size=6, micro_batch=4), "cpu")
+    (tmp_path / "s").write_bytes(b"half a file")
+    with pytest.raises(ModelError, match=r"is damaged .* remove it"):
+        trained(llama, pieces, tmp_path / "s")
+    model = load(llama)
+    with torch.no_grad():
+        model.lm_head.weight[0, 0] = float("nan")
+    settings, accelerator = recovery(**SMALL), accelerator_for(recovery(**SMALL), "cpu")
+    with pytest.raises(ModelError, match="task part of the loss is nan at step 1; lower"):
+        train_round(
+            copy.deepcopy(model), None, pieces, settings, range(5), Progress(), accelerator,
+            tmp_path / "new",
+        )  # fmt: skip

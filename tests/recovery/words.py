@@ -1,0 +1,9 @@
+"""The words of a tiny model, and texts of them."""
+
+WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
+TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} [END] {% endfor %}"
+TEXTS = [
+    " ".join(f"w{(start * step) % 43}" for step in range(1, 5 + start % 9))
+    for start in range(1, 31)
+]
+HELD_OUT = TEXTS[:7]
