@@ -4,6 +4,7 @@ What needs a finished run with a selector is run in `tests/workflow/test_miniatu
 """
 
 import csv
+import json
 import os
 import re
 import shlex
@@ -37,6 +38,8 @@ def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             [f"{number} plus {number % 7}", number + 3, "train" if number % 2 else "test"]
             for number in range(20)
         )
+    texts = [{"text": f"Question : {n} plus {n % 7} Answer : {n + 3}"} for n in range(30)]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)))
     (config,) = [block for block in blocks("yaml") if block.startswith("run:")]
     (folder / "mine.yaml").write_text(config, encoding="utf-8")
     return folder
@@ -47,7 +50,7 @@ def test_every_command_and_the_python_run_as_they_stand(
 ) -> None:
     monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
-    assert len(commands) == 12
+    assert len(commands) == 13
     for command in commands:
         program, *words = shlex.split(command)
         if program == "snakemake":
@@ -62,6 +65,7 @@ def test_every_command_and_the_python_run_as_they_stand(
     assert (folder / "my-sweep/results/sweep/report.html").is_file()
     assert (folder / "my-export/results/sweep/report.html").is_file()
     assert (folder / "my-llama-smaller/README.md").is_file()
+    assert (folder / "my-llama-recovered/recovery.json").is_file()
 
     (python,) = [block for block in blocks("python") if block.startswith("import headroom")]
     names: dict[str, Any] = {}

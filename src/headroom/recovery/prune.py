@@ -216,10 +216,14 @@ class _Run:
         removal = self.removal(number, student, geometry, history["removals"])
         if removal["heads"]:
             geometry = remove_heads(student, geometry, _places(geometry, removal["heads"]))
-        _LOG.info("round %d: %d heads removed, %d left", number + 1, *_counts(removal, geometry))
+        left = sum(layer.query_heads for layer in geometry.layers)
+        _LOG.info("round %d: %d heads removed, %d left", number + 1, len(removal["heads"]), left)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
-        progress, state = Progress(**history["progress"]), self.work / "training.safetensors"
+        progress, state = (
+            Progress(**history["progress"]),
+            self.work / f"training_{number}.safetensors",
+        )
         steps, rounds = settings.steps, settings.rounds
         student = train_round(
             student,
@@ -232,13 +236,10 @@ class _Run:
             state,
         )
         if main:
-            facts = {
-                "removals": [*history["removals"], removal],
-                "progress": asdict(progress),
-            }
-            self.save(
-                student, geometry, after, "free", Pruning(self.call["source"], None, [], ""), facts
-            )
+            removals = [*history["removals"], removal]
+            facts = {"removals": removals, "progress": asdict(progress)}
+            about = Pruning(self.call["source"], None, [], "")
+            self.save(student, geometry, after, "free", about, facts)
             state.unlink(missing_ok=True)
             if number:
                 shutil.rmtree(before)
@@ -301,12 +302,7 @@ class _Run:
                 padded(pieces[start : start + at_once], model.device)
                 for start in range(0, len(pieces), at_once)
             ),
-            drops=lambda: unit_rises(
-                model,
-                geometry,
-                loss,
-                self.settings.unit,
-            ),
+            drops=lambda: unit_rises(model, geometry, loss, self.settings.unit),
         )
         return CRITERIA[self.settings.criterion].scores(ranked)
 
@@ -389,10 +385,6 @@ def _places(geometry: HeadGeometry, names: Sequence[str]) -> list[Variant]:
         layer = geometry.layer(head.layer)
         found.append(Variant(layer.index, layer.original_heads.index(head.head)))
     return found
-
-
-def _counts(removal: Mapping[str, Any], geometry: HeadGeometry) -> tuple[int, int]:
-    return len(removal["heads"]), sum(layer.query_heads for layer in geometry.layers)
 
 
 def _of_first(value: Any) -> Any:
