@@ -16,7 +16,7 @@ import headroom
 from headroom.cli import main
 from headroom.errors import HeadroomError
 from headroom.models.geometry import find_heads
-from headroom.models.masks import zero_head_weights
+from headroom.models.masks import edited_weights
 from headroom.recovery import training
 from headroom.recovery.evaluation import perplexity, text_losses
 from headroom.recovery.prune import Recovered, unit_rises
@@ -140,11 +140,11 @@ def test_the_causal_score_is_the_rise_without_a_group(llama: Path) -> None:
     found = unit_rises(model, geometry, loss, "group")
     single = unit_rises(model, geometry, loss, "query")
     base = loss()
-    with zero_head_weights(model, geometry, Variant(1, 4)):
+    with edited_weights(model, geometry, Variant(1, 4)):
         assert float(single[1][4]) == pytest.approx(loss() - base, abs=1e-6)
         with (
-            zero_head_weights(model, geometry, Variant(1, 3)),
-            zero_head_weights(model, geometry, Variant(1, 5)),
+            edited_weights(model, geometry, Variant(1, 3)),
+            edited_weights(model, geometry, Variant(1, 5)),
         ):
             assert found[1][3:].tolist() == pytest.approx([loss() - base] * 3, abs=1e-6)
     assert found[1].shape == (6,)
