@@ -92,6 +92,14 @@ class HeadGeometry:
             f"layer {index} has no heads to prune in this model; layers with heads are {shown}"
         )
 
+    def by_original_name(self) -> dict[str, Variant]:
+        """Return the heads, in order, by the names that they had in the unpruned model."""
+        return {
+            str(Variant(layer.index, head)): Variant(layer.index, place)
+            for layer in self.layers
+            for place, head in enumerate(layer.original_heads)
+        }
+
     def check(self, variant: Variant) -> None:
         """Make sure that the model has the head or the layers that a variant changes.
 

@@ -214,8 +214,7 @@ class _Run:
             )
         history = self.history(number)
         removal = self.removal(number, student, geometry, history["removals"])
-        if removal["heads"]:
-            geometry = remove_heads(student, geometry, _places(geometry, removal["heads"]))
+        geometry = _without(student, geometry, removal["heads"])
         left = sum(layer.query_heads for layer in geometry.layers)
         _LOG.info("round %d: %d heads removed, %d left", number + 1, len(removal["heads"]), left)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
@@ -255,30 +254,20 @@ class _Run:
         """Return the heads to remove in a round, by their original numbers, and all scores."""
         file, main = self.work / f"removal_{number}.json", self.accelerator.is_main_process
         found = json.loads(file.read_text("utf-8")) if main and file.exists() else None
-        if kept := _of_first(found):
-            return kept
-        schedule, gone = self.settings.schedule, sum(len(each["heads"]) for each in earlier)
+        if found := _of_first(found):
+            return found
+        settings, gone = self.settings, sum(len(each["heads"]) for each in earlier)
         whole = gone + sum(layer.query_heads for layer in geometry.layers)
-        due = heads_due(schedule, whole, number + 1, self.settings.rounds) - gone
-        found = {"heads": [], "scores": {}}
-        if due:
-            scores = self.scores(number, model, geometry)
-            settings = self.settings
-            chosen = lowest_heads(scores, geometry, due, scope=settings.scope, unit=settings.unit)
-            names = {
-                Variant(layer.index, place): str(Variant(layer.index, head))
-                for layer in geometry.layers
-                for place, head in enumerate(layer.original_heads)
-            }
-            found = {
-                "heads": [names[head] for head in chosen],
-                "scores": {
-                    names[Variant(layer, place)]: score
-                    for layer, values in scores.items()
-                    for place, score in enumerate(values.tolist())
-                },
-            }
-        found = _of_first(found)
+        due = heads_due(settings.schedule, whole, number + 1, settings.rounds) - gone
+        scores: Scores = self.scores(number, model, geometry) if due else {}
+        chosen = lowest_heads(scores, geometry, due, scope=settings.scope, unit=settings.unit)
+        names = {head: name for name, head in geometry.by_original_name().items()}
+        noted = {
+            names[Variant(layer, place)]: score
+            for layer, values in scores.items()
+            for place, score in enumerate(values.tolist())
+        }
+        found = _of_first({"heads": [names[head] for head in chosen], "scores": noted})
         if main:
             write_json(file, found)
         return found
@@ -313,9 +302,7 @@ class _Run:
         models = {"before": load(str(self.folder)), "pruned": load(str(self.folder))}
         history = self.history(self.settings.rounds)
         removed = sorted(head for each in history["removals"] for head in each["heads"])
-        if removed:
-            geometry = find_heads(models["pruned"])
-            remove_heads(models["pruned"], geometry, _places(geometry, removed))
+        _without(models["pruned"], find_heads(models["pruned"]), removed)
         model = models["recovered"] = load(str(last)).to(models["before"].dtype)
         results = measured(models, testing, self.settings.micro_batch)
         rows = {name: " → ".join(values) for name, values in as_rows(results)}
@@ -324,11 +311,11 @@ class _Run:
             tokens=sum(len(piece.input_ids) - 1 for piece in testing),
             device=self.device,
         )
-        about = CRITERIA[self.settings.criterion].about.format(
-            alpha=self.settings.alpha, seed=self.settings.seed
-        )
+        about = CRITERIA[self.settings.criterion].about.format(**self.call["settings"])
+        if self.settings.criterion == "causal":
+            about = "smallest rise of the loss on texts"
+        about = f"{about}, in {self.settings.rounds} rounds of removal and training"
         heads = [Variant.parse(name) for name in removed]
-        about = f"{about}, in {self.settings.rounds} rounds of removal and distillation"
         pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
         facts = {**self.call, **history, "measured": results}
         geometry = find_heads(model)
@@ -376,15 +363,10 @@ def unit_rises(
     return scores
 
 
-def _places(geometry: HeadGeometry, names: Sequence[str]) -> list[Variant]:
-    """Return the present numbers of heads that are named by their original ones."""
-    found = []
-    for name in names:
-        head = Variant.parse(name)
-        assert head.layer is not None and head.head is not None
-        layer = geometry.layer(head.layer)
-        found.append(Variant(layer.index, layer.original_heads.index(head.head)))
-    return found
+def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str]) -> HeadGeometry:
+    """Remove heads that are named by their original numbers."""
+    present = geometry.by_original_name()
+    return remove_heads(model, geometry, [present[name] for name in names]) if names else geometry
 
 
 def _of_first(value: Any) -> Any:

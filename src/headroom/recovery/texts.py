@@ -54,27 +54,21 @@ def _text(line: str, fields: Sequence[str], where: str) -> Text:
         raise ConfigError(f"{where} is not JSON ({error}); write one object a line") from error
     if not isinstance(row, dict):
         raise ConfigError(f"{where} is no JSON object; write one with the field text")
-    if not fields and "text" not in row and isinstance(row.get("messages"), list):
-        return _messages(row["messages"], where)
+    messages = row.get("messages")
+    if not fields and "text" not in row and isinstance(messages, list):
+        for each in messages or [None]:
+            if not isinstance(each, dict) or not _filled(each, ("role", "content")):
+                raise ConfigError(f"{where}: each of the messages needs the texts role and content")
+        return messages
     fields = fields or ("text",)
-    for field in fields:
-        if not isinstance(row.get(field), str) or not row[field].strip():
-            has = ", ".join(name for name in row if isinstance(row[name], str)) or "no texts"
-            raise ConfigError(f"{where} has no text in the field {field}, only in: {has}")
+    if not _filled(row, fields):
+        has = ", ".join(name for name in row if _filled(row, [name])) or "no field"
+        raise ConfigError(f"{where} has no text in {' and '.join(fields)}, but in {has}")
     return "\n\n".join(row[field] for field in fields)
 
 
-def _messages(messages: list[object], where: str) -> Text:
-    whole = [
-        message
-        for message in messages
-        if isinstance(message, dict)
-        and isinstance(message.get("role"), str)
-        and isinstance(message.get("content"), str)
-    ]
-    if not whole or len(whole) < len(messages):
-        raise ConfigError(f"{where}: each of the messages needs the texts role and content")
-    return whole
+def _filled(row: Mapping[str, object], fields: Sequence[str]) -> bool:
+    return all(isinstance(text := row.get(name), str) and text.strip() for name in fields)
 
 
 class Piece(NamedTuple):

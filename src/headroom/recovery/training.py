@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -36,6 +37,7 @@ from headroom.tables import atomic
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
 _WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
+_PARTS = ("task", "response")
 _FACTS, _MOMENTS = "facts", "moments/"
 
 
@@ -121,8 +123,8 @@ def train_round(
     if state.exists():
         progress.__dict__.update(_read_state(state, trained, optimizer))
     whole, optimizer = accelerator.prepare(model, optimizer)
-    begun, first, reported = time.monotonic(), progress.step, time.monotonic()
-    saved, spent = begun, progress.seconds
+    first, spent = progress.step, progress.seconds
+    begun = reported = saved = time.monotonic()
     batches = _batches(pieces, settings, first)
     for step, batch in zip(range(first, steps.stop), batches, strict=False):
         for group in optimizer.param_groups:
@@ -142,10 +144,8 @@ def train_round(
         if now - reported > _SECONDS_BETWEEN_REPORTS and accelerator.is_main_process:
             reported = now
             left = (now - begun) / (step + 1 - first) * (settings.steps - step - 1)
-            told = ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
-            _LOG.info(
-                "step %d of %d: loss %s; %.0f min left", step + 1, settings.steps, told, left / 60
-            )
+            told = step + 1, settings.steps, *losses.values(), left / 60
+            _LOG.info("step %d of %d: loss %.4g (task) + %.4g (response); %.0f min left", *told)
         if now - saved >= save_seconds and accelerator.is_main_process:
             saved = now
             _write_state(state, trained, optimizer, progress)
@@ -171,7 +171,7 @@ def _step(
     """Do one step; return its mean losses and its number of tokens, over all processes."""
     world, rounds = accelerator.num_processes, accelerator.gradient_accumulation_steps
     tokens = sum(len(piece.input_ids) - 1 for piece in batch)
-    sums: dict[str, Tensor] = {}
+    sums = torch.zeros(len(_PARTS), device=accelerator.device)
     for number in range(accelerator.process_index, world * rounds, world):
         part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
         inputs = padded(part, accelerator.device)
@@ -179,17 +179,14 @@ def _step(
             with precision(settings, accelerator):
                 found = _losses(model, teacher, inputs, settings)
             # accelerate takes means over processes and over accumulated passes; tokens count alike.
-            loss = torch.stack(list(found.values())).sum() * (world * rounds / tokens)
-            accelerator.backward(loss)
+            accelerator.backward(found.sum() * (world * rounds / tokens))
             if accelerator.sync_gradients:
                 accelerator.clip_grad_norm_(model.parameters(), _CLIP)
             optimizer.step()
             optimizer.zero_grad()
-        for name, value in found.items():
-            sums[name] = sums.get(name, torch.zeros_like(value)) + value.detach()
-    own = torch.stack(list(sums.values()))
-    means = (accelerator.reduce(own, "sum") / tokens).tolist()
-    return dict(zip(sums, means, strict=True)), tokens
+        sums += found.detach()
+    means = (accelerator.reduce(sums, "sum") / tokens).tolist()
+    return dict(zip(_PARTS, means, strict=True)), tokens
 
 
 def precision(settings: Recovery, accelerator: Accelerator) -> torch.autocast:
@@ -219,17 +216,17 @@ def _losses(
     teacher: PreTrainedModel | None,
     inputs: Mapping[str, Tensor],
     settings: Recovery,
-) -> dict[str, Tensor]:
+) -> Float[Tensor, " parts"]:
     """Return the weighted parts of the loss, summed over tokens."""
     logits, targets = predictions(model(**inputs, use_cache=False).logits, inputs)
-    weight = settings.distill_weight if teacher is not None else 0.0
-    losses = {"task": (1 - weight) * cross_entropy(logits.float(), targets, reduction="sum")}
-    if teacher is not None:
-        with torch.no_grad():
-            taught, _ = predictions(teacher(**inputs, use_cache=False).logits, inputs)
-        mean = divergence(logits, taught, settings.temperature)
-        losses["response"] = weight * mean * len(targets)
-    return losses
+    task = cross_entropy(logits.float(), targets, reduction="sum")
+    if teacher is None:
+        return torch.stack([task, torch.zeros_like(task)])
+    with torch.no_grad():
+        taught, _ = predictions(teacher(**inputs, use_cache=False).logits, inputs)
+    response = divergence(logits, taught, settings.temperature) * len(targets)
+    weight = settings.distill_weight
+    return torch.stack([(1 - weight) * task, weight * response])
 
 
 def _with_lora(model: PreTrainedModel, rank: int) -> Any:
