@@ -20,6 +20,14 @@ from headroom.statistics.bootstrap import Bootstrap, interval_of
 _RESAMPLES = 5000
 _PROMPT, _ANSWER, _TURNS = 16, 32, 3
 _BATCHES = (1, 8)
+_ROWS = {
+    "perplexity": "perplexity (95% interval)",
+    "ratio": "ratio to before",
+    "parameters": "parameters",
+    "weight_bytes": "bytes of weights",
+    "cache_bytes_per_token": "bytes of keys and values a token",
+    **{f"tokens_per_second_batch_{batch}": f"tokens/s, batch {batch}" for batch in _BATCHES},
+}
 
 
 class Losses(NamedTuple):
@@ -134,22 +142,12 @@ def measured(
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return measurements as a table: what is measured, and its value for each model."""
-
-    def row(key: str, form: str) -> list[str]:
-        values = [result[key] for result in results.values()]
-        return [
-            str(Perplexity(**each)) if isinstance(each, dict) else form.format(each)
-            for each in values
-        ]
-
-    rows = [
-        ("perplexity (95% interval)", row("perplexity", "")),
-        ("ratio to before", row("ratio", "")),
-        ("parameters", row("parameters", "{:,}")),
-        ("bytes of weights", row("weight_bytes", "{:,}")),
-        ("bytes of keys and values a token", row("cache_bytes_per_token", "{:,}")),
+    return [
+        (title, [_told(result[key]) for result in results.values()]) for key, title in _ROWS.items()
     ]
-    return rows + [
-        (f"tokens/s, batch {batch}", row(f"tokens_per_second_batch_{batch}", "{:.1f}"))
-        for batch in _BATCHES
-    ]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(Perplexity(**value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
