@@ -8,9 +8,10 @@ import hashlib
 import json
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -256,11 +257,19 @@ class _Run:
         found = json.loads(file.read_text("utf-8")) if main and file.exists() else None
         if found := _of_first(found):
             return found
-        settings, gone = self.settings, sum(len(each["heads"]) for each in earlier)
-        whole = gone + sum(layer.query_heads for layer in geometry.layers)
-        due = heads_due(settings.schedule, whole, number + 1, settings.rounds) - gone
+        settings = self.settings
+        gone = Counter(Variant.parse(head).layer for each in earlier for head in each["heads"])
+        layers = geometry.layers
+        whole = replace(
+            geometry,
+            layers=tuple(replace(a, query_heads=a.query_heads + gone[a.index]) for a in layers),
+        )
+        heads = sum(layer.query_heads for layer in whole.layers)
+        due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
         scores: Scores = self.scores(number, model, geometry) if due else {}
-        chosen = lowest_heads(scores, geometry, due, scope=settings.scope, unit=settings.unit)
+        chosen = lowest_heads(
+            scores, geometry, due, scope=settings.scope, unit=settings.unit, whole=whole
+        )
         names = {head: name for name, head in geometry.by_original_name().items()}
         noted = {
             names[Variant(layer, place)]: score

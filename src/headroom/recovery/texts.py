@@ -63,7 +63,8 @@ def _text(line: str, fields: Sequence[str], where: str) -> Text:
     fields = fields or ("text",)
     if not _filled(row, fields):
         has = ", ".join(name for name in row if _filled(row, [name])) or "no field"
-        raise ConfigError(f"{where} has no text in {' and '.join(fields)}, but in {has}")
+        named = " or ".join(fields)
+        raise ConfigError(f"{where} has no text in the field {named}, only in: {has}")
     return "\n\n".join(row[field] for field in fields)
 
 
