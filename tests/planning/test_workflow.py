@@ -7,18 +7,21 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import pandas as pd
 import pytest
 
 from example_config import VALUES
 from headroom import paths
 from headroom.config import Config, load, parse
+from headroom.generation import journal
 from headroom.jobs import JOBS, command
 from headroom.planning.batches import arms, find_batch, teachers
 from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import COMPRESSION_TABLES, find_exhibit
 from headroom.planning.inputs import resolve
-from headroom.planning.session import begin
+from headroom.planning.session import begin, held
 from headroom.planning.workflow import Rules
+from headroom.tables import QUESTIONS, write_table
 
 STUDY: dict[str, Any] = {
     "problems": {"made": {"dataset": "generated", "n": 90}},
@@ -268,9 +271,41 @@ def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) ->
         begin(rules, workflow, logger)
     assert workflow.scheduler.job_rate_limiter is None
     assert load(rules.store.path(paths.CONFIG)) == rules.config
-    (record,) = caplog.records
+    said, record = caplog.records
+    assert said.getMessage().startswith("In the store: 0 of ")
     assert record.planned == {2: ("audit", "2", 0.0, [])}
     assert record.cores == 3
+
+
+def test_a_run_says_what_the_store_holds_and_what_is_missing(rules: Rules) -> None:
+    """Two heads on all of MATH-500, 336 and base on 50 other questions, 16 samples, two prompts."""
+    total = 500 * (336 + 1) + 500 * 16 + 500 + 50 * (336 + 1)
+    parts = "0 of 2 models, 0 of 12 trained arms"
+    assert held(rules) == f"In the store: 0 of {total:,} answers ({total:,} to generate), {parts}"
+
+    store, names = rules.store, {"model": "big", "decoding": "greedy"}
+    table = pd.DataFrame({name: ["1"] * 7 for name in ("question_id", "split", "question")})
+    table = table.assign(subject=None, level=None, answer="1", solution=None, source_row=0)
+    write_table(store.path(paths.QUESTIONS, questions="test"), table, QUESTIONS)
+    made = [store.path(paths.ANSWERS, **names, questions="test", variant="L05H03")]
+    made += [
+        store.path(paths.ANSWERS, **names, questions="train", variant=v) for v in ("base", "x")
+    ]
+    made += [
+        store.path(paths.MODEL, model="big"),
+        Path(arms(rules.config, "own")[0].file(paths.HISTORY, 0)),
+    ]
+    for file in made:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    record = {"question_id": "q", "sample": 0, "text": 'cites "question_id": 3'}
+    for variant, times in (("L05H03", 3), ("L00H11", 2), ("L01H00", 9)):
+        file = store.path(paths.JOURNAL, **names, questions="test", variant=variant)
+        journal.append(file, [{"engine": {"dtype": "float32"}}, *times * [record]])
+    total = 7 * (336 + 1) + 7 * 16 + 7 + 50 * (336 + 1)
+    found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
+    parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"
+    assert held(rules) == f"In the store: {parts}, 1 of 12 trained arms"
 
 
 def test_a_rules_command_names_each_wildcard_of_its_job() -> None:

@@ -79,6 +79,12 @@ def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(
     assert matrix[names].isin([0, 1]).all(axis=None)
 
 
+def test_a_run_begins_with_what_the_store_lacks(finished: tuple[Path, str]) -> None:
+    answers = 15 * 7 + 15 * 3 + 15 + 20 * 3  # test: heads, samples, authors' prompt; train: heads
+    said = f"In the store: 0 of {answers} answers ({answers} to generate), 0 of 1 models"
+    assert said in finished[1].splitlines()
+
+
 def test_run_tells_its_findings_and_names_its_report_at_the_end(
     finished: tuple[Path, str],
 ) -> None:

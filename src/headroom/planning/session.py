@@ -12,12 +12,16 @@ from logging import Logger
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from snakemake.exceptions import WorkflowError
 
 from headroom import paths
 from headroom.config import Config
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
+from headroom.planning.batches import Batch, all_arms
+from headroom.planning.cost import generation_cost
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.workflow import Rules
 from headroom.tables import write_json
@@ -78,6 +82,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
     write_json(rules.store.path(paths.CONFIG), config.model_dump(mode="json"))
+    logger.info(held(rules))
     dag = workflow.dag
     local = bool(workflow.local_exec)
     jobs = {
@@ -86,6 +91,46 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     }
     cores = workflow.resource_settings.cores or 1 if local else 1  # a cluster's are unknown
     logger.info("", extra={"planned": jobs, "cores": cores})
+
+
+def held(rules: Rules) -> str:
+    """Say how much of what a config needs is in the store already, in one line.
+
+    Answers in journals count. No table is read: a table that is there holds all of its answers, and
+    how many these are is in the question set's footer, or is what `headroom plan` assumes.
+    """
+    total = found = 0
+    for batch in rules.batches:
+        each = _answers_a_variant(rules, batch)
+        total += each * len(batch.variants)
+        keys = rules.store.keys(**batch.names)
+        for variant in batch.variants:
+            if Path(paths.ANSWERS.format(variant=variant, **keys)).exists():
+                found += each
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                journal = Path(paths.JOURNAL.format(variant=variant, **keys)).read_bytes()
+                found += min(each, journal.count(b'"question_id":'))  # one in each record
+    models = [rules.store.path(paths.MODEL, model=name).exists() for name in rules.config.models]
+    arms = all_arms(rules.config).values()
+    compressed = [
+        Path(arm.file(paths.HISTORY, seed)).exists() for arm in arms for seed in arm.study.seeds
+    ]
+    parts = [
+        f"{found:,} of {total:,} answers ({total - found:,} to generate)" if total else "",
+        f"{sum(models)} of {len(models)} models" if models else "",
+        f"{sum(compressed)} of {len(compressed)} trained arms" if compressed else "",
+    ]
+    return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
+
+
+def _answers_a_variant(rules: Rules, batch: Batch) -> int:
+    """Return how many answers each variant of a batch gives."""
+    try:
+        questions = pq.read_metadata(rules.store.path(paths.QUESTIONS, questions=batch.questions))
+    except (OSError, pa.ArrowInvalid):  # not drawn yet; or damaged, as its first reader will say
+        return generation_cost(rules.config, batch).answers // len(batch.variants)
+    return int(questions.num_rows) * rules.config.decodings[batch.decoding].samples
 
 
 def tell_findings(rules: Rules, logger: Logger) -> None:
