@@ -50,7 +50,8 @@ def config(**sections: Any) -> Config:
     values = copy.deepcopy(VALUES)
     for section, entries in sections.items():
         for name, keys in entries.items():
-            values[section][name] = values[section].get(name, {}) | keys
+            inside = values.setdefault(section, {})
+            inside[name] = inside.get(name, {}) | keys
     return parse(values)
 
 

@@ -40,6 +40,7 @@ EFFECTS = {
     "alpha_1": -0.02,
     "plain_alpha_03": -0.02,
     "plain_alpha_07": -0.018,
+    "reversed_entropy": -0.011,
 }
 """Change of accuracy of each arm."""
 
@@ -51,6 +52,7 @@ VARIATIONS: dict[str, dict[str, Any]] = {
     "alpha_1": {"importance": {"alpha": 1.0}},
     "plain_alpha_03": {"of": "pruning_only", "importance": {"alpha": 0.3}},
     "plain_alpha_07": {"of": "pruning_only", "importance": {"alpha": 0.7}},
+    "reversed_entropy": {"importance": {"entropy_sign": -1}},
 }
 LAYERS, HEADS = 3, 8
 ENCODER = Encoder(layers=LAYERS, width=128, heads=HEADS, inner=256)

@@ -1,6 +1,7 @@
 """The jobs of a compression, one after the other, on word problems and a decoder."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,9 @@ def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
     # Two groups of two query heads and their key/value head, of 10 dimensions: slices of queries,
     # keys and values with biases, and of the output.
     gone = 2 * (20 * 21 + 2 * 10 * 21 + 20 * 20)
+    assert rows["tokens_per_second"].gt(0).all()
+    # Two of six key/value heads of two layers are gone.
+    assert rows.drop_duplicates("arm")["cache_bytes"].tolist() == [2 * 6 * 40, 2 * 4 * 40]
     base, full = rows.drop_duplicates("arm")["parameters"]
     assert base - full == gone
     times = rows.dropna(subset="test_time").set_index("arm")
@@ -206,9 +210,21 @@ def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
     assert times.loc["full", "test_time"] == pytest.approx(ratio, rel=1e-4)
     assert times.loc["full", "test_time_low"] < ratio < times.loc["full", "test_time_high"]
     rows = pd.read_csv(paths.MEASUREMENTS.format(run="jobs", compression="words"))
+    assert rows[["tokens_per_second", "cache_bytes"]].isna().all(axis=None)
     bits = rows[rows["arm"] == "baseline"].drop_duplicates("quantised").set_index("quantised")
     assert bits.loc[True, "weight_bytes"] < bits.loc[False, "weight_bytes"]
     assert bits.loc[True, "parameters"] == bits.loc[False, "parameters"]
+
+
+def test_seconds_are_those_of_all_attempts(tmp_path: Path) -> None:
+    journal, file = tmp_path / "journal", tmp_path / "journal/attempts.json"
+    assert arm_jobs.earlier_seconds(journal) == 0
+    for checkpoint, expected in ((70, 70), (30, 100)):  # seconds after the attempt began
+        begun = json.loads(file.read_text())["begun"]
+        (journal / "training_0.safetensors").touch()
+        for each in journal.iterdir():
+            os.utime(each, (begun + checkpoint, begun + checkpoint))
+        assert arm_jobs.earlier_seconds(journal) == pytest.approx(expected, abs=0.1)
 
 
 def test_journals_are_gone() -> None:

@@ -73,6 +73,9 @@ def test_what_decides_nothing_is_not_decisive() -> None:
 
     apart, fewer = {"scope": "layer"}, {"batch_size": 3}
     assert keyed(importance=fewer) == keyed(training={"checkpoint_steps": 7}) == keyed()
+    assert keyed(scratch_rate=1e-3, scratch_times=2) == keyed()  # of an arm that is pruned
+    lone = {"scratch": True, "distillation": {"teacher": "none"}}
+    assert keyed(**lone, scratch_times=2) != keyed(**lone) != keyed(**lone, scratch_rate=1e-3)
     # Ranks of layers are kept over removals, which once they were not: those keys are new.
     for changes in ({}, {"schedule": "literal"}, {"schedule": "one_shot"}, {"rounds": 1}):
         ranks = keyed(importance=apart, **changes)["importance"].get("ranks")

@@ -259,6 +259,27 @@ def test_what_is_trained_in_float32_is_saved_and_tested_in_its_own_type(
     assert whole - smaller == pytest.approx(2 * gone, abs=600)  # the file's header differs
 
 
+@pytest.mark.parametrize("unit", ["group", "query"])
+def test_equal_layers_are_saved_for_plain_from_pretrained(
+    decoder: Decoder, questions: pd.DataFrame, tmp_path: Path, unit: str
+) -> None:
+    lost = range(GROUP) if unit == "group" else range(0, HEADS, GROUP)
+    cut = copied(decoder)
+    gone = [Variant(layer, head) for layer in range(LAYERS) for head in lost]
+    remove_heads(cut.network, find_heads(cut.network), gone)
+    cut.save(tmp_path / "cut")
+    plain = AutoModelForCausalLM.from_pretrained(tmp_path / "cut")
+    ids = torch.arange(12).view(2, 6)
+    assert torch.equal(plain(ids).logits, cut.network(ids).logits)
+    config = plain.config
+    assert (config.num_attention_heads, config.head_dim) == (HEADS - len(lost), HEAD_DIM)
+    card = (tmp_path / "cut/README.md").read_text().partition("# cut\n\n")[2]
+    assert card.startswith("Loads as any model:") and "vLLM" not in card  # a Qwen2
+    smaller(decoder).save(tmp_path / "unequal")
+    card = (tmp_path / "unequal/README.md").read_text().partition("# unequal\n\n")[2]
+    assert card.startswith("Loads only with headroom: ") and "headroom.load_model(" in card
+
+
 def test_a_decoder_that_lost_nothing_is_saved_as_it_was(decoder: Decoder, tmp_path: Path) -> None:
     decoder.save(tmp_path / "whole")
     found = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").state_dict()

@@ -28,6 +28,7 @@ from example_config import config
 from headroom.compression.arm_measurements import relative
 from headroom.compression.calibration import calibrate
 from headroom.compression.footprint import (
+    cache_bytes,
     closed_form_flops,
     counted_flops,
     peak_bytes,
@@ -103,6 +104,16 @@ def test_shared_weights_count_once():
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert weight_bytes(model) == 4 * model.num_parameters()
     assert weight_bytes(model.bfloat16()) == 2 * model.num_parameters()
+
+
+def test_a_token_s_keys_and_values_are_counted_as_a_cache_holds_them():
+    for model, cut in ((qwen2(), [Variant(1, head) for head in range(3)]), (gpt2(), [])):
+        smaller = remove_heads(model, find_heads(model), cut) if cut else find_heads(model)
+        with torch.no_grad():
+            cache = model(torch.zeros(1, TOKENS, dtype=torch.long), use_cache=True).past_key_values
+        held = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
+        held_bytes = sum(tensor.numel() * tensor.element_size() for tensor in held)
+        assert cache_bytes(model, smaller) == held_bytes / TOKENS
 
 
 def test_quantised_weights_are_a_quarter():

@@ -212,6 +212,12 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run) -> None:
     assert [len(removal.heads) for removal in only.removals] == [1, 1, 1, 1]
     assert [len(removal.scores) for removal in only.removals] == [8, 7, 6, 5]
     assert [epoch.steps for epoch in only.epochs] == [3, 6, 9]
+    assert any(
+        warning.startswith("1 of the removed heads went after the last step")
+        for warning in history.warnings()
+    )
+    in_rounds = run(METHOD)[1].warnings()
+    assert not [warning for warning in in_rounds if "after the last step" in warning]
 
 
 def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monkeypatch) -> None:
@@ -259,6 +265,22 @@ def test_a_layout_from_scratch_is_that_of_another_arm(run, solver) -> None:
             assert (own - module.weight).abs().mean() > 0.05, name
     again, _ = run(arm("small_from_scratch", METHOD), layout=layout)
     assert same(weights(again), weights(scratch))
+
+
+def test_a_run_from_scratch_has_a_rate_and_a_length_of_its_own(run, monkeypatch) -> None:
+    recipes, train = [], rounds.train
+
+    def noted(learner, examples, dev, recipe, *rest, **more):
+        recipes.append(recipe)
+        return train(learner, examples, dev, recipe, *rest, **more)
+
+    monkeypatch.setattr(rounds, "train", noted)
+    scratch = arm("small_from_scratch", METHOD)
+    longer = scratch.model_copy(update={"scratch_rate": 7e-4, "scratch_times": 3})
+    for settings, epochs, rate in ((scratch, 5, 1e-3), (longer, 15, 7e-4)):
+        _, history = run(settings, layout=LAYOUT)
+        assert (recipes[-1].epochs, recipes[-1].learning_rate) == (epochs, rate)
+        assert len(history.rounds[0].epochs) == epochs
 
 
 def test_the_seed_decides_and_the_result_can_be_saved(run, tmp_path, examples) -> None:
@@ -369,13 +391,20 @@ def test_a_killed_compression_goes_on_to_the_same_bits(
     assert [file.name for file in tmp_path.iterdir()] == ["rounds.safetensors"]
 
 
-def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(run, tmp_path: Path) -> None:
+def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(
+    run, solver, examples, tmp_path: Path
+) -> None:
     own = JOURNALLED["original"]
     run(own, folder=tmp_path)
-    with pytest.raises(ModelError, match="of a training with another seed; remove it"):
+    with pytest.raises(ModelError, match="of a training with other seed; remove it"):
         run(own, folder=tmp_path, seed=4)
-    with pytest.raises(ModelError, match="of a training with another settings; remove it"):
+    with pytest.raises(ModelError, match="of a training with other settings; remove it"):
         run(JOURNALLED["literal"], folder=tmp_path)
+    faster = own.training.model_copy(update={"checkpoint_steps": 5})
+    run(own.model_copy(update={"training": faster}), folder=tmp_path)
+    with pytest.raises(ModelError, match="of a training with other weights; remove it"):
+        other = solver.untrained(8)
+        compress(other, examples, examples[:DEV], own, 3, folder=tmp_path, device="cpu")
     (tmp_path / "rounds.safetensors").write_bytes(b"half")
     with pytest.raises(ModelError, match=r"is no checkpoint .*; remove it and run again"):
         run(own, folder=tmp_path)

@@ -12,6 +12,7 @@ from headroom.athena.batches import Example
 from headroom.athena.generated import generate
 from headroom.athena.problems import divide
 from headroom.athena.solver import MathSolver, new_solver
+from headroom.compression import training as training_module
 from headroom.compression.training import Between, Fit, task, train
 from headroom.config.compression import Encoder, Partition, Solver, Training, profile
 from headroom.errors import ModelError
@@ -89,7 +90,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
     checkpoint = tmp_path / "state.safetensors"
     fit(recipe(epochs=1), checkpoint=checkpoint)
-    with pytest.raises(ModelError, match="training with another settings; remove it"):
+    with pytest.raises(ModelError, match="training with other settings; remove it"):
         fit(recipe(epochs=2), checkpoint=checkpoint)
     checkpoint.write_bytes(checkpoint.read_bytes()[:100])
     with pytest.raises(ModelError, match=r"is no checkpoint \(.*\); remove it and run again"):
@@ -136,6 +137,55 @@ def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path:
     resumed = training(99)
     assert whole["encoder.encoder.layer.1.attention.self.query.weight"].shape == (16, 24)
     assert same(whole, resumed)
+
+
+def test_moments_are_cut_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each remaining row and column goes on with its own; the count of steps goes on, too."""
+    solver, examples = setup()
+    encoder = solver.athena.encoder
+    made, runs = training_module._Run.new_optimizer, []
+
+    def noted(self) -> torch.optim.Optimizer:
+        runs.append(self)
+        return made(self)
+
+    def moments() -> dict[str, dict[str, torch.Tensor]]:
+        state = runs[0].optimizer.state
+        return {
+            name: {key: one.clone() for key, one in state[parameter].items()}
+            for name, parameter in solver.athena.named_parameters()
+            if parameter in state
+        }
+
+    class Cut(Between):
+        def after_step(self, step: int) -> bool:
+            if step == 3:
+                seen.append(moments())
+                remove_heads(encoder, find_heads(encoder), [Variant(1, 1)])
+            if step == 4:
+                raise KeyboardInterrupt
+            return step == 3
+
+    def step(self, indices) -> None:
+        if self.steps == 3:
+            seen.append(moments())
+        original(self, indices)
+
+    seen, original = [], training_module._Run.step
+    monkeypatch.setattr(training_module._Run, "new_optimizer", noted)
+    monkeypatch.setattr(training_module._Run, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        train(solver, examples, [], RECIPE, seed=9, between=Cut(), device="cpu")
+    before, after = seen
+    left = torch.tensor([*range(8), *range(16, 24)])  # of three heads of 8 the middle one went
+    attention, cut = "encoder.encoder.layer.1.attention.", 0
+    for name, own in before.items():
+        if name.startswith(f"{attention}self."):
+            own, cut = {key: one[left] if one.ndim else one for key, one in own.items()}, cut + 1
+        if name == f"{attention}output.dense.weight":
+            own, cut = {key: one[:, left] if one.ndim else one for key, one in own.items()}, cut + 1
+        assert same(own, after[name]), name
+    assert cut == 7 and before.keys() == after.keys()
 
 
 def test_patience_ends_training_and_takes_the_best_epoch() -> None:

@@ -199,6 +199,43 @@ def test_warnings_tell_of_lost_accuracy_time_and_unstable_training(trial):
     assert len(list(warnings(slow, "full"))) == 1
 
 
+def test_variations_stand_against_the_method():
+    shares = {"baseline": 0.5, "full": 0.5, "reversed": 0.25, "literal": 0.75, "ratio_40": 0.1}
+    changes = {
+        "reversed": {"importance": {"entropy_sign": -1}},
+        "literal": {"schedule": "literal", "importance": {"entropy": "raw", "scale": "raw"}},
+        "ratio_40": {"ratio": 0.4},
+    }
+    found = small(shares, variations=changes)
+    table = tables([found], printed(Path("config/published")))["variations"].set_index("arm")
+    assert table.index.tolist() == ["full", "reversed", "literal"]
+    assert table["changed"].tolist() == [
+        "",
+        "importance.entropy_sign: -1",
+        "schedule: literal; importance.entropy: raw; importance.scale: raw",
+    ]
+    assert table["gap"].tolist()[1:] == pytest.approx([-0.25, 0.25])
+    assert (table["gap_low"] <= table["gap"]).tolist()[1:] == [True, True]
+
+
+def test_speed_is_told_at_every_length_and_batch(trial):
+    table = tables([trial], printed(Path("config/published")))["speed"]
+    rows = trial.measurements
+    assert len(table) == len(rows) and set(table["tokens"]) == {40, 512}
+    for arm in ("full", "ratio_60"):
+        for tokens, batch in ((40, 32), (512, 1)):
+            one, base = (
+                rows.query(
+                    f"arm == '{name}' and tokens == {tokens} and batch == {batch} and not quantised"
+                )["seconds"].item()
+                for name in (arm, BASELINE)
+            )
+            own = table.query(
+                f"arm == '{arm}' and tokens == {tokens} and batch == {batch} and not quantised"
+            )
+            assert own["faster"].item() == pytest.approx(base / one - 1)
+
+
 def test_tables_of_a_run_are_in_one_record(compressed):
     folder = compressed[0] / "results/compressed/tables"
     assert list(COLUMNS) == list(COMPRESSION_TABLES)
@@ -311,7 +348,7 @@ def test_eight_bits_are_shown_beside_none(made):
 def test_a_run_with_one_arm_has_some_tables():
     own = simulated_trials.study(arms=["pruning_only"], variations={}, seeds=[5], int8=[])
     found = tables([simulated_trials.trial(own, examples=31)], printed(PUBLISHED))
-    assert {name for name, table in found.items() if len(table)} == {"table4", "cost"}
+    assert {name for name, table in found.items() if len(table)} == {"table4", "speed", "cost"}
     assert found["table4"]["change"].isna().all()
     for name, table in tables([], printed(PUBLISHED)).items():
         assert list(table.columns) == COLUMNS[name]

@@ -3,7 +3,8 @@
 import pytest
 
 from example_config import config
-from headroom.planning.batches import batches
+from headroom.config.compression import Importance
+from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     ANY_CORE,
     CARDS,
@@ -12,7 +13,12 @@ from headroom.planning.cost import (
     generation_request,
     generation_seconds,
     this_cpu,
+    training_request,
+    training_seconds,
 )
+from headroom.variants import BASE
+
+ARMS = ("baseline", "full")
 
 
 def test_a_token_costs_two_operations_a_weight_at_least() -> None:
@@ -31,6 +37,39 @@ def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
     assert told["A100 40 GB"].split()[-3:] == ["62", "not", "big"]
     assert told["H200"].endswith("yes")
     assert "this CPU" in told
+
+
+def test_an_arm_s_time_counts_its_test_and_its_scoring() -> None:
+    planned = config(compressions={"own": {"model": "big", "train": "train", "test": "test"}})
+    study, card = planned.compressions["own"], CARDS["H100"]
+    base = Batch("big", "greedy", "test", (BASE,))
+    test = generation_seconds(planned, base, card)
+    baseline, pruned, full = (
+        training_seconds(planned, study, study.settings[name], card) for name in study.arms
+    )
+    assert baseline == test > 0
+    assert pruned == full
+    calm = study.method.model_copy(update={"importance": Importance(criterion="random")})
+    scored = full - training_seconds(planned, study, calm, card)
+    # Four rounds; a pass takes two operations a weight and token, at 13% of the card's rate.
+    tokens = 50 * (35 + 550)
+    assert scored == pytest.approx(4 * 2 * 1.5e9 * tokens / (0.13 * card.flops))
+    minutes = [training_request(planned, study, study.settings[name]).minutes for name in ARMS]
+    assert 10 < minutes[0] < minutes[1]
+    assert training_request(planned, study).minutes > minutes[0]  # every arm's test, five times
+
+
+def test_the_plan_says_what_scoring_a_model_takes() -> None:
+    own = {"model": "big", "train": "train", "test": "test"}
+    few = {"importance": {"batch_size": 3}}
+    planned = config(compressions={"own": own, "few": own | {"method": few}})
+    lines = [line for line in describe(planned).splitlines() if line.startswith("Scoring")]
+    # Weights, three maps of 12 heads and six states of 12 heads of 128, for 120 + 64 tokens.
+    for line, name, rows in zip(lines, ("own", "few"), (16, 3), strict=True):
+        maps, states = 3 * rows * 12 * 184**2, 6 * rows * 184 * 12 * 128
+        gigabytes = 4e-9 * (1.5e9 + maps + states)
+        assert line.startswith(f"Scoring the heads of {name}: at most {gigabytes:.1f} GB")
+        assert f"{rows} texts of 184 tokens" in line
 
 
 def test_a_cpu_is_measured_and_a_cluster_s_is_not() -> None:

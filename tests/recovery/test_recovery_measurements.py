@@ -9,10 +9,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from words import TEXTS
 
+from headroom.compression.footprint import cache_bytes
 from headroom.models.geometry import find_heads
 from headroom.recovery.evaluation import (
     Losses,
-    cache_bytes,
     generated_per_second,
     perplexity,
     text_losses,

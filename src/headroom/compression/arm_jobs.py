@@ -7,6 +7,7 @@ lies beside the store.
 import logging
 import os
 import shutil
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -79,6 +80,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     learner, *rows = lesson(config, chosen, seed)
     examples, dev = map(learner.prepare, rows)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
+    before = earlier_seconds(journal)
     on_cpu = study.model and config.models[study.model].device == "cpu"
     learner, history = compress(
         learner,
@@ -101,7 +103,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     noted = {
         **history.model_dump(),
         "warnings": history.warnings(),
-        "seconds": stopwatch.seconds,
+        "seconds": before + stopwatch.seconds,
         "tokens": epochs * sum(len(example.input_ids) for example in examples),
     }
     output = Path(chosen.file(paths.HISTORY, seed))
@@ -215,6 +217,21 @@ def _test(
     computed = str(learner.encoder.dtype).removeprefix("torch.")
     write_record(output, stopwatch, {**facts, "strict": strict, "computed_in": computed})
     return strict
+
+
+def earlier_seconds(journal: Path) -> float:
+    """Return the seconds that earlier attempts at a compression took, and note that one begins.
+
+    A killed attempt is taken to have ended with the last file that it wrote.
+    """
+    file, seconds = journal / "attempts.json", 0.0
+    if file.exists():
+        told = read_json(file)
+        last = max(each.stat().st_mtime for each in journal.iterdir())
+        seconds = told["seconds"] + max(0.0, last - told["begun"])
+    journal.mkdir(parents=True, exist_ok=True)
+    write_json(file, {"seconds": seconds, "begun": time.time()})
+    return seconds
 
 
 def _forget(journal: Path) -> None:

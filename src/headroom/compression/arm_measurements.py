@@ -14,6 +14,7 @@ from scipy.special import stdtrit
 from headroom import paths
 from headroom.compression.arm_jobs import folder_of, learner_of, tested_on
 from headroom.compression.footprint import (
+    cache_bytes,
     dummy_texts,
     in_turns,
     parameters,
@@ -32,6 +33,7 @@ _BASELINE = "baseline"
 _ENCODER = "encoder"
 _WARM_UPS = 3  # before a pass is timed
 _TEST_TURNS = 4  # the whole test takes far longer than a pass
+_NEW_TOKENS, _DECODE_TURNS = 16, 3
 _SECONDS = ("seconds", "seconds_low", "seconds_high")
 _TEST_TIME = ("end_to_end_seconds", "test_time", "test_time_low", "test_time_high")
 
@@ -50,7 +52,9 @@ def measure(config: Config, compression: str) -> None:
     """Measure the arms of a compression under its first seed, on the GPU if there is one.
 
     Writes one row per arm (quantised or not), text length and batch size, with the median and
-    quartiles of the seconds of one forward pass. The row of the first length and the largest batch
+    quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
+    new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
+    and values. The row of the first length and the largest batch
     also has the peak memory, the seconds to answer the whole test part (without grading) and
     these seconds relative to the arm `baseline` (see `relative`). Weights are quantised after
     loading, so the peak of 8-bit weights is not measured; they run on a CPU only, so they are not
@@ -86,22 +90,24 @@ def measure(config: Config, compression: str) -> None:
 
     rows = []
     for tokens in study.tokens:
-        passes = {}
+        passes, speeds = {}, {}
         for batch in study.batches:
             texts = dummy_texts(measured[0].learner.encoder, batch, tokens)
             turns = _timed(measured, partial(_pass, texts), study.repeats, _WARM_UPS)
             passes[batch] = np.quantile(turns, (0.5, 0.25, 0.75), axis=0).T
+            speeds[batch] = _decoding_speeds(measured, texts)
         for place, one in enumerate(measured):
             sizes = _sizes(one, tokens)
             for batch in study.batches:
                 row = {"arm": one.arm, "quantised": one.quantised, "tokens": tokens, "batch": batch}
                 row |= dict(zip(_SECONDS, passes[batch][place], strict=True)) | sizes
+                row["tokens_per_second"] = speeds[batch][place]
                 if tokens == first and batch == most:
                     row["peak_bytes"] = None if one.quantised else peaks[one.arm]
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
                 rows.append(row)
     output = Path(paths.MEASUREMENTS.format(run=config.run, compression=compression))
-    table = pd.DataFrame(rows).astype({"peak_bytes": "Int64"})
+    table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
     with atomic(output) as temporary:
         table.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
     name = torch.cuda.get_device_name() if device == "cuda" else device
@@ -111,6 +117,28 @@ def measure(config: Config, compression: str) -> None:
 
 def _pass(texts: Mapping[str, torch.Tensor], learner: Learner) -> None:
     learner.encoder(**texts)
+
+
+def _decoding_speeds(
+    measured: Sequence[_Measured], texts: Mapping[str, torch.Tensor]
+) -> Float[np.ndarray, " measured"]:
+    """Return the new tokens a second after texts that were read before; nan for an encoder."""
+    if not find_heads(measured[0].whole.encoder).keeps_cache:
+        return np.full(len(measured), np.nan)
+    caches: dict[int, Any] = {}  # by learner
+
+    def decode(learner: Learner) -> None:
+        network = learner.encoder
+        if id(learner) not in caches:  # in the warm-up
+            caches[id(learner)] = network(**texts, use_cache=True).past_key_values
+        cache, new = caches[id(learner)], texts["input_ids"][:, -1:]
+        for _ in range(_NEW_TOKENS):
+            logits = network(input_ids=new, past_key_values=cache, use_cache=True).logits
+            new = logits[:, -1:].argmax(-1)
+        cache.crop(-_NEW_TOKENS)
+
+    seconds = np.median(_timed(measured, decode, _DECODE_TURNS, warm_ups=1), axis=0)
+    return _NEW_TOKENS * len(texts["input_ids"]) / seconds
 
 
 def _timed(
@@ -167,6 +195,7 @@ def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
     return {
         "heads": sum(layer.query_heads for layer in geometry.layers),
         "whole_parameters": parameters(one.whole.network),
+        "cache_bytes": cache_bytes(encoder, geometry) if geometry.keeps_cache else None,
         **size(encoder, geometry, tokens)._asdict(),
         "weight_bytes": weight_bytes(one.learner.encoder),
     }

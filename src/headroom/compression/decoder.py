@@ -31,7 +31,7 @@ from headroom.generation.prompts import encode_prompt, prompt_text
 from headroom.generation.requests import Request
 from headroom.grading.matrix import grade_answers
 from headroom.models.attention import attention_maps
-from headroom.models.checkpoints import Form, Pruning, save_pruned
+from headroom.models.checkpoints import Pruning, plainest_form, save_pruned
 from headroom.models.geometry import HeadGeometry, evaluating, find_heads
 from headroom.models.learner import Verdict, divergence, quantised
 from headroom.models.load import LoadedModel
@@ -265,9 +265,10 @@ class Decoder:
         return self
 
     def save(self, folder: Path) -> None:
-        """Write the decoder, in its own type, as a pruned model that `headroom.load_model` reads.
+        """Write the decoder, in its own type, with a model card that says what loads it.
 
-        Earlier contents of the folder are removed.
+        Plain `from_pretrained` does where all layers kept equal numbers of heads, else
+        `headroom.load_model`. Earlier contents of the folder are removed.
         """
         geometry = find_heads(self.network)
         heads = range(self.network.config.get_text_config().num_attention_heads)
@@ -280,10 +281,10 @@ class Decoder:
         shutil.rmtree(folder, ignore_errors=True)
         about = "lowest scores in rounds of pruning and training"
         pruning = Pruning(self.name, None, removed, about)
-        form: Form = "free" if removed else "uniform"
         network = self.network
         if network.dtype != self.dtype:
             network = _round(copy.deepcopy(network), self.dtype)
+        form = plainest_form(network, geometry)
         save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
     @torch.inference_mode()

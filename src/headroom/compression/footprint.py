@@ -97,6 +97,15 @@ def weight_bytes(model: nn.Module) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
+def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
+    """Return the bytes of keys and values that a decoder keeps for each token.
+
+    Keys are taken to be as wide as values.
+    """
+    values = sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
+    return 2 * values * model.dtype.itemsize
+
+
 def _tensors(values: Any) -> Iterator[Tensor]:
     """Yield the tensors among values, including those that quantised layers pack into tuples."""
     for value in values:

@@ -92,7 +92,15 @@ class History(BaseModel):
                 found.append(
                     f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
                 )
+        done = 0
         for number, each in enumerate(self.rounds, start=1):
+            done += each.epochs[-1].steps
+            late = sum(len(one.heads) for one in each.removals if one.step >= done)
+            if late:
+                found.append(
+                    f"{late} of the removed heads went after the last step, so nothing was trained "
+                    f"without them; give more epochs to what follows, or use schedule: rounds"
+                )
             first, last = (sum(each.epochs[place].losses.values()) for place in (0, -1))
             if last > first:
                 found.append(
@@ -194,7 +202,7 @@ class _Run(Between, Generic[_L]):
         self.removals: list[Removal] = []
         self.stopped = False
         layout = self.layout and {layer: list(heads) for layer, heads in self.layout.items()}
-        own = identity(self.settings, self.seed, self.examples, self.dev)
+        own = identity(self.learner, self.settings, self.seed, self.examples, self.dev)
         self.identity = {**own, "layout": layout}
         if self.folder is not None and (self.folder / _STATE).exists():
             facts, _ = read_checkpoint(self.folder / _STATE, self.learner, self.identity)
@@ -246,8 +254,9 @@ class _Run(Between, Generic[_L]):
         assert own is not None and self.layout is not None
         restore_shape(self.learner.encoder, self.layout)
         self.geometry = find_heads(self.learner.encoder)
-        epochs = own.epochs + self.settings.training.epochs
-        self.train(own.model_copy(update={"epochs": epochs}))
+        settings, rate = self.settings, self.settings.scratch_rate or own.learning_rate
+        epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
+        self.train(own.model_copy(update={"epochs": epochs, "learning_rate": rate}))
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return what checkpoints keep where heads are removed during a training."""

@@ -76,8 +76,8 @@ class Between:
     def after_step(self, step: int) -> bool:
         """Act after an optimiser step, counted from 1.
 
-        Returns whether parameters of the network were replaced, so that the optimiser must be
-        rebuilt.
+        Returns whether parameters of the network were cut (`headroom.models.removal`), so that
+        the optimiser must be rebuilt.
         """
         return False
 
@@ -131,7 +131,7 @@ def train(
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
         accelerator = Accelerator(mixed_precision=settings.precision, cpu=device == "cpu")
-        own = identity(settings, seed, examples, dev)
+        own = identity(learner, settings, seed, examples, dev)
         act = between or Between()
         run = _Run(learner, examples, settings, seed, objective, act, accelerator, device)
         if checkpoint is not None and checkpoint.exists():
@@ -167,6 +167,7 @@ class _Run:
         self.fit = Fit()
         self.best: dict[str, Tensor] = {}
         self.optimizer = self.new_optimizer()
+        self.named = dict(self.model.named_parameters())
 
     def to_the_end(self, solved: Callable[[], float | None], save: Callable[[], None]) -> Fit:
         """Train; `solved` tests on the development part, `save` keeps the state."""
@@ -228,7 +229,7 @@ class _Run:
         self.steps += 1
         if self.between.after_step(self.steps):
             self.accelerator.free_memory()
-            self.optimizer = self.new_optimizer()
+            self.take_moments()
             self.best, self.fit.best = {}, None
 
     def end_epoch(self, epoch: int, solved: float | None) -> None:
@@ -254,6 +255,21 @@ class _Run:
         ]
         optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)
         return self.accelerator.prepare_optimizer(optimizer)
+
+    def take_moments(self) -> None:
+        """Make the optimiser again after parameters were cut; its moments are cut alike."""
+        known, old = self.optimizer.state, self.named
+        self.optimizer, self.named = self.new_optimizer(), dict(self.model.named_parameters())
+        for name, parameter in self.named.items():
+            moments = known.get(old[name], {})
+            if parameter is not old[name]:
+                axis, index = getattr(parameter, "taken")  # noqa: B009
+                moments = {
+                    key: value.index_select(axis, index) if value.ndim else value
+                    for key, value in moments.items()
+                }
+            if moments:
+                self.optimizer.state[parameter] = moments
 
     def state(self) -> tuple[dict[str, Any], dict[str, Mapping[str, Tensor]]]:
         facts, tensors = self.between.state()
@@ -297,12 +313,23 @@ def epoch_batches(examples: Sequence[Example], size: int, seed: int, epoch: int)
 
 
 def identity(
-    settings: Training | Compression, seed: int, *parts: Sequence[Example]
+    learner: Learner,
+    settings: Training | Compression,
+    seed: int,
+    *parts: Sequence[Example],
 ) -> dict[str, Any]:
-    """Return what identifies a training: settings, seed and a hash of the examples' ids."""
+    """Return what identifies a training: settings, seed, hashes of weights and examples' ids."""
     ids = repr([[example.example_id for example in part] for part in parts])
-    examples = hashlib.sha256(ids.encode()).hexdigest()[:16]
-    return {"seed": seed, "settings": settings.model_dump(mode="json"), "examples": examples}
+    examples, weights = hashlib.sha256(ids.encode()), hashlib.sha256()
+    for tensor in learner.network.state_dict().values():
+        weights.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy())
+    whole = settings.model_dump(mode="json")
+    return {
+        "seed": seed,
+        "settings": settings.decisive() if isinstance(settings, Compression) else whole,
+        "examples": examples.hexdigest()[:16],
+        "weights": weights.hexdigest()[:16],
+    }
 
 
 def write_checkpoint(
@@ -350,8 +377,7 @@ def read_checkpoint(
         raise ModelError(f"{path} is no checkpoint ({reason}); remove it and run again") from None
     if differing:
         raise ModelError(
-            f"{path} is of a training with another {' and '.join(differing)}; remove it "
-            f"and run again"
+            f"{path} is of a training with other {' and '.join(differing)}; remove it and run again"
         )
     return facts, parts
 

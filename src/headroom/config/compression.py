@@ -261,6 +261,10 @@ class Compression(Section):
     scratch: bool = False
     """Reset all weights after pruning, and train by the solver's recipe, for the epochs of solver
     and rounds together."""
+    scratch_rate: Positive | None = None
+    """scratch: initial learning rate; null: the solver's. A pretrained solver's is too low."""
+    scratch_times: Count = 1
+    """scratch: trains this many times as long."""
     importance: Importance = Importance()
     """How heads are ranked."""
     distillation: Distillation = Distillation()
@@ -335,6 +339,9 @@ class Compression(Section):
             idle |= {"start", "exponent"}
         if not self.ratio:
             idle |= {"start", "exponent", "importance"}
+        for name in ("scratch_rate", "scratch_times"):
+            if not self.scratch or values[name] == type(self).model_fields[name].default:
+                idle.add(name)
         if self.distillation.teacher == "none":
             values["distillation"] = {"teacher": "none"}
         if self.importance.criterion != "mixed":
@@ -343,6 +350,8 @@ class Compression(Section):
         again = self.schedule == "literal" or (self.schedule == "rounds" and self.rounds > 1)
         if self.importance.scope == "layer" and again:
             values["importance"]["ranks"] = "over all removals"  # once they began anew at each
+        if self.schedule == "literal":
+            values["training"]["moments"] = "cut"  # once they began anew at each removal
         if self.importance.criterion in ("random", "causal"):
             del values["importance"]["calibration"]
         return {name: value for name, value in values.items() if name not in idle}

@@ -34,10 +34,12 @@ PRUNED_HEADS = "pruned_heads.json"
 """What was removed, as JSON; the model card beside it describes the same in words."""
 
 _LOADING = {
-    "zeroed": "Their weights are zero; all shapes are those of the source. Load it as any model:",
-    "uniform": "Every layer kept the same number of heads. Load it as any model:",
-    "free": "Layers have different numbers of heads, which only this package can load:",
+    "zeroed": "Loads as any model: the heads' weights are zero, all shapes those of the source.",
+    "uniform": "Loads as any model: every layer kept the same number of heads.",
+    "free": "Loads only with headroom: layers kept different numbers of heads.",
 }
+_READ_HEAD_DIM = ("LlamaForCausalLM", "MistralForCausalLM")
+"""Architectures for which vLLM reads the width of a head from the config."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,15 @@ def save_pruned(
         }
         write_json(made / PRUNED_HEADS, facts)
         write_text(made / "README.md", _card(folder.name, type(model).__name__, facts))
+
+
+def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:
+    """Return uniform if plain `from_pretrained` can load a model with these heads, else free."""
+    try:
+        _uniform_config(model, geometry)
+    except ModelError:
+        return "free"
+    return "uniform"
 
 
 def check_target(folder: Path) -> None:
@@ -241,12 +252,13 @@ def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
     revision = f" (revision {facts['revision']})" if facts["revision"] else ""
     measured = "".join(f"| {key} | {value} |\n" for key, value in facts["measured"].items())
     table = f"\n| measured | |\n|---|---|\n{measured}\n{facts['how']}" if measured else ""
+    vllm = " vLLM loads it, too." if form == "uniform" and kind in _READ_HEAD_DIM else ""
     return (
-        f"---\n{data.to_yaml()}\n---\n# {name}\n\n"
+        f"---\n{data.to_yaml()}\n---\n# {name}\n\n{_LOADING[form]}{vllm}\n\n"
+        f"```python\n{loading}\n```\n\n"
         f"`{source}`{revision} without {len(facts['removed'])} of its attention heads, counted "
         f"from 0:\n\n{', '.join(facts['removed'])}\n\n"
-        f"They were chosen by this criterion: {facts['criterion']}. {_LOADING[form]}\n\n"
-        f"```python\n{loading}\n```\n\n"
+        f"They were chosen by this criterion: {facts['criterion']}.\n\n"
         f"`{PRUNED_HEADS}` has the same as JSON; its `kept` lists the heads of the unpruned model "
         f"that each layer still has.\n{table}"
     )

@@ -61,7 +61,8 @@ def remove_heads(
 
     A key/value head is removed with the last query head that reads it. The remaining heads'
     original numbers are written to the model's config. Parameters are replaced, so optimizers have
-    to be made again.
+    to be made again; a new parameter's `taken`, an axis and indices, says which part of an
+    optimizer's moments is its own.
 
     Args:
         model: an encoder or decoder with loaded weights.
@@ -187,7 +188,7 @@ def _cut(model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, rows:
         _recount(attention, old, new)
         for own, parameter in list(attention.named_parameters(recurse=False)):
             if parameter.shape == (old.query_heads,):  # an attention sink for each head
-                _set(attention, own, parameter[left.to(parameter.device)])
+                _set(attention, own, 0, left.to(parameter.device))
     columns = torch.arange(old.width).view(old.query_heads, -1)[left].flatten()
     _take(model.get_submodule(old.name), columns, inputs=True)
 
@@ -200,16 +201,19 @@ def _take(module: nn.Module, index: Tensor, *, inputs: bool) -> None:
     if not weight.is_floating_point() or weight.ndim != 2:
         raise ValueError(f"{type(module).__name__} holds quantised weights")
     index = index.to(weight.device)
-    _set(module, "weight", weight.index_select(int(inputs != transposed), index))
+    _set(module, "weight", int(inputs != transposed), index)
     if not inputs and module.bias is not None:
-        _set(module, "bias", module.get_parameter("bias")[index])
+        _set(module, "bias", 0, index)
     setattr(module, names[inputs], len(index))
 
 
-def _set(module: nn.Module, name: str, value: Tensor) -> None:
-    """Replace a parameter."""
-    trained = module.get_parameter(name).requires_grad
-    setattr(module, name, nn.Parameter(value.detach(), requires_grad=trained))
+def _set(module: nn.Module, name: str, axis: int, index: Tensor) -> None:
+    """Replace a parameter by a part of it, which notes as `taken` what part it is."""
+    old = module.get_parameter(name)
+    value = old.detach().index_select(axis, index)
+    new = nn.Parameter(value, requires_grad=old.requires_grad)
+    new.taken = axis, index  # type: ignore[attr-defined]
+    setattr(module, name, new)
 
 
 def _recount(attention: nn.Module, old: AttentionLayer, new: AttentionLayer) -> None:

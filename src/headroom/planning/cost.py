@@ -378,7 +378,8 @@ def _training_of(config: Config, study: Study, settings: Compression) -> list[Tr
     recipe = settings.training
     if settings.scratch:
         own = config.solver_of(study).training
-        recipe = own.model_copy(update={"epochs": own.epochs + recipe.epochs})
+        epochs = settings.scratch_times * (own.epochs + recipe.epochs)
+        recipe = own.model_copy(update={"epochs": epochs})
     return [recipe] if settings.rounds else []
 
 

@@ -165,7 +165,7 @@ EMPTY = "An empty figure."
 STUDY_FILES = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
 PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
 """The second paper's tables; they are written as LaTeX, too."""
-COMPRESSION_TABLES = (*PRINTED_TABLES, "knee", "quantisation", "cost")
+COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
 AUDIT_TABLES = ("pairs", "sprint", "compression")
 

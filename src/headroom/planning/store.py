@@ -183,7 +183,8 @@ def arm_key(study: Study, name: str, settings: Compression) -> str:
     values = settings.decisive()
     if settings.scratch:
         layout = study.pruned(settings).decisive()
-        values = {"scratch": True, "epochs": settings.training.epochs, "layout": layout}
+        own = {name: value for name, value in values.items() if name.startswith("scratch")}
+        values = {**own, "epochs": settings.training.epochs, "layout": layout}
     return f"{name}-{digest(_without_later(values))}"
 
 

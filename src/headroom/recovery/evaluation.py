@@ -12,8 +12,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, PreTrainedModel
 
-from headroom.compression.footprint import dummy_texts, in_turns, parameters, weight_bytes
-from headroom.models.geometry import HeadGeometry, evaluating, find_heads
+from headroom.compression.footprint import (
+    cache_bytes,
+    dummy_texts,
+    in_turns,
+    parameters,
+    weight_bytes,
+)
+from headroom.models.geometry import evaluating, find_heads
 from headroom.recovery.texts import Piece, padded
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 
@@ -89,13 +95,6 @@ def perplexity(losses: Losses, beside: Losses | None = None) -> Perplexity:
     sums = Bootstrap(len(nats), _RESAMPLES, seed=0).means(columns)
     low, high = interval_of(np.exp(sums[:, 0] / sums[:, 1]))
     return Perplexity(math.exp(Losses(nats, losses.tokens).mean), float(low), float(high))
-
-
-def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
-    """Return the bytes of keys and values that a decoder keeps for each token."""
-    # Keys are taken to be as wide as values.
-    numbers = sum(2 * layer.kv_heads * layer.head_dim for layer in geometry.layers)
-    return numbers * next(model.parameters()).element_size()
 
 
 def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, float]]:

@@ -4,7 +4,7 @@ Accuracies and cuts are fractions. Cells are empty where nothing was measured or
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ _CONDITION = ["published_model", *_SAME, "published_parameters", "published_para
 _CONDITION += ["published_speedup", "published_flops"]
 _KNEE = ["knee", "knee_low", "knee_high", "safe"]
 _GAP = ["gap", "gap_low", "gap_high"]
+_SPEED = ["seconds", "faster", "flops_removed", "tokens_per_second", "cache_bytes"]
 _OF_ARM = ["published_accuracy", "published_parameters", "published_speedup", "published_memory"]
 
 COLUMNS: dict[str, list[str]] = {
@@ -58,14 +59,19 @@ COLUMNS: dict[str, list[str]] = {
     "table3a": [*_ARM, "alpha", "distilled", *ACCURACY, "against", *_GAP, *_SAME],
     "table3b": [*_ARM, "stratum", "baseline", *ACCURACY, "published_baseline", *_SAME],
     "table4": [*_ARM, "ratio", *ACCURACY, *_GAP, *SAVINGS, *_OF_ARM],
+    "variations": [*_ARM, "changed", "ratio", *ACCURACY, *_GAP],
     "knee": [*_ARM, "ratio", *ACCURACY, "heads_removed", "heads", *_KNEE],
     "quantisation": [*_ARM, "quantised", *ACCURACY, *SAVINGS],
+    "speed": [*_ARM, "quantised", "tokens", "batch", *_SPEED],
     "cost": [*_ARM, "seeds", "rounds", "epochs", "tokens", "seconds", "device_hours", "warned"],
 }
 """Columns of each table. ``gap``: accuracy minus that of the method (Table 4), or of the mixture
-``against`` (Table 3a). ``knee``: the largest ratio whose interval reaches −`NOTABLE`, with the 95%
-range over resamples of the largest ratio that loses no more; ``safe``: the largest whose whole
-interval is above; 0 if none is. ``cost``: means of one seed; hours of the device for all."""
+``against`` (Table 3a). ``changed``: in what a variation differs from the method (ratio and alpha
+have tables of their own). ``seconds``: of a pass, with ``faster`` (t0 / t1 - 1) and FLOPs against
+the unpruned model at the same length and batch. ``knee``: the largest ratio whose interval reaches
+−`NOTABLE`, with the 95% range over resamples of the largest ratio that loses no more; ``safe``: the
+largest whose whole interval is above; 0 if none is. ``cost``: means of one seed; hours of the
+device for all."""
 
 Rows = Iterator[dict[str, Any]]
 
@@ -131,6 +137,7 @@ def _tables(trial: Trial, beside: pd.DataFrame, larger: bool) -> dict[str, Rows]
     `larger`: of two solvers, it is the one to set beside the paper's larger one.
     """
     tested, middle = trial.settings, trial.study.method.importance.alpha
+    method = METHOD if METHOD in tested else None
     beside = beside[beside["data"] == trial.papers_data]
 
     def row(arm: str, of: str = "", key: object = "", **asked: Any) -> dict[str, Any]:
@@ -163,18 +170,28 @@ def _tables(trial: Trial, beside: pd.DataFrame, larger: bool) -> dict[str, Rows]
             base = accuracy(trial, BASELINE, stratum=asked)["accuracy"]
             yield row(METHOD, "stratum", name, stratum=asked) | {"stratum": name, "baseline": base}
 
+    def variations() -> Rows:
+        others = {*ratios_of(trial).values()}
+        for distilled in (True, False):
+            others |= {*mixtures_of(trial, distilled=distilled).values()}
+        changes = {arm: own for arm, own in trial.study.variations.items() if arm not in others}
+        for arm in (METHOD, *changes) if changes else ():
+            if arm in tested:
+                yield row(arm) | gap(arm, method) | {"changed": _told(changes.get(arm, {}))}
+
     both = [arm for arm in (BASELINE, METHOD) if arm in tested]
     model = trial.papers_model or "ATHENA-base"
     size = trial.papers_model or ("ATHENA-large" if larger else "ATHENA-base")
     broken = knee(trial)
     lowest = [arm for arm in (BASELINE, *ratios_of(trial).values()) if arm in tested]
-    method = METHOD if METHOD in tested else None
     return {
         "table1": (row(arm, "ratio", model) for arm in lowest),
         "table2": (row(arm, "ratio", size) for arm in both),
         "table3a": (own for distilled in (True, False) for own in mixtures(distilled=distilled)),
         "table3b": strata() if len(both) == 2 else iter(()),
         "table4": (row(arm, "arm", arm) | gap(arm, method) for arm in ARMS if arm in tested),
+        "variations": variations(),
+        "speed": _speed(trial),
         "knee": (row(arm) | broken for arm in lowest[1:]) if broken else iter(()),
         "quantisation": (
             row(arm, quantised=bits) | {"quantised": bits}
@@ -184,6 +201,28 @@ def _tables(trial: Trial, beside: pd.DataFrame, larger: bool) -> dict[str, Rows]
         ),
         "cost": ({"arm": arm, **_cost(trial, arm)} for arm in tested),
     }
+
+
+def _told(changes: Mapping[str, Any], path: str = "") -> str:
+    """Return changed settings as text: ``importance.alpha: 0.3``."""
+    return "; ".join(
+        _told(value, f"{path}{key}.") if isinstance(value, Mapping) else f"{path}{key}: {value}"
+        for key, value in changes.items()
+    )
+
+
+def _speed(trial: Trial) -> Rows:
+    """Yield every length and batch at which an arm was timed, against the unpruned model."""
+    same = ["tokens", "batch"]
+    rows = trial.measurements
+    base = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]].set_index(same)
+    for row in rows.to_dict("records"):
+        place = tuple(row[name] for name in same)
+        if place in base.index:
+            before = base.loc[place]
+            row["faster"] = before["seconds"] / row["seconds"] - 1
+            row["flops_removed"] = 1 - row["flops"] / before["flops"]
+        yield {str(key): value for key, value in row.items()}
 
 
 def knee(trial: Trial) -> dict[str, float] | None:
