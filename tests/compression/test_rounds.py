@@ -360,6 +360,7 @@ LAYOUT = {"0": [1], "1": [0, 2, 3]}
         ("original", 5, 8),
         # Heads go after steps 3, 6, 9 and 12: the teacher of step 9 is not the one of step 6.
         ("literal", 11, 2),
+        ("literal", 8, 6),  # moments that were cut at step 6 are cut again at step 9
         ("scratch", 5, 15),
     ],
 )

@@ -166,8 +166,7 @@ class _Run:
         self.sums: dict[str, float] = {}
         self.fit = Fit()
         self.best: dict[str, Tensor] = {}
-        self.optimizer = self.new_optimizer()
-        self.named = dict(self.model.named_parameters())
+        self.optimizer, self.named = self.new_optimizer(), dict(self.model.named_parameters())
 
     def to_the_end(self, solved: Callable[[], float | None], save: Callable[[], None]) -> Fit:
         """Train; `solved` tests on the development part, `save` keeps the state."""
@@ -287,7 +286,7 @@ class _Run:
         for place, value in tensors["moments"].items():
             parameter, name = place.split()
             moments[int(parameter)][name] = value
-        self.optimizer = self.new_optimizer()
+        self.optimizer, self.named = self.new_optimizer(), dict(self.model.named_parameters())
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.between.restore(facts, tensors["between"])

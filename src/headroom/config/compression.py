@@ -350,7 +350,7 @@ class Compression(Section):
         again = self.schedule == "literal" or (self.schedule == "rounds" and self.rounds > 1)
         if self.importance.scope == "layer" and again:
             values["importance"]["ranks"] = "over all removals"  # once they began anew at each
-        if self.schedule == "literal":
+        if self.schedule == "literal" and self.ratio:
             values["training"]["moments"] = "cut"  # once they began anew at each removal
         if self.importance.criterion in ("random", "causal"):
             del values["importance"]["calibration"]
