@@ -132,9 +132,9 @@ def compare(first: str, second: str, *, out: Path | None = None) -> None:
         second: the run to compare with it, likewise
         out: folder to write the tables to, as CSV
     """
-    from headroom.analysis.compare import Run, compare, summary, write
+    from headroom.tool.compare import compare, find, summary, write
 
-    tables, left_out = compare(Run.find(first), Run.find(second))
+    tables, left_out = compare(find(first), find(second))
     print(summary(tables, left_out))
     if out:
         write(tables, out)

@@ -4,9 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headroom.analysis.audit import ENCODERS, arithmetic, audit
-from headroom.analysis.published import FIGURE_5, HEAD_PRUNING, SIZES, head_pruning
-from headroom.errors import TableError
+from headroom.analysis.published import (
+    ENCODERS,
+    FIGURE_5,
+    HEAD_PRUNING,
+    SIZES,
+    audit,
+    conditions,
+    cuts,
+    head_pruning,
+)
 
 PUBLISHED = Path(__file__).parents[2] / "config" / "published"
 
@@ -30,43 +37,31 @@ def test_gains_are_those_of_the_printed_tables(found):
     pairs = found[0].set_index(["exhibit", "layer", "subject"])
     example = pairs.loc[("Table 2", 15, "Counting & Probability")]
     assert example["gain"] == pytest.approx(6 / 38)  # the paper's own example, +16%
-    nothing = pairs.loc[("Table 4", 15, "Prealgebra")]
-    assert nothing["gain"] == 0
-    counts = found[1].set_index("exhibit")["pairs"]
-    assert list(counts.index) == [f"Table {number}" for number in (1, 2, 3, 4)] + ["Figure 5"]
+    assert pairs.loc[("Table 4", 15, "Prealgebra"), "gain"] == 0
+    summary = found[1].set_index("exhibit")
+    assert list(summary.index) == [f"Table {number}" for number in (1, 2, 3, 4)] + ["Figure 5"]
     # most of Table 2 is not legible; Figure 5 is one layer
-    assert list(counts) == [28, 11, 27, 28, 7]
+    assert list(summary["pairs"]) == [28, 11, 27, 28, 7]
     figure = pd.read_csv(PUBLISHED / FIGURE_5).query("subject == 'Geometry'").set_index("head")
     best = figure["accuracy"].drop("none").max() - figure.loc["none", "accuracy"]
     assert pairs.loc[("Figure 5", 21, "Geometry"), "gain"] == pytest.approx(best, abs=0.01)
+    # Worked out apart from this code, from the paper's tables.
+    medians = [-0.001, 0.020, 0.004, -0.005]
+    assert summary["median_head"].tolist()[:4] == pytest.approx(medians, abs=0.0025)
 
 
-def test_chance_explains_the_published_gains(found):
-    for row in found[1].itertuples():
-        assert row.chance_low <= row.gain <= row.chance_high + 1e-9
-        assert row.beyond <= 2
-        assert row.mean_low < 0 < row.mean_high
-        assert row.over_mean == pytest.approx(row.over_mean_by_chance, abs=0.012)
-
-
-def test_a_planted_effect_is_not_explained_away(found):
+def test_chance_explains_the_published_gains_but_not_a_planted_one(found):
+    assert (found[1]["chance_low"] <= found[1]["gain"]).all()
+    assert (found[1]["gain"] <= found[1]["chance_high"] + 1e-9).all()
+    assert found[1]["beyond"].max() <= 2
     table = head_pruning(PUBLISHED)
     table = table[table["model"] == "Meta-Llama-3-8B-Instruct"].copy()
     table.loc[table["head"] == 7, "accuracy"] += 0.15
-    planted = audit(table, seed=0)[1].iloc[0]
-    assert planted["beyond"] > 12
-    assert planted["common"] > 0.2
-
-
-def test_a_subject_that_math_has_not_is_refused(tmp_path):
-    text = (PUBLISHED / HEAD_PRUNING).read_text().replace("Geometry", "Geography")
-    (tmp_path / HEAD_PRUNING).write_text(text)
-    (tmp_path / FIGURE_5).write_text((PUBLISHED / FIGURE_5).read_text())
-    with pytest.raises(TableError, match="subjects \\['Geography'\\] are not the paper's"):
-        head_pruning(tmp_path)
+    assert audit(table, seed=0)[1].iloc[0]["beyond"] > 12
 
 
 def test_encoders_have_the_parameters_that_transformers_counts():
+    import torch
     from transformers import RobertaConfig, RobertaModel
 
     encoder = ENCODERS["ATHENA-base"]
@@ -79,8 +74,6 @@ def test_encoders_have_the_parameters_that_transformers_counts():
         max_position_embeddings=514,
         type_vocab_size=1,
     )
-    import torch
-
     with torch.device("meta"):
         model = RobertaModel(config, add_pooling_layer=False)
     two_layers = type(encoder)(2, encoder.width, encoder.heads, encoder.inner)
@@ -89,11 +82,13 @@ def test_encoders_have_the_parameters_that_transformers_counts():
 
 
 def test_published_cuts_exceed_what_the_heads_hold():
-    table = arithmetic(PUBLISHED)
+    table = cuts(conditions(PUBLISHED))
     assert len(table) == 8
-    base = table[table["model"] == "ATHENA-base"].drop_duplicates("ratio")
+    base = table[table["published_model"] == "ATHENA-base"].drop_duplicates("ratio")
     assert list(base["heads"]) == [28, 36, 43]
-    assert list(base["parameters_at_most"].round(1)) == [4.4, 5.7, 6.8]
-    assert ENCODERS["ATHENA-base"].flops_cut(0.25, 40) == pytest.approx(0.0848, abs=1e-4)
-    assert (table["parameters"] > 2 * table["parameters_at_most"]).all()
-    assert (table["flops"].dropna() > table["flops_at_most"][table["flops"].notna()]).all()
+    most = 100 * table["published_parameters_at_most"]
+    assert list(most[base.index].round(1)) == [4.4, 5.7, 6.8]
+    assert ENCODERS["ATHENA-base"].cut(0.25, 40)[2] == pytest.approx(0.0848, abs=1e-4)
+    assert (100 * table["published_parameters"] > 2 * most).all()
+    flops = table.dropna(subset="published_flops")
+    assert (flops["published_flops"] > flops["published_flops_at_most"]).all()

@@ -6,8 +6,6 @@ import itertools
 import json
 import zlib
 from pkgutil import resolve_name
-from types import SimpleNamespace
-from xml.etree import ElementTree
 
 import matplotlib.style
 import numpy as np
@@ -21,11 +19,10 @@ import simulated_trials
 import simulation
 from headroom.analysis.controls import controls
 from headroom.analysis.gains import cells
-from headroom.figures.draw import READERS, draw_exhibit
-from headroom.figures.drawing import SUFFIXES
+from headroom.figures.draw import READERS, SUFFIXES, draw_exhibit
 from headroom.figures.gains import levels, violins
 from headroom.figures.losses import losses
-from headroom.figures.maps import agreement, agreement_map, heatmap, plane
+from headroom.figures.maps import agreement, heatmap, space
 from headroom.figures.pass_at_n import curves, spaced
 from headroom.figures.style import ONE_COLUMN, SHEET, TWO_COLUMNS
 from headroom.planning.exhibits import EMPTY, EXHIBITS, find_exhibit
@@ -37,11 +34,6 @@ SIMULATED += ("space_math",)
 COMPRESSED = ("losses_asdiv",)
 VARIANTS = [BASE, *heads([1, 4], range(3))]
 NAMES = [str(variant) for variant in VARIANTS]
-
-
-@pytest.fixture(scope="module")
-def trial():
-    return simulated_trials.trial()
 
 
 @pytest.fixture
@@ -119,14 +111,6 @@ def test_equal_data_give_equal_bytes(tmp_path, monkeypatch):
     assert made[0] == made[1]
 
 
-def test_names_with_dollar_signs_are_no_formulas(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    z = simulation.simulated_z(23, NAMES, np.random.default_rng(2), (r"$\frac{", "$x$ & <b>"))
-    files = draw_exhibit(find_exhibit("violins"), "r", "", [{r"$\bad{": gained(z)}], [])
-    svg = ElementTree.fromstring(files[2].read_text(encoding="utf-8"))
-    assert r"$\bad{" in "".join(svg.itertext())
-
-
 @pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 def test_a_declared_figure_names_what_draws_it_and_reads_what_it_needs(exhibit):
     assert inspect.signature(resolve_name(f"headroom.{exhibit.draw}")).parameters
@@ -153,9 +137,13 @@ def test_pass_at_n_has_five_lines_and_compares_nothing_with_fewer_answers():
     assert "SPRINT 84.0%" in figure.alt
 
 
-def test_gains_that_are_all_equal_are_drawn_without_a_violin(z):
+def test_gains_that_are_all_equal_are_drawn_without_a_violin_and_names_are_no_formulas(z):
     equal = z.assign(**dict.fromkeys(NAMES, z["base"]))
-    assert (drawn(violins, {"flat": gained(equal)}).data["gain"] == 0).all()
+    figure = drawn(violins, {r"$\bad{": gained(equal)})
+    assert (figure.data["gain"] == 0).all()
+    with matplotlib.style.context(SHEET):
+        figure.image.savefig(svg := io.StringIO(), format="svg")
+    assert r"$\bad{" in svg.getvalue()
 
 
 def test_questions_without_levels_get_a_figure_that_says_so(z):
@@ -164,17 +152,17 @@ def test_questions_without_levels_get_a_figure_that_says_so(z):
 
 
 def test_agreement_is_the_share_of_equal_outcomes(z):
-    found = agreement(z, VARIANTS).set_index(["first", "second"])
+    figure = drawn(agreement, z, VARIANTS)
+    found = figure.data.set_index(["first", "second"])
     assert len(found) == 21
     for first, second in itertools.combinations(NAMES, 2):
         row = found.loc[(first, second)]
         assert row["agreement"] == pytest.approx((z[first] == z[second]).mean())
         p, q = z[first].mean(), z[second].mean()
         assert row["by_chance"] == pytest.approx(p * q + (1 - p) * (1 - q))
-    figure = drawn(agreement_map, z, VARIANTS)
     assert f"on {figure.facts['median']} of the questions" in figure.alt
     alike = pd.DataFrame({name: [1, 0, 1] for name in NAMES})
-    assert (drawn(agreement_map, alike, VARIANTS).data["agreement"] == 1).all()
+    assert (drawn(agreement, alike, VARIANTS).data["agreement"] == 1).all()
 
 
 def test_marks_are_those_of_the_exact_test_with_false_discoveries_controlled(z):
@@ -206,15 +194,18 @@ def test_heatmap_draws_one_triangle_for_each_marked_cell(z):
 
 def test_principal_components_are_those_of_scikit_learn_up_to_sign():
     vectors = np.random.default_rng(3).normal(size=(37, 5)) * [5, 4, 3, 2, 1]
-    points = pd.DataFrame({"kind": "question", "name": "q", "vector": list(vectors)})
-    placed, kept = plane(points, pd.Series(dtype=float))
+    names = [*NAMES[1:4], *(f"q{number}" for number in range(34))]
+    points = pd.DataFrame({"kind": ["head"] * 3 + ["question"] * 34, "name": names})
+    figure = drawn(space, points.assign(vector=list(vectors)), pd.Series({"q7": 0.25}))
     reference = PCA(2).fit(vectors)
-    assert kept == pytest.approx(reference.explained_variance_ratio_)
-    found = placed[["x", "y"]].to_numpy()
+    assert f"{100 * reference.explained_variance_ratio_.sum():.1f}%" == figure.facts["kept"]
+    found = figure.data[["x", "y"]].to_numpy()
     assert np.abs(found) == pytest.approx(np.abs(reference.transform(vectors)))
-    narrow, kept = plane(points.assign(vector=[[x] for x in vectors[:, 0]]), pd.Series(dtype=float))
-    assert kept.tolist() == pytest.approx([1, 0])
-    assert (narrow["y"] == 0).all()
+    assert figure.data["layer"].tolist()[:3] == [1, 1, 1]
+    assert figure.data["layer"].isna().sum() == 34
+    assert figure.data.set_index("name").loc["q7", "solved"] == 0.25
+    narrow = points.assign(vector=[[x] for x in vectors[:, 0]])
+    assert (drawn(space, narrow, pd.Series(dtype=float)).data["y"] == 0).all()
 
 
 def test_levels_draw_an_interval_for_each_layer_and_level(z):
@@ -227,26 +218,8 @@ def test_levels_draw_an_interval_for_each_layer_and_level(z):
     assert drawn_ends == pytest.approx(100 * ends.to_numpy(float))
 
 
-def test_points_keep_their_layer_and_the_share_of_heads_that_solve_them():
-    points = pd.DataFrame(
-        {
-            "kind": ["head", "head", "head", "question"],
-            "name": ["base", "L01H00", "L04H01", "q7"],
-            "vector": [np.ones(3), np.zeros(3), np.arange(3.0), np.array([1.0, 0, 2])],
-        }
-    )
-    placed, _ = plane(points, pd.Series({"q7": 0.25}))
-    assert placed["layer"].tolist()[1:3] == [1, 4]
-    assert placed["layer"].isna().tolist() == [True, False, False, True]
-    assert placed["solved"].iloc[3] == 0.25
-
-
-def untimed(trial) -> SimpleNamespace:
-    own = simulated_trials.study(arms=["baseline"], variations={}, int8=[])
-    return simulated_trials.trial(own, examples=30)
-
-
-def test_losses_count_steps_over_all_rounds(trial):
+def test_losses_count_steps_over_all_rounds():
+    trial = simulated_trials.trial()
     figure = drawn(losses, trial)
     task = figure.data[(figure.data["part"] == "task") & (figure.data["seed"] == 0)]
     assert list(task["step"]) == list(range(20, 241, 20))
@@ -256,4 +229,5 @@ def test_losses_count_steps_over_all_rounds(trial):
     left = figure.image.axes[1].lines[0]
     assert list(left.get_xdata()) == [0, 0, 60, 120, 180, 240]
     assert list(left.get_ydata()) == [24, 23, 21, 20, 18, 18]
-    assert drawn(losses, untimed(trial)).alt.startswith(EMPTY)
+    own = simulated_trials.study(arms=["baseline"], variations={}, int8=[])
+    assert drawn(losses, simulated_trials.trial(own, examples=30)).alt.startswith(EMPTY)

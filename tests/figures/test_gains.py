@@ -20,26 +20,21 @@ def z():
 
 
 def test_cells_count_right_answers_as_a_plain_loop_does(z):
-    table = cells(z, VARIANTS).set_index(["by", "group", "variant"])
-    for variant in VARIANTS:
-        for subject in simulation.SUBJECTS:
-            rows = [row for _, row in z.iterrows() if row["subject"] == subject]
-            right = sum(row[str(variant)] for row in rows)
-            base = sum(row["base"] for row in rows)
-            cell = table.loc[("subject", subject, str(variant))]
+    table = cells(z, VARIANTS).set_index(["group", "variant"])
+    groups = {f"Level {level}": z["level"] == level for level in range(1, 6)}
+    groups |= {subject: z["subject"] == subject for subject in simulation.SUBJECTS}
+    for group, chosen in (groups | {"Overall": z["level"] > 0}).items():
+        rows = z[chosen].to_dict("records")
+        base = sum(row["base"] for row in rows)
+        for name in map(str, VARIANTS):
+            right = sum(row[name] for row in rows)
+            cell = table.loc[(group, name)]
             assert (cell["n"], cell["correct"]) == (len(rows), right)
             assert cell["gain"] == pytest.approx((right - base) / len(rows))
-        for level in range(1, 6):
-            right = sum(row[str(variant)] for _, row in z.iterrows() if row["level"] == level)
-            assert table.loc[("level", f"Level {level}", str(variant)), "correct"] == right
-        assert table.loc[("overall", "Overall", str(variant)), "correct"] == z[str(variant)].sum()
 
 
 def test_questions_without_subject_count_overall_only(z):
-    z["subject"] = None
-    z["level"] = None
-    table = cells(z, VARIANTS)
-    assert set(table["by"]) == {"overall"}
+    assert set(cells(z.assign(subject=None, level=None), VARIANTS)["by"]) == {"overall"}
 
 
 def test_a_missing_variant_is_named(tmp_path, monkeypatch):

@@ -11,6 +11,7 @@ import pytest
 
 import simulated_runs
 import simulation
+from headroom import paths
 from headroom.analysis import jobs
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
@@ -120,6 +121,16 @@ def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
     assert "No question" in sweep.ask("texts('.list')")[0]
 
 
+def written(config) -> Path:
+    """Write the tables and the page of a filled run of sweeps; return the page."""
+    for sweep in config.sweeps:
+        jobs.write_tables(config, sweep, simulation.PUBLISHED)
+        jobs.write_controls(config, sweep)
+    simulated_runs.audit(config)
+    write_report(config)
+    return Path(paths.REPORT.format(run=config.run)).absolute()
+
+
 @pytest.fixture
 def filled(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -127,7 +138,7 @@ def filled(tmp_path, monkeypatch):
 
 
 @in_browser
-def test_hostile_text_stays_inert(filled, browser, tmp_path):
+def test_hostile_text_stays_inert(filled, browser):
     simulation.fill(filled, subjects=(HOSTILE, "Algebra"), text=HOSTILE)
     for batch in batches(filled):
         for file in map(Path, Store(filled).answers(batch)):
@@ -135,11 +146,7 @@ def test_hostile_text_stays_inert(filled, browser, tmp_path):
             answers["text"] = [f"\0{text}" for text in answers["text"]]
             answers.loc[3:5, "text"] += "\u202e<b>" * 20_000
             write_table(file, answers, ANSWERS)
-    jobs.write_tables(filled, "demo", simulation.PUBLISHED)
-    jobs.write_controls(filled, "demo")
-    simulated_runs.audit(filled)
-    write_report(filled)
-    page = tmp_path / "results/simulated/report.html"
+    page = written(filled)
     assert page.stat().st_size < 5e6
     assert "\0" not in page.read_text(encoding="utf-8")
     browser.open(page)
@@ -160,17 +167,12 @@ def test_hostile_text_stays_inert(filled, browser, tmp_path):
 
 
 @in_browser
-def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser, tmp_path):
+def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):
     simulation.fill(filled)
-    jobs.write_tables(filled, "demo", simulation.PUBLISHED)
-    jobs.write_controls(filled, "demo")
-    simulated_runs.audit(filled)
-    for file in [*Path("results/store/questions").glob("*.parquet")]:
+    store = Path("results/store")
+    for file in [*store.rglob("L0*.parquet"), *(store / "questions").glob("*.parquet")]:
         file.unlink()
-    for file in Path("results/store").rglob("L0*.parquet"):
-        file.unlink()
-    write_report(filled)
-    browser.open(tmp_path / "results/simulated/report.html")
+    browser.open(written(filled))
     browser.run("document.querySelector('[data-head=L05H02]').click()")
     assert "test/" in browser.run("document.querySelector('.list ol').innerText")
     browser.run("document.querySelector('.list ol button').click()")
@@ -187,11 +189,7 @@ def test_at_the_papers_size_a_click_is_painted_within_a_fifth_of_a_second(
     name = next(iter(config.sweeps))
     config = config.model_copy(update={"sweeps": {name: config.sweeps[name]}})
     simulation.fill(config, text="and note that 3x = 48. " * 20, alike=True)
-    jobs.write_tables(config, name, simulation.PUBLISHED)
-    jobs.write_controls(config, name)
-    simulated_runs.audit(config)
-    write_report(config)
-    page = tmp_path / "results/paper/report.html"
+    page = written(config)
     assert page.stat().st_size < 5e6
     assert len(embedded(page)[0]["questions"]) == 500
     browser.resize(1280, 900)

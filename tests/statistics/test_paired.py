@@ -5,7 +5,6 @@ from scipy import stats
 from headroom.statistics.paired import (
     Component,
     false_discovery,
-    fragility,
     mcnemar,
     paired_interval,
 )
@@ -79,10 +78,3 @@ def test_the_paired_interval_of_one_change_in_few_questions_stays_within_bounds(
     assert (low >= -1).all()
     assert (high <= 1).all()
     assert (low < 0).all()
-
-
-def test_fragility_counts_margins_below_the_noise():
-    margin = np.array([[0.1, 0.0005, 2.0], [0.0009, 0.3, 0.001]])
-    changed = np.array([[False, True, True], [False, False, True]])
-    assert fragility(margin, changed, 0.001) == pytest.approx((2 / 6, 1 / 3))
-    assert fragility(margin, np.zeros_like(changed), 0.001) == pytest.approx((2 / 6, 0.0))

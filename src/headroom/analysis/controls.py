@@ -2,34 +2,31 @@
 
 *Gains*: the best head of each layer on each group of questions, compared with chance and measured
 on held-out questions. *Heads*: each head against base, with interval and test, and how it fails.
-*Spread*: how much of the variance between heads exceeds noise.
+*Spread*: how much of the variance between heads exceeds noise. *Placebos*: what heads and placebos
+change. *Failures*: how heads that hurt fail.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.gains import differences, groups_of
-from headroom.statistics.paired import false_discovery, fragility, mcnemar, paired_interval
+from headroom.analysis.gains import cells, differences, groups_of
+from headroom.statistics.answers import loops
+from headroom.statistics.paired import false_discovery
 from headroom.statistics.proportion import unpaired_ratio, wilson
 from headroom.statistics.selection import (
-    HeldOutGain,
     against_placebos,
     best_gain,
     head_variance,
     held_out_gain,
     surely_hurts,
 )
+from headroom.tables import ANSWERS, read_table
 from headroom.variants import BASE, Variant
-
-RESAMPLES = 10_000
-"""Sign patterns for each expectation and p-value by chance."""
-
-SPLITS = 100
-"""Random splits into halves for each held-out gain."""
 
 LEVEL = 0.05
 """False discovery rate among heads called different from base."""
@@ -38,26 +35,45 @@ NOISE = {"float32": 1e-3, "float16": 0.03, "bfloat16": 0.25}
 """Logit gaps below which rounding can change the order, by dtype: measured for float32 and
 bfloat16; float16 has three more mantissa bits than bfloat16."""
 
-GAINS = ["by", "group", "layer", "n", "heads", "base", "gain", "median", "by_chance"]
-GAINS += ["by_chance_error", "p", "q", "placebo", "placebo_p", "placebo_q"]
-GAINS += ["numeric", "numeric_p", "numeric_q", "held_out", "low", "high", "curse"]
-GAINS += ["of_errors", "of_errors_low", "of_errors_high"]
+GAINS = ["by", "group", "layer", "n", "heads", "base", "gain", "median", "by_chance", "p", "q"]
+GAINS += ["placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
+GAINS += ["held_out", "low", "high", "of_errors", "of_errors_low", "of_errors_high"]
 """Columns of the table of gains, as fractions of the questions and of the best head unless named
 otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numeric`: the base model
 decoded again; each as many as heads, empty if the sweep has none. `of_errors`: the held-out gain as
 a share of the base model's errors, which bound every gain and are few on an easy level."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
-HEADS += ["p", "q", "no_answer", "truncated", "fragile", "fragile_changed", "tokens"]
-"""Columns of the table of heads; base comes first, without a test."""
+HEADS += ["p", "q", "no_answer", "truncated", "fragile", "tokens"]
+"""Columns of the table of heads; base comes first, without a test. `fragile`: the share of answers
+with a margin that rounding can reverse."""
 
-SPREAD = ["of", "heads", "spread", "noise", "component", "share", "p"]
-"""Columns of the table of spread; rows are each layer, `ALL` heads and the `HARMLESS` ones."""
+FAILURES = ["variant", "accuracy", "gain", "no_answer", "truncated", "loops", "tokens"]
+FAILURES += ["mode", "mode_share", "norm_share", "norm_rank"]
+"""Columns of the table of heads whose removal hurts; base comes first. `loops`: share of answers
+that end in a loop. `mode`: how most of the answers fail that base had right (`MODES`), and their
+share. `norm_share`: the head's share of the squared norm at the input of the output projection;
+`norm_rank`: its rank in the layer, 1 largest."""
+
+MODES = ("loop", "truncated", "no answer", "wrong answer")
+"""How an answer fails; the first that applies: it ends in a loop, is cut off at the limit, has
+nothing to grade, or is wrong."""
+
+PLACEBOS = ["kind", "layer", "variants", "answers", "changed", "final", "outcome", "gain", "best"]
+PLACEBOS += ["norm"]
+"""Columns of the table of changes: the kind of variant (`headroom.variants.Kind`) and the layer
+(null for numeric placebos); the number of variants and of their answers; the shares of answers that
+differ from the base model's in any token, in the final answer and in correctness; the mean and
+largest gain in accuracy over the base model; the mean norm of the output of a head, or of the noise
+in its place, after the output projection."""
 
 ALL = "all heads"
 HARMLESS = "heads that do not clearly hurt"
 
+_RESAMPLES = 10_000  # sign patterns for each expectation and p-value by chance
+_SPLITS = 100  # random halves for each held-out gain
 _FEWEST = 4  # smallest number of questions to split into halves
+_SHOWN = 20  # largest number of heads in the table of failures
 
 
 def controls(
@@ -88,9 +104,16 @@ def controls(
         "placebo": _by_layer([each for each in placebos if each.kind == "noise"]),
         "numeric": dict.fromkeys(layers, numeric),
     }
+    tested = cells(z, variants).query("by == 'overall'").drop(columns=["low", "high"])
+    tested = tested.rename(columns={"gain_low": "low", "gain_high": "high"})
+    answers = graded.assign(
+        no_answer=graded["answer"].isna(),
+        truncated=graded["stop_reason"] == "length",
+        fragile=graded["margin"] < noise,
+    ).groupby("variant")[["no_answer", "truncated", "fragile", "tokens"]]
     return {
         "gains": _gains(z, layers, others, seed),
-        "heads": _heads(z, graded, variants, noise),
+        "heads": tested.join(answers.mean(), on="variant")[HEADS],
         "spread": _spread(z, layers),
     }
 
@@ -127,97 +150,122 @@ def _gains(
         strata = part.groupby(["subject", "level"], dropna=False, sort=True).ngroup().to_numpy()
         for layer, names in layers.items():
             paired = differences(part, names)
-            best = best_gain(paired, ~hurts[layer], RESAMPLES, seed)
-            row = {
-                "by": by,
-                "group": group,
-                "layer": layer,
-                "n": len(part),
-                "heads": len(names),
-                "base": part[str(BASE)].mean(),
-                "gain": best.gain,
-                "median": float(np.median(paired.mean(axis=0))),
-                "by_chance": best.expected,
-                "by_chance_error": best.expected_error,
-                "p": best.p,
-            }
+            best = best_gain(paired, ~hurts[layer], _RESAMPLES, seed)
+            row = {"by": by, "group": group, "layer": layer, "n": len(part), "heads": len(names)}
+            row |= {"base": part[str(BASE)].mean(), "median": np.median(paired.mean(axis=0))}
+            row |= {"gain": best.gain, "by_chance": best.expected, "p": best.p}
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
                     other = differences(part, of_layer[layer])
-                    placebo = against_placebos(paired, other, RESAMPLES, seed)
+                    placebo = against_placebos(paired, other, _RESAMPLES, seed)
                     row |= {kind: placebo.gain, f"{kind}_p": placebo.p}
             if len(part) >= _FEWEST:
-                held_out = held_out_gain(paired, strata, SPLITS, seed)
+                held_out = held_out_gain(paired, strata, _SPLITS, seed)
                 row |= {"held_out": held_out.gain, "low": held_out.low, "high": held_out.high}
-                row["curse"] = held_out.curse
-                row |= _of_errors(held_out, int((part[str(BASE)] == 0).sum()), len(part))
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)
     for p in ("p", "placebo_p", "numeric_p"):
         tested = table[table[p].notna()].groupby("by")[p]
         table[p[:-1] + "q"] = tested.transform(lambda p: false_discovery(p.to_numpy()))
+    gain, low, high, base, n = table[["held_out", "low", "high", "base", "n"]].to_numpy(float).T
+    errors = np.round((1 - base) * n)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = unpaired_ratio(gain, (low, high), errors / n, wilson(errors, n))
+        shares = np.array([gain * n / errors, *ends])
+    table[GAINS[-3:]] = np.where(errors > 0, shares, np.nan).T
     return table
 
 
-def _of_errors(gain: HeldOutGain, errors: int, n: int) -> dict[str, float]:
-    """Return a gain as a share of the base model's errors, with its interval; none of no errors."""
-    if not errors:
-        return {}
-    share, bounds = np.array(errors / n), wilson(np.array(errors), np.array(n))
-    ends = np.array(gain.low), np.array(gain.high)
-    low, high = unpaired_ratio(np.array(gain.gain), ends, share, bounds)
-    found = {"": gain.gain * n / errors, "_low": float(low), "_high": float(high)}
-    return {f"of_errors{end}": value for end, value in found.items()}
-
-
-def _heads(
-    z: pd.DataFrame, graded: pd.DataFrame, variants: Sequence[Variant], noise: float
-) -> pd.DataFrame:
-    """Return each head's test, and how it fails: no answer, truncated, dependent on rounding."""
-    names = [str(variant) for variant in variants]
-    paired = differences(z, names)
-    low, high = paired_interval(paired)
-    p = mcnemar(paired)
-    answers = graded[graded["variant"].isin(names)]
-    margin = answers.pivot(index="question_id", columns="variant", values="margin")
-    margins: np.ndarray = margin.loc[z["question_id"], names].to_numpy()
-    fragile = [
-        fragility(margins[:, [index]], paired[:, [index]] != 0, noise)
-        for index in range(len(names))
-    ]
-    of = answers.assign(
-        no_answer=answers["answer"].isna(), truncated=answers["stop_reason"] == "length"
-    ).groupby("variant")[["no_answer", "truncated", "tokens"]]
-    table = pd.DataFrame(
-        {
-            "layer": pd.array([variant.layer for variant in variants], dtype="Int64"),
-            "head": pd.array([variant.head for variant in variants], dtype="Int64"),
-            "n": len(z),
-            "accuracy": z[names].mean().to_numpy(),
-            "gained": (paired > 0).sum(axis=0),
-            "lost": (paired < 0).sum(axis=0),
-            "gain": paired.mean(axis=0),
-            "low": low,
-            "high": high,
-            "p": p,
-            "q": np.concatenate([[np.nan], false_discovery(p[1:])]),
-            "fragile": [share for share, _ in fragile],
-            "fragile_changed": [share for _, share in fragile],
-        },
-        index=pd.Index(names, name="variant"),
-    ).join(of.mean())
-    table.loc[str(BASE), ["low", "high", "p"]] = np.nan
-    return table.reset_index()[HEADS]
-
-
 def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
+    """Return the spread between the heads of each layer, all, and those that do no clear harm."""
     every = [name for names in layers.values() for name in names]
-    hurts = [surely_hurts(differences(z, names)) for names in layers.values()]
-    others = [name for name, bad in zip(every, np.concatenate(hurts), strict=True) if not bad]
+    hurts = np.concatenate([surely_hurts(differences(z, names)) for names in layers.values()])
     wanted = {f"layer {layer}": names for layer, names in layers.items()}
-    rows = [
+    wanted |= {ALL: every, HARMLESS: list(np.array(every)[~hurts])}
+    return pd.DataFrame(
         {"of": of, "heads": len(names), **asdict(head_variance(z[names].to_numpy()))}
-        for of, names in (wanted | {ALL: every, HARMLESS: others}).items()
+        for of, names in wanted.items()
         if len(names) > 1 and len(z) > 1
-    ]
-    return pd.DataFrame(rows, columns=SPREAD)
+    ).reindex(columns=["of", "heads", "spread", "noise", "component", "p"])
+
+
+def failures(
+    heads: pd.DataFrame,
+    graded: pd.DataFrame,
+    answers: Mapping[str, Path],
+    activations: pd.DataFrame,
+) -> pd.DataFrame:
+    """Return how answers fail without each of the 20 heads that hurt most: columns `FAILURES`.
+
+    Args:
+        heads: columns `HEADS`.
+        graded: graded answers (`headroom.tables.GRADED`).
+        answers: the store's file of each variant; cells are empty if a file is missing.
+        activations: those of the model's heads (`headroom.tables.ACTIVATIONS`).
+    """
+    base = heads[heads["variant"] == str(BASE)]
+    chosen = pd.concat([base, hurting(heads).head(_SHOWN)], ignore_index=True)
+    ranks = activations.groupby("layer")["share"].rank(ascending=False, method="min")
+    measured = activations.assign(norm_share=activations["share"], norm_rank=ranks.astype("Int64"))
+    measured = measured[["layer", "head", "norm_share", "norm_rank"]]
+    by_variant = dict(tuple(graded.set_index("question_id").groupby("variant")))
+    right = by_variant[str(BASE)]["correct"]
+    found = []
+    for variant in chosen["variant"]:
+        tokens, own = _tokens(answers[variant]), by_variant[variant]
+        looping = pd.Series(np.nan, own.index) if tokens is None else tokens.map(loops)
+        lost = own[~own["correct"] & right.loc[own.index]]
+        tests = [looping[lost.index] == 1, lost["stop_reason"] == "length", lost["answer"].isna()]
+        modes = pd.Series(np.select(tests, MODES[:-1], MODES[-1])).value_counts(normalize=True)
+        found.append((looping.mean(), *next(iter(modes.items()), (None, np.nan))))
+    shares = pd.DataFrame(found, columns=["loops", "mode", "mode_share"])
+    merged = chosen.merge(measured, on=["layer", "head"], how="left")
+    return pd.concat([merged, shares], axis=1)[FAILURES]
+
+
+def changes(
+    graded: pd.DataFrame,
+    variants: Sequence[Variant],
+    answers: Mapping[str, Path],
+    activations: pd.DataFrame,
+) -> pd.DataFrame:
+    """Count what heads and placebos, sorted, change: columns `PLACEBOS`.
+
+    The other arguments are those of `failures`.
+    """
+    group, correct = (
+        graded.pivot(index="question_id", columns="variant", values=values).astype(int)
+        for values in ("group", "correct")
+    )
+    base = str(BASE)
+    tokens = _tokens(answers[base])
+    norms = activations.set_index(["layer", "head"])
+    rows = []
+    for (kind, layer), each in groupby(variants, key=lambda each: (each.kind, each.layer)):
+        members = list(each)
+        names = [str(variant) for variant in members]
+        gains = correct[names].mean() - correct[base].mean()
+        row = {"kind": kind, "layer": layer, "variants": len(names)}
+        row |= {"answers": len(names) * len(group), "gain": gains.mean(), "best": gains.max()}
+        row["changed"] = np.mean([_changed(tokens, _tokens(answers[name])) for name in names])
+        row["final"] = np.mean(group[names].ne(group[base], axis=0))
+        row["outcome"] = np.mean(correct[names].ne(correct[base], axis=0))
+        if kind in ("head", "noise"):
+            places = [(each.layer, each.head) for each in members]
+            row["norm"] = norms.loc[places][f"{kind}_norm".replace("head", "output")].mean()
+        rows.append(row)
+    return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
+
+
+def _tokens(file: Path) -> pd.Series | None:
+    """Return the tokens of a variant's answers by question; None if the store lacks them."""
+    if not file.exists():
+        return None
+    return read_table(file, ANSWERS).set_index("question_id")["token_ids"]
+
+
+def _changed(base: pd.Series | None, other: pd.Series | None) -> float:
+    if base is None or other is None:
+        return np.nan
+    pairs = zip(base, other.loc[base.index], strict=True)
+    return float(np.mean([not np.array_equal(before, after) for before, after in pairs]))

@@ -6,7 +6,6 @@ plain text when printed and HTML on the page.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from markupsafe import Markup
 
 from headroom import paths
 from headroom.analysis.files import read_csv
-from headroom.analysis.text import plain, signed
+from headroom.analysis.text import part, percent, plain, points
 from headroom.config import Config
 from headroom.tables import read_arrow
 
@@ -26,17 +25,16 @@ LUCK = 0.05
 """Level of the tests against chance."""
 
 FORMS: dict[str, Form] = {
-    "percent": lambda value: signed(100 * value).lstrip("+") + "%",
-    "part": lambda value: signed(100 * value).lstrip("+"),
-    "points": lambda value: signed(100 * value),
+    "percent": percent,
+    "part": part,
+    "points": points,
     "count": lambda value: f"{value:,.0f}",
     "plain": lambda value: f"{value:.3g}",
     "p": lambda value: "< 0.001" if value < 0.001 else f"{value:.3f}",
-    "part_of_100": lambda value: signed(value).lstrip("+"),
     "ratio": lambda value: f"{value:.2f}",
 }
 """Formats of numbers: fractions as percent, as percent without the sign, and as percentage points;
-counts; three digits; p-values; numbers already in percent; ratios."""
+counts; three digits; p-values; ratios."""
 
 HOW: dict[str, Callable[[pd.Series], float]] = {
     "sum": lambda values: float(values.sum()),
@@ -110,9 +108,10 @@ class Source:
             TableError: the file is missing, damaged, or lacks a column.
         """
         path = Path(str(template).format(run=config.run, suffix="csv", **names))
-        read = read_csv if path.suffix == ".csv" else _read_parquet
         file = path.relative_to(f"{paths.RESULTS}/{config.run}")
-        return cls(str(file), read(path, columns), whole=True)
+        if path.suffix == ".csv":
+            return cls(str(file), read_csv(path, columns), whole=True)
+        return cls(str(file), read_arrow(path, pa.schema([]), exact=False).to_pandas(), whole=True)
 
     def where(self, **wanted: object) -> "Source":
         """Return the rows in which each column has the given value, or one of a tuple's."""
@@ -120,6 +119,10 @@ class Source:
         for column, value in wanted.items():
             rows = rows[rows[column].isin(value if isinstance(value, tuple) else (value,))]
         return self.of(rows)
+
+    def query(self, wanted: str) -> "Source":
+        """Return the rows of a `pandas.DataFrame.query`; all if it is empty."""
+        return self.of(self.rows.query(wanted)) if wanted else self
 
     def of(self, rows: pd.DataFrame) -> "Source":
         """Return some of its rows as a source."""
@@ -135,7 +138,7 @@ class Source:
     def __len__(self) -> int:
         return len(self.rows)
 
-    @cached_property
+    @property
     def first(self) -> pd.Series:
         """The first row."""
         return self.rows.iloc[0]
@@ -155,14 +158,7 @@ class Source:
         return Number(value, self.file, key, "" if pd.isna(value) else FORMS[form](value))
 
     def interval(self, column: str, form: str, low: str, high: str) -> Sentence:
-        """Return a number of the first row with its interval: ``+1.0 (−2.1 to +4.1)``.
-
-        Args:
-            column: column of the number.
-            form: one of `FORMS`.
-            low: column of the lower end; if it is empty, the number is returned alone.
-            high: column of the upper end.
-        """
+        """Return a number of the first row with its interval, if any: ``+1.0 (−2.1 to +4.1)``."""
         value, lower, upper = (self.number(each, form) for each in (column, low, high))
         said = "{value} ({low} to {high})" if lower else "{value}"
         return Sentence(said, value=value, low=lower, high=upper)
@@ -173,31 +169,31 @@ def direction(low: float, high: float) -> str:
     return "▲" if low > 0 else "▼" if high < 0 else "–"
 
 
-Columns = Mapping[str, str | Callable[[Source], Any]]
-"""Cells by title: a function of a row, or a text with the name of a text column; with a column of
-numbers and its form (see `FORMS`); or with these and the two columns of its interval."""
+Cell = str | Callable[[Source], Any]
+"""A function of a row, or a text with the name of a text column; with a column of numbers and its
+form (see `FORMS`); or with these and the two columns of its interval."""
+Columns = Mapping[str, Cell]
+"""Cells by title."""
 
 
 def columns(text: str) -> dict[str, str]:
     """Parse declared columns: ``title=cell, title=cell, ...``."""
-    pairs = (each.partition("=") for each in text.split(", "))
-    return {title: cell for title, _, cell in pairs}
+    return dict(each.split("=", 1) for each in text.split(", "))
 
 
 def cells_of(rows: Iterable[Source], wanted: Columns) -> tuple[list[str], list[list[Any]]]:
     """Return titles and cells of tables of one row; columns without any value are left out."""
     found = list(rows)
-    there = {
-        title: spec
+    cells = {
+        title: own
         for title, spec in wanted.items()
         if callable(spec) or (found and spec.split()[0] in found[0].rows)
+        if any(map(str, own := [_cell(row, spec) for row in found]))
     }
-    cells = [[_cell(row, spec) for spec in there.values()] for row in found]
-    full = [place for place in range(len(there)) if any(str(row[place]) for row in cells)]
-    return [list(there)[place] for place in full], [[row[place] for place in full] for row in cells]
+    return list(cells), [list(row) for row in zip(*cells.values(), strict=True)]
 
 
-def _cell(row: Source, spec: str | Callable[[Source], Any]) -> Any:
+def _cell(row: Source, spec: Cell) -> Any:
     if callable(spec):
         return spec(row)
     column, *form = spec.split()
@@ -205,7 +201,3 @@ def _cell(row: Source, spec: str | Callable[[Source], Any]) -> Any:
         return row.interval(column, *form) if len(form) > 1 else row.number(column, form[0])
     value = row.first[column]
     return "" if value is None or value != value else plain(str(value))
-
-
-def _read_parquet(path: Path, columns: Sequence[str]) -> pd.DataFrame:
-    return read_arrow(path, pa.schema([]), exact=False).to_pandas()

@@ -37,8 +37,8 @@ def read_z(config: Config, sweep: str) -> tuple[pd.DataFrame, list[Variant]]:
     path = Store(config).of_sweep(sweep)
     z = read_table(path, ACCURACY, exact=False)
     variants = [BASE, *pool(config, config.sweeps[sweep])]
-    wanted = [*variants, *placebos(config, config.sweeps[sweep])]
-    missing = [str(variant) for variant in wanted if str(variant) not in z.columns]
+    wanted = map(str, [*variants, *placebos(config, config.sweeps[sweep])])
+    missing = [name for name in wanted if name not in z.columns]
     if missing:
         raise TableError(f"{path}: variants {missing[:5]} are missing; remove the file and rerun")
     if z.empty:
@@ -52,55 +52,46 @@ def differences(z: pd.DataFrame, names: Sequence[object]) -> np.ndarray:
 
 
 def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
-    """Count right answers of every variant in every group of questions.
-
-    Args:
-        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
-        variants: base first, then the pruned variants.
+    """Count right answers of every variant, base first, in every group of questions, from Z.
 
     Returns:
         One row per cell: ``by`` (overall, subject or level), ``group``, ``variant``, ``layer`` and
-        ``head`` (null for base), ``n``, ``correct``, ``accuracy``, ``base`` (accuracy of the base
-        model on the group), ``gain`` over it, ``low`` and ``high`` (Wilson's interval of the
-        accuracy); and of pruned heads ``gain_low`` and ``gain_high`` (paired interval) and ``q``:
-        p-values of the exact McNemar test against base, adjusted (Benjamini-Hochberg) over all
-        heads and groups of a kind, so that overall q-values are those of
-        `headroom.analysis.controls.HEADS`.
+        ``head`` (null for base), ``n``, ``correct``, ``accuracy`` with Wilson's interval ``low`` to
+        ``high``; ``base`` (the base model's accuracy on the group), the questions ``gained`` and
+        ``lost``, the ``gain``; and of pruned heads its paired interval ``gain_low`` to
+        ``gain_high``, the exact McNemar ``p``, and ``q``, adjusted for all heads and groups of a
+        kind (Benjamini-Hochberg).
     """
-    names = [str(variant) for variant in variants]
+    names = list(map(str, variants))
+    place = {end: [getattr(each, end) for each in variants] for end in ("layer", "head")}
+    frame = pd.DataFrame({"variant": names} | place).astype(dict.fromkeys(place, "Int64"))
     tables = []
     for by, group, part in groups_of(z):
-        paired = differences(part, names[1:])
-        ends = paired_interval(paired)
-        table = pd.DataFrame(
-            {
-                "by": by,
-                "group": group,
-                "variant": names,
-                "layer": pd.array([variant.layer for variant in variants], dtype="Int64"),
-                "head": pd.array([variant.head for variant in variants], dtype="Int64"),
-                "n": len(part),
-                "correct": part[names].sum().to_numpy(),
-            }
+        paired = differences(part, names)
+        low, high = paired_interval(paired)
+        tables.append(
+            frame.assign(
+                by=by,
+                group=group,
+                n=len(part),
+                correct=part[names].sum().to_numpy(),
+                gained=(paired > 0).sum(axis=0),
+                lost=(paired < 0).sum(axis=0),
+                gain_low=low,
+                gain_high=high,
+                p=mcnemar(paired),
+            )
         )
-        for column, values in zip(
-            ("gain_low", "gain_high", "q"), (*ends, mcnemar(paired)), strict=True
-        ):
-            table[column] = [np.nan, *values]
-        tables.append(table)
     table = pd.concat(tables, ignore_index=True)
+    base = table["variant"] == str(BASE)
+    table.loc[base, ["gain_low", "gain_high", "p"]] = np.nan
     accuracy = table["correct"] / table["n"]
-    base = accuracy.where(table["variant"] == str(BASE)).ffill()
+    right = accuracy.where(base).ffill()
     low, high = wilson(table["correct"].to_numpy(), table["n"].to_numpy())
-    tested = table.dropna(subset="q").groupby("by")["q"]
-    return table.assign(
-        accuracy=accuracy,
-        base=base,
-        gain=accuracy - base,
-        low=low,
-        high=high,
-        q=tested.transform(lambda p: false_discovery(p.to_numpy())),
-    )
+    found = {"accuracy": accuracy, "base": right, "gain": accuracy - right}
+    tested = table[~base].groupby("by")["p"]
+    q = tested.transform(lambda p: false_discovery(p.to_numpy()))
+    return table.assign(**found, low=low, high=high, q=q)
 
 
 def groups_of(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:

@@ -3,22 +3,23 @@
 Names are config names; paths follow from the config. A record is written beside the tables.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from headroom import paths
 from headroom.analysis import latex
-from headroom.analysis.answers import changes, failures
-from headroom.analysis.audit import arithmetic, audit
 from headroom.analysis.claims import claims
-from headroom.analysis.compression.tables import printed, tables
-from headroom.analysis.compression.trial import read_trial, sources
-from headroom.analysis.controls import NOISE, controls
+from headroom.analysis.controls import NOISE, changes, controls, failures
 from headroom.analysis.files import record, write_csv
 from headroom.analysis.gains import accuracy_paths, cells, read_z
-from headroom.analysis.published import beside_cells, head_pruning, reproduced
+from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
+from headroom.analysis.trials import read_trial, tables
 from headroom.config import Config
 from headroom.planning.batches import find_batch, placebos
 from headroom.planning.exhibits import PRINTED_TABLES
+from headroom.planning.shown import Shown
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
 from headroom.tables import ACTIVATIONS, GRADED, read_table, write_text
@@ -32,49 +33,37 @@ def write_tables(config: Config, sweep: str, published: Path) -> None:
     stopwatch = Stopwatch()
     own = cells(*read_z(config, sweep))
     how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
-    beside = reproduced(config, sweep, own, published)
-    csv, tex = (
-        Path(paths.TABLE.format(run=config.run, sweep=sweep, suffix=suffix))
-        for suffix in ("csv", "tex")
-    )
-    table = beside_cells(own, beside).assign(prompt=how[0], grading=how[1])
+    table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
+    tex = Path(paths.TABLE.format(run=config.run, sweep=sweep, suffix="tex"))
     write_text(tex, latex.of_sweep(own, sweep, *how))
-    record([tex, write_csv(csv, table, 6)], stopwatch, [Store(config).of_sweep(sweep)])
+    csv = write_csv(tex.with_suffix(".csv"), table, 6)
+    record([tex, csv], stopwatch, [Store(config).of_sweep(sweep)])
 
 
 def write_controls(config: Config, sweep: str) -> None:
     """Write the controls of a sweep: gains, heads, spread, placebos and failures."""
     stopwatch = Stopwatch()
-    section = config.sweeps[sweep]
+    section, store = config.sweeps[sweep], Store(config)
     batch = find_batch(config, section.model, section.decoding, section.questions)
     z, variants = read_z(config, sweep)
-    store = Store(config)
-    source = store.of_sweep(sweep, paths.GRADED)
+    files = [store.of_sweep(sweep), store.of_sweep(sweep, paths.GRADED)]
+    files.append(store.path(paths.ACTIVATIONS, **batch.names))
     noise = NOISE[config.models[section.model].dtype]
-    graded, others = read_table(source, GRADED), placebos(config, section)
+    graded, others = read_table(files[1], GRADED), placebos(config, section)
     found = controls(z, graded, variants, others, noise, config.seed)
     answers = dict(zip(map(str, batch.variants), map(Path, store.answers(batch)), strict=True))
-    measured = store.path(paths.ACTIVATIONS, **batch.names)
-    activations = read_table(measured, ACTIVATIONS)
+    activations = read_table(files[2], ACTIVATIONS)
     found["placebos"] = changes(graded, [*variants[1:], *others], answers, activations)
     found["failures"] = failures(found["heads"], graded, answers, activations)
-    made = [
-        write_csv(Path(paths.CONTROLS.format(run=config.run, sweep=sweep, table=name)), table)
-        for name, table in found.items()
-    ]
-    record(made, stopwatch, [store.of_sweep(sweep), source, measured])
+    _write(config, paths.CONTROLS, "table", found, stopwatch, files, None, sweep=sweep)
 
 
 def write_audit(config: Config, published: Path) -> None:
     """Write the published tables of a folder held against chance and arithmetic."""
     stopwatch = Stopwatch()
     pairs, summary = audit(head_pruning(published), config.seed)
-    found = {"pairs": pairs, "sprint": summary, "compression": arithmetic(published)}
-    made = [
-        write_csv(Path(paths.AUDIT_TABLE.format(run=config.run, paper=name)), table, 6)
-        for name, table in found.items()
-    ]
-    record(made, stopwatch, [published.name])
+    found = {"pairs": pairs, "sprint": summary, "compression": cuts(conditions(published))}
+    _write(config, paths.AUDIT_TABLE, "paper", found, stopwatch, [published.name])
 
 
 def write_claims(config: Config, published: Path) -> None:
@@ -91,16 +80,27 @@ def write_compression_tables(config: Config, published: Path) -> None:
     """
     stopwatch = Stopwatch()
     trials = [read_trial(config, name) for name in config.compressions]
-    made = []
-    for name, table in tables(trials, printed(published)).items():
-        csv, tex = (
-            Path(paths.COMPRESSION_TABLE.format(run=config.run, exhibit=name, suffix=suffix))
-            for suffix in ("csv", "tex")
-        )
-        if name in PRINTED_TABLES:
-            write_text(tex, latex.of_study(name, table))
-            made.append(tex)
-        made.append(write_csv(csv, table, 6))
-    record(
-        made, stopwatch, [file for name in config.compressions for file in sources(config, name)]
-    )
+    found = tables(trials, conditions(published))
+    for name in PRINTED_TABLES:
+        tex = paths.COMPRESSION_TABLE.format(run=config.run, exhibit=name, suffix="tex")
+        write_text(Path(tex), latex.of_study(name, found[name]))
+    studied = Shown(config).studied()
+    _write(config, paths.COMPRESSION_TABLE, "exhibit", found, stopwatch, studied, suffix="csv")
+
+
+def _write(
+    config: Config,
+    template: str,
+    wildcard: str,
+    tables: Mapping[str, pd.DataFrame],
+    stopwatch: Stopwatch,
+    sources: Sequence[Path | str],
+    digits: int | None = 6,
+    **names: str,
+) -> None:
+    """Write tables as CSV, each under its name as a wildcard of the path, and their record."""
+    made = [
+        write_csv(Path(template.format(run=config.run, **{wildcard: name}, **names)), table, digits)
+        for name, table in tables.items()
+    ]
+    record(made, stopwatch, sources)

@@ -4,16 +4,17 @@ A file needs ``\usepackage{array,booktabs,longtable,lscape}``.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headroom.analysis.facts import Columns, Source, cells_of, columns
-from headroom.analysis.gains import OVERALL
-from headroom.analysis.text import latex, percent, settable, short, wrapped
+from headroom.analysis.files import rows_of
+from headroom.analysis.text import latex, part, settable, short, wrapped
 
-_LINE, _TURNED = 118, 176
-"""Letters that fit on a line of A4 with 2 cm margins in scriptsize type, and in landscape."""
+_LINE = 176
+"""Letters that fit on a line of A4 landscape with 2 cm margins in scriptsize type."""
 
 _CELL = (
     "Rows are heads; No Prune is the base model. Brackets: 95% intervals (Wilson); n: questions. "
@@ -47,10 +48,10 @@ def longtable(
     titles: Sequence[str],
     rows: Sequence[Sequence[object]],
     caption: str,
-    notes: str = "",
+    notes: str,
     bold: np.ndarray | None = None,
 ) -> str:
-    """Return a table as a ``longtable``, turned if it is wide and in parts if it is still wider.
+    """Return a table as a ``longtable`` on landscape pages, in parts if it is wider than a page.
 
     Args:
         titles: titles of the columns; the first column names the rows, in each part.
@@ -61,99 +62,64 @@ def longtable(
     """
     if not rows:
         return f"{latex(f'{caption}: no rows.')}\n"
-    heads = [_lines(title) for title in titles]
-    stacked: dict[object, str] = {place: _stacked(head) for place, head in enumerate(heads)}
+    heads = [wrapped(settable(title), 14, 4).split("\n") for title in titles]
     texts = pd.DataFrame([[str(cell) for cell in row] for row in rows])
-    letters = [
-        2 + max(len(line) for line in (*head, *texts[place])) for place, head in enumerate(heads)
-    ]
+    widths = [2 + max(map(len, (*head, *texts[place]))) for place, head in enumerate(heads)]
     parts: list[list[int]] = [[0]]
     for column in range(1, len(titles)):
-        if sum(letters[other] for other in (*parts[-1], column)) > _TURNED:
+        if sum(widths[other] for other in (*parts[-1], column)) > _LINE:
             parts.append([0])
         parts[-1].append(column)
+    stacked: Any = [r"\shortstack{" + r"\\".join(map(latex, head)) + "}" for head in heads]
     made = []
-    for number, part in enumerate(parts, start=1):
-        style = texts[part].style.hide(axis="index").format(lambda text: latex(str(text)))
+    for number, chosen in enumerate(parts, start=1):
+        style = texts[chosen].style.hide(axis="index").format(lambda text: latex(str(text)))
         style = style.format_index(lambda place: stacked[place], axis="columns")
         if bold is not None:
-            marks = np.where(bold[:, part], "textbf: --rwrap;", "")
+            marks = np.where(bold[:, chosen], "textbf: --rwrap;", "")
             style = style.apply(lambda _, marks=marks: marks, axis=None)
         of = f", part {number} of {len(parts)}" if len(parts) > 1 else ""
         table = style.to_latex(
             environment="longtable",
             hrules=True,
             caption=latex(f"{caption}{of}."),
-            column_format="l" + "r" * (len(part) - 1),
+            column_format="l" + "r" * (len(chosen) - 1),
         )
-        group = r"\begingroup\scriptsize\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}"
-        lines = [rf"{group}{{\linewidth}}", table, r"\endgroup"]
-        wide = sum(letters[column] for column in part) > _LINE
-        made += [r"\begin{landscape}", *lines, r"\end{landscape}"] if wide else lines
-    return "\n".join([*made, rf"{{\small\noindent {latex(notes)}\par}}"]) + "\n"
-
-
-def _lines(title: str) -> list[str]:
-    """Break a title into lines; a unit in brackets gets its own line."""
-    parts = settable(title).replace(" (", "\n(").split("\n")
-    return [line for part in parts for line in wrapped(part, 14, 4).splitlines()]
-
-
-def _stacked(lines: Sequence[str]) -> str:
-    return r"\shortstack{" + r"\\".join(map(latex, lines)) + "}"
+        look = r"\scriptsize\setlength{\tabcolsep}{3pt}\setlength{\LTcapwidth}{\linewidth}"
+        made.append(f"\\begin{{landscape}}{look}\n{table}\\end{{landscape}}\n")
+    return "".join([*made, rf"{{\small\noindent {latex(notes)}\par}}", "\n"])
 
 
 def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
-    """Return Tables 1-4 of a sweep: Pass@1 of every pruned head, No Prune first.
+    """Return Tables 1-4 of a sweep's `headroom.analysis.gains.cells`: Pass@1, No Prune first.
 
-    One table per layer: rows are heads, columns are all questions and subjects, or MATH levels.
-
-    Args:
-        cells: as returned by `headroom.analysis.gains.cells`.
-        sweep: name of the sweep.
-        prompt: the prompt of its answers.
-        grading: the rules that graded them.
+    Two tables per layer: rows are heads, columns are all questions and subjects, or MATH levels.
+    Prompt and grading rules of the sweep are named below.
     """
+    notes = f"Prompt: {prompt}; grading: {grading}. {_CELL}"
+    cells = cells.assign(
+        head=cells["head"].fillna(-1),  # No Prune comes first
+        kind=np.where(cells["by"] == "level", "MATH level", "subject"),
+        group=[f"{row.group} (n = {row.n})" for row in rows_of(cells)],
+        text=[f"{part(r.accuracy)} ({part(r.low)}–{part(r.high)})" for r in rows_of(cells)],
+    )
     made = []
     for layer in sorted(cells["layer"].dropna().unique()):
         own = cells[cells["layer"].isna() | (cells["layer"] == layer)]
-        best = own["correct"] == own.groupby("group")["correct"].transform("max")
-        own = own.assign(
-            bold=best,
-            cell=[
-                "{} ({}–{})".format(*(percent(share).rstrip("%") for share in shares))
-                for shares in own[["accuracy", "low", "high"]].to_numpy()
-            ],
-        )
-        for kind, levels in (("subject", False), ("MATH level", True)):
-            title = f"Pass@1 (%) without one head of layer {layer}, by {kind}: {sweep}"
-            block = own[(own["by"] == "level") == levels]
-            if len(block):
-                made.append(_grid(block, title, f"Prompt: {prompt}; grading: {grading}. {_CELL}"))
+        for kind, block in own.sort_values("kind", ascending=False).groupby("kind", sort=False):
+            wide = block.pivot(index="head", columns="group", values=["text", "accuracy"])
+            wide = wide.reindex(columns=block.sort_index()["group"].unique(), level=1)
+            heads = ["No Prune" if head < 0 else head for head in wide.index]
+            rows = [[head, *own] for head, own in zip(heads, wide["text"].to_numpy(), strict=True)]
+            best = (wide["accuracy"] == wide["accuracy"].max()).to_numpy(bool)
+            bold = np.column_stack([np.zeros(len(rows), bool), best])
+            caption = f"Pass@1 (%) without one head of layer {layer}, by {kind}: {sweep}"
+            made.append(longtable(["head", *wide["text"]], rows, caption, notes, bold))
     return "\n".join(made)
 
 
-def _grid(block: pd.DataFrame, caption: str, notes: str) -> str:
-    """Return a table of heads by groups of questions, all questions first."""
-    sizes = block.drop_duplicates("group").set_index("group")["n"]
-    groups = sorted(sizes.index, key=lambda group: group != OVERALL)
-    wide = block.assign(head=block["head"].fillna(-1)).pivot(
-        index="head", columns="group", values=["cell", "bold"]
-    )
-    heads = ["No Prune" if head < 0 else str(head) for head in wide.index]
-    bold = np.column_stack([np.zeros(len(heads), bool), wide["bold"][groups].astype(bool)])
-    titles = ["head", *(f"{group} (n = {sizes[group]})" for group in groups)]
-    rows = [[head, *row] for head, row in zip(heads, wide["cell"][groups].to_numpy(), strict=True)]
-    return longtable(titles, rows, caption, notes, bold)
-
-
 def of_study(name: str, table: pd.DataFrame) -> str:
-    """Return a table of the second paper, of all compressions of a run.
-
-    Args:
-        name: its name in `headroom.analysis.compression.tables.COLUMNS`.
-        table: its numbers.
-    """
+    """Return a table of the second paper, named as in `headroom.analysis.trials.COLUMNS`."""
     named: Columns = {"compression": lambda row: short(row.first["compression"], 24), **PRINTED}
     titles, rows = cells_of(Source("", table), named)
     return longtable(titles, rows, f"Second paper, {name.replace('table', 'Table ')}", _STUDY)

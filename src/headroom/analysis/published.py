@@ -1,5 +1,12 @@
-"""The papers' numbers (``config/published``), and a sweep's cells beside them."""
+"""The papers' numbers (``config/published``) beside chance, arithmetic and a sweep's cells.
 
+The gains of the SPRINT paper's Figure 2 come from its own Tables 1-4 and Figure 5.
+
+Parameters and FLOPs of an encoder of RoBERTa's shape follow from its geometry. The FLOPs of a layer
+with h heads on L tokens are 2L(4·d·h·d_h + 2L·h·d_h + 2·d·f); pruning heads leaves the last term.
+"""
+
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +15,8 @@ import pandas as pd
 from headroom.analysis.files import read_csv
 from headroom.analysis.gains import OVERALL
 from headroom.config import Config, Model
-from headroom.errors import TableError
 from headroom.statistics.proportion import unpaired_difference, wilson
+from headroom.statistics.selection import contested, gains_by_chance
 
 HEAD_PRUNING = "sprint_head_pruning.csv"
 FIGURE_5 = "sprint_figure5.csv"
@@ -18,9 +25,6 @@ CLAIMS = {"SPRINT": "sprint_claims.csv", "compression": "compression_claims.csv"
 """File of the claims of each paper."""
 FILES = (HEAD_PRUNING, FIGURE_5, *CONDITIONS, *CLAIMS.values())
 """The files of published numbers that are read."""
-
-NO_PRUNE = "none"
-"""The head in rows of the base model."""
 
 EXHIBITS = {
     "Meta-Llama-3-8B-Instruct": "Table 1",
@@ -41,45 +45,198 @@ SIZES = {
 }
 """Questions of MATH-500 by subject; every published accuracy is a count over these."""
 
-REPRODUCED = ["layer", "head", "by", "group", "n", "correct", "accuracy"]
-REPRODUCED += ["published_n", "published_correct", "published", "exhibit"]
-REPRODUCED += ["difference", "difference_low", "difference_high"]
-"""Columns: the cell (head null for No Prune); the reproduced number; the published one, null if it
-is not legible; their difference and its interval."""
+LEGIBLE = 0.5
+"""Smallest share of legible heads for a (subject, layer) pair to count."""
+
+_RESAMPLES = 4000
+
+BESIDE = ["published_n", "published_correct", "published", "exhibit"]
+BESIDE += ["difference", "difference_low", "difference_high"]
+"""Columns of published numbers beside a cell, null where none is legible: questions, right answers,
+accuracy and place; and the reproduced accuracy minus the published one, with its interval."""
+
+_NUMBERS = {
+    "baseline_accuracy_pct": "published_baseline",
+    "accuracy_pct": "published_accuracy",
+    "param_reduction_pct": "published_parameters",
+    "flops_reduction_pct": "published_flops",
+    "speedup_pct": "published_speedup",
+    "memory_reduction_pct": "published_memory",
+}
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """The geometry of an encoder with learned positions."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    vocabulary: int = 50265
+
+    @property
+    def head_parameters(self) -> int:
+        """Parameters of one head: its slices of four projections, and three biases."""
+        head_dim = self.width // self.heads
+        return 4 * self.width * head_dim + 3 * head_dim
+
+    @property
+    def parameters(self) -> int:
+        """All parameters: embeddings of tokens, 514 positions and types; layers; no task head."""
+        embeddings = (self.vocabulary + 514 + 1 + 2) * self.width
+        attention = self.heads * self.head_parameters + self.width
+        feed_forward = 2 * self.width * self.inner + self.inner + self.width
+        return embeddings + self.layers * (attention + feed_forward + 4 * self.width)
+
+    def cut(self, ratio: float, tokens: int = 512) -> tuple[int, float, float]:
+        """Return the heads that a pruning ratio removes, their shares of parameters and of FLOPs.
+
+        The default length is the longest input, where attention's share is largest.
+        """
+        removed = int(ratio * self.layers * self.heads + 1e-9)
+        attention = 4 * self.width**2 + 2 * tokens * self.width
+        share = attention / (attention + 2 * self.width * self.inner)
+        flops = removed / (self.layers * self.heads) * share
+        return removed, removed * self.head_parameters / self.parameters, flops
+
+
+ENCODERS = {
+    "ATHENA-base": Encoder(layers=12, width=768, heads=12, inner=3072),
+    "ATHENA-large": Encoder(layers=24, width=1024, heads=16, inner=4096),
+}
+"""RoBERTa-base and RoBERTa-large, the encoders of the published solvers."""
 
 
 def head_pruning(folder: Path) -> pd.DataFrame:
-    """Read Tables 1-4 and Figure 5 of the SPRINT paper.
+    """Read Tables 1-4 and Figure 5 of the SPRINT paper from a folder, one row per legible cell.
 
-    Args:
-        folder: folder of the published tables.
-
-    Returns:
-        One row per legible cell: ``exhibit`` (such as "Table 2"), ``model``, ``layer``, ``head``
-        (null for No Prune), ``subject``, ``n``, ``correct`` and ``accuracy`` = correct / n. Above
-        100 questions two counts may be printed alike; the nearest is taken.
+    Columns ``exhibit`` (such as "Table 2"), ``model``, ``layer``, ``head`` (null for No Prune),
+    ``subject``, ``n``, ``correct`` and ``accuracy`` = correct / n. Above 100 questions two counts
+    may be printed alike; the nearest is taken.
 
     Raises:
-        TableError: a file is missing, damaged, or has a subject or model that is not in the paper.
+        TableError: a file is missing or damaged.
     """
-    tables, figure = (_checked(folder / name) for name in (HEAD_PRUNING, FIGURE_5))
+    keys = ["exhibit", "model", "layer", "head", "subject"]
+    tables, figure = (read_csv(folder / name, keys[1:]) for name in (HEAD_PRUNING, FIGURE_5))
     tables = tables.assign(exhibit=tables["model"].map(EXHIBITS))
-    table = pd.concat([tables, figure.dropna(subset="accuracy").assign(exhibit="Figure 5")])
+    table = pd.concat([tables, figure.assign(exhibit="Figure 5")]).dropna(subset="accuracy")
     n = table["subject"].map(SIZES)
     correct = (table["accuracy"] * n).round().astype(int)
-    table = table.assign(n=n, correct=correct, accuracy=correct / n).reset_index(drop=True)
-    keys = ["exhibit", "model", "layer", "head", "subject"]
-    return table[[*keys, "n", "correct", "accuracy"]]
+    head = pd.to_numeric(table["head"].replace("none", pd.NA)).astype("Int64")
+    table = table.assign(head=head, n=n, correct=correct, accuracy=correct / n)
+    return table.reset_index(drop=True)[[*keys, "n", "correct", "accuracy"]]
 
 
-def _checked(path: Path) -> pd.DataFrame:
-    table = read_csv(path, ["model", "layer", "head", "subject", "accuracy"])
-    for column, known in (("subject", SIZES), ("model", EXHIBITS)):
-        unknown = sorted(set(table[column]) - set(known))
-        if unknown:
-            raise TableError(f"{path}: {column}s {unknown} are not the paper's: {', '.join(known)}")
-    head = pd.to_numeric(table["head"].replace(NO_PRUNE, pd.NA)).astype("Int64")
-    return table.assign(head=head)
+def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Compare the published gains of each table, and of Figure 5, with those by chance.
+
+    Outcomes of single questions are not published: base model and heads are taken to agree on all
+    questions but some contested ones, which each answers like a fair coin, as many as explain the
+    spread between the heads of a layer. What heads keep from subject to subject is not counted as
+    noise and heads that clearly hurt are left out; an effect of one head on one subject alone looks
+    like noise, so chance is an upper bound.
+
+    Args:
+        table: as returned by `head_pruning`.
+        seed: decides the simulation.
+
+    Returns:
+        One row per (exhibit, subject, layer) pair: the gain of the best and of the median head, and
+        whether the best is ``beyond`` 95% of those by chance. And one per exhibit and model: the
+        ``pairs``, their median ``gain``, what chance gives with its 95% range, how many are
+        ``beyond``, and the mean gain of the ``median_head``, which is free of selection.
+    """
+    parts, summary = [], []
+    for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
+        pairs = _pairs(part)
+        best, _ = gains_by_chance(
+            pairs["n"].to_numpy(),
+            pairs.pop("contested").to_numpy(),
+            pairs.pop("ordinary").to_numpy(),
+            pd.factorize(pairs["subject"])[0],
+            _RESAMPLES,
+            seed,
+        )
+        beyond = pairs["gain"] > np.quantile(best, 0.95, axis=0) + 1e-9
+        parts.append(pairs.assign(exhibit=str(exhibit), model=str(model), beyond=beyond))
+        medians = np.median(best, axis=1)
+        low, high = np.quantile(medians, [0.025, 0.975])
+        found = {"exhibit": exhibit, "model": model, "pairs": len(pairs)}
+        found |= {"gain": pairs["gain"].median(), "by_chance": medians.mean(), "chance_low": low}
+        found |= {"chance_high": high, "beyond": beyond.sum()}
+        summary.append({**found, "median_head": pairs["median_head"].mean()})
+    return pd.concat(parts, ignore_index=True), pd.DataFrame(summary)
+
+
+def _pairs(part: pd.DataFrame) -> pd.DataFrame:
+    """Return the pairs of a model that are legible enough."""
+    base = part[part["head"].isna()].set_index(["layer", "subject"])["accuracy"]
+    pruned = part.dropna(subset="head")
+    all_heads = pruned["head"].max() + 1
+    rows = []
+    for layer, cells in pruned.groupby("layer"):
+        grid = cells.pivot(index="head", columns="subject", values="accuracy")
+        found = contested(grid.to_numpy(float), grid.columns.map(SIZES).to_numpy())
+        for subject in grid.columns.astype(str):
+            accuracy, n = grid[subject], SIZES[subject]
+            legible = accuracy.dropna()
+            if len(legible) < LEGIBLE * all_heads or (layer, subject) not in base.index:
+                continue
+            own, ordinary = base.loc[(layer, subject)], accuracy[found.ordinary].dropna()
+            mean = ordinary.mean()
+            rows.append(
+                {
+                    "layer": layer,
+                    "subject": subject,
+                    "n": n,
+                    "heads": len(legible),
+                    "base": own,
+                    "gain": legible.max() - own,
+                    "median_head": legible.median() - own,
+                    "ordinary": len(ordinary),
+                    "contested": 4 * mean * (1 - mean) * found.noise * n,
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def conditions(folder: Path) -> pd.DataFrame:
+    """Read Tables 1-4 of the second paper from a folder, one row per condition, as fractions.
+
+    ``of`` (ratio, arm, alpha or stratum) and ``key`` identify the condition; the key is the model
+    for a ratio, our name for an arm or stratum, and alpha. Then ``published_model``, ``data``,
+    ``ratio``, the numbers, and for parameters, FLOPs and speed-up the most that arithmetic allows
+    for the removed ``heads``: columns that end in ``_at_most``.
+
+    Raises:
+        TableError: a table is missing or damaged.
+    """
+    read = [read_csv(folder / name, ["of", "key"]).astype({"key": str}) for name in CONDITIONS]
+    same = ["of", "key", "dataset", "pruning_ratio_pct"]
+    table = pd.concat(read, ignore_index=True).drop_duplicates(same)
+    table = table.rename(columns=_NUMBERS)
+    table[list(_NUMBERS.values())] /= 100
+    ratio = table["pruning_ratio_pct"] / 100
+    most = [ENCODERS[model].cut(own) for model, own in zip(table["model"], ratio, strict=True)]
+    heads, parameters, flops = map(np.array, zip(*most, strict=True))
+    return table.rename(columns={"model": "published_model", "dataset": "data"}).assign(
+        ratio=ratio,
+        heads=heads,
+        published_change=(table["published_accuracy"] - table["published_baseline"]).round(9),
+        published_parameters_at_most=parameters,
+        published_flops_at_most=flops,
+        published_speedup_at_most=1 / (1 - flops) - 1,
+    )
+
+
+def cuts(conditions: pd.DataFrame) -> pd.DataFrame:
+    """Return the published cuts of `conditions` beside the largest that arithmetic allows."""
+    names = ("parameters", "flops", "speedup")
+    pairs = [f"published_{name}{end}" for name in names for end in ("", "_at_most")]
+    pruned = conditions.query("of == 'ratio' and ratio > 0")
+    return pruned[["published_model", "data", "ratio", "heads", *pairs]]
 
 
 def published_name(model: Model) -> str | None:
@@ -91,59 +248,32 @@ def published_name(model: Model) -> str | None:
     return name if name in EXHIBITS else None
 
 
-def reproduced(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:
-    """Return the published cells of a sweep's model and layers beside the reproduced ones.
+def beside(config: Config, sweep: str, cells: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """Return a sweep's `headroom.analysis.gains.cells` with published numbers: columns `BESIDE`.
 
-    Args:
-        config: the run's config.
-        sweep: name of the sweep.
-        cells: its cells, as returned by `headroom.analysis.gains.cells`.
-        folder: folder of the published tables.
-
-    Returns:
-        `REPRODUCED`; no rows if the paper does not have this model, these layers or questions.
+    The paper prints No Prune for each layer; its number is given only if all layers agree.
 
     Raises:
-        TableError: a published table is missing or damaged.
+        TableError: a published table in the folder is missing or damaged.
     """
-    section = config.sweeps[sweep]
-    model = published_name(config.models[section.model])
-    if model is None or config.questions[section.questions].benchmark != "math500":
-        return pd.DataFrame(columns=REPRODUCED)
-    keys = ["layer", "head", "group"]
-    table = head_pruning(folder).query("model == @model").rename(columns={"subject": "group"})
-    total = table.groupby(["layer", "head", "exhibit"], dropna=False)
+    section, keys = config.sweeps[sweep], ["layer", "head", "group"]
+    same = config.questions[section.questions].benchmark == "math500"
+    table = head_pruning(folder).rename(columns={"subject": "group"}).astype({"layer": "Int64"})
+    asked = table["model"].eq(published_name(config.models[section.model]) or "") & same
+    table = table[asked & table["layer"].isin(cells["layer"].dropna())]
+    total = table.groupby(["exhibit", *keys[:2]], dropna=False)
     whole = total[["n", "correct"]].sum()[total.size() == len(SIZES)].reset_index()
-    table = pd.concat(
-        [table, whole.assign(group=OVERALL, accuracy=whole["correct"] / whole["n"])]
-    ).rename(columns={"n": "published_n", "correct": "published_correct", "accuracy": "published"})
-    own = cells[cells["by"] != "level"]
-    layers = pd.DataFrame({"layer": sorted(set(table["layer"]) & set(own["layer"].dropna()))})
-    layers = layers.astype({"layer": "Int64"})
-    base = own[own["head"].isna()].drop(columns="layer").merge(layers, how="cross")
-    own = pd.concat([base, own.merge(layers, on="layer")])
-    found = own.merge(table.astype({"layer": "Int64"}), on=keys, how="left")
+    table = pd.concat([table, whole.assign(group=OVERALL, accuracy=whole["correct"] / whole["n"])])
+    names = {"n": "published_n", "correct": "published_correct", "accuracy": "published"}
+    table = table.rename(columns=names)
+    base = table[table["head"].isna()].assign(layer=None).astype({"layer": "Int64"})
+    base = base[base.groupby("group")["published"].transform("nunique") == 1]
+    table = pd.concat([table.dropna(subset="head"), base.drop_duplicates("group")])
+    found = cells.merge(table[[*keys, *BESIDE[:4]]], on=keys, how="left", validate="one_to_one")
     first, n, right, *mine = (
-        found[name].to_numpy(float)
+        found[name].to_numpy(float, na_value=np.nan)
         for name in ("published", "published_n", "published_correct", "accuracy", "correct", "n")
     )
     with np.errstate(invalid="ignore"):
         low, high = unpaired_difference(first, wilson(right, n), mine[0], wilson(*mine[1:]))
-    counts = {name: found[name].astype("Int64") for name in ("published_n", "published_correct")}
-    found = found.assign(**counts, difference=mine[0] - first)
-    return found.assign(difference_low=low, difference_high=high)[REPRODUCED]
-
-
-def beside_cells(cells: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
-    """Return the cells, with intervals, and the published numbers.
-
-    The paper prints No Prune for each layer; its number is given only if all layers agree.
-    """
-    keys = ["layer", "head", "by", "group"]
-    right = beside.drop(columns=["n", "correct", "accuracy"])
-    base = right[right["head"].isna()].assign(layer=None)
-    base = base[base.groupby("group")["published"].transform("nunique") == 1]
-    base = base.dropna(subset="published").drop_duplicates("group")
-    right = pd.concat([right[right["head"].notna()], base])
-    right = right.astype({"layer": "Int64", "head": "Int64"})
-    return cells.merge(right, on=keys, how="left", validate="one_to_one")
+    return found.assign(difference=mine[0] - first, difference_low=low, difference_high=high)

@@ -14,19 +14,14 @@ _UNSEEN = re.compile(
 
 _LATEX = {
     **{character: f"\\{character}" for character in "{}$&#%_"},
+    **{character: rf"\ensuremath{{{character}}}" for character in "<>|"},
     "\\": r"\textbackslash{}",
     "^": r"\textasciicircum{}",
     "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
     '"': r"\textquotedblright{}",
-    "`": r"\textasciigrave{}",
-    "'": r"\textquotesingle{}",
     "-": "{-}",  # no ligature
     "−": r"\ensuremath{-}",
     "λ": r"\ensuremath{\lambda}",
-    "×": r"\ensuremath{\times}",
     "…": r"\ldots{}",
     "–": "--",
 }
@@ -53,7 +48,7 @@ def short(text: str, width: int = 40) -> str:
 
 
 def wrapped(text: str, width: int, lines: int = 3) -> str:
-    """Break a name for an axis into at most `lines` lines of a width."""
+    """Break a name into at most `lines` lines of a width."""
     return "\n".join(textwrap.wrap(plain(text), width, max_lines=lines, placeholder="…"))
 
 
@@ -63,9 +58,14 @@ def signed(value: float) -> str:
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
+def part(fraction: float) -> str:
+    """Format a fraction in percent with one decimal, without the percent sign."""
+    return signed(100 * fraction).lstrip("+")
+
+
 def percent(fraction: float) -> str:
     """Format a fraction in percent with one decimal."""
-    return f"{100 * fraction:.1f}%"
+    return f"{part(fraction)}%"
 
 
 def points(fraction: float) -> str:
@@ -75,14 +75,14 @@ def points(fraction: float) -> str:
 
 def settable(text: str) -> str:
     """Replace each character that pdfLaTeX cannot set by its code point, as in [U+6570]."""
-    return "".join(c if _is_settable(c) else f"[U+{ord(c):04X}]" for c in plain(text))
+
+    def is_set(c: str) -> bool:
+        accented = 0xC0 <= ord(c) <= 0xFF and bool(unicodedata.decomposition(c))
+        return c in _LATEX or ord(c) < 0x7F or accented
+
+    return "".join(c if is_set(c) else f"[U+{ord(c):04X}]" for c in plain(text))
 
 
 def latex(text: str) -> str:
     """Escape text for LaTeX."""
     return "".join(_LATEX.get(c, c) for c in settable(text))
-
-
-def _is_settable(character: str) -> bool:
-    accented = 0xC0 <= ord(character) <= 0xFF and bool(unicodedata.decomposition(character))
-    return character in _LATEX or ord(character) < 0x7F or accented

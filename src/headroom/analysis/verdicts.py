@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from headroom import paths
-from headroom.analysis.compression.trial import METHOD
 from headroom.analysis.controls import HEADS, helping, hurting
 from headroom.analysis.facts import LUCK, Sentence, Source, direction
 from headroom.analysis.text import short
+from headroom.analysis.trials import METHOD
 from headroom.config import Config
 from headroom.planning.store import Store
 from headroom.sprint import matching
@@ -23,16 +23,9 @@ from headroom.sprint.methods import COVER, SPRINT, sampling
 from headroom.tables import CURVES, read_table
 from headroom.variants import BASE
 
-_TITLES = {
-    "math500": "MATH-500",
-    "math_train": "MATH",
-    "gsm8k": "GSM8K",
-    "generated_math": "MATH-like",
-    "generated_gsm8k": "GSM8K-like",
-    "generated": "Word problems",
-    "math23k": "Math23k",
-    "asdiv_a": "ASDiv-A",
-}
+_TITLES = {"math500": "MATH-500", "math_train": "MATH", "gsm8k": "GSM8K", "math23k": "Math23k"}
+_TITLES |= {"generated_math": "MATH-like", "generated_gsm8k": "GSM8K-like"}
+_TITLES |= {"generated": "Word problems", "asdiv_a": "ASDiv-A"}
 
 
 @dataclass(frozen=True)
@@ -82,9 +75,8 @@ def title(config: Config, section: str, name: str) -> str:
 def tested_on(config: Config, compression: str) -> str:
     """Return the page's name of what a compression was tested on."""
     study = config.compressions[compression]
-    if study.data is not None:
-        return title(config, "problems", study.data)
-    return title(config, "questions", study.test or "")
+    section = "problems" if study.data else "questions"
+    return title(config, section, study.data or study.test or "")
 
 
 def rival(config: Config, selector: str) -> tuple[str, int]:
@@ -96,17 +88,15 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
     table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
     section = config.selectors[selector]
-    asked = section.versus or ""
-    if asked in section.sampling:
-        temperatures = {name: config.decodings[name].temperature for name in section.sampling}
-        asked = sampling(temperatures)[asked]
+    temperatures = {name: config.decodings[name].temperature for name in section.sampling}
+    if section.versus:
+        return sampling(temperatures).get(section.versus, section.versus), most
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
     ranked = at.sort_values("pass_at_n", kind="stable")["method"]
-    return asked or ("" if at.empty else str(ranked.iloc[-1])), most
+    return "" if at.empty else str(ranked.iloc[-1]), most
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
-    many = len(config.sweeps) > 1
     for sweep, section in config.sweeps.items():
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         rows = table.rows[table.rows["variant"] != str(BASE)]
@@ -114,41 +104,39 @@ def _heads(config: Config) -> Iterator[Verdict]:
         best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
         said = Sentence(
             "{model}Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
-            model=f"{title(config, 'models', section.model)}: " if many else "",
+            model=f"{title(config, 'models', section.model)}: " * (len(config.sweeps) > 1),
             heads=table.of(rows).number("variant", "count", "count"),
             **{column: best.number(column, "points") for column in ("gain", "low", "high")},
             n=best.number("n", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
-        if len(helps):
-            one = len(helps) == 1
-            answer = f"{len(helps)} head{'s' * (not one)} help{'s' * one} when lost"
-            so = Sentence("Its gain passes the corrected test.")
-        else:
-            answer = "No head is shown to help when lost"
-            so = Sentence("Gains above {high} are unlikely.", high=best.number("high", "points"))
-        yield Verdict("heads", "▲" if len(helps) else "–", answer, said, so)
+        mark, answer = "–", "No head is shown to help when lost"
+        so = Sentence("Gains above {high} are unlikely.", high=best.number("high", "points"))
+        if many := len(helps):
+            mark, so = "▲", Sentence("Its gain passes the corrected test.")
+            answer = f"{many} heads help when lost" if many > 1 else "1 head helps when lost"
+        yield Verdict("heads", mark, answer, said, so)
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
-    found = []
-    for name, section in config.selectors.items():
+    held = {}
+    for name in config.selectors:
         method, most = rival(config, name)
         if method:
             row = Source.read(config, paths.PAIRED, PAIRED, selector=name)
-            found.append((row.where(method=method, n=most), section, method))
-    if not found:
+            held[row.where(method=method, n=most)] = name, method
+    if not held:
         return
-    mark, place, wins, losses = _most([row for row, *_ in found])
-    row, section, method = found[place]
-    sampled = all(each.startswith("sampling") for *_, each in found)
+    sampled = all(method.startswith("sampling") for _, method in held.values())
     other = "sampling" if sampled else "the other method"
-    answer = f"Choosing heads is not shown to beat {other}"
-    if wins and losses:
-        answer = f"Heads beat {other} on {wins}, lose on {losses}"
-    elif wins or losses:
-        answer = f"Choosing heads beats {other}" if wins else f"{other} beats choosing heads"
-        answer = f"{answer[0].upper()}{answer[1:]}{_share(wins or losses, len(found))}"
+    mark, row, answer = _told(
+        list(held),
+        f"Choosing heads is not shown to beat {other}",
+        f"Choosing heads beats {other}",
+        f"{other[0].upper()}{other[1:]} beats choosing heads",
+    )
+    name, method = held[row]
+    section = config.selectors[name]
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     asked = Source.read(config, Store(config).path(paths.ACCURACY, **names))
     picked = section.versus is None and len(section.sampling) > 1
@@ -160,34 +148,34 @@ def _sampling(config: Config) -> Iterator[Verdict]:
         difference=row.interval("difference", "points", "low", "high"),
         n=asked.number("question_id", "count", "count"),
     )
-    so = "If answers can be checked, sample." if losses else "Sampling remains the simpler way."
-    if wins and not losses:
-        so = "Choosing heads is worth its training."
+    so = {
+        "▲": "Choosing heads is worth its training.",
+        "–": "Sampling remains the simpler way.",
+    }.get(mark, "If answers can be checked, sample.")
     yield Verdict("sampling", mark, answer, said, Sentence(so if sampled else ""))
 
 
 def _question(config: Config) -> Iterator[Verdict]:
-    shuffled, cover = [], []
+    held = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, matching.COLUMNS, selector=name)
         own = table.where(method=SPRINT, questions="test", pool=matching.ALL, n=matching.MEAN)
-        shuffled.append(own.where(against=matching.SHUFFLED))
-        cover.append(own.where(against=COVER))
-    if not shuffled:
+        held[own.where(against=matching.SHUFFLED)] = own.where(against=COVER)
+    if not held:
         return
-    mark, place, wins, losses = _most(shuffled)
-    answer = "The question is not shown to matter"
-    if wins or losses:
-        answer = f"Knowing the question {'helps' if wins else 'hurts'}"
-        answer += _share(wins or losses, len(shuffled))
-    row = shuffled[place]
+    mark, row, answer = _told(
+        list(held),
+        "The question is not shown to matter",
+        "Knowing the question helps",
+        "Knowing the question hurts",
+    )
     said = Sentence(
         "Against shuffled questions: {difference} points, p {sign} {p}.",
         difference=row.interval("difference", "points", "low", "high"),
-        sign="" if row.first["p"] < 0.001 else "=",
+        sign="" if row.value("p") < 0.001 else "=",
         p=row.number("p", "p"),
     )
-    fixed = cover[place].first["low"] > 0
+    fixed = held[row].value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
     yield Verdict("question", mark, answer, said, Sentence(so))
 
@@ -196,14 +184,12 @@ def _compression(config: Config) -> Iterator[Verdict]:
     if not config.compressions:
         return
     table = Source.read(config, paths.COMPRESSION_TABLE, exhibit="table1").where(arm=METHOD)
-    rows = [row for row in table if not np.isnan(row.first["change"])]
+    rows = [row for row in table if row.number("change")]
     if not rows:
         return
-    mark, place, wins, losses = _most(rows, low="change_low", high="change_high")
-    row = rows[place]
-    what = "no loss is shown"
-    if wins or losses:
-        what = ("worse" if losses else "better") + _share(losses or wins, len(rows))
+    answers = "no loss is shown", "better", "worse"
+    mark, row, told = _told(rows, *answers, "change")
+    answer = f"{100 * row.value('ratio'):g}% of heads gone: {told}"
     said = Sentence(
         "{name}: {change} points, {n} questions.",
         name=tested_on(config, row.first["compression"]),
@@ -211,13 +197,11 @@ def _compression(config: Config) -> Iterator[Verdict]:
         n=row.number("n", "count"),
     )
     so = Sentence("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
-    if row.first["test_time_high"] < 1:
-        so = Sentence(
-            "The whole test takes {time} of the time.", time=row.number("test_time", "ratio")
-        )
-    elif row.first["test_time_high"] >= 1:
+    if row.value("test_time_high") < 1:
+        time = row.number("test_time", "ratio")
+        so = Sentence("The whole test takes {time} of the time.", time=time)
+    elif row.value("test_time_high") >= 1:
         so = Sentence("The whole test is not shown to be faster.")
-    answer = f"{100 * row.first['ratio']:g}% of heads gone: {what}"
     yield Verdict("compression", mark, answer, said, so)
 
 
@@ -235,16 +219,17 @@ def _published(config: Config) -> Iterator[Verdict]:
     yield Verdict("published", "▲" if many else "!", answer, said, Sentence(so))
 
 
-def _share(some: int, of: int) -> str:
-    return f" on {some} of {of}" if of > 1 else ""
-
-
-def _most(
-    rows: Sequence[Source], low: str = "low", high: str = "high"
-) -> tuple[str, int, int, int]:
-    """Return the mark of several intervals, the index to report, how many are above and below."""
-    marks = [direction(row.first[low], row.first[high]) for row in rows]
+def _told(
+    rows: Sequence[Source], nothing: str, better: str, worse: str, of: str = ""
+) -> tuple[str, Source, str]:
+    """Return what the intervals of a column `of` show together: mark, row to report, answer."""
+    low, high = (f"{of}_{end}".lstrip("_") for end in ("low", "high"))
+    marks = [direction(row.value(low), row.value(high)) for row in rows]
     wins, losses = marks.count("▲"), marks.count("▼")
-    mark = "!" if wins and losses else "▲" if wins else "▼" if losses else "–"
-    place = next((n for n, each in enumerate(marks) if each != "–"), 0)
-    return mark, place, wins, losses
+    row = next((row for row, mark in zip(rows, marks, strict=True) if mark != "–"), rows[0])
+    if wins and losses:
+        return "!", row, f"{better} on {wins}, worse on {losses}"
+    share = f" on {wins or losses} of {len(rows)}" if len(rows) > 1 else ""
+    answers = {"▲": better + share, "▼": worse + share, "–": nothing}
+    mark = "▲" if wins else "▼" if losses else "–"
+    return mark, row, answers[mark]

@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from matplotlib.patheffects import withStroke
 
+from headroom.analysis.files import rows_of
 from headroom.analysis.text import points, short, signed, wrapped
-from headroom.figures.drawing import Figure, empty
+from headroom.figures.draw import Figure, empty
 from headroom.figures.style import (
     BLUE,
     GREEN,
@@ -32,6 +33,7 @@ _SERIES = {
 """Columns with colour and label; a column without numbers is not drawn."""
 
 _FEWEST = 5  # with fewer pairs only dots are drawn, no violin
+_WIDTH = 0.8  # of the violins of a sweep
 
 
 def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
@@ -40,35 +42,34 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
     Args:
         gained: gains of each sweep, columns `headroom.analysis.controls.GAINS`.
     """
-    chosen = {
-        sweep: table[table["by"] == ("subject" if "subject" in set(table["by"]) else "overall")]
-        for sweep, table in gained.items()
-    }
-    image = Image(figsize=(TWO_COLUMNS if len(chosen) > 2 else 1.4 * ONE_COLUMN, 3.3))
+    data = pd.concat([table.assign(sweep=sweep) for sweep, table in gained.items()])
+    by_subject = data["sweep"].isin(data.loc[data["by"] == "subject", "sweep"])
+    data = data[data["by"] == np.where(by_subject, "subject", "overall")]
+    sizes = data.groupby("sweep", sort=False).size()
+    image = Image(figsize=(TWO_COLUMNS if len(sizes) > 2 else 1.4 * ONE_COLUMN, 3.3))
     axes = image.add_subplot()
     axes.axhline(0, color=INK, linewidth=0.8, zorder=1)
-    described: list[str] = []
-    shown: dict[str, str] = {}
-    for position, (sweep, table) in enumerate(chosen.items()):
+    described = []
+    for position, (sweep, table) in enumerate(data.groupby("sweep", sort=False)):
         here = [column for column in _SERIES if table[column].notna().any()]
-        step = 0.8 / len(here)
+        step = _WIDTH / len(here)
         for place, column in enumerate(here):
-            color, label = _SERIES[column]
-            shown[label] = color
             x = position + step * (place - (len(here) - 1) / 2)
-            _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, color)
-        ranges = [f"{column} {_range(table[column])}" for column in here]
-        described.append(f"{short(sweep)}: {', '.join(ranges)}")
-    for label, color in shown.items():
-        axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
+            _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, _SERIES[column][0])
+        ends = table[here].quantile([0, 0.5, 1]).map(points)
+        ranges = [f"{name} from {a} to {c}, median {b}" for name, (a, b, c) in ends.items()]
+        described.append(f"{short(str(sweep))}: {', '.join(ranges)}")
+    for column, (color, label) in _SERIES.items():
+        if data[column].notna().any():
+            axes.scatter([], [], s=30, color=color, alpha=0.8, linewidths=0, label=label)
     image.legend(loc="outside upper left", ncols=1)
-    margin = 0.5 if len(chosen) > 1 else 0.9  # a single group of violins stays slim
-    axes.set_xlim(-margin, len(chosen) - 1 + margin + 0.1)
-    names = [f"{wrapped(sweep, 22)}\n{len(table)} pairs" for sweep, table in chosen.items()]
-    axes.set_xticks(range(len(chosen)), names)
+    margin = 0.5 if len(sizes) > 1 else 0.9  # a single group of violins stays slim
+    axes.set_xlim(-margin, len(sizes) - 1 + margin + 0.1)
+    axes.set_xticks(
+        range(len(sizes)), [f"{wrapped(str(s), 22)}\n{n} pairs" for s, n in sizes.items()]
+    )
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("accuracy − base (percentage points)")
-    data = pd.concat([t.assign(sweep=name) for name, t in chosen.items()], ignore_index=True)
     alt = f"Violin plot of gains in percentage points around a zero line. {'. '.join(described)}."
     return Figure(image, alt, data, {"n": len(data)})
 
@@ -76,38 +77,34 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
 def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
     """Draw the best and the median head's gain at each MATH level, one panel per sweep.
 
-    Sweeps whose questions have no levels are left out.
-
-    Args:
-        gained: as for `violins`.
+    Sweeps whose questions have no levels are left out. `gained` is as for `violins`.
     """
-    every = {sweep: table[table["by"] == "level"] for sweep, table in gained.items()}
-    chosen = {sweep: table for sweep, table in every.items() if len(table)}
-    if not chosen:
+    data = pd.concat([table.assign(sweep=sweep) for sweep, table in gained.items()])
+    data = data[data["by"] == "level"]
+    if data.empty:
         return empty("No question of this run has a level.")
-    columns = min(2, len(chosen))
-    rows = -(-len(chosen) // columns)
+    sweeps = {str(sweep): table for sweep, table in data.groupby("sweep", sort=False)}
+    columns = min(2, len(sweeps))
+    rows = -(-len(sweeps) // columns)
     image = Image(figsize=(TWO_COLUMNS if columns > 1 else ONE_COLUMN, 2.3 * rows + 0.4))
     panels = image.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-    data = pd.concat([t.assign(sweep=name) for name, t in chosen.items()], ignore_index=True)
     labels: dict[str, Any] = {}
-    for axes, (sweep, table) in zip(panels, chosen.items(), strict=False):
+    described = []
+    for axes, (sweep, table) in zip(panels, sweeps.items(), strict=False):
         _panel(axes, table)
         axes.set_title(short(sweep, 40))
         labels |= {str(line.get_label()): line for line in axes.get_legend_handles_labels()[0]}
+        middle = table.groupby("group")["held_out"].median().map(points)
+        ends = (f"{middle[group]} at {group}" for group in middle.index[[0, -1]])
+        described.append(f"{short(sweep)} from {' to '.join(ends)}")
     for axes in panels[::columns]:
         axes.set_ylabel("accuracy − base (points)")
-    for axes in panels[len(chosen) :]:
+    for axes in panels[len(sweeps) :]:
         axes.set_axis_off()
     image.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=columns)
-    described = "; ".join(
-        f"{short(sweep)} from {points(middle.iloc[0])} at {middle.index[0]} to "
-        f"{points(middle.iloc[-1])} at {middle.index[-1]}"
-        for sweep, table in chosen.items()
-        for middle in [table.groupby("group")["held_out"].median()]
-    )
     n = data.drop_duplicates(["sweep", "group"])["n"].sum()
-    alt = f"Line plot of gains by level. Best head held out, median of layers: {described}."
+    told = "; ".join(described)
+    alt = f"Line plot of gains by level. Best head held out, median of layers: {told}."
     return Figure(image, alt, data, {"n": n})
 
 
@@ -126,13 +123,11 @@ def _panel(axes: Axes, table: pd.DataFrame) -> None:
     ):
         middle = 100 * table.groupby("group", sort=False)[column].median()
         axes.plot(range(len(at)), middle, marker, ls="-", color=color, label=label)
-    top = axes.get_ylim()[1]
-    for place, ceiling in enumerate(100 * (1 - first["base"])):
-        if ceiling <= top:
-            label = "ceiling: 100% − base"
-            axes.plot([place - 0.4, place + 0.4], [ceiling] * 2, ":", color=VERMILLION, label=label)
-    sizes = zip(first["group"], first["n"], first["base"], strict=True)
-    ticks = [f"{group}\nn = {n}\nbase {100 * base:.0f}%" for group, n, base in sizes]
+    top, ceiling = axes.get_ylim()[1], 100 * (1 - first["base"].to_numpy())
+    for place in np.flatnonzero(ceiling <= top):
+        ends, label = [place - 0.4, place + 0.4], "ceiling: 100% − base"
+        axes.plot(ends, [ceiling[place]] * 2, ":", color=VERMILLION, label=label)
+    ticks = [f"{row.group}\nn = {row.n}\nbase {row.base:.0%}" for row in rows_of(first)]
     axes.set_xticks(range(len(at)), ticks)
     axes.set_xlim(-0.45, len(at) - 0.55)
     axes.tick_params(axis="x", length=0)
@@ -146,24 +141,11 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
     level = pd.Series(np.floor((values - values.min()) / (span or 1) * 24))
     shift = level.groupby(level).cumcount() - (level.map(level.value_counts()) - 1) / 2
-    most = max(float(shift.abs().max()), 1)
-    shift *= min(0.035, 0.28 * width / most)
+    shift *= min(0.035, 0.28 * width / max(shift.abs().max(), 1))
     axes.scatter(x + shift, values, s=6, color=color, alpha=0.8, linewidths=0)
-    middle, half = float(np.median(values)), 0.5 * width
-    axes.hlines(middle, x - half, x + half, color=INK, linewidth=1.6, zorder=4)
-    axes.annotate(
-        signed(middle),
-        (x + half, middle),
-        xytext=(1.5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=7,
-        fontweight="bold",
-        path_effects=[withStroke(linewidth=2.5, foreground=SURFACE)],
-        zorder=5,
-    )
-
-
-def _range(gain: pd.Series) -> str:
-    low, middle, high = (points(float(gain.quantile(q))) for q in (0, 0.5, 1))
-    return f"from {low} to {high}, median {middle}"
+    middle, right = float(np.median(values)), x + 0.5 * width
+    axes.hlines(middle, x - 0.5 * width, right, color=INK, linewidth=1.6, zorder=4)
+    look: dict[str, Any] = {"xytext": (1.5, 0), "textcoords": "offset points", "va": "center"}
+    look |= {"fontsize": 7, "fontweight": "bold", "zorder": 5}
+    halo = [withStroke(linewidth=2.5, foreground=SURFACE)]
+    axes.annotate(signed(middle), (right, middle), path_effects=halo, **look)

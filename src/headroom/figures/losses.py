@@ -6,9 +6,9 @@ import pandas as pd
 from matplotlib.figure import Figure as Image
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from headroom.analysis.compression.trial import METHOD, Trial, label
 from headroom.analysis.text import short
-from headroom.figures.drawing import Figure, empty
+from headroom.analysis.trials import METHOD, Trial
+from headroom.figures.draw import Figure, empty
 from headroom.figures.style import BLUE, GRID, INK, ORANGE, PURPLE, TWO_COLUMNS
 
 _LOOKS: dict[str, dict[str, Any]] = {
@@ -23,11 +23,8 @@ def losses(trial: Trial) -> Figure:
 
     The arm drawn is the method's, or else the first that was trained.
     """
-    trained = [
-        arm
-        for arm in dict.fromkeys([METHOD, *trial.settings])
-        if arm in trial.settings and trial.first_history(arm)["rounds"]
-    ]
+    arms = sorted(trial.settings, key=lambda arm: arm != METHOD)
+    trained = [arm for arm in arms if trial.first_history(arm)["rounds"]]
     if not trained:
         return empty(f"No arm of {short(trial.name)} was trained.")
     arm = trained[0]
@@ -36,20 +33,20 @@ def losses(trial: Trial) -> Figure:
     image = Image(figsize=(TWO_COLUMNS, 3.3))
     upper, lower = image.subplots(2, 1, sharex=True, height_ratios=(2.2, 1))
     first = data["seed"].iloc[0]
-    parts = [part for part in _LOOKS if part in set(data["part"])]
     described = []
-    for part in parts:
+    for part, look in _LOOKS.items():
         own = data[data["part"] == part]
-        values = own.loc[own["seed"] == first, "loss"]
-        described.append(f"{part} from {values.iloc[0]:.3g} to {values.iloc[-1]:.3g}")
-        for number, (_, run) in enumerate(own.groupby(["seed", "round"], sort=False)):
-            look = {**_LOOKS[part], "markersize": 2.6, "label": None if number else part}
-            if run["seed"].iloc[0] != first:
-                look |= {"linewidth": 0.7, "alpha": 0.5, "marker": ""}
-            upper.plot(run["step"], run["loss"], **look)
+        if own.empty:
+            continue
+        for (seed, _), run in own.groupby(["seed", "round"], sort=False):
+            faint = {"linewidth": 0.7, "alpha": 0.5, "marker": ""} if seed != first else {}
+            upper.plot(run["step"], run["loss"], **{**look, "markersize": 2.6, **faint})
+        upper.plot([], [], **look, label=part)
+        ends = own.loc[own["seed"] == first, "loss"].iloc[[0, -1]]
+        described.append(f"{part} from {' to '.join(f'{loss:.3g}' for loss in ends)}")
     lower.step(steps, heads, where="post", color=INK, linewidth=1.4)
-    for step in steps[1:-1]:
-        for axes in (upper, lower):
+    for axes in (upper, lower):
+        for step in steps[1:-1]:
             axes.axvline(step, color=GRID, linewidth=1, zorder=1)
     upper.set_yscale("log")
     upper.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -62,9 +59,8 @@ def losses(trial: Trial) -> Figure:
     left = ", ".join(map(str, dict.fromkeys(heads)))
     alt = f"Losses over {steps[-1]} optimiser steps: {'; '.join(described)}. Heads left: {left}."
     seeds = data["seed"].nunique()
-    told = "one seed" if seeds == 1 else f"{seeds} seeds"
-    facts = {"arm": label(arm), "seeds": told, "n": len(data) // len(parts)}
-    return Figure(image, alt, data, facts)
+    facts = {"arm": arm.replace("_", " "), "seeds": "one seed" if seeds == 1 else f"{seeds} seeds"}
+    return Figure(image, alt, data, facts | {"n": len(data) // len(described)})
 
 
 def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
@@ -82,10 +78,9 @@ def _epochs(trial: Trial, arm: str, seed: int) -> pd.DataFrame:
 def _removals(trial: Trial, arm: str) -> tuple[list[int], list[int]]:
     """Return the steps at which heads were removed and the heads left from then on; first seed."""
     history = trial.first_history(arm)
-    steps, heads, done = [0], [history["heads"]], 0
-    for each in history["rounds"]:
-        for removal in each["removals"]:
-            steps.append(removal["step"])  # counted over all rounds
-            heads.append(heads[-1] - len(removal["heads"]))
-        done += each["epochs"][-1]["steps"]
-    return [*steps, done], [*heads, heads[-1]]
+    rounds = history["rounds"]
+    gone = [(each["step"], len(each["heads"])) for own in rounds for each in own["removals"]]
+    left = history["heads"] - pd.Series([count for _, count in gone], dtype=int).cumsum()
+    heads = [history["heads"], *left.tolist()]
+    end = sum(own["epochs"][-1]["steps"] for own in rounds)
+    return [0, *(step for step, _ in gone), end], [*heads, heads[-1]]

@@ -1,6 +1,6 @@
 """Figure 4 of the SPRINT paper: Pass@N of the methods, and SPRINT's gain over each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Image
 from scipy.optimize import isotonic_regression
 
 from headroom.analysis.text import percent, plain, short
-from headroom.figures.drawing import Figure
+from headroom.figures.draw import Figure
 from headroom.figures.style import INK, MUTED, SURFACE, TWO_COLUMNS, method_line
 from headroom.sprint.methods import BASE, COVER, ORACLE, RIVALS, SPRINT
 
@@ -34,85 +34,67 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
-    limit = _largest_n(table)
+    limit = int(table.loc[table["method"] == SPRINT, "n"].max())
     within = table[table["n"] <= limit].sort_values("n", kind="stable")
-    ends = within.groupby("method", sort=False).tail(1).set_index("method")["pass_at_n"]
+    ends = within.groupby("method", sort=False)["pass_at_n"].last()
     sampled = ends[ends.index.str.startswith("sampling")]
     best = [str(sampled.idxmax())] if len(sampled) else []
-    drawn = [name for name in (SPRINT, *best, COVER, BASE, ORACLE) if name in ends.index]
-    _curves(left, within, drawn, [SPRINT, *best], limit)
-    _differences(right, paired[~paired["method"].isin(RIVALS)])
+    drawn = ends.reindex([SPRINT, *best, COVER, BASE, ORACLE]).dropna()
+    for method in drawn.index:
+        _curve(left, within[within["method"] == method], method, limit, [SPRINT, *best])
+    left.set_xscale("log", base=2)
+    powers = _powers(limit)
+    left.set_xticks(powers, [str(power) for power in powers])
+    left.set_xticks([], minor=True)
+    left.set_xlim(1, limit)
+    left.set_xlabel("N, answers a question")
+    left.set_ylabel("questions with a right answer (%)")
+    left.set_title("Pass@N, 95% bands", pad=20)
+    _label_right(left, drawn)
+    _differences(right, paired[~paired["method"].isin([*RIVALS, ORACLE])], limit)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
-    listed = ", ".join(
-        f"{plain(str(name))} {percent(value)}"
-        for name, value in ends[drawn].sort_values(ascending=False).items()
-    )
+    ordered = drawn.sort_values(ascending=False).items()
+    listed = ", ".join(f"{plain(str(name))} {percent(value)}" for name, value in ordered)
     alt = f"Line plot of Pass@N against N. At N = {limit}: {listed}."
-    return Figure(image, alt, data, {"n": questions, "covered": _covered(paired)})
+    known = [text for of, text in _COVERED.items() if of in paired and paired[of].any()]
+    *others, last = known or ["test questions"]
+    covered = f"{', '.join(others)} and {last}" if others else last
+    return Figure(image, alt, data, {"n": questions, "covered": covered})
 
 
-def _curves(
-    axes: Axes, table: pd.DataFrame, drawn: list[str], banded: list[str], limit: int
-) -> None:
-    powers = [2**exponent for exponent in range(limit.bit_length()) if 2**exponent <= limit]
-    powers = powers if limit in powers else [*powers, limit]
-    ends = {}
-    for method in drawn:
-        line, part = method_line(method), table[table["method"] == method]
-        n, value = part["n"].to_numpy(), 100 * part["pass_at_n"].to_numpy()
-        ends[method] = value[-1]
-        look: dict[str, Any] = {
-            "color": line.color,
-            "linestyle": line.dashes,
-            "linewidth": line.width,
-        }
-        if len(part) == 1 or np.ptp(value) == 0:  # a single answer: the same at every N
-            axes.plot([1, limit], [value[-1]] * 2, **look, zorder=line.order)
-            continue
-        if method in banded:
-            band: dict[str, Any] = {
-                "color": line.color,
-                "alpha": 0.14,
-                "linewidth": 0,
-                "zorder": line.order - 1,
-            }
-            axes.fill_between(n, 100 * part["low"], 100 * part["high"], **band)
-        marked = np.flatnonzero(np.isin(n, powers)).tolist()
-        marks: dict[str, Any] = {"marker": line.marker, "markevery": marked, "clip_on": False}
-        axes.plot(n, value, **look, **marks, zorder=line.order)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(powers, [str(power) for power in powers])
-    axes.set_xticks([], minor=True)
-    axes.set_xlim(1, limit)
-    axes.set_xlabel("N, answers a question")
-    axes.set_ylabel("questions with a right answer (%)")
-    axes.set_title("Pass@N, 95% bands", pad=20)
-    label_right(axes, [(name, limit, ends[name], method_line(name).color) for name in ends])
+def _powers(limit: int) -> list[int]:
+    """Return the powers of two up to a limit, and the limit."""
+    return sorted({*(2**power for power in range(limit.bit_length())), limit})
 
 
-def label_right(axes: Axes, marks: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write names to the right of axes, moved apart where they overlap, with lines to their marks.
+def _curve(axes: Axes, table: pd.DataFrame, method: str, limit: int, banded: Sequence[str]) -> None:
+    line = method_line(method)
+    look: dict[str, Any] = {"color": line.color, "zorder": line.order}
+    path = look | {"linestyle": line.dashes, "linewidth": line.width}
+    n, value = table["n"].to_numpy(), 100 * table["pass_at_n"].to_numpy()
+    if len(table) == 1 or np.ptp(value) == 0:  # a single answer: the same at every N
+        axes.plot([1, limit], [value[-1]] * 2, **path)
+        return
+    if method in banded:
+        band = look | {"alpha": 0.14, "linewidth": 0, "zorder": line.order - 1}
+        axes.fill_between(n, 100 * table["low"], 100 * table["high"], **band)
+    marked = np.flatnonzero(np.isin(n, _powers(limit))).tolist()
+    axes.plot(n, value, marker=line.marker, markevery=marked, clip_on=False, **path)
 
-    Args:
-        axes: axes with final limits.
-        marks: name, position (x, y) and colour of each.
-    """
+
+def _label_right(axes: Axes, ends: pd.Series) -> None:
+    """Write names to the right of axes, moved apart where they overlap, with lines to the ends."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
-    marks = sorted(marks, key=lambda mark: mark[2])
-    wanted = np.array([(y - low) / (high - low) for _, _, y, _ in marks])
-    for (name, x, y, color), place in zip(marks, spaced(wanted, 0.058), strict=True):
-        axes.annotate(
-            short(name, 26),
-            (x, y),
-            xytext=(1.06, place),
-            textcoords="axes fraction",
-            va="center",
-            fontsize=7.2,
-            color=color,
-            fontweight="bold" if name == SPRINT else "normal",
-            arrowprops={"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0},
-        )
+    ends = 100 * ends.sort_values()
+    places = spaced((ends.to_numpy() - low) / (high - low), 0.058)
+    for (name, value), place in zip(ends.items(), places, strict=True):
+        color = method_line(str(name)).color
+        look: dict[str, Any] = {"color": color, "va": "center", "fontsize": 7.2}
+        look["fontweight"] = "bold" if name == SPRINT else "normal"
+        leader = {"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0}
+        look |= {"xytext": (1.06, place), "textcoords": "axes fraction", "arrowprops": leader}
+        axes.annotate(short(str(name), 26), (axes.get_xlim()[1], value), **look)
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
@@ -121,24 +103,22 @@ def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
     return np.asarray(isotonic_regression(wanted - offsets).x + offsets)
 
 
-def _differences(axes: Axes, paired: pd.DataFrame) -> None:
-    methods = [name for name in dict.fromkeys(paired["method"]) if name != ORACLE]
-    markers = dict(zip(_compared(paired["n"]), "osD", strict=False))
+def _differences(axes: Axes, paired: pd.DataFrame, limit: int) -> None:
+    methods = list(dict.fromkeys(paired["method"]))
+    compared = sorted({1, 4, limit} & set(paired["n"]))
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
-    known = paired.set_index(["method", "n"])[["difference", "low", "high"]]
-    for row, method in enumerate(methods):
-        color = method_line(method).color
-        for place, (n, marker) in enumerate(markers.items()):
-            if (method, n) not in known.index:  # the method has fewer than N answers
+    for place, (n, marker) in enumerate(zip(compared, "osD", strict=False)):
+        known = paired[paired["n"] == n].set_index("method")[["difference", "low", "high"]]
+        for row, method in enumerate(methods):
+            if method not in known.index:  # the method has fewer than N answers
                 continue
-            y = row + 0.24 * (place - (len(markers) - 1) / 2)
-            value, low, high = 100 * known.loc[(method, n)].to_numpy(float)
+            color, y = method_line(method).color, row + 0.24 * (place - (len(compared) - 1) / 2)
+            value, low, high = 100 * known.loc[method].to_numpy(float)
             axes.plot([low, high], [y, y], color=color, linewidth=1.1)
             fill = color if low > 0 or high < 0 else SURFACE
             axes.plot(value, y, marker, color=color, markerfacecolor=fill, markersize=4)
-    for n, marker in markers.items():
         axes.plot([], [], marker, color=MUTED, markersize=4, label=f"N = {n}")
-    look = {"ncols": len(markers), "handletextpad": 0.1, "columnspacing": 0.8}
+    look: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 0.8, "ncols": len(compared)}
     axes.legend(loc="lower right", bbox_to_anchor=(1.03, 0.985), **look)
     axes.set_yticks(range(len(methods)), [short(method, 26) for method in methods])
     for label, method in zip(axes.get_yticklabels(), methods, strict=True):
@@ -149,22 +129,3 @@ def _differences(axes: Axes, paired: pd.DataFrame) -> None:
     axes.grid(visible=True, axis="x")
     axes.set_xlabel("SPRINT − method (points)")
     axes.set_title("Difference (95%)", pad=20)
-
-
-def _covered(paired: pd.DataFrame) -> str:
-    """Return what the paired differences' intervals account for (`headroom.sprint.evaluation`)."""
-    known = [text for of, text in _COVERED.items() if of in paired and paired[of].any()]
-    *others, last = known or ["test questions"]
-    return f"{', '.join(others)} and {last}" if others else last
-
-
-def _compared(numbers: Iterable[int]) -> list[int]:
-    """Return the N whose differences are drawn: 1, 4 and the largest, as far as available."""
-    available = set(numbers)
-    return sorted({1, 4, max(available, default=0)} & available)
-
-
-def _largest_n(table: pd.DataFrame) -> int:
-    """Return the largest N of SPRINT, or of any method if SPRINT is missing."""
-    own = table[table["method"] == SPRINT]
-    return int((own if len(own) else table)["n"].max())

@@ -32,6 +32,9 @@ DIVERGING = LinearSegmentedColormap.from_list("differences", [VERMILLION, "#f7f7
 SEQUENTIAL = LinearSegmentedColormap.from_list("amounts", ["#f7f7f5", BLUE, "#00284a"])
 """For amounts: from almost white to dark blue."""
 
+_MIDDLE = 0.179
+"""Luminance with equal contrast to black and to white: (L + 0.05)² = 0.05 · 1.05."""
+
 
 class Line(NamedTuple):
     """How a method is drawn in a Pass@N figure."""
@@ -72,23 +75,17 @@ def method_line(method: str) -> Line:
         temperature = float(method.rpartition("T=")[2].split()[0])
     except (ValueError, IndexError):
         temperature = 1.0
-    strength = 0 if temperature <= 0.3 else 1 if temperature <= 0.75 else 2
+    strength = int(temperature > 0.3) + int(temperature > 0.75)
     marker, dashes = _SAMPLED[strength]
     return Line(ORANGE[strength], dashes, marker=marker, order=3)
 
 
 def legible(background: tuple[float, float, float]) -> str:
-    """Return black or white, whichever contrasts more with a background (WCAG 2 ratio)."""
-    return max("#ffffff", "#000000", key=lambda ink: contrast(ink, background))
+    """Return black or white, whichever contrasts more with a background (WCAG 2.2)."""
+    return "#000000" if luminance(background) > _MIDDLE else "#ffffff"
 
 
-def contrast(*colors: str | tuple[float, float, float]) -> float:
-    """Return the WCAG 2 contrast ratio of two colours, 1 to 21."""
-    dark, light = sorted(map(_luminance, map(to_rgb, colors)))
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(color: tuple[float, ...]) -> float:
-    """Return the relative luminance of an sRGB colour (WCAG 2.2)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in color]
+def luminance(color: str | tuple[float, float, float]) -> float:
+    """Return the relative luminance of an sRGB colour (WCAG 2.2), 0 to 1."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(color)]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -104,7 +104,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "agreement",
         "sweep",
         "accuracy",
-        "figures.maps:agreement_map",
+        "figures.maps:agreement",
         "sampling",
         "{of}: agreement between heads",
         "Share of n = {n} questions on which two models, each without one of {heads} heads, are "
@@ -141,9 +141,9 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "figures.maps:space",
         "question",
         "{of}: where heads and questions lie",
-        "Test questions (left, n = {questions}) and heads (right, n = {heads}) in the selector's "
-        "space, on two principal components ({kept} of the variance); grey repeats the other "
-        "panel. The selector ranks heads by nearness in all dimensions. No interval, no test.",
+        "Test questions (dots, n = {questions}) and heads (diamonds with their layer, n = {heads}) "
+        "in the selector's space, on two principal components ({kept} of the variance). The "
+        "selector ranks heads by nearness in all dimensions. No interval, no test.",
     ),
     Exhibit(
         "losses",

@@ -1,20 +1,34 @@
-"""The building blocks of the page's sections: tables, rows of marks, figures, print images."""
+"""The building blocks of the page: tables, rows of marks, figures, print images.
+
+``assets/tables.csv`` declares tables, one a row: the section, and the title of a folded block; the
+path's name in `headroom.paths`, and the table there; which rows, in the language of
+`pandas.DataFrame.query`; the cells (`headroom.analysis.facts.columns`); the caption. Rows of marks
+have a label, columns by the class of their mark, and the columns of the interval. Braces are
+filled: ``of`` names the subject.
+"""
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from markupsafe import Markup, escape
 
-from headroom.analysis.facts import Columns, Sentence, Source, cells_of
-from headroom.analysis.text import points, short
-from headroom.planning.exhibits import EMPTY
+from headroom import paths
+from headroom.analysis.facts import Columns, Sentence, Source, cells_of, columns, direction
+from headroom.analysis.latex import PRINTED
+from headroom.analysis.text import part, points, short
+from headroom.analysis.verdicts import rival, tested_on, title
+from headroom.config import Config
+from headroom.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, find_exhibit
+from headroom.planning.shown import Shown
 from headroom.record import read_json
 from headroom.report.svg import Scale, ruler, strip
 
+_DECLARED = Path(__file__).with_name("assets") / "tables.csv"
 _CLIP = 0.25
 """Differences beyond this are drawn as arrows."""
 _ROWS = 12
@@ -29,11 +43,11 @@ class Table:
 
     titles: Sequence[str]
     rows: Sequence[Sequence[Any]]
-    caption: Any = ""
+    caption: Any
     file: str = ""
     """The file of its numbers, named once for the table."""
-    foot: Sequence[Any] = ()
-    """The last row, with the scale of a column of marks."""
+    foot: Any = ""
+    """The scale below a column of marks."""
     kind: str = "table"
 
     def cell(self, cell: Any) -> Markup:
@@ -43,10 +57,10 @@ class Table:
 
 @dataclass
 class Picture:
-    """A figure drawn for the page, an image that was drawn for print, or text."""
+    """A figure that was drawn for the page, or an image that was drawn for print."""
 
     svg: Markup
-    caption: Any = ""
+    caption: str
     kind: str = "figure"
 
 
@@ -64,7 +78,7 @@ class Section:
     folds: dict[str, list[Block]] = field(default_factory=dict)
 
 
-def table(source: Source, columns: Columns, caption: Any = "", limit: int = 600) -> list[Block]:
+def table(source: Source, columns: Columns, caption: str = "", limit: int = 600) -> list[Block]:
     """Return a table, or nothing if there are no rows.
 
     Empty columns are left out; constant ones move to the caption.
@@ -72,62 +86,58 @@ def table(source: Source, columns: Columns, caption: Any = "", limit: int = 600)
     titles, rows = cells_of(source[:limit], columns)
     if not rows:
         return []
-    keep, said = [], [caption]
-    for place, title in enumerate(titles):
+    said: list[Any] = [caption] * bool(caption)
+    keep = []
+    for place, name in enumerate(titles):
         if place and len(rows) > 2 and len({str(row[place]) for row in rows}) == 1:
-            said.append(Sentence("{title}: {value}.", title=title, value=rows[0][place]))
+            said.append(Sentence("{title}: {value}.", title=name, value=rows[0][place]))
         else:
             keep.append(place)
     if len(source) > limit:
         said.append(f"{limit} of {len(source)} rows; {source.file} has all.")
-    there = {f"part{place}": part for place, part in enumerate(said) if str(part)}
-    told = Sentence(" ".join(f"{{{name}}}" for name in there), **there)
     shown = [[row[place] for place in keep] for row in rows]
+    told = Markup(" ").join(map(escape, said))
     return [Table([titles[place] for place in keep], shown, told, source.file)]
 
 
 def marks(
-    rows: Iterable[Source],
+    rows: Sequence[Source],
     label: str | Callable[[Source], Any],
     drawn: Mapping[str, str],
     ends: Sequence[str],
     columns: Columns,
-    caption: Any,
+    caption: str,
 ) -> list[Block]:
     """Return rows of marks with their intervals and numbers, or nothing if there are no rows.
 
     Args:
-        rows: tables of one row, in the order to show.
+        rows: tables of one row, in the order to show; the highest are kept if there are many.
         label: label of a row, or a text with its columns in braces.
-        drawn: columns by the class of their mark; the mark `sign` is coloured if its interval
-            excludes zero.
+        drawn: columns by the class of their mark; `sign` is coloured if the interval excludes zero.
         ends: columns of the interval.
         columns: cells beside the marks.
         caption: caption of the table.
     """
-    found = list(rows)
-    if not found:
+    if not rows:
         return []
     last = [*drawn.values()][-1]
-    highest = sorted(range(len(found)), key=lambda place: -found[place].value(last))[:_ROWS]
-    found = [found[place] for place in sorted(highest)]
-    values = [row.value(each) for row in found for each in (*drawn.values(), *ends)]
-    percent = "part_of_100" in "".join(map(str, columns.values()))
-    scale = Scale.over(values, math.inf if percent else _CLIP)
+    highest = sorted(rows, key=lambda row: -row.value(last))[:_ROWS]
+    rows = [row for row in rows if row in highest]
+    values = [row.value(each) for row in rows for each in (*drawn.values(), *ends)]
+    unit = "points" if any("points" in str(each) for each in columns.values()) else "percent"
+    scale = Scale.over(values, _CLIP if unit == "points" else math.inf)
 
     def named(row: Source) -> Any:
         return label(row) if callable(label) else short(label.format(**row.first), 40)
 
     def strips(row: Source) -> Markup:
         low, high = map(row.value, ends)
-        kinds = {"sign": "dot up" if low > 0 else "dot down" if high < 0 else "ring"}
-        own = {kinds.get(kind, kind): row.value(name) for kind, name in drawn.items()}
+        sign = {"▲": "dot up", "▼": "dot down", "–": "ring"}[direction(low, high)]
+        own = {sign if kind == "sign" else kind: row.value(name) for kind, name in drawn.items()}
         return strip(scale, own, (low, high))
 
-    titles, cells = cells_of(
-        found, {"": named, "percent" if percent else "points": strips, **columns}
-    )
-    foot = ["", ruler(scale, "{:.1f}".format if percent else points), *("" for _ in titles[2:])]
+    titles, cells = cells_of(rows, {"": named, unit: strips, **columns})
+    foot = ruler(scale, points if unit == "points" else part)
     return [Table(titles, cells, caption, foot=foot, kind="strips")]
 
 
@@ -168,3 +178,84 @@ def _smaller(svg: str) -> str:
         rules.append(f".c{place}{{{style}}}")
     svg = svg.replace("<defs>", f"<defs><style>{''.join(rules)}</style>", 1)
     return svg.replace("xlink:href", "href").replace('"', "'")
+
+
+def fill(config: Config, images: Images, section: Section) -> None:
+    """Add the declared tables and images to a section."""
+    declared = pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
+    folds: dict[str, list[Block]] = {}
+    opened: list[Block] = []
+    for row in declared.query("section == @section.anchor").itertuples():
+        template = getattr(paths, str(row.path))
+        for key in ("table", "exhibit", "paper"):
+            template = template.replace(f"{{{key}}}", row.table)
+        to = folds.setdefault(str(row.fold), []) if row.fold else opened
+        for source, names in _sources(config, template):
+            found = source.query(str(row.filter).format(**names))
+            caption, shown = str(row.caption).format(**names), columns(str(row.columns))
+            if not row.marks:
+                to += table(found, shown, caption)
+                continue
+            drawn = columns(str(row.marks).replace(" ", ", "))
+            to += marks(list(found), str(row.label), drawn, str(row.ends).split(), shown, caption)
+    for exhibit in EXHIBITS:
+        if exhibit.section == section.anchor:
+            folds[exhibit.heading] = images.of(Shown(config).pictures(exhibit))
+    section.blocks = [*opened, *section.blocks]
+    section.folds = {name: blocks for name, blocks in folds.items() if blocks} | section.folds
+
+
+def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
+    """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
+    found: dict[str, list[Block]] = {
+        heading: images.of(Shown(config).pictures(find_exhibit(name)))
+        for heading, name in (
+            ("Figure 2: gains of the best and the median head", "violins"),
+            ("Figure 4: Pass@N", "pass_at_n"),
+            ("Figure 5: accuracy by subject and head", "heatmap"),
+        )
+    }
+    found["Tables 1-4: accuracy by subject, layer and head"] = [
+        _matrix(source, names["of"]) for source, names in _sources(config, paths.TABLE)
+    ]
+    for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
+        source = Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
+        of = {"tested on": lambda row: tested_on(config, row.first["compression"])}
+        name = exhibit.replace("table", "Table ").capitalize()
+        found[f"Second paper, {name}"] = table(source, {**of, **PRINTED})
+    return {name: blocks for name, blocks in found.items() if blocks}
+
+
+def of_sweep(config: Config, sweep: str) -> str:
+    """Return the title of a sweep's questions, with its model if the run has several."""
+    section = config.sweeps[sweep]
+    model = f"{title(config, 'models', section.model)}, " if len(config.models) > 1 else ""
+    return f"{model}{title(config, 'questions', section.questions)} questions"
+
+
+def _sources(config: Config, template: str) -> Iterator[tuple[Source, dict[str, str]]]:
+    """Yield the tables of a template, and the names that fill a declaration's braces."""
+    if "{sweep}" in template:
+        for name in config.sweeps:
+            yield Source.read(config, template, sweep=name), {"of": of_sweep(config, name)}
+    elif "{selector}" in template:
+        for name in config.selectors:
+            other, most = rival(config, name)
+            names = {"of": title(config, "selectors", name), "most": str(most), "rival": other}
+            yield Source.read(config, template, selector=name), names
+    elif "{comparison}" in template:
+        for name, each in config.comparisons.items():
+            of = title(config, "questions", each.questions)
+            yield Source.read(config, template, comparison=name), {"of": of}
+    else:
+        yield Source.read(config, template), {}
+
+
+def _matrix(cells: Source, of: str) -> Table:
+    """Return accuracy in percent, with one row per head and one column per subject or level."""
+    rows = []
+    for variant in cells.rows["variant"].unique():
+        own = (each.number("accuracy", "part") for each in cells.where(variant=variant))
+        rows.append(["No Prune" if variant == "base" else variant, *own])
+    titles = ["head", *(short(group, 24) for group in cells.rows["group"].unique())]
+    return Table(titles, rows, f"{of}. Right answers in percent.", cells.file)

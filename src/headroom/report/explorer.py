@@ -19,16 +19,16 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from headroom import paths
-from headroom.analysis.compression.trial import METHOD
 from headroom.analysis.controls import GAINS, HEADS, LEVEL
 from headroom.analysis.facts import Source
+from headroom.analysis.files import rows_of
 from headroom.analysis.gains import cells, read_z
 from headroom.analysis.text import plain, points, visible
+from headroom.analysis.trials import METHOD, read_trial
 from headroom.analysis.verdicts import title
 from headroom.config import Config
 from headroom.planning.batches import find_batch
 from headroom.planning.store import Store
-from headroom.record import read_json
 from headroom.tables import QUESTIONS, read_table
 from headroom.variants import BASE, Variant
 
@@ -105,30 +105,28 @@ def _heads(
     config: Config, sweep: str, z: pd.DataFrame, variants: Sequence[Variant]
 ) -> list[dict[str, Any]]:
     """Return the data of each head; `marks` has one for all questions, then one for each group."""
-    table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads").rows
-    failures = Source.read(config, paths.CONTROLS, ["mode"], sweep=sweep, table="failures").rows
-    modes = failures.dropna(subset="mode").set_index("variant")["mode"]
+    table, failures = (
+        Source.read(config, paths.CONTROLS, needed, sweep=sweep, table=name).rows
+        for name, needed in (("heads", HEADS), ("failures", ["mode"]))
+    )
     tested = cells(z, variants)
-    apart = tested["q"] < LEVEL
-    tested["mark"] = np.where(apart, np.where(tested["gain"] > 0, "▲", "▼"), ".")
-    marks = tested.groupby("variant")["mark"].agg("".join)  # all, subjects, levels
-    removed = _removed(config, config.sweeps[sweep].model)
-    heads: Any = table[table["variant"] != str(BASE)].rename(columns={"variant": "name"})
-    kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "q"]
-    return [
-        {
-            **head,
-            "layer": int(head["layer"]),
-            "head": int(head["head"]),
-            "row": row,
-            "mode": modes.get(head["name"]),
-            "marks": marks[head["name"]],
-            "removed": head["name"] in removed,
-            "bits": _bits(z[head["name"]]),
-            "answers": None,
-        }
-        for row, head in zip(heads.index.tolist(), heads[kept].to_dict("records"), strict=True)
-    ]
+    sign = np.where(tested["gain"] > 0, "▲", "▼")
+    tested["mark"] = np.where(tested["q"] < LEVEL, sign, ".")
+    heads = table[table["variant"] != str(BASE)].astype({"layer": int, "head": int})
+    names = heads["variant"]
+    modes = names.map(failures.set_index("variant")["mode"]).astype(object)
+    heads = heads.assign(
+        name=names,
+        row=heads.index,
+        mode=modes.where(modes.notna(), None),
+        marks=names.map(tested.groupby("variant")["mark"].agg("".join)),
+        removed=names.isin(_removed(config, config.sweeps[sweep].model)),
+        bits=[_bits(z[name]) for name in names],
+        answers=None,
+    )
+    kept = ["name", "layer", "head", "accuracy", "gain", "low", "high", "q", "row", "mode"]
+    kept += ["marks", "removed", "bits", "answers"]
+    return [row._asdict() for row in rows_of(heads[kept])]
 
 
 def _removed(config: Config, model: str) -> set[str]:
@@ -136,8 +134,7 @@ def _removed(config: Config, model: str) -> set[str]:
     heads: set[str] = set()
     for name, study in config.compressions.items():
         if study.model == model and METHOD in study.arms:
-            path = Path(paths.HISTORIES.format(run=config.run, compression=name))
-            rounds = read_json(path)[METHOD][str(study.seeds[0])]["rounds"]
+            rounds = read_trial(config, name).first_history(METHOD)["rounds"]
             heads.update(h for each in rounds for step in each["removals"] for h in step["heads"])
     return heads
 
@@ -167,7 +164,7 @@ def _changed(
     for place, ((before, _), (after, margin)) in enumerate(zip(base, own, strict=True)):
         if before != after:
             alike = (one == other for one, other in zip(before, after, strict=False))
-            shared = len(list(takewhile(bool, alike)))
+            shared = sum(takewhile(bool, alike))
             length = len(after[:shared].encode("utf-16-le")) // 2
             found.append((place, length, after[shared:], margin))
     return found
@@ -177,13 +174,14 @@ def _questions(
     file: Path, z: pd.DataFrame, base: list[tuple[str, float | None]] | None
 ) -> list[list[Any]]:
     """Return id, question, right answer, base model's answer and its margin; None if missing."""
-    ids = list(map(visible, z["question_id"]))
-    texts: list[tuple[str | None, str | None]] = [(None, None)] * len(ids)
+    found: list[list[Any]] = [[visible(each), *[None] * 4] for each in z["question_id"]]
     if file.exists():
         asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
-        texts = list(zip(map(_cut, asked["question"]), map(_cut, asked["answer"]), strict=True))
-    answers: Sequence[tuple[str | None, float | None]] = base or [(None, None)] * len(ids)
-    return [[each, *text, *own] for each, text, own in zip(ids, texts, answers, strict=True)]
+        for row, *texts in zip(found, asked["question"], asked["answer"], strict=True):
+            row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
+    for row, answer in zip(found, base or (), strict=False):
+        row[3:] = answer
+    return found
 
 
 def _cut(text: str) -> str:

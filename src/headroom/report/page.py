@@ -7,25 +7,251 @@ nothing is fetched.
 
 import base64
 import hashlib
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from headroom import __version__, paths
+from headroom.analysis.controls import GAINS, LEVEL
+from headroom.analysis.facts import Sentence, Source, columns, direction
 from headroom.analysis.files import record
 from headroom.analysis.gains import accuracy_paths
-from headroom.analysis.verdicts import title, verdicts
+from headroom.analysis.trials import METHOD, NOTABLE
+from headroom.analysis.verdicts import rival, tested_on, title, verdicts
 from headroom.config import Config
-from headroom.record import Stopwatch
-from headroom.report.blocks import Images, Section
-from headroom.report.explorer import colour, explored, label, script
-from headroom.report.sections import curves, sections
-from headroom.report.tables import as_printed
-from headroom.tables import write_text
+from headroom.planning.batches import batches
+from headroom.planning.store import Store
+from headroom.record import Stopwatch, read_record
+from headroom.report import explorer
+from headroom.report.blocks import (
+    Block,
+    Images,
+    Picture,
+    Section,
+    as_printed,
+    fill,
+    marks,
+    of_sweep,
+    table,
+)
+from headroom.report.svg import Chart, Scale
+from headroom.sprint.methods import BASE, COVER, ORACLE, SPRINT
+from headroom.tables import CURVES, read_table, write_text
 
 _ASSETS = Path(__file__).with_name("assets")
+_ROWS = 8
+"""How many arms of all compressions are shown unfolded; at least two of each."""
+
+_NAMES = {
+    METHOD: "{ratio} gone, taught",
+    "pruning_only": "{ratio} gone, no teacher",
+    "trained_on": "nothing gone, trained on",
+}
+"""Names of arms on the page, the most informative first; others go by their ratio or name."""
+
+
+def curves(config: Config, selector: str) -> dict[str, Markup]:
+    """Return charts of Pass@N of a selector and of sampling, by answers and by tokens."""
+    rows = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
+    other, most = rival(config, selector)
+    rows = rows[rows["n"] <= most].assign(**100 * rows[["pass_at_n", "low", "high"]])
+    of = dict(tuple(rows.groupby("method")))
+    chosen = {SPRINT: "SPRINT", other: other.replace("=", " = "), COVER: "fixed heads"}
+    drawn = {name: of[method] for method, name in chosen.items() if method in of}
+    flat = {ORACLE: "all heads", BASE: "one greedy"}
+    levels = {flat[each]: of[each]["pass_at_n"].iloc[0] for each in flat if each in of}
+    banded = rows[rows["method"].isin([SPRINT, other])]
+    ends = [*banded["low"], *banded["high"], *levels.values()]
+    y = Scale(min(ends) - 1, max(ends) + 1)
+    last = (f"{name} {own['pass_at_n'].iloc[-1]:.1f}%" for name, own in drawn.items())
+    test = title(config, "selectors", selector)
+    alt = f"Pass@N, {test}: with {most} answers {', '.join(last)}."
+    found = {}
+    for axis, column in (("answers", "n"), ("tokens", "tokens")):
+        x = pd.concat([own[column] for own in drawn.values()])
+        chart = Chart(Scale(x.min(), x.max(), log=True), y, 300, alt, ("{:.0f}", "{:.0f}"))
+        for name, value in levels.items():
+            chart.level(value, f"{name} {value:.1f}")
+        for place, (name, own) in enumerate(drawn.items()):
+            band = own[[column, "low", "high"]].to_numpy().tolist() if place < 2 else []
+            chart.curve(own[[column, "pass_at_n"]].to_numpy().tolist(), name, f"s{place}", band)
+        found[axis] = chart.svg()
+    return found
+
+
+def luck(config: Config, section: Section) -> None:
+    """Say by how much the best heads' gains exceed what selection alone gives."""
+    for sweep in config.sweeps:
+        gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
+        known = (gains.where(by="subject") or gains).query("by_chance == by_chance")
+        real = known.query(f"q < {LEVEL}")
+        said = Sentence(
+            "{of}. The best head of a subject and layer gains {gain} points on average over "
+            "{n} pairs; luck alone gives {luck}. {real} pass the corrected test.",
+            of=of_sweep(config, sweep),
+            n=known.number("gain", "count", "count"),
+            gain=known.number("gain", "points", "mean"),
+            luck=known.number("by_chance", "points", "mean"),
+            real=real.number("gain", "count", "count") if real else "None",
+        )
+        section.lead += [said] * bool(known)
+
+
+def compression(config: Config, section: Section) -> None:
+    """Show what removing heads for good costs, and saves."""
+    pruned = [each for name in config.compressions for each in _pruned(config, name)]
+    names = {row: f"{place}. {name}" for place, (name, row) in enumerate(pruned, start=1)}
+    shown = columns(
+        "change of accuracy=change points change_low change_high, heads gone=heads_removed count, "
+        "of=heads count, parameters saved=whole_removed percent, "
+        "test time=test_time ratio test_time_low test_time_high"
+    )
+    ends, caption = ["change_low", "change_high"], "Against the unpruned model; its test time is 1."
+    section.lead += _longer(config)
+    section.blocks += _against_time(list(names))
+    section.blocks += marks(
+        list(names), names.__getitem__, {"sign": "change"}, ends, shown, caption
+    )
+
+
+def _bits(row: Source) -> bool:
+    return bool(row.first.get("quantised", False))
+
+
+def _pruned(config: Config, name: str) -> list[tuple[str, Source]]:
+    """Return the arms of a compression to show, with names, the most informative first."""
+    found: dict[tuple[bool, int, str], Source] = {}
+    order = list(_NAMES)
+    for exhibit in ("table4", "table1", "quantisation"):
+        for row in _table(config, exhibit).where(compression=name):
+            arm = row.first["arm"]
+            if row.number("change"):
+                place = order.index(arm) if arm in order else len(order)
+                found.setdefault((_bits(row), place, arm), row)
+    named = []
+    shown = sorted(found, key=lambda key: key[:2])[: max(2, _ROWS // len(config.compressions))]
+    for bits, place, arm in shown:
+        ratio = f"{100 * config.compressions[name].settings[arm].ratio:g}%"
+        own = _NAMES.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
+        text = f"{tested_on(config, name)}: {own.format(ratio=ratio)}{', 8 bits' * bits}"
+        named.append((text, found[bits, place, arm]))
+    return named
+
+
+def _table(config: Config, exhibit: str) -> Source:
+    return Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
+
+
+def _longer(config: Config) -> Iterator[Sentence]:
+    """Yield what models pruned without a teacher, but trained longer, gain over the unpruned."""
+    table4, cost = _table(config, "table4"), _table(config, "cost")
+    for row in table4.where(arm="pruning_only"):
+        if not row.value("change_low") > 0:
+            continue
+        name = row.first["compression"]
+        spent = cost.where(compression=name, arm="pruning_only")
+        said = (
+            "{of}: pruned without a teacher it gains {change} points, but it trained {epochs} "
+            "epochs longer than the unpruned model"
+        )
+        parts = {
+            "change": row.number("change", "points"),
+            "epochs": spent.number("epochs", "count"),
+        }
+        for other in table4.where(compression=name, arm="trained_on"):
+            said += "; as long with nothing pruned it gains {other}"
+            parts["other"] = other.number("change", "points")
+        yield Sentence(said + ".", of=tested_on(config, name), **parts)
+
+
+def _against_time(pruned: list[Source]) -> list[Block]:
+    """Return a chart of the change of accuracy against the time of the whole test."""
+    timed = {place: row for place, row in enumerate(pruned, 1) if row.number("test_time")}
+    if not timed:
+        return []
+    names = ["change", "change_low", "change_high"]
+    numbers = {place: [100 * row.value(name) for name in names] for place, row in timed.items()}
+    times = {place: row.value("test_time") for place, row in timed.items()}
+    x = Scale(min(1.0, *times.values()) - 0.05, max(1.0, *times.values()) + 0.05)
+    y = Scale.over([-100 * NOTABLE, *chain.from_iterable(numbers.values())])
+    told = ", ".join(f"{place}: {own[0]:+.1f}" for place, own in numbers.items())
+    alt = f"Change of accuracy in points against test time: {told}."
+    chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
+    for place, (change, low, high) in numbers.items():
+        way = {"▲": "up", "▼": "down", "–": "none"}[direction(low, high)]
+        kind = f"{'ring' if _bits(timed[place]) else 'dot'} {way}"
+        chart.point(times[place], change, low, high, kind, str(place))
+    chart.level(-100 * NOTABLE, "−1.5")
+    caption = (
+        "Change of accuracy in points, with 95% interval, against the time of the whole test. "
+        "Dashed: a loss of 1.5 points. Hollow: weights of eight bits. Numbers: rows below."
+    )
+    return [Picture(chart.svg(aside=False), caption)]
+
+
+def published(config: Config, section: Section) -> None:
+    """Count the papers' claims that hold, and set published accuracies beside the run's."""
+    claims = Source.read(config, paths.CLAIMS, ["claim", "published", "run"])
+    judged = {
+        f"{where}_{verdict}": claims.where(**{where: verdict}).number("claim", "count", "count")
+        for where in ("published", "run")
+        for verdict in ("holds", "fails")
+    }
+    said = (
+        "Of {all} claims the papers' own tables bear out {published_holds} and contradict "
+        "{published_fails}; this run bears out {run_holds} and contradicts {run_fails}. No number "
+        "decides the others."
+    )
+    section.lead.append(Sentence(said, all=claims.number("claim", "count", "count"), **judged))
+    shown = columns(
+        "head=variant, questions=group, published (%)=published part, this run (%)=accuracy part, "
+        "difference=difference points difference_low difference_high"
+    )
+    for sweep, own in config.sweeps.items():
+        cells = Source.read(config, paths.TABLE, ["published", "difference"], sweep=sweep)
+        both = cells.rows.dropna(subset="difference").sort_values("difference", key=np.abs)
+        caption = (
+            f"{of_sweep(config, sweep)}. Published under the authors' prompt and grading, "
+            f"reproduced under prompt {config.decodings[own.decoding].prompt}, grading "
+            f"{config.grading_of(sweep)}; the largest differences first."
+        )
+        section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
+
+
+_SAMPLING = "A question counts as solved if any of N answers is right."
+_QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which question?"
+SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
+    "heads": ("sweeps", "Which heads matter?", "", None),  # the explorer, in the template
+    "luck": ("sweeps", "Is a gain more than luck?", "", luck),
+    "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, None),
+    "question": ("selectors", "Does the question matter?", _QUESTION, None),
+    "compression": ("compressions", "Can heads go for good?", "", compression),
+    "published": ("run", "Do the papers' numbers hold?", "", published),
+    "trust": ("run", "How far to trust this; how to run it again", "", None),  # likewise
+}
+"""The sections: the part of the config that each needs, its title, its first sentence, and what
+adds to the declared tables."""
+
+
+def sections(config: Config, images: Images) -> list[Section]:
+    """Return the sections that apply to a run, with their folded blocks."""
+    found = []
+    for anchor, (needs, heading, lead, more) in SECTIONS.items():
+        if getattr(config, needs):
+            section = Section(anchor, heading, [lead] if lead else [])
+            if more:
+                more(config, section)
+            fill(config, images, section)
+            found.append(section)
+    return found
 
 
 def render(config: Config) -> str:
@@ -44,22 +270,24 @@ def render(config: Config) -> str:
     code = (_ASSETS / "page.js").read_text(encoding="utf-8")
     images = Images()
     shown = sections(config, images)
-    sweeps = explored(config)
+    sweeps = explorer.explored(config)
     return environment.get_template("page.html").render(
-        run=config.run,
+        config=config,
+        title=partial(title, config),
         version=__version__,
         style=Markup((_ASSETS / "page.css").read_text(encoding="utf-8")),
         script=Markup(code),
         script_hash=base64.b64encode(hashlib.sha256(code.encode()).digest()).decode(),
-        about=_about(config),
         verdicts=verdicts(config),
         hero=_hero(config, shown),
         sweeps=sweeps,
-        colour=colour,
-        label=label,
+        colour=explorer.colour,
+        label=explorer.label,
         sections=shown,
         as_printed=as_printed(config, images),
-        data=script(sweeps) if sweeps else None,
+        versions=_versions(config),
+        settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
+        data=explorer.script(sweeps) if sweeps else None,
     )
 
 
@@ -73,24 +301,17 @@ def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
     return {"kind": "blocks", "blocks": first, "curves": []}
 
 
-def _about(config: Config) -> list[str]:
-    """Return the run's name, models and questions as short phrases."""
-    models = [
-        f"{title(config, 'models', name)}, {_size(each.billions)}"
-        for name, each in config.models.items()
-    ]
-    tests = {each.questions for each in config.sweeps.values()}
-    tests |= {each.test for each in config.selectors.values()}
-    counted = [
-        f"{config.questions[name].n or 'all'} {title(config, 'questions', name)}"
-        for name in sorted(tests, key=list(config.questions).index)
-    ]
-    questions = [f"{' + '.join(counted)} test questions"] if counted else []
-    return [config.run, *models[:4], *questions]
-
-
-def _size(billions: float) -> str:
-    return f"{billions:g}B parameters" if billions >= 0.1 else f"{1000 * billions:g}M parameters"
+def _versions(config: Config) -> dict[str, str]:
+    """Return versions and revisions, from the config and from records of results."""
+    store = Store(config)
+    made = [store.path(paths.GRADED, **batch.names) for batch in batches(config)]
+    made += [store.path(paths.MEASUREMENTS, compression=name) for name in config.compressions]
+    facts: dict[str, Any] = {}
+    for path in made:
+        facts |= read_record(path)
+    revisions = {name: each.revision for name, each in (config.models | config.questions).items()}
+    commit = {"git commit": facts.get("git_commit") or "none"}
+    return facts.get("versions", {}) | commit | {k: v for k, v in revisions.items() if v}
 
 
 def write_report(config: Config) -> None:

@@ -8,14 +8,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from markupsafe import Markup, escape
-
-from headroom.analysis.text import points
+from markupsafe import Markup
 
 _ROW = 22
 """Height of a strip in pixels."""
 _LINE = 14
 """Smallest vertical distance of two labels in pixels."""
+
+
+Points = Sequence[Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,9 @@ class Scale:
 
 
 def strip(scale: Scale, marks: Mapping[str, float], interval: tuple[float, float]) -> Markup:
-    """Return a row of marks with an interval, hidden from screen readers.
+    """Return a row of marks, values by their class, with an interval; NaN is left out.
 
-    Args:
-        scale: shared by the rows of a table.
-        marks: values by their class: dot, ring, diamond, bar.
-        interval: its ends; NaN if there is none.
+    It is hidden from screen readers.
     """
     middle = _ROW / 2
     parts = [_line(scale.share(0), 0, scale.share(0), _ROW, "zero")]
@@ -80,70 +78,44 @@ def strip(scale: Scale, marks: Mapping[str, float], interval: tuple[float, float
     return _svg(_ROW, parts, "strip")
 
 
-def ruler(scale: Scale, form: Callable[[float], str] = points) -> Markup:
+def ruler(scale: Scale, form: Callable[[float], str]) -> Markup:
     """Return the ticks below a table of strips."""
-    labels = [
-        _text(scale.share(tick), 11, form(tick).removesuffix(".0"), "middle")
-        for tick in scale.ticks()
-    ]
+    ticks = {tick: form(tick).removesuffix(".0") for tick in scale.ticks()}
+    labels = [_text(scale.share(tick), 11, text, "middle") for tick, text in ticks.items()]
     return _svg(14, labels, "strip ruler")
-
-
-@dataclass
-class Line:
-    """A curve with its label and the class (`kind`) that styles it."""
-
-    label: str
-    kind: str
-    points: Sequence[Sequence[float]]
-    band: Sequence[Sequence[float]] = ()
-    """The interval's band as (x, low, high)."""
 
 
 @dataclass
 class Chart:
     """A figure with two axes.
 
-    `alt` is its alternative text; `form` has a format of the ticks for each axis.
+    `alt` is its alternative text; `form` has a format of the ticks for each axis. Marks and labels
+    have a class (`kind`) that styles them.
     """
 
     x: Scale
     y: Scale
     height: int
     alt: str
-    form: tuple[str, str] = ("{:g}", "{:g}")
+    form: tuple[str, str]
     parts: list[Markup] = field(default_factory=list)
     labels: list[tuple[float, float, str, str]] = field(default_factory=list)
 
-    def lines(self, lines: Sequence[Line]) -> None:
-        """Draw curves, each with its label at its end."""
-        paths = []
-        for line in lines:
-            if line.band:
-                there = [one[:2] for one in line.band]
-                back = [one[::2] for one in reversed(line.band)]
-                paths.append(self._path([*there, *back], f"band {line.kind}"))
-            paths.append(self._path(line.points, f"line {line.kind}"))
-        # The curves are stretched to the width; the style sheet keeps their stroke width.
-        box = {"viewBox": f"0 0 100 {self.height}", "preserveAspectRatio": "none"}
-        size = {"width": "100%", "height": str(self.height)}
-        self.parts.append(_tag("svg", Markup("").join(paths), **box, **size))
-        for line in lines:
-            if line.kind != "flat":
-                self.parts += [
-                    _mark("dot " + line.kind, *self._at(one[0], one[1])) for one in line.points
-                ]
-            self.labels.append((*self._at(*line.points[-1]), line.label, line.kind))
+    def curve(self, points: Points, label: str, kind: str, band: Points = ()) -> None:
+        """Draw a curve with its label at its end, and its band as (x, low, high)."""
+        there, back = [each[:2] for each in band], [each[::2] for each in reversed(band)]
+        around = self._path([*there, *back], f"band {kind}") if band else ""
+        # The curve is stretched to the width; the style sheet keeps its stroke width.
+        box = 'width="100%" height="{0}" viewBox="0 0 100 {0}" preserveAspectRatio="none"'
+        path = self._path(points, f"line {kind}")
+        self.parts.append(Markup(f"<svg {box}>{{1}}{{2}}</svg>").format(self.height, around, path))
+        self.parts += [_mark(f"dot {kind}", *self._at(*each)) for each in points]
+        self.labels.append((*self._at(*points[-1]), label, kind))
 
-    def point(
-        self, x: float, y: float, kind: str, label: str, ends: tuple[float, float] | None = None
-    ) -> None:
-        """Draw a mark with its label and the ends of its interval on the y axis."""
-        at = self._at(x, y)
-        if ends:
-            low, high = (self._at(x, end)[1] for end in ends)
-            self.parts.append(_line(at[0], low, at[0], high, "interval"))
-        self.parts.append(_mark(kind, *at))
+    def point(self, x: float, y: float, low: float, high: float, kind: str, label: str) -> None:
+        """Draw a mark with its label and its interval on the y axis."""
+        at, bottom, top = (self._at(x, each) for each in (y, low, high))
+        self.parts += [_line(*bottom, *top, "interval"), _mark(kind, *at)]
         self.labels.append((*at, label, kind))
 
     def level(self, y: float, label: str) -> None:
@@ -153,11 +125,7 @@ class Chart:
         self.labels.append((100, at, label, "level"))
 
     def svg(self, aside: bool = True) -> Markup:
-        """Return the figure.
-
-        Args:
-            aside: whether labels are to the right of the plot instead of beside their points.
-        """
+        """Return the figure; labels stand right of the plot (`aside`) or beside their points."""
         grid = []
         for tick in self.y.ticks():
             at = self._at(self.x.low, tick)[1]
@@ -187,33 +155,29 @@ class Chart:
     def _at(self, x: float, y: float) -> tuple[float, float]:
         return self.x.share(x), round(self.height * (1 - self.y.share(y) / 100), 1)
 
-    def _path(self, points: Sequence[Sequence[float]], kind: str) -> Markup:
+    def _path(self, points: Points, kind: str) -> Markup:
         steps = "L".join("{:g} {:g}".format(*self._at(*point)) for point in points)
-        return _tag("path", **{"class": kind, "d": f"M{steps}"})
+        return Markup('<path class="{}" d="M{}"/>').format(kind, steps)
 
 
 def _svg(height: float, parts: Sequence[Markup], kind: str, alt: str = "") -> Markup:
-    told = {"role": "img", "aria-label": alt} if alt else {"aria-hidden": "true"}
-    text = Markup("").join(parts)
-    return _tag("svg", text, **{"class": kind, "width": "100%", "height": f"{height:g}", **told})
+    told = Markup('role="img" aria-label="{}"').format(alt) if alt else 'aria-hidden="true"'
+    text = Markup('<svg class="{}" width="100%" height="{:g}" {}>{}</svg>')
+    return text.format(kind, height, Markup(told), Markup("").join(parts))
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
-    ends = {"x1": f"{x1:g}%", "y1": f"{y1:g}", "x2": f"{x2:g}%", "y2": f"{y2:g}"}
-    return _tag("line", **{"class": kind, **ends})
+    text = Markup('<line class="{}" x1="{:g}%" y1="{:g}" x2="{:g}%" y2="{:g}"/>')
+    return text.format(kind, x1, y1, x2, y2)
 
 
 def _mark(kind: str, x: float, y: float) -> Markup:
     if kind.startswith("diamond"):
         return _text(x, y + 5, "◇", f"{kind} middle")
-    return _tag("circle", **{"class": kind, "cx": f"{x:g}%", "cy": f"{y:g}", "r": "4"})
+    return Markup('<circle class="{}" cx="{:g}%" cy="{:g}" r="4"/>').format(kind, x, y)
 
 
 def _text(x: float, y: float, text: str, kind: str, dx: float = 0) -> Markup:
-    place = {"x": f"{x:g}%", "y": f"{y:g}", **({"dx": f"{dx:g}"} if dx else {})}
-    return _tag("text", escape(text), **{"class": kind, **place})
-
-
-def _tag(name: str, content: str = "", **attributes: str) -> Markup:
-    told = Markup("").join(Markup(' {}="{}"').format(*pair) for pair in attributes.items())
-    return Markup("<{0}{1}>{2}</{0}>").format(name, told, content)
+    return Markup('<text class="{}" x="{:g}%" y="{:g}" dx="{:g}">{}</text>').format(
+        kind, x, y, dx, text
+    )

@@ -1,4 +1,4 @@
-"""Comparing two methods on the same questions: interval, test, fragility.
+"""Comparing two methods on the same questions: interval and test.
 
 All are functions of paired differences. For a variant and the base model they are
 d_ih = z_ih − z_i,base: −1 where pruning head h loses question i, 1 where it gains it, 0 where
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Real
+from jaxtyping import Float, Int, Real
 from scipy.special import bdtr, ndtri, stdtrit
 
 from headroom.statistics import LEVEL
@@ -81,19 +81,3 @@ def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(stepped, 1.0)
     return adjusted
-
-
-def fragility(
-    margin: Float[np.ndarray, "questions heads"],
-    changed: Bool[np.ndarray, "questions heads"],
-    noise: float,
-) -> tuple[float, float]:
-    """Return the share of cells, and of changed cells, whose margin is below numerical noise.
-
-    Args:
-        margin: the smallest gap between best and second-best logit in each answer.
-        changed: whether the outcome differs from the base model's.
-        noise: below this, batch composition, kernel or rounding can change the best token.
-    """
-    fragile = margin < noise
-    return float(fragile.mean()), float(fragile[changed].mean()) if changed.any() else 0.0

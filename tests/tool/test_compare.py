@@ -3,16 +3,15 @@ import re
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 from scipy import stats
 
 import simulation
 from headroom import paths
-from headroom.analysis.compare import Run, compare
 from headroom.cli import main
 from headroom.config import Config, parse
-from headroom.tables import ACCURACY, read_table, write_json, write_table
+from headroom.tables import GRADED, read_table, write_json, write_table
+from headroom.tool.compare import compare, find
 
 POOL = {"layers": [2, 5], "heads": [0, 3, 5]}
 TEST = "reasoner, greedy, math_test"
@@ -42,28 +41,26 @@ def pair(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     made("one")
     model = {**simulation.DEMO["models"]["reasoner"], "dtype": "float32"}
-    two = Run(Path("results/two"), made("two", models={"reasoner": model}))
-    for file in Path("results/two/accuracy").rglob("math_test*.parquet"):
-        if "greedy" in str(file):
-            z = read_table(file, ACCURACY, exact=False)
-            z.loc[z.index[z["L02H05"] == 1][:30], "L02H05"] = 0
-            z = z.iloc[::-1].iloc[7:]  # other order, fewer questions
-            names = [name for name in z.columns if name not in ACCURACY.names]
-            schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in names)])
-            write_table(file, z, schema)
-    return Run.find("one"), two
+    made("two", models={"reasoner": model})
+    (file,) = Path("results/two/graded").rglob("greedy*/math_test*.parquet")
+    graded = read_table(file, GRADED)
+    solved = (graded["variant"] == "L02H05") & graded["correct"]
+    graded.loc[graded.index[solved][:30], ["correct", "answer"]] = [False, "8"]
+    graded = graded[::-1]  # other order, fewer questions
+    write_table(file, graded[graded["question_id"] < "test/083"], GRADED)
+    return find("one"), find("results/two")
 
 
-def z_of(run, questions="math_test"):
-    file = next(Path(f"results/{run}/accuracy").rglob(f"greedy*/{questions}*.parquet"))
-    return read_table(file, ACCURACY, exact=False)
+def z_of(run):
+    (file,) = Path(f"results/{run}/graded").rglob("greedy*/math_test*.parquet")
+    graded = read_table(file, GRADED)
+    return graded.pivot(index="question_id", columns="variant", values="correct").astype(int)
 
 
 def test_variants_are_compared_question_by_question(pair):
     found = compare(*pair)[0]["variants"]
-    one, two = z_of("one"), z_of("two")
+    both = z_of("one").merge(z_of("two"), on="question_id", suffixes=("_a", "_b"))
     assert set(found["of"]) == {TEST, TEST.replace("test", "train")}
-    both = one.merge(two, on="question_id", suffixes=("_a", "_b"))
     for row in found[found["of"] == TEST].itertuples():
         first, second = both[f"{row.variant}_a"], both[f"{row.variant}_b"]
         gained, lost = int((second > first).sum()), int((second < first).sum())
@@ -73,28 +70,27 @@ def test_variants_are_compared_question_by_question(pair):
         assert row.p == pytest.approx(p)
     planted = found.set_index(["of", "variant"]).loc[(TEST, "L02H05")]
     assert planted["lost"] >= 23
+    assert planted["changed"] == pytest.approx(planted["lost"] / 83)
     assert planted["high"] < 0
     assert planted["q"] < 0.001
 
 
-def test_pass_at_n_is_compared_method_by_method(pair):
-    found = compare(*pair)[0]["pass_at_n"]
+def test_settings_and_pass_at_n_are_compared(pair):
+    tables = compare(*pair)[0]
+    settings = tables["settings"].set_index("setting")
+    assert list(settings.loc["models.reasoner.dtype"]) == ['"bfloat16"', '"float32"']
+    assert "run" not in settings.index
+    found = tables["pass_at_n"]
     assert set(found["method"]) == set(simulation.METHODS)
     assert (found["difference"] == 0).all()
     assert (found["low"] < 0).all()
-
-
-def test_settings_that_differ_are_named(pair):
-    found = compare(*pair)[0]["settings"].set_index("setting")
-    assert list(found.loc["models.reasoner.dtype"]) == ['"bfloat16"', '"float32"']
-    assert "run" not in found.index
 
 
 def test_only_heads_of_both_runs_are_compared(pair):
     sweeps = {"demo": {**SMALL["sweeps"]["demo"], "layers": [2, 4]}}
     selectors = {"math": {**SMALL["selectors"]["math"], "layers": [2, 4]}}
     made("three", sweeps=sweeps, selectors=selectors)
-    found = compare(pair[0], Run.find("three"))[0]["variants"]
+    found = compare(pair[0], find("three"))[0]["variants"]
     test = found[found["of"] == TEST]
     assert list(test["variant"]) == ["base", "L02H00", "L02H03", "L02H05"]
 
@@ -135,7 +131,7 @@ def test_runs_are_found_wherever_they_lie(pair, tmp_path, capsys):
         (["one", "reseeded"], "math_test: questions of different splits"),
         (
             ["other", "other"],
-            "toy, greedy, math_test: not graded, results/other/accuracy/.* is missing",
+            "toy, greedy, math_test: results/other/graded/.* is missing",
         ),
     ],
 )
@@ -145,7 +141,7 @@ def test_what_cannot_be_compared_is_said_in_one_line(pair, arguments, message, c
         ("other", '"reasoner"', '"toy"'),
         ("reseeded", '"seed": 0', '"seed": 9'),
     ):
-        values = json.dumps(pair[0].config.model_dump(mode="json")).replace(text, change)
+        values = (pair[0] / "config.json").read_text(encoding="utf-8").replace(text, change)
         write_json(Path(paths.CONFIG.format(run=run)), json.loads(values))
     assert main(["compare", *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)

@@ -1,1 +1,0 @@
-"""Analysis of a run's compressions: the paper's tables, findings."""
