@@ -12,9 +12,10 @@ import pandas as pd
 import pytest
 from mini import Snakemake, facts
 
-from comparing import contents
+from comparing import assert_same, contents
 from headroom.config import parse
 from headroom.planning.batches import arms
+from headroom.tool.export import export
 
 SEED = 3
 COMPRESSION: dict[str, Any] = {
@@ -97,6 +98,24 @@ def test_nothing_is_left_over_and_nothing_to_do(finished: Path) -> None:
     assert list((finished / "results/store/.journal").rglob("*")) == []
     done = Snakemake(finished)(COMPRESSION)
     assert "Nothing to be done" in done.stdout + done.stderr
+
+
+def test_an_exported_compression_is_remade_without_its_solvers(
+    finished: Path, tmp_path: Path
+) -> None:
+    first, exported = finished / "results/words", tmp_path / "exported"
+    files = export(first, exported)
+    for place, file in enumerate(sorted(files, key=lambda file: file.name != "history.json")):
+        os.utime(file, (1e9 - place,) * 2)  # what others are made from is the newest
+    kept = {"compression/made/measurements.csv", "compression/made/outcomes.parquet"}
+    remade = exported / "results/words"
+    assert set(contents(remade)) == kept
+    (remade / "compression/made/outcomes.parquet").unlink()
+    Snakemake(exported)(exported / "config.json")
+    assert not [*exported.rglob("*.safetensors")]
+    assert not (exported / "results/store/problems").exists()
+    assert contents(remade).keys() == contents(first).keys()
+    assert_same(first, remade, frozenset({"report.html"}))  # it states times
 
 
 def test_a_killed_compression_goes_on_and_ends_with_the_same_files(

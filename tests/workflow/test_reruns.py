@@ -3,6 +3,8 @@
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -48,11 +50,43 @@ def test_an_exported_run_is_remade_without_model_or_benchmark(
         sorted(files, key=lambda file: (file.stem == "base", zlib.crc32(file.name.encode())))
     ):
         os.utime(file, (1e9 + place,) * 2)
+    shutil.rmtree(exported / "results/mini")  # all that is derived
     Snakemake(exported)(exported / "config.json")
     assert not (exported / "results/store/models").exists()
     assert not (exported / "results/store/sources").exists()
     assert contents(exported / "results/mini").keys() == contents(first).keys()
     assert_same(first, exported / "results/mini", frozenset({"report.html"}))  # it states times
+
+
+def test_an_export_is_a_dataset_whose_card_names_its_tables(
+    finished: tuple[Path, str], tmp_path: Path
+) -> None:
+    export(finished[0] / "results/mini", tmp_path / "dataset")
+    code = """
+import sys, datasets
+for name in datasets.get_dataset_config_names(sys.argv[1]):
+    for split, table in datasets.load_dataset(sys.argv[1], name, cache_dir=sys.argv[2]).items():
+        print(name, split, len(table), len(table.column_names))
+"""
+    said = subprocess.check_output(
+        [sys.executable, "-c", code, tmp_path / "dataset", tmp_path / "cache"],
+        text=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
+    )
+    test = ["base", "L01H00", "L01H03", "L01N00", "L01N03", "placebo01", "placebo02"]
+    assert said.splitlines() == [
+        "questions-test test 15 8",
+        "embeddings-tiny-test test 15 2",
+        "questions-train train 20 8",
+        "embeddings-tiny-train train 20 2",
+        *(f"answers-tiny-greedy-test {variant} 15 6" for variant in test),
+        "accuracy-tiny-greedy-test test 15 10",
+        *(f"answers-tiny-greedy-train {variant} 20 6" for variant in test[:3]),
+        "accuracy-tiny-greedy-train train 20 6",
+        "answers-tiny-T0.6-test base 45 6",
+        "accuracy-tiny-T0.6-test test 15 6",
+        "answers-tiny-authors-test base 15 6",
+    ]
 
 
 def test_an_export_may_leave_question_texts_out(finished: tuple[Path, str], tmp_path: Path) -> None:
@@ -133,6 +167,6 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_files(
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     run(MINIATURE, "--unlock")
-    run(MINIATURE, "--cores", "2", "--rerun-incomplete", asked)
+    run(MINIATURE, "--cores", "1", "--rerun-incomplete", asked)  # another number of workers
     assert_same(finished[0] / "results", copied / "results")
     assert target.exists()

@@ -26,7 +26,7 @@ rule encoder:
 
 rule teacher:
     input:
-        unpack(RULES.taught),
+        unpack(session.of_any_age(RULES.taught)),
     output:
         paths.TEACHER,
     log:
@@ -41,7 +41,7 @@ rule teacher:
 
 rule compress:
     input:
-        unpack(RULES.compressed),
+        unpack(session.of_any_age(RULES.compressed)),
     output:
         paths.OUTCOMES,
         paths.HISTORY,
@@ -56,7 +56,7 @@ rule compress:
 
 rule quantise:
     input:
-        unpack(RULES.quantised),
+        unpack(session.of_any_age(RULES.quantised)),
     output:
         paths.INT8_OUTCOMES,
     log:
@@ -85,7 +85,7 @@ rule gather_compression:
 
 rule measure_compression:
     input:
-        RULES.measured,
+        ancient(RULES.measured),
     output:
         of_run(paths.MEASUREMENTS),
     log:

@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from logging import Logger
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from snakemake.exceptions import WorkflowError
+from snakemake.io import ancient
 
 from headroom import paths
 from headroom.config import Config
@@ -23,6 +25,7 @@ from headroom.errors import HeadroomError
 from headroom.planning.batches import Batch, all_arms
 from headroom.planning.cost import generation_cost
 from headroom.planning.inputs import check_devices, preflight, resolve
+from headroom.planning.shown import Inputs
 from headroom.planning.workflow import Rules
 from headroom.tables import write_json
 
@@ -58,6 +61,15 @@ def shell_prefix(run: str) -> str:
         f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH "
         f"HEADROOM_CONFIG={paths.CONFIG.format(run=run)}; "
     )
+
+
+def of_any_age(inputs: Callable[[Any], Inputs]) -> Callable[[Any], Inputs]:
+    """Return an input function whose files rerun nothing when they are newer than the outputs.
+
+    These files are named by their content, as are the outputs. A copy of the store may date both as
+    it likes.
+    """
+    return lambda wildcards: {name: ancient(files) for name, files in inputs(wildcards).items()}
 
 
 def begin(rules: Rules, workflow: Any, logger: Logger) -> None:

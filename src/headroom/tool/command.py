@@ -148,7 +148,7 @@ def store(configs: list[Path], *, prune: bool = False, yes: bool = False) -> Non
 
 
 def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
-    """Copy what a run's tables and figures are made from, but for compressions, to repeat the run.
+    """Copy what a run's tables and figures are made from, as a dataset, to share or repeat the run.
 
     Args:
         run: folder of a run: results/demo
