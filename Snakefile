@@ -1,4 +1,8 @@
+from pathlib import Path
+
 from snakemake.utils import min_version
+
+from headroom import __version__
 
 min_version("9.20")
 
@@ -8,8 +12,8 @@ if not config:
     configfile: f"{workflow.basedir}/config/demo.yaml"
 
 
-# Used with --sdm apptainer; built from envs/headroom.def.
-container: "headroom.sif"
+# Used with --sdm apptainer: an image of one's own, or the release's (envs/README.md).
+container: "headroom.sif" if Path("headroom.sif").exists() else f"headroom_{__version__}.sif"
 
 
 report: "workflow/report/workflow.rst"

@@ -7,8 +7,11 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from headroom import __version__
 
 ROOT = Path(__file__).parents[1]
 ENVS = ROOT / "envs"
@@ -108,3 +111,39 @@ def test_installed_packages_are_the_locked_ones() -> None:
         if here(requirement):
             found = installed_version(requirement.name).partition("+")[0]
             assert requirement.specifier.contains(found), f"{requirement.name} {found}"
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / ".github/workflows").glob("*.yaml")))
+def test_a_workflow_of_github_names_what_is_there(file: Path) -> None:
+    workflow = yaml.safe_load(file.read_text())
+    targets = set(re.findall(r"^([\w.-]+(?: [\w.-]+)*):", (ROOT / "Makefile").read_text(), re.M))
+    targets = {target for line in targets for target in line.split()}
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert {"runs-on", "timeout-minutes", "steps"} <= job.keys(), name
+        assert job.get("needs", name) in workflow["jobs"]
+        matrix = job.get("strategy", {}).get("matrix", {})
+        assert targets.issuperset(matrix.get("step", ()))
+        for step in job["steps"]:
+            assert re.fullmatch(r"[\w-]+/[\w-]+@(release/)?v\d+", step.get("uses", "a/b@v1"))
+            command = step.get("run", "")
+            named = re.findall(r"(?:envs|\.ci)/[\w.]+", command)
+            assert [path for path in named if not (ROOT / path).exists()] == []
+            assert targets.issuperset(re.findall(r"make (\w+)", command))
+
+
+def test_a_release_is_what_the_snakefile_and_the_documents_name() -> None:
+    """`apptainer pull` names the file of NAME:TAG after both."""
+    release = (ROOT / ".github/workflows/release.yaml").read_text()
+    assert '"oras://ghcr.io/${GITHUB_REPOSITORY,,}:${GITHUB_REF_NAME#v}"' in release
+    assert 'f"headroom_{__version__}.sif"' in (ROOT / "Snakefile").read_text()
+    envs = (ENVS / "README.md").read_text()
+    assert f"oras://ghcr.io/OWNER/headroom:{__version__}` " in envs
+    assert f"`headroom_{__version__}.sif`" in envs
+    sources = re.search(r"%files\n((?: .*\n)+)", (ENVS / "headroom.def").read_text())
+    assert sources
+    for line in sources[1].splitlines():
+        assert (ROOT / line.split()[0]).exists(), line
+    for profile in ("default", "slurm"):
+        values = yaml.safe_load((ROOT / f"workflow/profiles/{profile}/config.yaml").read_text())
+        assert "software-env" not in values["rerun-triggers"]
