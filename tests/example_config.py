@@ -7,6 +7,12 @@ from typing import Any
 
 from headroom.config import Config, parse
 
+SHIPPED = [
+    file
+    for file in sorted((Path(__file__).parents[1] / "config").glob("*.yaml"))
+    if not file.is_symlink()  # config.yaml: what snakedeploy looks for
+]
+
 VALUES: dict[str, Any] = {
     "run": "mini",
     "models": {

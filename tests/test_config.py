@@ -1,15 +1,11 @@
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from example_config import VALUES
+from example_config import SHIPPED, VALUES
 from example_config import changed as changes
 from headroom.config import Config, load, parse
 from headroom.errors import ConfigError
-
-SHIPPED = sorted((Path(__file__).parent.parent / "config").glob("*.yaml"))
-
 
 changed = partial(changes, VALUES)
 

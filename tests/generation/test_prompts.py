@@ -129,6 +129,8 @@ def test_the_default_prompt_has_no_second_bos(adds_bos: bool) -> None:
     ids = encode_prompt(chat, prompt_text(chat, QUESTION, Decoding(), "math"))
     assert ids[0] == chat.bos_token_id
     assert ids.count(chat.bos_token_id) == 1
+    turns = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": QUESTION}]
+    assert chat.apply_chat_template(turns, add_generation_prompt=True)["input_ids"] == list(ids)
     plain = tokenizer(adds_bos=adds_bos)
     ids = encode_prompt(plain, prompt_text(plain, QUESTION, Decoding(), "math"))
     assert ids.count(plain.bos_token_id) == int(adds_bos)

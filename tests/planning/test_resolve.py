@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from example_config import config, put_data
+from example_config import SHIPPED, config, put_data
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
 from headroom.config import Config, load, parse
@@ -16,7 +16,6 @@ from headroom.planning.batches import batches
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store, key, source_key
 
-SHIPPED = sorted((Path(__file__).parents[2] / "config").glob("*.yaml"))
 GEOMETRY = {"layers": 28, "heads": 12, "kv_heads": 2}
 
 MATH_ROW = {

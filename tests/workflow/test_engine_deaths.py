@@ -55,7 +55,7 @@ SWEEP: dict[str, Any] = {
     },
 }
 """Of three heads on two question sets, with samples of the base model; two models."""
-OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "answers")
+OPTIONS = ("--keep-going", "--rerun-incomplete", "answers", "--cores")
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_sweep_that_is_interrupted_and_whose_engine_is_killed_ends_with_the_sa
     monkeypatch.chdir(disturbed)
     first = total // (KILLS + 2)
     moments.write_text(json.dumps({first: "wait"}))
-    running = Snakemake(disturbed).start(SWEEP, *OPTIONS)
+    running = Snakemake(disturbed).start(SWEEP, *OPTIONS, "2")
     while journaled(moments) < first:
         assert running.poll() is None
         time.sleep(0.05)
@@ -150,7 +150,8 @@ def test_a_sweep_that_is_interrupted_and_whose_engine_is_killed_ends_with_the_sa
     kills = {kept + step * n: ("worker", "cut")[n % 2] for n in range(1, KILLS + 1)}
     moments.write_text(json.dumps(kills))
     failures = 0
-    while Snakemake(disturbed)(SWEEP, *OPTIONS, check=False).returncode:
+    # Runs go on with one worker in place of two, then with two.
+    while Snakemake(disturbed)(SWEEP, *OPTIONS, "12"[failures % 2], check=False).returncode:
         failures += 1
         assert failures <= KILLS, "a run fails though no engine was killed"
         assert not processes(disturbed), "a run that fails stops its engines"

@@ -8,13 +8,11 @@ from pathlib import Path
 import pytest
 from mini import ROOT, Snakemake, planned
 
-from example_config import put_data
+from example_config import SHIPPED, put_data
 from headroom.config import load
 from headroom.planning.batches import all_arms, arms, batches
 from headroom.planning.inputs import resolve
 from headroom.tool.store import contents
-
-SHIPPED = sorted((ROOT / "config").glob("*.yaml"))
 
 
 @pytest.fixture(scope="module")

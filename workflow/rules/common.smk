@@ -42,6 +42,14 @@ onerror:
     stop_engines()
 
 
+if not workflow.modifier.is_main_snakefile():
+    # Snakemake leaves out the handlers of a module, as which snakedeploy includes this workflow.
+    HANDLERS = [workflow.globals[name] for name in ("onstart", "onsuccess", "onerror")]
+    workflow._onstart, workflow._onsuccess, workflow._onerror = (
+        lambda log, handler=handler: handler() for handler in HANDLERS
+    )
+
+
 # Jobs that many others wait for start first.
 PRIORITY = {"models": 4, "inputs": 3, "answers": 2, "teachers": 1}
 

@@ -1,6 +1,8 @@
 # Tables, figures and the report.
 
 PUBLISHED = Path(workflow.basedir) / "config" / "published"
+if not PUBLISHED.exists():  # snakedeploy puts the Snakefile into a folder beside
+    PUBLISHED = Path(workflow.basedir).parent / "config" / "published"
 PUBLISHED_FILES = [str(PUBLISHED / name) for name in published.FILES]
 
 

@@ -1,0 +1,43 @@
+"""The workflow as a module of one's own Snakefile, as `snakedeploy deploy-workflow` writes it."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+from mini import MINIATURE, ROOT
+
+SNAKEFILE = f"""
+configfile: "config/config.yaml"
+
+
+module headroom:
+    snakefile:
+        "{ROOT / "Snakefile"}"
+    config:
+        config
+
+
+use rule * from headroom
+"""
+"""What snakedeploy writes, but for the place of the workflow, which it names on GitHub."""
+
+
+def test_a_deployed_workflow_runs_with_its_own_config(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    deployed = tmp_path / "config/config.yaml"
+    assert yaml.safe_load(deployed.read_text())["run"] == "demo"
+    deployed.write_text(yaml.safe_dump(MINIATURE))
+    (tmp_path / "workflow").mkdir()
+    (tmp_path / "workflow/Snakefile").write_text(SNAKEFILE)
+
+    command = [sys.executable, "-m", "snakemake", "--directory", tmp_path, "--snakefile"]
+    command += [tmp_path / "workflow/Snakefile", "--cores", "1"]
+    dry = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True)
+    assert "localrule all:" in dry.stdout + dry.stderr
+    target = "results/mini/audit/sprint.csv"
+    done = subprocess.run([*command, target], capture_output=True, text=True, check=True)
+    assert (tmp_path / target).is_file()
+    assert "In the store: 0 of " in done.stdout + done.stderr  # the handlers are called
+    assert (tmp_path / "results/mini/config.json").is_file()
