@@ -1,8 +1,12 @@
 """Prices of cards: what the table says of a batch follows from bytes and operations."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from example_config import config
+from headroom.config import Questions
 from headroom.config.compression import Importance
 from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
@@ -12,6 +16,7 @@ from headroom.planning.cost import (
     generation_cost,
     generation_request,
     generation_seconds,
+    question_count,
     this_cpu,
     training_request,
     training_seconds,
@@ -70,6 +75,16 @@ def test_the_plan_says_what_scoring_a_model_takes() -> None:
         gigabytes = 4e-9 * (1.5e9 + maps + states)
         assert line.startswith(f"Scoring the heads of {name}: at most {gigabytes:.1f} GB")
         assert f"{rows} texts of 184 tokens" in line
+
+
+def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "own.csv"
+    rows = [f"{number} + 1,{number + 1},{'test' if number < 5 else 'train'}" for number in range(7)]
+    file.write_text("\n".join(["question,answer,part", *rows]))
+    own: dict[str, Any] = {"benchmark": "custom", "columns": {"split": "part"}, "split": "test"}
+    assert question_count(Questions(**own, file=str(file))) == 5
+    assert question_count(Questions(**own, file=str(file), n=3)) == 3
+    assert question_count(Questions(**own, file=str(tmp_path / "elsewhere.csv"))) == 1000
 
 
 def test_a_cpu_is_measured_and_a_cluster_s_is_not() -> None:

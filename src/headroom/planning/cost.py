@@ -17,12 +17,14 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from headroom.config import Config, Model, Study
+from headroom.config import Config, Model, Questions, Study
 from headroom.config.compression import SCORED_AT_ONCE, Compression, Training
+from headroom.errors import HeadroomError
 from headroom.planning.batches import Batch, batches
 from headroom.variants import BASE
 
@@ -156,11 +158,22 @@ def card_of(device: str, *, local: bool = True) -> Card:
     return ANY_CARD if gpu else this_cpu()
 
 
+@cache
+def question_count(questions: Questions) -> int:
+    """Return how many questions a set has, as far as the config or the user's own file tells."""
+    known = questions.n or SPLIT_SIZES.get((questions.benchmark, questions.split))
+    if known is None and questions.file:
+        from headroom.benchmarks.sources import read_source  # slow to import
+
+        with suppress(HeadroomError):  # another machine's file
+            known = len(read_source(questions))
+    return known or _UNKNOWN_SIZE
+
+
 def generation_cost(config: Config, batch: Batch) -> Cost:
     """Estimate what generating one batch costs."""
     decoding, questions = config.decodings[batch.decoding], config.questions[batch.questions]
-    rows = questions.n or SPLIT_SIZES.get((questions.benchmark, questions.split), _UNKNOWN_SIZE)
-    answers = rows * decoding.samples * len(batch.variants)
+    answers = question_count(questions) * decoding.samples * len(batch.variants)
     tokens = answers * answer_length(config, batch)
     return Cost(len(batch.variants), answers, tokens, tokens * _DISK_BYTES_A_TOKEN / 1e9)
 
@@ -420,6 +433,6 @@ def _training_part(config: Config, study: Study) -> tuple[int, int]:
     """Return the rows of a training part, and the tokens of each."""
     if study.train is not None:
         questions = config.questions[study.train]
-        return questions.n or _UNKNOWN_SIZE, _TEXT_TOKENS + ANSWER_TOKENS[questions.benchmark]
+        return question_count(questions), _TEXT_TOKENS + ANSWER_TOKENS[questions.benchmark]
     problems = config.problems[str(study.data)]
     return problems.n or ROWS[problems.dataset], _TEXT_TOKENS

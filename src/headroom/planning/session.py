@@ -23,7 +23,7 @@ from headroom.config import Config
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
 from headroom.planning.batches import Batch, all_arms
-from headroom.planning.cost import generation_cost
+from headroom.planning.cost import question_count
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.shown import Inputs
 from headroom.planning.workflow import Rules
@@ -138,11 +138,12 @@ def held(rules: Rules) -> str:
 
 def _answers_a_variant(rules: Rules, batch: Batch) -> int:
     """Return how many answers each variant of a batch gives."""
+    file = rules.store.path(paths.QUESTIONS, questions=batch.questions)
     try:
-        questions = pq.read_metadata(rules.store.path(paths.QUESTIONS, questions=batch.questions))
+        questions = pq.read_metadata(file).num_rows
     except (OSError, pa.ArrowInvalid):  # not drawn yet; or damaged, as its first reader will say
-        return generation_cost(rules.config, batch).answers // len(batch.variants)
-    return int(questions.num_rows) * rules.config.decodings[batch.decoding].samples
+        questions = question_count(rules.config.questions[batch.questions])
+    return int(questions) * rules.config.decodings[batch.decoding].samples
 
 
 def tell_findings(rules: Rules, logger: Logger) -> None:
