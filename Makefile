@@ -1,5 +1,6 @@
 # make demo     from nothing to results/demo/report.html
 # make real     the report of a real model, from its answers in results/gallery; about a minute
+# make prune-example  a real model pruned and recovered, in an hour or two: GGUF=, DATA=
 # make test     the tests and the linters, in the same environment
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
 # Its steps alone:
@@ -30,7 +31,7 @@ LOGS := $(VENV)/nightly
 # Not the word MAKE: recipes that hold it run even under `make -n`.
 AGAIN := $(MAKE) --no-print-directory
 
-.PHONY: demo real test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
+.PHONY: demo real prune-example test lint reasoner readme nightly $(NIGHTLY) lock reference architectures clean
 
 # Some images forbid it for all: then every job would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -46,6 +47,11 @@ real: $(INSTALLED)
 	cp -R $(addprefix results/gallery/$(MODEL)/,config.json results) results/real
 	$(BIN)/snakemake --cores $(CORES) --workflow-profile workflow/profiles/default --directory results/real --configfile results/real/config.json
 	@echo "The report: results/real/results/$(MODEL)/report.html"
+
+# DATA is a folder with math_train.jsonl.gz and math500.jsonl, GGUF SmolLM2-135M-Instruct as Q4_1.
+prune-example: $(DEVELOPED)
+	PATH="$(abspath $(BIN)):$$PATH" sh results/gallery/smollm2-135m-pruned/make.sh $(GGUF) \
+		$(DATA)/math_train.jsonl.gz $(DATA)/math500.jsonl results/prune-example
 
 # The linters work beside pytest; what they say is printed at the end. Files are handed out in the
 # order of collection (xdist's own order is by number of tests, which says nothing of their length).

@@ -15,7 +15,14 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from headroom.compression.choice import heads_at, heads_due, lowest_heads, remove_lowest, unit_size
+from headroom.compression.choice import (
+    Scores,
+    heads_at,
+    heads_due,
+    lowest_heads,
+    remove_lowest,
+    unit_size,
+)
 from headroom.compression.criteria import head_scores
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
@@ -54,6 +61,19 @@ class Removal(BaseModel):
     heads: list[str]
     scores: dict[str, float]
     """Scores of all heads present before the removal; the lowest were removed."""
+
+
+def removal_of(
+    chosen: Sequence[Variant], scores: Scores, geometry: HeadGeometry, step: int
+) -> Removal:
+    """Return the record of a removal; heads and scores are those of `geometry`."""
+    names = {head: name for name, head in geometry.by_original_name().items()}
+    noted = {
+        names[Variant(layer, place)]: score
+        for layer, values in scores.items()
+        for place, score in enumerate(values.tolist())
+    }
+    return Removal(step=step, heads=[names[head] for head in chosen], scores=noted)
 
 
 class Round(BaseModel):
@@ -300,20 +320,10 @@ class _Run(Between, Generic[_L]):
         )
         if not chosen:  # no whole unit is due
             return
-        names = {
-            Variant(layer.index, place): str(Variant(layer.index, number))
-            for layer in before.layers
-            for place, number in enumerate(layer.original_heads)
-        }
-        heads = [names[head] for head in chosen]
-        noted = {
-            names[Variant(layer, place)]: score
-            for layer, values in scores.items()
-            for place, score in enumerate(values.tolist())
-        }
+        removal = removal_of(chosen, scores, before, self.steps)
         counts = _heads(self.geometry), self.history.heads
-        _LOG.info("heads removed: %s; %d of %d are left", ", ".join(heads), *counts)
-        self.removals.append(Removal(step=self.steps, heads=heads, scores=noted))
+        _LOG.info("heads removed: %s; %d of %d are left", ", ".join(removal.heads), *counts)
+        self.removals.append(removal)
 
     def train(self, recipe: Training, between: Between | None = None) -> None:
         number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder

@@ -25,6 +25,7 @@ from transformers import PreTrainedModel
 from headroom.compression.choice import Scores, heads_due, lowest_heads
 from headroom.compression.criteria import CRITERIA, Ranked, loss_rises
 from headroom.compression.pruning import revision_of
+from headroom.compression.rounds import removal_of
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
 from headroom.models.geometry import HeadGeometry, find_heads
@@ -270,13 +271,8 @@ class _Run:
         chosen = lowest_heads(
             scores, geometry, due, scope=settings.scope, unit=settings.unit, whole=whole
         )
-        names = {head: name for name, head in geometry.by_original_name().items()}
-        noted = {
-            names[Variant(layer, place)]: score
-            for layer, values in scores.items()
-            for place, score in enumerate(values.tolist())
-        }
-        found = _of_first({"heads": [names[head] for head in chosen], "scores": noted})
+        removal = removal_of(chosen, scores, geometry, settings.steps * number // settings.rounds)
+        found = _of_first(removal.model_dump())
         if main:
             write_json(file, found)
         return found
