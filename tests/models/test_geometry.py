@@ -3,7 +3,15 @@
 import pytest
 import tiny_models
 import torch
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, Architecture
+from tiny_models import (
+    DECODERS,
+    ENCODERS,
+    HYBRIDS,
+    KV_HEADS,
+    QUERY_HEADS,
+    Architecture,
+    grouped,
+)
 from transformers import AutoModel, DynamicCache
 
 from headroom.errors import ModelError
@@ -28,6 +36,7 @@ def test_heads_are_those_of_the_config(architecture: Architecture):
         assert layer.width in weight.shape
 
 
+SELFISH = 1.6
 # Attention sinks (GPT-OSS) take a share even of the first token's attention.
 WITHOUT_SINKS = [one for one in DECODERS if one.name != "GptOss"]
 
@@ -54,6 +63,28 @@ def test_the_first_token_hands_each_head_its_own_values(architecture: Architectu
         repeated = values.repeat_interleave(QUERY_HEADS // values.shape[0], dim=0)
         heads = seen[layer.index][0, 0].view(QUERY_HEADS, layer.head_dim)
         torch.testing.assert_close(heads, repeated)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_heads_that_look_at_their_own_token_alone_are_found(dtype: torch.dtype):
+    """As in a trained model of which one group was left: 99.8% of the weight is on the token."""
+    model, shares = tiny_models.build(grouped("Llama")), []
+    with torch.no_grad():
+        for layer in model.model.layers:
+            keys = layer.self_attn.k_proj.weight.mul_(SELFISH)
+            groups = keys.view(KV_HEADS, -1, keys.shape[1])
+            queries = groups.repeat_interleave(QUERY_HEADS // KV_HEADS, 0)
+            layer.self_attn.q_proj.weight.copy_(queries.reshape(-1, keys.shape[1]))
+            layer.self_attn.o_proj.register_forward_pre_hook(
+                lambda _, inputs: shares.append(difference(*inputs[0][:, 1].float()))
+            )
+    geometry = find_heads(model.to(dtype))
+    assert [layer.query_heads for layer in geometry.layers] == [QUERY_HEADS] * 4
+    assert 1e-3 < min(shares) < 4e-3
+
+
+def difference(one: torch.Tensor, other: torch.Tensor) -> float:
+    return float((one - other).norm() / one.norm())
 
 
 def test_searching_leaves_the_model_as_it_was():
