@@ -17,7 +17,7 @@ gguf.convert(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), "bfloat16")' 
 head -n 48 "$test" > "$runs/held-out.jsonl"
 
 for seed in 0 1 2; do
-    for arm in mixed norm random causal trained_on; do
+    for arm in mixed norm random trained_on causal; do
         case $arm in
             trained_on) choice="--ratio 0" ;;
             *) choice="--ratio 0.25 --criterion $arm" ;;
