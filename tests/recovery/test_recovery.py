@@ -157,6 +157,7 @@ def test_the_causal_score_is_the_rise_without_a_group(llama: Path) -> None:
         ({"ratio": 1.2}, "ratio: Input should be less than 1, not 1.2"),
         ({"ratio": 0.9}, "ratio 0.9 leaves a layer without heads: of 18, 9 can go"),
         ({"ratio": 0.1}, "ratio 0.1 removes nothing of 18 heads, of which 3 go at once"),
+        ({"criterion": "size"}, "criterion 'size' is not known; use norm, entropy"),
         ({"steps": 1}, "1 steps cannot be divided over 2 rounds"),
         ({"speed": 1}, "'speed' is no setting; there are ratio, criterion"),
         ({"length": 65}, "length 65 is too long: .* reads 64 tokens"),

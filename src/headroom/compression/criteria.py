@@ -101,6 +101,17 @@ CRITERIA = {
 """The criteria by name."""
 
 
+def named(name: str) -> Criterion:
+    """Return a criterion.
+
+    Raises:
+        ModelError: there is none of that name.
+    """
+    if name not in CRITERIA:
+        raise ModelError(f"criterion {name!r} is not known; use {', '.join(CRITERIA)}")
+    return CRITERIA[name]
+
+
 def head_scores(
     learner: Learner,
     geometry: HeadGeometry,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headroom.compression.calibration import text_batches
 from headroom.compression.choice import Scope, Unit, heads_at, lowest_heads, unit_size
-from headroom.compression.criteria import CRITERIA, Ranked, accuracy_drops
+from headroom.compression.criteria import Ranked, accuracy_drops, named
 from headroom.compression.footprint import Size, size
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
@@ -103,9 +103,7 @@ def prune(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    if criterion not in CRITERIA:
-        raise ModelError(f"criterion {criterion!r} is not known; use {', '.join(CRITERIA)}")
-    by = CRITERIA[criterion]
+    by = named(criterion)
     if heads is None and by.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
     if heads is None and by.needs == "accuracy" and accuracy is None:

@@ -23,7 +23,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
 from headroom.compression.choice import Scores, heads_due, lowest_heads
-from headroom.compression.criteria import CRITERIA, Ranked, loss_rises
+from headroom.compression.criteria import Ranked, loss_rises, named
 from headroom.compression.pruning import revision_of
 from headroom.compression.rounds import removal_of
 from headroom.errors import ModelError
@@ -102,6 +102,7 @@ def prune_and_recover(
     """
     chosen, out = recovery(**settings), Path(out)
     check_target(out)
+    named(chosen.criterion)
     if device not in ("auto", "cpu"):
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
     folder = fetch_model(source, revision)
@@ -298,7 +299,7 @@ class _Run:
             ),
             drops=lambda: unit_rises(model, geometry, loss, self.settings.unit),
         )
-        return CRITERIA[self.settings.criterion].scores(ranked)
+        return named(self.settings.criterion).scores(ranked)
 
     def finish(self, testing: Sequence[Piece]) -> Recovered:
         """Measure the decoder before, pruned and recovered; publish the last."""
@@ -316,7 +317,7 @@ class _Run:
             tokens=sum(len(piece.input_ids) - 1 for piece in testing),
             device=self.device,
         )
-        about = CRITERIA[self.settings.criterion].about.format(**self.call["settings"])
+        about = named(self.settings.criterion).about.format(**self.call["settings"])
         if self.settings.criterion == "causal":
             about = "smallest rise of the loss on texts"
         about = f"{about}, in {self.settings.rounds} rounds of removal and training"

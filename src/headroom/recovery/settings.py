@@ -16,9 +16,9 @@ class Choice(Section):
 
     ratio: Share = 0.25
     """Share of all heads to remove; 0 trains without removing any, for comparison."""
-    criterion: Literal["mixed", "norm", "entropy", "attention", "causal", "random"] = "mixed"
-    """Score whose lowest heads are removed. causal: rise of the loss on the calibration texts
-    without the head, or its group."""
+    criterion: str = "mixed"
+    """Score whose lowest heads are removed: mixed, norm, entropy, attention, random, or causal, the
+    rise of the loss on the calibration texts without the head, or its group."""
     alpha: Whole = 0.5
     """mixed: weight of the norm."""
     scope: Literal["all", "layer"] = "all"
