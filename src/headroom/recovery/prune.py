@@ -222,10 +222,8 @@ class _Run:
         _LOG.info("round %d: %d heads removed, %d left", number + 1, len(removal["heads"]), left)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
-        progress, state = (
-            Progress(**history["progress"]),
-            self.work / f"training_{number}.safetensors",
-        )
+        progress = Progress(**history["progress"])
+        state = self.work / f"training_{number}.safetensors"
         steps, rounds = settings.steps, settings.rounds
         student = train_round(
             student,
