@@ -1,4 +1,3 @@
-"""Write table.csv and figure.svg of all finished runs of make.sh."""
 
 import json
 import sys
@@ -47,7 +46,7 @@ table = pd.DataFrame(rows)
 here = Path(__file__).parent
 table.to_csv(here / "table.csv", index=False, float_format="%.5g")
 
-matplotlib.rcParams |= {"svg.hashsalt": "headroom", "font.size": 9}
+matplotlib.rcParams |= {"font.size": 9}
 figure, axes = plt.subplots(figsize=(6.5, 0.5 + 0.27 * len(table)), layout="constrained")
 for place, (name, marker) in enumerate([("pruned", "s"), ("recovered", "o")]):
     ends = [table[name] - table[f"{name}, low"], table[f"{name}, high"] - table[name]]
@@ -61,5 +60,4 @@ axes.xaxis.set_major_formatter(matplotlib.ticker.ScalarFormatter())
 axes.xaxis.set_minor_formatter(matplotlib.ticker.ScalarFormatter())
 axes.set_xlabel("perplexity of 48 held-out solutions, 95% intervals over texts")
 axes.legend(frameon=False)
-figure.savefig(here / "figure.svg", metadata={"Date": None})
 figure.savefig(here / "figure.png", dpi=120)
