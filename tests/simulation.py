@@ -247,8 +247,11 @@ def _fill_batch(
     write_record(path, Stopwatch(), {})
     graded = z.melt(id_vars=["question_id"], value_vars=names, var_name="variant")
     graded = graded.rename(columns={"value": "correct"}).astype({"correct": bool})
-    graded = graded.assign(
-        sample=samples - 1, answer="7", group=0, tokens=90, stop_reason="eos", margin=0.25
+    graded = graded.assign(answer="7", group=0, tokens=90, stop_reason="eos", margin=0.25)
+    drawn = [graded["correct"], *(rng.permutation(graded["correct"]) for _ in range(1, samples))]
+    graded = pd.concat(
+        [graded.assign(sample=sample, correct=own) for sample, own in enumerate(drawn)],
+        ignore_index=True,
     )
     graded["verdict"] = np.where(graded.index % 211 == 5, "timeout", "judged")
     section = config.models[batch.model]

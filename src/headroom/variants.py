@@ -20,10 +20,11 @@ Numbers have at least two digits; variants sort by value, not by text.
 import random
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from string import Formatter
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 from headroom.errors import ConfigError
 
@@ -83,7 +84,7 @@ class Variant:
         """Number of a numeric placebo; 0 for all other variants."""
         return self.seed if self.kind == "numeric" else 0
 
-    @property
+    @cached_property
     def layers(self) -> range:
         """The layers that this variant changes one by one."""
         return FAMILIES[self.kind].layers(self)
@@ -104,11 +105,10 @@ BASE = Variant()
 """The unpruned model."""
 
 
-@dataclass(frozen=True)
-class Edit:
+class Edit(NamedTuple):
     """What a variant changes in one layer."""
 
-    factors: Mapping[int, float] = field(default_factory=dict)
+    factors: Mapping[int, float] = MappingProxyType({})
     """What the outputs of query heads are multiplied by, by head."""
     noise: "tuple[int, np.ndarray] | None" = None
     """A head, and a unit vector [query_heads * head_dim] that is added to the joined outputs of all
@@ -205,7 +205,7 @@ class Heads(Family):
     """A query head's output is zeroed (SPRINT, arXiv 2506.03978, section 3)."""
 
     kind, name, example = "head", "L{layer:02d}H{head:02d}", "L05H03"
-    title = "pruned heads"
+    title = "heads"
 
     def edit(self, variant: Variant, width: int) -> Edit:
         """Zero the head."""
@@ -225,7 +225,7 @@ class Noise(Heads):
     """
 
     kind, name, example = "noise", "L{layer:02d}N{head:02d}", "L05N03"
-    title = "noise as strong as a head"
+    title = "matched noise"
 
     def edit(self, variant: Variant, width: int) -> Edit:
         """Add the direction of this layer and head."""
@@ -301,7 +301,7 @@ class NoisyWeights(Family):
     """All weights get Gaussian noise (RandOpt, arXiv 2603.12228): does structure count at all?"""
 
     kind, name, example = "weights", "W{seed:02d}S{scale:02d}", "W17S20"
-    title = "noise on weights"
+    title = "noisy weights"
     scales = (5, 20)
     on_weights = True
 

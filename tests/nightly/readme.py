@@ -57,6 +57,8 @@ class Account:
         heads = pd.read_csv(run / f"controls/{self.of}/heads.csv")
         curves = pd.read_parquet(run / f"sprint/{self.of}/pass_at_n.parquet")
         told = list(_selector(run / f"sprint/{self.of}", max(self.sizes)))
+        if (run / "frontier").exists():
+            told += _families(run / f"frontier/{self.of}")
         if self.compression:
             told += _compression(run / "tables", self.compression)
         z = headroom.load(run).z(self.of)
@@ -173,6 +175,23 @@ def _selector(folder: Path, size: int) -> Iterator[str]:
         f"Where nobody knows the right answer, the majority of the {size} nearest heads answers "
         f"{100 * vote.accuracy:.1f}%, {_points(more.difference)} points beside the base model's "
         f"own answer ({_points(more.low)} to {_points(more.high)})."
+    )
+
+
+def _families(folder: Path) -> Iterator[str]:
+    paired = pd.read_csv(folder / "paired.csv").query("outcome == 'pass' and order == 'ordered'")
+    tested = paired.dropna(subset="adjusted")
+    against = tested.query("versus == 'sampling'")
+    solved = [f"{row.family_title} {100 * row.value:.1f}" for row in against.itertuples()]
+    (heads,) = against.query("family == 'head'").itertuples()
+    others = tested.query("family == 'head' and versus != 'sampling'")
+    won = others.query("adjusted < 0.05 and difference > 0")["versus_title"]
+    yield (
+        f"Any cheap change gives other answers: with the tokens of {heads.budget} of them "
+        f"{', '.join(solved)} and sampling {100 * heads.other:.1f}% solve a question (heads minus "
+        f"sampling {_points(heads.difference)}, {_points(heads.low)} to {_points(heads.high)}, "
+        f"p = {heads.adjusted:.2f} after Holm; heads are shown to beat "
+        f"{', '.join(won) or 'no other family'})."
     )
 
 

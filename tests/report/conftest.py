@@ -9,6 +9,7 @@ import simulated_trials
 import simulation
 from headroom import paths
 from headroom.config import Config, parse
+from headroom.frontier.job import compare
 from headroom.report.page import write_report
 
 
@@ -17,6 +18,8 @@ def make(folder: Path, config: Config, trials: list[simulated_trials.Trial]) -> 
     with simulated_runs.inside(folder):
         simulation.fill(config)
         simulated_trials.fill(config, trials)
+        for name in config.frontiers:
+            compare(config, name)
         simulated_runs.draw_sweeps(config)
         if trials:
             simulated_runs.draw_trials(config)
@@ -30,7 +33,9 @@ def whole() -> Config:
     studies = {trial.name: trial.study for trial in simulated_runs.trials()}
     compressed = simulated_trials.config(**studies).model_dump(mode="json", exclude_unset=True)
     parts = {part: compressed[part] for part in ("problems", "solvers", "compressions")}
-    return parse(simulation.DEMO | parts | {"run": "whole"})
+    families = {"model": "reasoner", "train": "math_train", "test": "math_test"}
+    frontiers = {"math": {**families, "sampling": ["T0.6"], "scales": {"weights": [20]}}}
+    return parse(simulation.DEMO | parts | {"run": "whole", "frontiers": frontiers})
 
 
 @pytest.fixture(scope="session")
@@ -42,13 +47,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
         if kind not in made:
             folder = tmp_path_factory.mktemp(kind)
             config, trials = whole(), simulated_runs.trials()
-            if kind == "sweep":
-                config = config.model_copy(update={"selectors": {}, "compressions": {}})
-                trials = []
-            elif kind == "compression":
-                config = config.model_copy(
-                    update={"selectors": {}, "sweeps": {}, "comparisons": {}}
-                )
+            gone = {
+                "sweep": ("selectors", "compressions", "frontiers"),
+                "compression": ("selectors", "sweeps", "comparisons", "frontiers"),
+            }
+            config = config.model_copy(update={section: {} for section in gone.get(kind, ())})
+            trials = trials if config.compressions else []
             made[kind] = make(folder, config, trials), config
         return made[kind]
 

@@ -50,7 +50,7 @@ def verdicts(config: Config) -> list[Verdict]:
     Raises:
         TableError: a table of the run is missing or damaged.
     """
-    makers = (_heads, _sampling, _question, _compression, _published)
+    makers = (_heads, _sampling, _question, _families, _compression, _published)
     return [verdict for make in makers for verdict in make(config)]
 
 
@@ -63,7 +63,7 @@ def title(config: Config, section: str, name: str) -> str:
     entry = getattr(config, section)[name]
     if entry.title is not None:
         return short(entry.title, 40)
-    if section == "selectors":
+    if section in ("selectors", "frontiers"):
         return title(config, "questions", entry.test)
     if section == "models":
         return short(name, 28)
@@ -178,6 +178,36 @@ def _question(config: Config) -> Iterator[Verdict]:
     fixed = held[row].value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
     yield Verdict("question", mark, answer, said, Sentence(so))
+
+
+def _families(config: Config) -> Iterator[Verdict]:
+    for name in config.frontiers:
+        table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
+        tested = table.query("outcome == 'pass' and order == 'ordered' and adjusted == adjusted")
+        heads = tested.where(family="head")
+        row = heads.where(versus="sampling")
+        if not len(row):
+            continue
+        sure = row.value("adjusted") < LUCK
+        mark = direction(row.value("low"), row.value("high")) if sure else "–"
+        answer = {
+            "▲": "Heads beat sampling",
+            "▼": "Sampling beats heads",
+        }.get(mark, "Heads are not shown to beat sampling")
+        said = Sentence(
+            "{budget} answers' tokens: {difference} points, {n} questions.",
+            budget=row.number("budget", "count"),
+            difference=row.interval("difference", "points", "low", "high"),
+            n=row.number("n", "count"),
+        )
+        others = heads.query("versus != 'sampling'")
+        won = others.query(f"adjusted < {LUCK} and difference > 0")
+        so = Sentence(
+            "Heads beat {won} of {all} families.",
+            won=won.number("difference", "count", "count") if len(won) else "none",
+            all=others.number("difference", "count", "count"),
+        )
+        yield Verdict("families", mark, answer, said, so if len(others) else Sentence(""))
 
 
 def _compression(config: Config) -> Iterator[Verdict]:

@@ -161,11 +161,14 @@ def compare(config: Config, frontier: str) -> None:
     paired = pd.concat(
         [
             protocol.compare(curves[ordered], base, bootstrap, pairs, primary).assign(
-                order="ordered" if ordered else "drawn"
+                order="ordered" if ordered else "drawn", n=questions
             )
             for ordered in (True, False)
         ]
     )
+    titles = {each.family: each.title for each in chosen}
+    for column in ("family", "versus"):
+        paired[f"{column}_title"] = paired[column].map(titles)
     half = min([options.max_n, *(len(each.order) for each in chosen)])
     tables = {
         "members": _members(chosen, found),

@@ -86,36 +86,43 @@ def variant_masks(
     for variant in set(variants):
         geometry.check(variant)
     like = torch.empty(0, device=device, dtype=dtype)
-    changed = {layer for variant in set(variants) for layer in variant.layers}
+    changed: dict[int, list[int]] = {}
+    for row, variant in enumerate(variants):
+        for index in variant.layers:
+            changed.setdefault(index, []).append(row)
     return {
-        index: _row_masks(geometry.layer(index), variants).each(lambda part: part.to(like))
-        for index in sorted(changed)
+        index: _row_masks(geometry.layer(index), variants, rows).each(lambda part: part.to(like))
+        for index, rows in sorted(changed.items())
     }
 
 
-def _row_masks(layer: AttentionLayer, variants: Sequence[Variant]) -> RowMasks:
+def _row_masks(
+    layer: AttentionLayer, variants: Sequence[Variant], changed: Sequence[int]
+) -> RowMasks:
+    """Return a layer's masks, of which only those of the changed rows change anything."""
     factors = torch.ones(len(variants), layer.query_heads)
-    sources, directions = torch.zeros_like(factors), torch.zeros(len(variants), layer.width)
-    skipped = torch.zeros(len(variants))
-    for row, variant in enumerate(variants):
-        if layer.index not in variant.layers:
-            continue
+    sources = directions = skipped = None
+    factored: list[tuple[int, int, float]] = []
+    width = layer.width
+    for row in changed:
+        variant = variants[row]
         family = FAMILIES[variant.kind]
-        edit = family.edit(variant, layer.width)
-        for head, factor in edit.factors.items():
-            factors[row, head] = factor
+        edit = family.edit(variant, width)
+        factored += [(row, head, factor) for head, factor in edit.factors.items()]
         if edit.noise is not None:
+            if sources is None or directions is None:
+                sources = torch.zeros_like(factors)
+                directions = torch.zeros(len(variants), width)
             head, direction = edit.noise
             sources[row, head] = 1
             directions[row] = torch.from_numpy(direction)
-        skipped[row] = family.skips
-    noise = bool(sources.any())
-    return RowMasks(
-        factors,
-        sources if noise else None,
-        directions if noise else None,
-        skipped if skipped.any() else None,
-    )
+        if family.skips:
+            skipped = torch.zeros(len(variants)) if skipped is None else skipped
+            skipped[row] = 1
+    if factored:
+        rows, heads, values = zip(*factored, strict=True)
+        factors[rows, heads] = torch.tensor(values)
+    return RowMasks(factors, sources, directions, skipped)
 
 
 class HeadMasks:

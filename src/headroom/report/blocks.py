@@ -25,7 +25,7 @@ from headroom.analysis.verdicts import rival, tested_on, title
 from headroom.config import Config
 from headroom.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, find_exhibit
 from headroom.planning.shown import Shown
-from headroom.record import read_json
+from headroom.record import read_json, read_record
 from headroom.report.svg import Scale, ruler, strip
 
 _DECLARED = Path(__file__).with_name("assets") / "tables.csv"
@@ -201,7 +201,8 @@ def fill(config: Config, images: Images, section: Section) -> None:
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
             folds[exhibit.heading] = images.of(Shown(config).pictures(exhibit))
-    section.blocks = [*opened, *section.blocks]
+    # Charts of half the width come first, side by side.
+    section.blocks = sorted([*opened, *section.blocks], key=lambda block: block.kind != "half")
     section.folds = {name: blocks for name, blocks in folds.items() if blocks} | section.folds
 
 
@@ -243,6 +244,12 @@ def _sources(config: Config, template: str) -> Iterator[tuple[Source, dict[str, 
             other, most = rival(config, name)
             names = {"of": title(config, "selectors", name), "most": str(most), "rival": other}
             yield Source.read(config, template, selector=name), names
+    elif "{frontier}" in template:
+        for name in config.frontiers:
+            source = Source.read(config, template, frontier=name)
+            known = read_record(Path(template.format(run=config.run, frontier=name)))
+            of = title(config, "frontiers", name)
+            yield source, {"of": of, "budget": str(known["primary_budget"])}
     elif "{comparison}" in template:
         for name, each in config.comparisons.items():
             of = title(config, "questions", each.questions)

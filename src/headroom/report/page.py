@@ -42,6 +42,7 @@ from headroom.report.blocks import (
     of_sweep,
     table,
 )
+from headroom.report.families import families
 from headroom.report.svg import Chart, Scale
 from headroom.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headroom.tables import CURVES, read_table, write_text
@@ -226,6 +227,10 @@ def published(config: Config, section: Section) -> None:
         section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
 
 
+_FAMILIES = (
+    "Any cheap change gives other answers. Do pruned heads solve more than scaled heads, skipped "
+    "layers, noise or samples, for the same tokens?"
+)
 _SAMPLING = "A question counts as solved if any of N answers is right."
 _QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which question?"
 SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
@@ -233,6 +238,7 @@ SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | Non
     "luck": ("sweeps", "Is a gain more than luck?", "", luck),
     "sampling": ("selectors", "Does choosing heads beat sampling?", _SAMPLING, None),
     "question": ("selectors", "Does the question matter?", _QUESTION, None),
+    "families": ("frontiers", "Are heads special?", _FAMILIES, families),
     "compression": ("compressions", "Can heads go for good?", "", compression),
     "published": ("run", "Do the papers' numbers hold?", "", published),
     "trust": ("run", "How far to trust this; how to run it again", "", None),  # likewise
@@ -296,7 +302,9 @@ def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
     drawn = [(title(config, "selectors", name), curves(config, name)) for name in config.selectors]
     if drawn or config.sweeps:
         return {"kind": "curves" if drawn else "map", "curves": drawn}
-    section = next(each for each in shown if each.anchor in ("compression", "published"))
+    section = next(
+        each for each in shown if each.anchor in ("families", "compression", "published")
+    )
     first, section.blocks = section.blocks[:1], section.blocks[1:]
     return {"kind": "blocks", "blocks": first, "curves": []}
 
