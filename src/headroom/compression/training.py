@@ -273,26 +273,39 @@ class _Run:
     def state(self) -> tuple[dict[str, Any], dict[str, Mapping[str, Tensor]]]:
         facts, tensors = self.between.state()
         facts |= {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
-        moments = {
-            f"{parameter} {name}": value
-            for parameter, state in self.optimizer.state_dict()["state"].items()
-            for name, value in state.items()
+        return facts, {
+            "best": self.best,
+            "moments": moments_of(self.optimizer),
+            "between": tensors,
         }
-        return facts, {"best": self.best, "moments": moments, "between": tensors}
 
     def resume(self, facts: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> None:
         """Go on from a state that `state` returned; the learner is already that of then."""
-        moments: dict[int, dict[str, Tensor]] = defaultdict(dict)
-        for place, value in tensors["moments"].items():
-            parameter, name = place.split()
-            moments[int(parameter)][name] = value
         self.optimizer, self.named = self.new_optimizer(), dict(self.model.named_parameters())
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        set_moments(self.optimizer, tensors["moments"])
         self.between.restore(facts, tensors["between"])
         self.best, self.steps, self.sums = tensors["best"], facts["steps"], facts["sums"]
         self.fit = Fit.model_validate(facts["fit"])
         _LOG.info("resuming after step %d", self.steps)
+
+
+def moments_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Return an optimiser's state, such as Adam's moments, as tensors by name."""
+    return {
+        f"{parameter} {name}": value
+        for parameter, state in optimizer.state_dict()["state"].items()
+        for name, value in state.items()
+    }
+
+
+def set_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
+    """Give an optimiser of the same parameters a state that `moments_of` returned."""
+    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
+    for place, value in moments.items():
+        parameter, name = place.split()
+        state[int(parameter)][name] = value
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def _words(losses: Mapping[str, float]) -> str:

@@ -27,7 +27,13 @@ from headroom.compression.criteria import Ranked, loss_rises, named
 from headroom.compression.pruning import revision_of
 from headroom.compression.rounds import removal_of
 from headroom.errors import ModelError
-from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
+from headroom.models.checkpoints import (
+    Form,
+    Pruning,
+    check_target,
+    plainest_form,
+    save_pruned,
+)
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.load import load_checkpoint, load_tokenizer
 from headroom.models.masks import pruned
@@ -323,12 +329,8 @@ class _Run:
         pruning = Pruning(self.call["source"], self.call["revision"], heads, about, rows, how)
         facts = {**self.call, **history, "measured": results}
         geometry = find_heads(model)
-        try:
-            form: Form = "uniform"
-            self.save(model, geometry, self.out, form, pruning, facts)
-        except ModelError:  # layers differ, or no config of the architecture states these shapes
-            form = "free"
-            self.save(model, geometry, self.out, form, pruning, facts)
+        form = plainest_form(model, geometry)
+        self.save(model, geometry, self.out, form, pruning, facts)
         shutil.rmtree(self.work)
         return Recovered(self.out, form, tuple(removed), results)
 

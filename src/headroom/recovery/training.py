@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headroom.compression.training import epoch_batches
+from headroom.compression.training import epoch_batches, moments_of, set_moments
 from headroom.errors import ModelError
 from headroom.models.learner import divergence
 from headroom.recovery.evaluation import predictions
@@ -254,8 +254,7 @@ def _write_state(
     progress: Progress,
 ) -> None:
     tensors = {name: each.detach().cpu() for name, each in trained.items()}
-    for place, moments in optimizer.state_dict()["state"].items():
-        tensors |= {f"{_MOMENTS}{place} {name}": each.cpu() for name, each in moments.items()}
+    tensors |= {f"{_MOMENTS}{name}": each.cpu() for name, each in moments_of(optimizer).items()}
     with atomic(file) as temporary:
         save_file(tensors, temporary, {_FACTS: json.dumps(asdict(progress))})
 
@@ -264,21 +263,20 @@ def _read_state(
     file: Path, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
 ) -> dict[str, Any]:
     """Restore trained weights and the optimizer; return the progress."""
-    moments: dict[int, dict[str, Tensor]] = {}
     try:
         with safe_open(file, framework="pt") as stored:
             facts: dict[str, Any] = json.loads(stored.metadata()[_FACTS])
-            for name in stored.keys():  # noqa: SIM118
-                if name.startswith(_MOMENTS):
-                    place, kind = name.removeprefix(_MOMENTS).split()
-                    moments.setdefault(int(place), {})[kind] = stored.get_tensor(name)
+            moments = {
+                name.removeprefix(_MOMENTS): stored.get_tensor(name)
+                for name in stored.keys()  # noqa: SIM118
+                if name.startswith(_MOMENTS)
+            }
             with torch.no_grad():
                 for name, parameter in trained.items():
                     parameter.copy_(stored.get_tensor(name))
     except (OSError, SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{file} is damaged ({reason}); remove it to repeat its round") from error
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": moments, "param_groups": groups})
+    set_moments(optimizer, moments)
     _LOG.info("resuming after step %d", facts["step"])
     return facts
