@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from words import TEXTS
@@ -37,8 +38,9 @@ def pieces(llama: Path) -> list[Piece]:
     return cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8)
 
 
-def load(folder: Path) -> PreTrainedModel:
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+def load(folder: Path, dropout: float = 0.0) -> PreTrainedModel:
+    own = {"dtype": torch.float32, "attention_dropout": dropout}
+    return AutoModelForCausalLM.from_pretrained(folder, **own)
 
 
 def other(folder: Path) -> PreTrainedModel:
@@ -48,13 +50,15 @@ def other(folder: Path) -> PreTrainedModel:
     return model
 
 
-def trained(folder: Path, pieces: list[Piece], state: Path, **options: Any) -> dict[str, Tensor]:
+def trained(
+    folder: Path, pieces: list[Piece], state: Path, dropout: float = 0.0, **options: Any
+) -> dict[str, Tensor]:
     settings = recovery(**{**SMALL, **options})
     progress, steps = Progress(), range(settings.steps)
     accelerator = accelerator_for(settings, "cpu")
     teacher = None if settings.teacher == "none" else other(folder)
     model = train_round(
-        load(folder), teacher, pieces, settings, steps, progress, accelerator, state, 0.0
+        load(folder, dropout), teacher, pieces, settings, steps, progress, accelerator, state, 0.0
     )
     assert progress.step == settings.steps == len(progress.losses)
     LOSSES[:] = [sum(each.values()) for each in progress.losses]
@@ -70,8 +74,8 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], by: floa
 def test_one_step_is_that_of_the_written_loss(llama: Path, pieces: list[Piece], tmp_path: Path):
     """Text by text, by transformers' own loss and torch's distributions, and AdamW by hand."""
     found = trained(
-        llama, pieces, tmp_path / "s", steps=1, batch_size=len(pieces), micro_batch=len(pieces),
-        temperature=3.0, distill_weight=0.3,
+        llama, pieces, tmp_path / "s", steps=1, batch_size=len(pieces),
+        micro_batch=len(pieces) // 2, temperature=3.0, distill_weight=0.3,
     )  # fmt: skip
     student, teacher = load(llama), other(llama)
     tokens = sum(len(piece.input_ids) - 1 for piece in pieces)
@@ -85,6 +89,10 @@ def test_one_step_is_that_of_the_written_loss(llama: Path, pieces: list[Piece], 
         divergence = 9.0 * torch.distributions.kl_divergence(taught, own).sum()
         (0.7 * output.loss * (ids.shape[1] - 1) + 0.3 * divergence).div(tokens).backward()
     torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+    state = load_file(tmp_path / "s")  # the first moments show the gradient's scale, Adam hides it
+    norms = [each.norm() ** 2 for name, each in state.items() if name.endswith("exp_avg")]
+    own = [each.grad.norm() ** 2 for each in student.parameters()]
+    assert float(sum(norms)) == pytest.approx(0.01 * float(sum(own)), rel=1e-4)
     for parameter in student.parameters():
         decay = 0.01 if parameter.ndim > 1 else 0.0
         with torch.no_grad():  # the first step of Adam: the gradient's sign, nearly
@@ -97,6 +105,12 @@ def test_one_step_is_that_of_the_written_loss(llama: Path, pieces: list[Piece], 
             found[name][mask], student.state_dict()[name][mask], atol=2e-5, rtol=0, msg=name
         )
     assert sum(mask.sum() for mask in sure.values()) > 0.9 * sum(m.numel() for m in sure.values())
+
+
+def test_the_rate_rises_in_a_round_and_falls_to_zero_over_all() -> None:
+    shares = [training._share(step, range(20, 40), 60) for step in range(20, 40)]
+    assert shares[:3] == pytest.approx([0.5 * 40 / 60, 39 / 60, 38 / 60])
+    assert shares[-1] == pytest.approx(21 / 60)
 
 
 def test_micro_batches_and_checkpointing_change_memory_only(
@@ -124,7 +138,7 @@ def test_a_killed_round_ends_as_if_nothing_happened(
 ) -> None:
     if lora:
         pytest.importorskip("peft", reason="LoRA: needs the package peft")
-    undisturbed = trained(llama, pieces, tmp_path / "one", lora=lora)
+    undisturbed = trained(llama, pieces, tmp_path / "one", 0.3, lora=lora)
     step = training._step
 
     def killed(count) -> None:
@@ -133,11 +147,11 @@ def test_a_killed_round_ends_as_if_nothing_happened(
             return step(*arguments)
 
         monkeypatch.setattr(training, "_step", counted)
-        trained(llama, pieces, tmp_path / "other", lora=lora)
+        trained(llama, pieces, tmp_path / "other", 0.3, lora=lora)
 
     killed_at(4, killed)
     monkeypatch.setattr(training, "_step", step)
-    resumed = trained(llama, pieces, tmp_path / "other", lora=lora)
+    resumed = trained(llama, pieces, tmp_path / "other", 0.3, lora=lora)
     assert_close(resumed, undisturbed, 0.0)
     assert_changed(resumed, load(llama).state_dict())
 
