@@ -90,5 +90,6 @@ def reading(hint: Any) -> dict[str, Any]:
         return {"choices": get_args(hint if get_origin(hint) is Literal else parts[0])}
     if hint is bool:
         return {"action": "store_true"}
-    kinds = {int: count, float: float, Path: Path}
+    # Of a text or a path the text: a path would lose the "./" that tells a folder from a hub id.
+    kinds: dict[Any, Any] = {str: str, int: count, float: float, Path: Path}
     return {"type": next((kinds[part] for part in parts if part in kinds), str)}

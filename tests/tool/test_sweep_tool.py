@@ -105,8 +105,11 @@ def test_a_run_says_what_it_holds(swept: tuple[Path, list[str]]) -> None:
     [
         (["--layers", "2"], r"layers: \[2\]; model has 2 layers, numbered 0 to 1"),
         (["--benchmark", "maths"], "benchmark 'maths' is not known; choose math500"),
-        (["--answer-column", "answer"], "line 2 has no 'answer', only prompt, gold, kind"),
-        (["--model", "./nowhere"], "nowhere is not a folder"),
+        (
+            ["--answer-column", "answer"],
+            r"no 'answer', only prompt, gold, kind; .* --question-column",
+        ),
+        (["--model", "./nowhere"], r"\./nowhere is not a folder; name a model folder or a hub id"),
         (["-n", "21"], "21 questions are requested, but .*mine.csv has 20; lower n"),
     ],
 )

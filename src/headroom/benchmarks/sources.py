@@ -246,7 +246,8 @@ class _Row:
             if key not in self.columns:
                 raise BenchmarkError(
                     f"{self.place} has no {key!r}, only {', '.join(self.columns) or 'nothing'}; "
-                    f"the columns of this benchmark are {', '.join(keys)}"
+                    f"the columns of this benchmark are {', '.join(keys)}; name your own under "
+                    f"`columns`, or with --question-column and --answer-column"
                 )
 
     def text(self, key: str, *, number: bool = False) -> str:

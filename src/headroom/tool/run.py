@@ -133,7 +133,7 @@ class Run:
         """
         defined = list(getattr(self.config, kind))
         if name is None and len(defined) != 1:
-            raise ConfigError(f"the run has {len(defined)} {kind}: name one of {defined}")
+            raise ConfigError(f"the run has {len(defined)} {kind}; name one: {', '.join(defined)}")
         found = defined[0] if name is None else name
         if found not in defined:
             raise ConfigError(
