@@ -152,25 +152,22 @@ def _table(config: Config, exhibit: str) -> Source:
 
 
 def _longer(config: Config) -> Iterator[Sentence]:
-    """Yield what models pruned without a teacher, but trained longer, gain over the unpruned."""
-    table4, cost = _table(config, "table4"), _table(config, "cost")
-    for row in table4.where(arm="pruning_only"):
-        if not row.value("change_low") > 0:
+    """Yield what pruned models gain beside one trained for as many steps with nothing pruned."""
+    table4 = _table(config, "table4")
+    for name in config.compressions:
+        own = table4.where(compression=name)
+        rows = {arm: own.where(arm=arm) for arm in (METHOD, "pruning_only", "trained_on")}
+        if not rows.pop("trained_on"):
             continue
-        name = row.first["compression"]
-        spent = cost.where(compression=name, arm="pruning_only")
-        said = (
-            "{of}: pruned without a teacher it gains {change} points, but it trained {epochs} "
-            "epochs longer than the unpruned model"
+        parts = {arm: row.number("change", "points") for arm, row in rows.items() if row}
+        said = "; ".join(f"{_NAMES[arm].replace('{ratio}', 'heads')} {{{arm}}}" for arm in parts)
+        yield Sentence(
+            f"{{of}}, change against the unpruned model in points: {said}; as many steps with "
+            "nothing pruned {other}.",
+            of=tested_on(config, name),
+            other=own.where(arm="trained_on").number("change", "points"),
+            **parts,
         )
-        parts = {
-            "change": row.number("change", "points"),
-            "epochs": spent.number("epochs", "count"),
-        }
-        for other in table4.where(compression=name, arm="trained_on"):
-            said += "; as long with nothing pruned it gains {other}"
-            parts["other"] = other.number("change", "points")
-        yield Sentence(said + ".", of=tested_on(config, name), **parts)
 
 
 def _against_time(pruned: list[Source]) -> list[Block]:
