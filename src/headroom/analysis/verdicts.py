@@ -195,10 +195,9 @@ def _families(config: Config) -> Iterator[Verdict]:
             "▼": "Sampling beats heads",
         }.get(mark, "Heads are not shown to beat sampling")
         said = Sentence(
-            "{budget} answers' tokens: {difference} points, {n} questions.",
+            "{budget} answers' tokens: {difference} points.",
             budget=row.number("budget", "count"),
             difference=row.interval("difference", "points", "low", "high"),
-            n=row.number("n", "count"),
         )
         others = heads.query("versus != 'sampling'")
         won = others.query(f"adjusted < {LUCK} and difference > 0")
@@ -229,7 +228,7 @@ def _compression(config: Config) -> Iterator[Verdict]:
     so = Sentence("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
     if row.value("test_time_high") < 1:
         time = row.number("test_time", "ratio")
-        so = Sentence("The whole test takes {time} of the time.", time=time)
+        so = Sentence("Whole test: {time} of the time.", time=time)
     elif row.value("test_time_high") >= 1:
         so = Sentence("The whole test is not shown to be faster.")
     yield Verdict("compression", mark, answer, said, so)
@@ -240,7 +239,7 @@ def _published(config: Config) -> Iterator[Verdict]:
     beyond, luck = table.number("beyond", "count", "sum"), table.number("pairs", "count", "luck")
     many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LUCK))
     said = Sentence(
-        "Of {pairs} best heads of a subject and layer; luck gives {luck}.",
+        "Of {pairs} best heads; luck gives {luck}.",
         pairs=table.number("pairs", "count", "sum"),
         luck=luck,
     )

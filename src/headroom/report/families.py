@@ -17,8 +17,8 @@ _COLOURS = ("s0", "s1", "s3", "s4", "s5")
 """Classes of the other families' curves."""
 
 _OUTCOMES = {
-    "pass": "Solved by any of N answers, in percent",
-    "majority": "Right by the vote of N answers, in percent",
+    "pass": "Solved by any of N answers (%)",
+    "majority": "Right by the vote of N answers (%)",
 }
 
 
@@ -26,7 +26,7 @@ def families(config: Config, section: Section) -> None:
     """Draw Pass@N and votes of each family against tokens, and say what was compared."""
     for name, frontier in config.frontiers.items():
         table = Source.read(config, paths.FRONTIER, frontier=name, table="families")
-        said = "{of}: {members} members each; training questions chose scales and orders."
+        said = "{of}: {members} members each, in an order that training questions chose."
         of = title(config, "frontiers", name)
         section.lead.append(Sentence(said, of=of, members=str(frontier.members)))
         section.blocks += _charts(config, name, table)
@@ -41,14 +41,11 @@ def _charts(config: Config, name: str, table: Source) -> Iterator[Block]:
         y = Scale(100 * ordered[outcome].min() - 1, 100 * ordered[outcome].max() + 1)
         last = ordered.groupby("family", sort=False)[outcome].last()
         told = ", ".join(f"{titles[family]} {100 * value:.1f}%" for family, value in last.items())
-        chart = Chart(x, y, 280, f"{what}: with most answers {told}.", ("{:g}×", "{:.0f}"))
+        chart = Chart(x, y, 190, f"{what}: with most answers {told}.", ("{:g}×", "{:.0f}"))
         kinds = cycle(_COLOURS)
         for family, own in ordered.groupby("family", sort=False):
             kind = "grey" if family == _PLACEBO else next(kinds)
             points = own.assign(at=100 * own[outcome])[["answers", "at"]].to_numpy().tolist()
             chart.curve(points, titles[family], kind)
-        caption = (
-            f"{what}, against generated tokens as a multiple of one answer of the base model. "
-            f"Members in the order that training questions chose; samples are drawn."
-        )
+        caption = f"{what}, by tokens: 1 is one answer of the base model."
         yield Picture(chart.svg(), caption, "half")

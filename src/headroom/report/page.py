@@ -162,8 +162,8 @@ def _longer(config: Config) -> Iterator[Sentence]:
         parts = {arm: row.number("change", "points") for arm, row in rows.items() if row}
         said = "; ".join(f"{_NAMES[arm].replace('{ratio}', 'heads')} {{{arm}}}" for arm in parts)
         yield Sentence(
-            f"{{of}}, change against the unpruned model in points: {said}; as many steps with "
-            "nothing pruned {other}.",
+            f"{{of}}, points against the unpruned model: {said}; trained as long, all kept "
+            "{other}.",
             of=tested_on(config, name),
             other=own.where(arm="trained_on").number("change", "points"),
             **parts,
@@ -224,10 +224,7 @@ def published(config: Config, section: Section) -> None:
         section.blocks += table(cells.of(both[::-1]), shown, caption, limit=12)
 
 
-_FAMILIES = (
-    "Any cheap change gives other answers. Do pruned heads solve more than scaled heads, skipped "
-    "layers, noise or samples, for the same tokens?"
-)
+_FAMILIES = "Do pruned heads solve more than other cheap changes, for the same tokens?"
 _SAMPLING = "A question counts as solved if any of N answers is right."
 _QUESTION = "SPRINT asks the heads nearest to a question. Does it matter which question?"
 SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | None]] = {
