@@ -231,6 +231,14 @@ def _compression(config: Config) -> Iterator[Verdict]:
         so = Sentence("Whole test: {time} of the time.", time=time)
     elif row.value("test_time_high") >= 1:
         so = Sentence("The whole test is not shown to be faster.")
+    table4 = Source.read(config, paths.COMPRESSION_TABLE, exhibit="table4")
+    for kept in table4.where(compression=row.first["compression"], arm="trained_on"):
+        # As many steps with nothing pruned: what pruning costs, training longer aside.
+        said = Sentence(
+            "{said} Trained as long, all kept: {change}.",
+            said=said,
+            change=kept.number("change", "points"),
+        )
     yield Verdict("compression", mark, answer, said, so)
 
 

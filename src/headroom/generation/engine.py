@@ -19,7 +19,6 @@ import gc
 import logging
 import os
 import sys
-import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -264,23 +263,17 @@ class Engine:
             batch = Batch(forward, self._decoding, plan.batch_size, watch)
             verifier = Verifier(forward, self._batch_size, done, watch)
             while verifier.rows or plan.groups or plan.drafted or len(batch):
-                begin = time.perf_counter()
-                verifying = False
                 answers: list[Answer] = []
                 if verifier.rows and batch.free:
                     batch.resume(*verifier.take(batch.free))
                 elif entering := self._take(plan.groups, batch):
                     answers = batch.enter(entering)
                 elif plan.drafted and batch.free:
-                    verifying = True
                     answers = verifier.verify(plan.drafted)
                 else:
                     answers = batch.step()
-                seconds = time.perf_counter() - begin
                 done.fed += forward.fed
                 forward.fed = 0
-                done.verify_seconds += seconds * verifying
-                done.decode_seconds += seconds * (not verifying)
                 for answer in answers:
                     prompt = answer.request.prompt
                     if prompt in plan.waiting and answer.request.variant.is_base:

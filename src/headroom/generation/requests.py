@@ -102,5 +102,3 @@ class Statistics:
     """Of these, tokens that verification took over from a draft."""
     fed: int = 0
     """Tokens that the model was fed, padding and prompts included."""
-    verify_seconds: float = 0.0
-    decode_seconds: float = 0.0
