@@ -16,7 +16,13 @@ SHIPPED = [
 VALUES: dict[str, Any] = {
     "run": "mini",
     "models": {
-        "tiny": {"train": {"steps": 3}, "layers": 6, "heads": 8, "kv_heads": 4, "billions": 0.001},
+        "tiny": {
+            "source": "builtin:reasoner",
+            "layers": 6,
+            "heads": 4,
+            "kv_heads": 4,
+            "billions": 0.001,
+        },
         "big": {
             "source": "owner/big",
             "revision": "0" * 40,

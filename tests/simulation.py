@@ -40,7 +40,7 @@ DEMO: dict[str, Any] = {
     "run": "simulated",
     "models": {
         "reasoner": {
-            "train": {"steps": 3},
+            "source": "builtin:reasoner",
             "layers": 6,
             "heads": 8,
             "kv_heads": 4,

@@ -9,7 +9,6 @@ from statistics import geometric_mean
 from typing import NamedTuple
 
 SECONDS: Mapping[str, float] = {
-    "train_reasoner": 600.0,
     "train_selector": 15.0,
     "weigh_embedding": 10.0,
     "choose": 10.0,
@@ -23,7 +22,7 @@ SECONDS: Mapping[str, float] = {
 
 _USUAL = 2.5  # core seconds of every other rule's job
 _COLLECTING = 0.5  # core seconds of a job that shares another's work
-_ON_ALL_CORES = {"generate", "train_reasoner", "measure_compression"}
+_ON_ALL_CORES = {"generate", "measure_compression"}
 _FIRM = 5.0  # weight of the prior scale, in expected seconds
 _SAID = 0.05  # share of a unit's work from which its reported progress is used
 _FIRST = 3  # units that must be done before there is an estimate

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 STAGES = {
     "Questions and models": (
-        *("source", "questions", "fetch_model", "train_reasoner", "embedder", "embed"),
+        *("source", "questions", "fetch_model", "embedder", "embed"),
         *("problems", "encoder"),
     ),
     "Answers": ("generate", "activations"),
@@ -22,7 +22,6 @@ _DOING = {
     "source": "reading {source}",
     "questions": "drawing {questions}",
     "fetch_model": "fetching {model}",
-    "train_reasoner": "training {model}",
     "embed": "embedding {questions}",
     "generate": "{model} answers {questions} ({decoding})",
     "activations": "measuring the heads of {model}",

@@ -6,15 +6,14 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from headroom.benchmarks.generated import corpus
-from headroom.config import Reasoner
-from headroom.reasoner.training import new_model, train_tokenizer
+from headroom.reasoner.training import Settings, new_model, train_tokenizer
 
-SETTINGS = Reasoner(
+SETTINGS = Settings(
     hidden=48, layers=3, query_heads=6, kv_heads=2, head_dim=32, intermediate=56, vocabulary=320
 )
 
 
-def make(settings: Reasoner = SETTINGS) -> tuple[Qwen2ForCausalLM, object]:
+def make(settings: Settings = SETTINGS) -> tuple[Qwen2ForCausalLM, object]:
     texts = (text for problem in corpus(200, seed=1) for text in problem[:2])
     tokenizer = train_tokenizer(texts, settings.vocabulary)
     model = new_model(settings, tokenizer)

@@ -9,11 +9,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from headroom.bench import shapes
 from headroom.bench.shapes import Expansion
-from headroom.config import Reasoner
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import pruned
+from headroom.reasoner.training import Settings
 from headroom.variants import BASE, Variant
 
 IDS = torch.randint(4, 300, (2, 19), generator=torch.Generator().manual_seed(0))
@@ -77,7 +77,7 @@ def test_a_model_that_does_not_fit_is_refused(change: dict[str, int], message: s
         Expansion(SMALL | change, LARGE)
 
 
-def load_reasoner(folder: Path, settings: Reasoner) -> LoadedModel:
+def load_reasoner(folder: Path, settings: Settings) -> LoadedModel:
     model, tokenizer = small_reasoner.make(settings)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -88,7 +88,7 @@ def load_reasoner(folder: Path, settings: Reasoner) -> LoadedModel:
 
 
 def test_the_demo_grows_to_46_million_parameters_and_answers_as_before(tmp_path: Path) -> None:
-    loaded = load_reasoner(tmp_path / "small", Reasoner(vocabulary=320))
+    loaded = load_reasoner(tmp_path / "small", Settings(vocabulary=320))
     folder, carrying = shapes.make("46m", loaded, tmp_path / "large", torch.float32)
     large = load_model(str(folder), device="cpu")
     assert 46e6 < large.model.num_parameters() < 47e6

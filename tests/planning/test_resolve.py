@@ -11,7 +11,7 @@ from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
 from headroom.config import Config, load, parse
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
-from headroom.models.source import fingerprint
+from headroom.models.source import BUILTIN, fingerprint
 from headroom.planning.batches import batches
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store, key, source_key
@@ -75,7 +75,7 @@ def test_every_revision_is_filled_in():
     assert resolved.questions["test"].revision == file_revision(Path("test.jsonl"))
     assert resolved.questions["train"].revision == PINNED["math_train"].revision
     assert resolved.models["big"].revision == fingerprint(Path("big"))
-    assert resolved.models["tiny"].revision is None
+    assert resolved.models["tiny"].revision == fingerprint(BUILTIN["builtin:reasoner"])
     assert len(resolved.embedders["minilm"].revision or "") == 16
 
 
@@ -89,15 +89,20 @@ def test_resolving_twice_changes_nothing_and_saves_as_json():
     ("section", "name", "keys", "message"),
     [
         ("questions", "test", {"file": "absent.jsonl"}, r": absent.jsonl is missing; .*`revision`"),
-        ("models", "big", {"source": "./absent", "revision": None}, r".source: folder ./absent is"),
+        (
+            "models",
+            "big",
+            {"source": "./absent", "revision": None},
+            r": source ./absent is",
+        ),
         (
             "models",
             "big",
             {"revision": None},
-            r".revision: None does not pin owner/big; .* `git",
+            r".revision: None is not a commit hash of .* `git ls-remote .*owner/big",
         ),
-        ("models", "big", {"revision": "main"}, r".revision: 'main' does not pin owner/big"),
-        ("embedders", "minilm", {"revision": None}, r".revision: None does not pin owner/minilm"),
+        ("models", "big", {"revision": "main"}, r".revision: 'main' is not a commit hash"),
+        ("embedders", "minilm", {"revision": None}, r".revision: None is not a commit hash"),
         ("questions", "test", {"revision": "main"}, r".revision: 'main' is not a .*6e4ed1a2"),
     ],
 )
@@ -119,7 +124,7 @@ def test_a_folder_written_like_a_hub_id_is_pointed_out():
         (lambda: Path("test.jsonl").write_text(""), r"questions.test: test.jsonl has sha256"),
         (lambda: Path("test.jsonl").unlink(), r"questions.test: test.jsonl is missing"),
         (lambda: Path("big/model.safetensors").unlink(), r"models.big: big has no weights"),
-        (lambda: Path("big/tokenizer.json").write_text("{ }"), r"models.big.revision: ./big has"),
+        (lambda: Path("big/tokenizer.json").write_text("{ }"), r"models.big.revision: big has"),
         (lambda: Path("minilm/config.json").unlink(), r"embedders.minilm: minilm/config.json is"),
         (lambda: Path("results").write_text(""), r"results cannot be written"),
     ],

@@ -178,7 +178,7 @@ def test_a_file_is_looked_at_before_the_first_job(
         (
             "solvers/base/encoder/revision",
             "main",
-            r"solvers.base.encoder.revision: 'main' does not",
+            r"solvers.base.encoder.revision: 'main' is not a commit",
         ),
         (
             "problems/hub",

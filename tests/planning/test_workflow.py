@@ -181,23 +181,16 @@ def test_wildcards_are_what_the_config_has(rules: Rules) -> None:
         arm.subject for name in ("words", "fetched") for arm in arms(rules.config, name)
     }
     assert re.fullmatch(r"base-\w{8}", allowed["encoder"])
-    assert re.fullmatch(r"big-\w{8}", rules.models(trained=False))
-    assert re.fullmatch(r"tiny-\w{8}", rules.models(trained=True))
+    assert re.fullmatch(r"tiny-\w{8}\|big-\w{8}", allowed["model"])
     empty = Rules(parse({"run": "empty"}), 2, {})
-    assert (
-        empty.constraints["model"]
-        == empty.constraints["arm"]
-        == empty.models(trained=True)
-        == "none"
-    )
+    assert empty.constraints["model"] == empty.constraints["arm"] == "none"
     assert empty.answers_of_all() == empty.fetched == []
 
 
 def test_what_is_fetched(rules: Rules) -> None:
     kinds = [Path(file).parts[2] for file in rules.fetched]
-    expected = ["models", "sources", "sources", "embedders", "problems", "encoders"]
+    expected = ["models", "models", "sources", "sources", "embedders", "problems", "encoders"]
     assert kinds == expected
-    assert "tiny-" not in rules.fetched[0]
 
 
 def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:

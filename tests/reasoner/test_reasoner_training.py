@@ -10,11 +10,11 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from headroom.benchmarks import generated
-from headroom.config import SYSTEM_PROMPT, Reasoner
+from headroom.config import SYSTEM_PROMPT
 from headroom.reasoner import training
 from headroom.reasoner.training import ASSISTANT, END, PAD, USER
 
-MINIATURE = Reasoner(
+MINIATURE = training.Settings(
     layers=2,
     hidden=44,
     query_heads=6,
@@ -63,7 +63,7 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
     again, other = tmp_path / "again", tmp_path / "other"
     torch.manual_seed(99)  # no part of training may draw from the global generator
     training.train_reasoner(again, MINIATURE)
-    training.train_reasoner(other, MINIATURE.model_copy(update={"seed": 6}))
+    training.train_reasoner(other, MINIATURE._replace(seed=6))
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert files == {path.name: path.read_bytes() for path in again.iterdir()}
     assert files["model.safetensors"] != (other / "model.safetensors").read_bytes()

@@ -25,7 +25,7 @@ WEIGHTS = shipped.FOLDER / "model.safetensors"
 def test_its_files_are_those_of_its_record() -> None:
     record = read_record(intact(WEIGHTS))
     assert record["fingerprint"] == fingerprint(shipped.FOLDER)
-    assert record["settings"] == shipped.SETTINGS.model_dump(mode="json")
+    assert record["settings"] == shipped.SETTINGS._asdict()
     assert WEIGHTS.stat().st_size < 2_200_000  # half precision
     assert fetch_model("builtin:reasoner", record["fingerprint"]) == shipped.FOLDER
 
@@ -77,9 +77,7 @@ def test_it_is_made_as_its_record_says(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(shipped, "QUESTIONS", 3)
     monkeypatch.setattr(shipped, "LONGEST", 5)
     small = {"layers": 2, "hidden": 24, "query_heads": 3, "kv_heads": 1, "head_dim": 8}
-    settings = shipped.SETTINGS.model_copy(
-        update={**small, "steps": 2, "intermediate": 20, "vocabulary": 300}
-    )
+    settings = shipped.SETTINGS._replace(**small, steps=2, intermediate=20, vocabulary=300)
     shipped.make(tmp_path, settings)
     assert {file.name for file in tmp_path.iterdir()} == {
         file.name for file in shipped.FOLDER.iterdir()

@@ -25,5 +25,5 @@ def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(
     said = capsys.readouterr().out
     for name in ("models.big (owner/big)", "embedders.minilm", "questions.test (math500)"):
         assert f"missing: {name}" in said
-    assert "models.tiny" not in said  # trained here
+    assert "models.tiny" not in said  # in the package
     assert "is sound: run 'mini' can start" in said

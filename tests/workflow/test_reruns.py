@@ -18,19 +18,6 @@ from comparing import assert_same, contents
 from headroom.errors import ConfigError
 from headroom.tool.export import export
 
-RECIPE = {
-    "steps": 3,
-    "layers": 2,
-    "hidden": 40,
-    "query_heads": 6,
-    "kv_heads": 3,
-    "head_dim": 8,
-    "intermediate": 56,
-    "vocabulary": 300,
-    "batch_size": 4,
-}
-TRAINED = {**REASONER, "source": None, "train": RECIPE, "layers": 2, "heads": 6, "kv_heads": 3}
-
 
 def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> None:
     values: dict[str, Any] = {**MINIATURE, "run": "second", "selectors": {}, "comparisons": {}}
@@ -113,41 +100,23 @@ def test_a_run_without_answers_is_not_exported(copied: Path, tmp_path: Path) -> 
     assert not (tmp_path / "new").exists()
 
 
-@pytest.fixture(scope="module")
-def grown(finished: tuple[Path, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of a run that asks the store for more questions, and of a model that is trained."""
-    folder = shutil.copytree(finished[0], tmp_path_factory.mktemp("grown") / "folder")
+def test_growing_a_question_set_keeps_finished_answers(copied: Path) -> None:
     values: dict[str, Any] = {
         "run": "grown",
-        "models": {"tiny": REASONER, "own": TRAINED},
+        "models": {"tiny": REASONER},
         "questions": {"test": {**MINIATURE["questions"]["test"], "n": 18}},
         "decodings": {"greedy": MINIATURE["decodings"]["greedy"]},
-        "sweeps": {
-            "more": {"model": "tiny", "questions": "test", "layers": [1], "heads": [3]},
-            "own": {"model": "own", "questions": "test", "layers": [1], "heads": [4]},
-        },
+        "sweeps": {"more": {"model": "tiny", "questions": "test", "layers": [1], "heads": [3]}},
     }
-    Snakemake(folder)(values, "--cores", "2", "answers")
-    return folder / "results"
-
-
-def test_growing_a_question_set_keeps_finished_answers(grown: Path) -> None:
+    Snakemake(copied)(values, "--cores", "2", "answers")
     for variant in ("base", "L01H03"):
-        files = sorted(grown.glob(f"store/tiny-*/greedy-*/test-*/{variant}.parquet"))
+        files = sorted(copied.glob(f"results/store/tiny-*/greedy-*/test-*/{variant}.parquet"))
         old, new = sorted((pd.read_parquet(file) for file in files), key=len)
         assert len(old) == 15
         assert len(new) == 18
         pd.testing.assert_frame_equal(old, new.head(15))
         records = sorted(facts(file).get("reused", 0) for file in files)
         assert records == [0, 15]
-
-
-def test_a_model_is_trained_and_answers(grown: Path) -> None:
-    (model,) = grown.glob("store/models/own-*/model.json")
-    assert facts(model)["model"]["train"]["steps"] == 3
-    for variant in ("base", "L01H04"):
-        (answers,) = grown.glob(f"store/own-*/greedy-*/test-*/{variant}.parquet")
-        assert len(pd.read_parquet(answers)) == 18
 
 
 def test_a_killed_run_goes_on_and_ends_with_the_same_files(

@@ -51,7 +51,7 @@ if not workflow.modifier.is_main_snakefile():
 
 
 # Jobs that many others wait for start first.
-PRIORITY = {"models": 4, "inputs": 3, "answers": 2, "teachers": 1}
+PRIORITY = {"inputs": 3, "answers": 2, "teachers": 1}
 
 
 wildcard_constraints:

@@ -244,7 +244,7 @@ def published_name(model: Model) -> str | None:
 
     The last part of its hub id or folder decides, so that a local copy counts as the same model.
     """
-    name = Path(model.source).name if model.source else ""
+    name = Path(model.source).name
     return name if name in EXHIBITS else None
 
 

@@ -4,40 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from headroom.config.section import Count, Section, Seed
+from headroom.config.section import Count, Section
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
-class Reasoner(Section):
-    """How the embedded reasoner is trained."""
-
-    steps: Count = 1500
-    """Optimiser steps."""
-    layers: Count = 6
-    """Decoder layers."""
-    hidden: Count = 128
-    """Width of the residual stream."""
-    query_heads: Count = 8
-    """Query heads a layer."""
-    kv_heads: Count = 4
-    """Key/value heads a layer; divides `query_heads`."""
-    head_dim: Count = 32
-    """Width of a head."""
-    intermediate: Count = 256
-    """Width of the feed-forward layers."""
-    vocabulary: Count = 640
-    """Entries of the byte-level BPE tokenizer."""
-    batch_size: Count = 32
-    """Documents per step."""
-    seed: Seed = 0
-    """Seed of data order and initial weights."""
-
-
 class Model(Section):
-    """A model: on the Hugging Face hub, in a local folder, in this package, or trained here."""
+    """A model: on the Hugging Face hub, in a local folder, or in this package."""
 
-    source: str | None = None
+    source: str
     """Hub id, local folder in the hub's format, GGUF file, or builtin:reasoner, which ships with
     headroom."""
     gguf_file: str | None = None
@@ -45,8 +20,6 @@ class Model(Section):
     revision: str | None = None
     """Hub: commit hash, pinned; for a GGUF file, its sha256 is enough. Folder: its fingerprint;
     file: its sha256; both are filled in when absent."""
-    train: Reasoner | None = None
-    """Train the embedded reasoner instead of loading a model."""
     layers: Count
     """Number of layers; checked against the model's own config.json."""
     heads: Count
@@ -72,36 +45,17 @@ class Model(Section):
     """What the report calls it; null: its name."""
 
     @model_validator(mode="after")
-    def _for_vllm(self) -> "Model":
+    def _possible(self) -> "Model":
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
         if self.backend == "vllm" and self.device == "balanced":
             raise ValueError("backend vllm takes a GPU for each copy of the model, not `balanced`")
-        return self
-
-    @model_validator(mode="after")
-    def _file_of_hub(self) -> "Model":
-        on_disk = (self.source or "").startswith((".", "/", "~", "builtin:"))
-        if self.gguf_file is not None and (on_disk or self.source is None):
+        on_disk = self.source.startswith((".", "/", "~", "builtin:"))
+        if self.gguf_file is not None and on_disk:
             raise ValueError(
                 "`gguf_file` names a file of a repository on the hub; for one on the disk, give "
                 "its path as `source`"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> "Model":
-        if (self.source is None) == (self.train is None):
-            raise ValueError("give either `source` (hub id or folder) or `train`, not both or none")
-        if self.train is not None and self.revision is not None:
-            raise ValueError("`revision` belongs to `source`; a model that is trained has none")
-        if self.heads % self.kv_heads:
-            raise ValueError(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly")
-        if self.train is not None:
-            own = (self.train.layers, self.train.query_heads, self.train.kv_heads)
-            if own != (self.layers, self.heads, self.kv_heads):
-                raise ValueError(
-                    f"layers, heads, kv_heads are {(self.layers, self.heads, self.kv_heads)}, "
-                    f"but `train` makes {own}"
-                )
         return self
 
 

@@ -51,7 +51,7 @@ def draw_questions(config: Config, questions: str) -> None:
 
 
 def prepare_model(config: Config, model: str) -> None:
-    """Train a model, or fetch it; check its heads; say in model.json where it is."""
+    """Fetch a model; check its heads; say in model.json where it is."""
     from headroom.models import gguf, source
 
     stopwatch = Stopwatch()
@@ -59,24 +59,16 @@ def prepare_model(config: Config, model: str) -> None:
     store = Store(config)
     facts: dict[str, Any] = {"model": section.model_dump(mode="json")}
     own = None  # what is fetched is the hub's to keep whole
-    if section.train is not None:
-        from headroom.reasoner.training import train_reasoner
-
-        folder = own = store.path(paths.CHECKPOINT, model=model)
-        train_reasoner(folder, section.train)
-    else:
-        assert section.source is not None  # the schema asks for one of the two
-        folder = source.fetch_model(
-            section.source, section.revision, gguf_file=section.gguf_file, or_file=True
-        )
-        if folder.suffix == gguf.SUFFIX:
-            own = store.path(paths.CHECKPOINT, model=model)
-            facts["gguf"] = gguf.convert(folder, own, section.dtype)
-            folder = own
-        if section.source in BUILTIN:  # a store outlives the environment that it was made in
-            own = store.path(paths.CHECKPOINT, model=model)
-            others = shutil.ignore_patterns("*.run.json")  # this run's record vouches for the copy
-            folder = Path(shutil.copytree(folder, own, ignore=others, dirs_exist_ok=True))
+    checkpoint = store.path(paths.CHECKPOINT, model=model)
+    folder = source.fetch_model(
+        section.source, section.revision, gguf_file=section.gguf_file, or_file=True
+    )
+    if folder.suffix == gguf.SUFFIX:
+        facts["gguf"] = gguf.convert(folder, checkpoint, section.dtype)
+        folder = own = checkpoint
+    elif section.source in BUILTIN:  # a store outlives the environment that it was made in
+        others = shutil.ignore_patterns("*.run.json")  # this run's record vouches for the copy
+        folder = own = Path(shutil.copytree(folder, checkpoint, ignore=others, dirs_exist_ok=True))
     source.check_geometry(folder, section.layers, section.heads, section.kv_heads)
     output = store.path(paths.MODEL, model=model)
     write_json(output, {"folder": str(folder), "settings": settings(config, "models", model)})

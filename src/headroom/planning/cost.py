@@ -159,15 +159,25 @@ def card_of(device: str, *, local: bool = True) -> Card:
 
 
 @cache
+def split_size(questions: Questions) -> int | None:
+    """Return how many questions the split of a set has; None if unknown.
+
+    Raises:
+        BenchmarkError: the user's own file is missing or damaged.
+    """
+    if not questions.file:
+        return SPLIT_SIZES.get((questions.benchmark, questions.split))
+    from headroom.benchmarks.sources import read_source  # slow to import
+
+    return len(read_source(questions))
+
+
 def question_count(questions: Questions) -> int:
     """Return how many questions a set has, as far as the config or the user's own file tells."""
-    known = questions.n or SPLIT_SIZES.get((questions.benchmark, questions.split))
-    if known is None and questions.file:
-        from headroom.benchmarks.sources import read_source  # slow to import
-
-        with suppress(HeadroomError):  # another machine's file
-            known = len(read_source(questions))
-    return known or _UNKNOWN_SIZE
+    found = questions.n
+    with suppress(HeadroomError):  # another machine's file
+        found = found or split_size(questions)
+    return found or _UNKNOWN_SIZE
 
 
 def generation_cost(config: Config, batch: Batch) -> Cost:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headroom import paths
-from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset, read_source
+from headroom.benchmarks.sources import PINNED, file_revision, hub_dataset
 from headroom.config import Config, Embedder, Model, Questions
 from headroom.config.compression import MATH23K, Encoder, WordProblems
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
@@ -29,7 +29,7 @@ from headroom.models.source import (
     local_folder,
 )
 from headroom.planning.batches import batches, histories, teachers
-from headroom.planning.cost import SPLIT_SIZES, generation_cost, training_cost
+from headroom.planning.cost import generation_cost, split_size, training_cost
 from headroom.planning.store import Store
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -62,10 +62,10 @@ def resolve(config: Config) -> Config:
         name: solver.model_copy(
             update={"encoder": resolved(f"solvers.{name}.encoder", solver.encoder)}
         )
-        if solver.encoder.source is not None
-        else solver
         for name, solver in config.solvers.items()
+        if solver.encoder.source is not None
     }
+    found["solvers"] = {**config.solvers, **found["solvers"]}
     return config.model_copy(update=found)
 
 
@@ -156,7 +156,7 @@ def unfetched(config: Config) -> Iterator[str]:
     store = Store(config)
     for kind, template in (("model", paths.MODEL), ("embedder", paths.EMBEDDER)):
         for name, section in getattr(config, f"{kind}s").items():
-            if section.source and not local_folder(section.source):
+            if section.source and _local(section) is None:
                 folder = Path(HF_HUB_CACHE, f"models--{section.source.replace('/', '--')}")
                 snapshot = folder / "snapshots" / str(section.revision)
                 if not snapshot.is_dir() and not store.path(template, **{kind: name}).exists():
@@ -179,73 +179,70 @@ def embedder_fingerprint(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def _local(section: _Source) -> Path | None:
+    """Return the file or folder that an entry names; None if it is on the hub, or made here."""
+    if isinstance(section, Questions | WordProblems):
+        return Path(section.file).expanduser() if section.file else None
+    return local_folder(section.source) if section.source else None
+
+
 def _revision(where: str, section: _Source) -> str | None:
     """Return the revision that identifies an entry's content; None if it is made here."""
-    revision = section.revision
+    revision, local, advice = section.revision, _local(section), ""
+    if local is not None:
+        return revision or _content(where, section, local)
     if isinstance(section, Questions | WordProblems):
         if section.generated:
             return None
-        if section.file is not None:
-            return revision or _content(where, section)
-        dataset, advice = MATH23K, ""
+        named = f"datasets/{MATH23K}"
         if isinstance(section, Questions):
             hub = hub_dataset(section)
-            dataset, revision = hub.path, hub.revision
+            named, revision = f"datasets/{hub.path}", hub.revision
             if section.benchmark in PINNED:
                 advice = f"leave it out for the pinned {PINNED[section.benchmark].revision}"
-        if not _COMMIT.fullmatch(revision or ""):
-            asked = f"`git ls-remote https://huggingface.co/datasets/{dataset} HEAD` prints one"
+    elif section.source is None:
+        return None
+    else:
+        named = section.source
+        if Path(named).is_dir():
             raise ConfigError(
-                f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; "
-                f"{advice or asked}"
+                f"{where}.source: {named!r} is a folder here but reads as a hub id; "
+                f"write './{named}', or leave that folder's parent"
             )
-        return revision
-    source = section.source
-    if source is None:
-        return revision
-    if local_folder(source):
-        return revision or _content(where, section)
-    if Path(source).is_dir():
+        if getattr(section, "gguf_file", None) and SHA256.fullmatch(revision or ""):
+            return revision
+    if not _COMMIT.fullmatch(revision or ""):
+        advice = advice or f"`git ls-remote https://huggingface.co/{named} HEAD` prints one"
         raise ConfigError(
-            f"{where}.source: {source!r} is a folder here but reads as a hub id; "
-            f"write './{source}', or leave that folder's parent"
-        )
-    by_file = getattr(section, "gguf_file", None) is not None and SHA256.fullmatch(revision or "")
-    if not by_file and not _COMMIT.fullmatch(revision or ""):
-        raise ConfigError(
-            f"{where}.revision: {revision!r} does not pin {source}; give a commit hash of 40 hex "
-            f"digits: `git ls-remote https://huggingface.co/{source} HEAD` prints the newest"
+            f"{where}.revision: {revision!r} is not a commit hash of 40 hex digits; {advice}"
         )
     return revision
 
 
-def _content(where: str, section: _Source) -> str:
-    """Return the sha256 or fingerprint of a section's local file or folder."""
-    if isinstance(section, Questions | WordProblems):
-        with _at(where):
-            return file_revision(Path(str(section.file)).expanduser())
-    folder = local_folder(str(section.source))
-    if folder is None or (not folder.is_dir() and folder.suffix != gguf.SUFFIX):
-        raise ModelError(
-            f"{where}.source: folder {section.source} is missing; put it there, or write its "
-            f"`revision` if the store holds all that is made from it"
-        )
+def _content(where: str, section: _Source, local: Path) -> str:
+    """Return the sha256 or fingerprint of an entry's file or folder."""
     with _at(where):
-        return (embedder_fingerprint if isinstance(section, Embedder) else fingerprint)(folder)
+        if isinstance(section, Questions | WordProblems):
+            return file_revision(local)
+        if not local.is_dir() and local.suffix != gguf.SUFFIX:
+            raise ModelError(
+                f"source {section.source} is missing; put it there, or write its `revision` if "
+                f"the store holds all that is made from it"
+            )
+        return (embedder_fingerprint if isinstance(section, Embedder) else fingerprint)(local)
 
 
-def _check_revision(where: str, section: Model | Embedder | Encoder | WordProblems) -> Path | None:
+def _check_revision(where: str, section: _Source) -> Path | None:
     """Compare a stated revision with the local file or folder; return its path, if there is one."""
-    data = isinstance(section, WordProblems)
-    named = section.file if isinstance(section, WordProblems) else section.source
-    path = Path(named).expanduser() if data and named else local_folder(named) if named else None
-    if path is not None and (found := _content(where, section)) != section.revision:
+    local = _local(section)
+    if local is not None and (found := _content(where, section, local)) != section.revision:
+        data = isinstance(section, Questions | WordProblems)
         kind, error = ("sha256", BenchmarkError) if data else ("fingerprint", ModelError)
         raise error(
-            f"{where}.revision: {named} has {kind} {found}, not {section.revision}; restore it, or "
+            f"{where}.revision: {local} has {kind} {found}, not {section.revision}; restore it, or "
             f"remove `revision`"
         )
-    return path
+    return local
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
@@ -270,19 +267,13 @@ def _missing(files: Sequence[str]) -> float:
 
 
 def _check_draws(config: Config, names: list[str]) -> None:
-    """Refuse to draw more questions than a split has; each file is read once."""
-    sizes: dict[Path, int | None] = {}
+    """Refuse to draw more questions than a split has."""
     for name in names:
         questions = config.questions[name]
-        source = Store(config).path(paths.SOURCE, source=name)
-        if questions.generated or source.exists():
+        if questions.generated or Store(config).path(paths.SOURCE, source=name).exists():
             continue
-        if source not in sizes:
-            sizes[source] = SPLIT_SIZES.get((questions.benchmark, questions.split))
-            if questions.file:
-                with _at(f"questions.{name}"):
-                    sizes[source] = len(read_source(questions))
-        size = sizes[source]
+        with _at(f"questions.{name}"):
+            size = split_size(questions)
         if size is not None and (questions.n or 0) > size:
             raise BenchmarkError(
                 f"questions.{name}.n: {questions.n} questions are requested, but "

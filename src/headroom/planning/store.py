@@ -71,8 +71,7 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
         _drop_folder(kept)
     match kind:
         case "models":
-            if section.train:
-                kept["version"] = __version__  # the training code decides it, too
+            kept["train"] = None  # once a setting, and still part of the key
         case "embedders" if section.model:
             kept["model"] = settings(config, "models", section.model)
         case "questions":

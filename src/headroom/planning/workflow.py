@@ -113,17 +113,12 @@ class Rules(Shown):
         either = {wildcard: _one_of(values) for wildcard, values in allowed.items()}
         return {"variant": pattern(), "layer": r"\d\d+", "seed": r"\d+", **either}
 
-    def models(self, *, trained: bool) -> str:
-        """Return the keys of the models trained here, or of all others, as a regular expression."""
-        models = self.config.models.items()
-        return _one_of(self._keys("model", [n for n, m in models if bool(m.train) == trained]))
-
     @property
     def fetched(self) -> list[str]:
         """The files of all models and data that are not made here."""
         config, fill = self.config, self.store.fill
         return [
-            *(fill(paths.MODEL, model=n) for n, model in config.models.items() if not model.train),
+            *(fill(paths.MODEL, model=name) for name in config.models),
             *(fill(paths.SOURCE, source=n) for n, q in config.questions.items() if not q.generated),
             *(fill(paths.EMBEDDER, embedder=n) for n, e in config.embedders.items() if e.source),
             *(paths.PROBLEMS.format(data=key) for key in self._data),

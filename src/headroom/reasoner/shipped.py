@@ -17,17 +17,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from headroom.benchmarks.generated import generate
-from headroom.config import Reasoner
 from headroom.grading.matrix import grade_answers
 from headroom.models.source import BUILTIN, fingerprint
-from headroom.reasoner.training import train_reasoner
+from headroom.reasoner.training import Settings, train_reasoner
 from headroom.record import Stopwatch, read_record, record_path, write_record
 from headroom.tables import write_json
 
 _LOG = logging.getLogger(__name__)
 
 FOLDER = BUILTIN["builtin:reasoner"]
-SETTINGS = Reasoner(steps=1500, query_heads=4)
+SETTINGS = Settings(steps=1500, query_heads=4)
 QUESTIONS = 200
 """Number of test questions with recorded answers."""
 LONGEST = 128
@@ -36,7 +35,7 @@ LONGEST = 128
 _BATCH = 50
 
 
-def make(folder: Path = FOLDER, settings: Reasoner = SETTINGS) -> None:
+def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
     """Train the reasoner, save it in half precision, and record its answers.
 
     Args:
@@ -51,7 +50,7 @@ def make(folder: Path = FOLDER, settings: Reasoner = SETTINGS) -> None:
     lines = (json.dumps(answer, separators=(",", ":")) for answer in recorded)
     (folder / "answers.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     facts = {
-        "settings": settings.model_dump(mode="json"),
+        "settings": settings._asdict(),
         "fingerprint": fingerprint(folder),
         "threads": len(os.sched_getaffinity(0)),
         "cpu": torch.backends.cpu.get_cpu_capability(),

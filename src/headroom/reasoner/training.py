@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,7 +13,6 @@ from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2T
 
 from headroom.benchmarks import generated
 from headroom.benchmarks.problem import Problem
-from headroom.config import Reasoner
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,29 @@ _SECONDS_BETWEEN_REPORTS = 5
 _IGNORED = -100
 
 
+class Settings(NamedTuple):
+    """The reasoner's shape, and how it is trained."""
+
+    steps: int = 1500
+    """Optimiser steps."""
+    layers: int = 6
+    hidden: int = 128
+    """Width of the residual stream."""
+    query_heads: int = 8
+    kv_heads: int = 4
+    head_dim: int = 32
+    intermediate: int = 256
+    """Width of the feed-forward layers."""
+    vocabulary: int = 640
+    """Entries of the byte-level BPE tokenizer."""
+    batch_size: int = 32
+    """Documents per step."""
+    seed: int = 0
+    """Seed of data order and initial weights."""
+
+
 def train_reasoner(
-    output: Path, settings: Reasoner, dtype: torch.dtype = torch.float32
+    output: Path, settings: Settings, dtype: torch.dtype = torch.float32
 ) -> list[float]:
     """Train the embedded reasoner and save it in the format of transformers.
 
@@ -91,7 +112,7 @@ def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Qwen2Tokenizer:
     return tokenizer
 
 
-def new_model(settings: Reasoner, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
+def new_model(settings: Settings, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
     """Return an untrained model of the given shape."""
     config = Qwen2Config(
         vocab_size=len(tokenizer),
@@ -119,7 +140,7 @@ def new_model(settings: Reasoner, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM
 
 
 def _batches(
-    documents: Sequence[Problem], tokenizer: Qwen2Tokenizer, settings: Reasoner
+    documents: Sequence[Problem], tokenizer: Qwen2Tokenizer, settings: Settings
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield token ids and labels, both [batch, position], padded on the right.
 

@@ -143,7 +143,7 @@ def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> s
         if all((folder / file).exists() for file in files.values())
     ]
     models = [
-        name if not model.source or local_folder(model.source) else model.source
+        name if local_folder(model.source) else model.source
         for name, model in config.models.items()
     ]
     return _CARD.format(
