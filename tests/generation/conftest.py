@@ -48,7 +48,6 @@ def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Pa
     values = config.parse(
         {
             "run": "tiny",
-            "engine": "inline",
             "models": {
                 "tiny": {
                     "source": str(model_folder),

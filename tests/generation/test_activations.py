@@ -6,10 +6,11 @@ import tiny_models
 import torch
 from test_engine import loaded_model, random_prompts
 
+import inline
 from headroom import paths
 from headroom.config import Config
 from headroom.errors import TableError
-from headroom.generation import activations, job
+from headroom.generation import activations
 from headroom.generation.work import Work
 from headroom.record import read_record
 from headroom.tables import ACTIVATIONS, read_table
@@ -62,7 +63,7 @@ def test_lengths_behind_the_projection_are_those_of_its_outputs() -> None:
 
 
 def test_the_job_reads_prompts_with_the_base_models_answers(run_config: Config) -> None:
-    job.run(run_config, "tiny", "greedy", "small", BASE)
+    inline.run(run_config, "tiny", "greedy", "small", BASE)
     activations.run(run_config, "tiny", "greedy", "small")
     work = Work(run_config, "tiny", "greedy", "small")
     path = Path(paths.ACTIVATIONS.format(**work.keys))

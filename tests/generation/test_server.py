@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import psutil
 import pytest
 
+import inline
 from comparing import Comparison
 from headroom import cli, paths
 from headroom.config import Config
@@ -37,8 +39,8 @@ OTHER = Variant(3, 2)  # in no plan
 
 @pytest.fixture
 def spawned(run_config: Config) -> Iterator[Config]:
-    """A config whose jobs are served; at the end nothing of an engine may be left."""
-    yield run_config.model_copy(update={"engine": "server"})
+    """A config; at the end nothing of an engine may be left."""
+    yield run_config
     client.stop()
     assert engines() == []
     assert client._names() == []
@@ -121,18 +123,24 @@ def question(values: Config, variant: Variant, questions: str = "small") -> byte
     return json.dumps(message).encode() + b"\n"
 
 
-def test_one_engine_answers_all_jobs_and_works_ahead(
-    spawned: Config, run_config: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
-    served = spawned
-    for variant in (BASE, *HEADS):
-        run(run_config, variant)
-    outputs = [work_on(served).output(variant) for variant in (BASE, *HEADS)]
-    inline = [read_table(file, ANSWERS) for file in outputs]
+def answered_here(config: Config, *variants: Variant) -> list[pd.DataFrame]:
+    """Return the tables of answers made without an engine, and leave none of them."""
+    outputs = [work_on(config).output(variant) for variant in variants]
+    for variant in variants:
+        inline.run(config, "tiny", "greedy", "small", variant)
+    tables = [read_table(file, ANSWERS) for file in outputs]
     for file in outputs:
         file.unlink()
     shutil.rmtree("results/store/.journal")
+    return tables
 
+
+def test_one_engine_answers_all_jobs_and_works_ahead(
+    spawned: Config, capsys: pytest.CaptureFixture[str]
+) -> None:
+    served = spawned
+    outputs = [work_on(served).output(variant) for variant in (BASE, *HEADS)]
+    expected = answered_here(served, BASE, *HEADS)
     run(served, HEADS[0])
     wait_until(lambda: not work_on(served).missing(HEADS[1]))  # ahead, and base with it
     assert not outputs[2].exists()
@@ -144,8 +152,8 @@ def test_one_engine_answers_all_jobs_and_works_ahead(
     assert engines()[0] == first
     assert place(served).log.read_text().count("begins") == 1
     compared = Comparison()
-    for file, expected in zip(outputs, inline, strict=True):
-        assert compared.answers(expected, read_table(file, ANSWERS))
+    for file, table in zip(outputs, expected, strict=True):
+        assert compared.answers(table, read_table(file, ANSWERS))
     compared.check()
     assert not list(Path(paths.RESULTS).rglob("*.jsonl"))
     record = json.loads(Path(f"{outputs[0]}.run.json").read_text())
@@ -191,21 +199,14 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served: Config) -> Non
         assert len(read_table(output, ANSWERS)) == 4
         assert json.loads(record_path(output).read_text())["answers"] == 4
         output.unlink()
-    inline = served.model_copy(update={"engine": "inline"})
-    write_json(config, inline.model_dump(mode="json"))
-    assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
     config.write_text("run: tiny\n", encoding="utf-8")
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
 
 
 def test_each_device_has_a_worker_that_loads_the_model_itself(
-    served: Config, run_config: Config, monkeypatch: pytest.MonkeyPatch
+    served: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(run_config, HEADS[0])
-    output = work_on(served).output(HEADS[0])
-    inline = read_table(output, ANSWERS)
-    output.unlink()
-    shutil.rmtree("results/store/.journal")
+    (expected,) = answered_here(served, HEADS[0])
     right = worker.Worker.of
 
     def told(section: Any, model: str, device: str) -> worker.Worker:
@@ -218,7 +219,8 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(
     wait_until(lambda: len([*Path().glob("loaded-*")]) == 2)
     loaded = {int(file.name.partition("-")[2]) for file in Path().glob("loaded-*")}
     assert loaded == {process.pid for process in engines()[1:]}
-    assert Comparison().answers(inline, read_table(output, ANSWERS))
+    found = read_table(work_on(served).output(HEADS[0]), ANSWERS)
+    assert Comparison().answers(expected, found)
 
 
 def test_a_table_that_cannot_be_written_is_one_jobs_error(served: Config) -> None:

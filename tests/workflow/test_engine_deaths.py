@@ -12,9 +12,10 @@ import psutil
 import pytest
 from mini import REASONER, Snakemake, left_over
 
+import inline
 from comparing import assert_same, contents
 from headroom.config import Config, parse
-from headroom.generation import job, journal, prepare
+from headroom.generation import journal, prepare
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
@@ -24,7 +25,6 @@ KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 GENERATED = {"benchmark": "generated_math", "sampling": "first"}
 SWEEP: dict[str, Any] = {
     "run": "sweep",
-    "engine": "server",
     "models": {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}},
     "questions": {
         "test": {**GENERATED, "split": "test", "n": 40},
@@ -107,10 +107,9 @@ def undisturbed(config: Config) -> None:
         prepare.draw_questions(config, name)
     for name in config.models:
         prepare.prepare_model(config, name)
-    inline = config.model_copy(update={"engine": "inline"})
     for batch in batches(config):
         for variant in batch.variants:
-            job.run(inline, batch.model, batch.decoding, batch.questions, variant)
+            inline.run(config, batch.model, batch.decoding, batch.questions, variant)
     forget_finished(config, batches(config))
 
 

@@ -6,13 +6,13 @@ The description under each key is its documentation: `config/reference.md` is ma
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from headroom.config.compression import Solver, WordProblems
-from headroom.config.experiments import Comparison, Frontier, Selector, Sweep
+from headroom.config.experiments import Comparison, Frontier, Layers, Selector, Sweep
 from headroom.config.models import Embedder, Model
 from headroom.config.questions import Decoding, Preset, Questions
 from headroom.config.section import Name, Section, Seed
@@ -24,6 +24,8 @@ _RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
 
+_Experiment = Sweep | Selector | Frontier | Comparison | Study
+
 
 class Config(Section):
     """A run: what is generated, graded, trained and drawn."""
@@ -34,9 +36,6 @@ class Config(Section):
     """Seed of statistics and figures."""
     grading: Preset = "default"
     """default: last boxed answer, math-verify. authors: first boxed answer, PRM800K's rules."""
-    engine: Literal["server", "inline"] = "server"
-    """server: one process loads a model once and answers for all jobs; inside a SLURM job, for all
-    jobs in it. inline: each job loads the model itself."""
     models: dict[Name, Model] = Field({})
     """The models, by name."""
     questions: dict[Name, Questions] = Field({})
@@ -72,100 +71,91 @@ class Config(Section):
                     value = getattr(entry, key)
                     for named in value if isinstance(value, tuple) else filter(None, [value]):
                         _known(f"{kind}.{name}.{key}", named, getattr(self, section))
-        for name, sweep in self.sweeps.items():
+        for name in self.sweeps:
             if name == _CLAIMS or name.startswith(_COMPRESSION):
                 kind = "claims" if name == _CLAIMS else "compressions"
                 raise ValueError(
                     f"sweeps.{name}: tables/{name}.csv is the table of {kind}; rename the sweep"
                 )
-            self._check_heads(f"sweeps.{name}", sweep)
-            if sweep.placebos != "none" and self.models[sweep.model].backend == "vllm":
-                raise ValueError(
-                    f"sweeps.{name}.placebos: {sweep.placebos!r}, but models.{sweep.model} has "
-                    f"backend vllm, which answers none; write `placebos: none`, or backend headroom"
-                )
-        for name, selector in self.selectors.items():
-            where = f"selectors.{name}"
-            self._check_heads(where, selector)
-            if selector.train == selector.test:
-                raise ValueError(
-                    f"{where}: train and test are both {selector.test!r}; "
-                    f"a selector is tested on questions that it has not seen"
-                )
-            rivals = [*selector.sampling, *_RIVALS]
-            if selector.versus not in (None, *rivals):
-                raise ValueError(
-                    f"{where}.versus: {selector.versus!r} is not compared with SPRINT; give one of "
-                    f"{', '.join(rivals)}"
-                )
-            for decoding in selector.sampling:
-                if self.decodings[decoding].samples < selector.max_n:
-                    raise ValueError(
-                        f"{where}: decoding {decoding!r} has "
-                        f"{self.decodings[decoding].samples} samples, fewer than "
-                        f"max_n = {selector.max_n}"
-                    )
-        for name, frontier in self.frontiers.items():
-            self._check_frontier(f"frontiers.{name}", frontier)
-        for name, comparison in self.comparisons.items():
-            for decoding in comparison.decodings:
-                self._check_greedy(f"comparisons.{name}.decodings", decoding)
-        for name, study in self.compressions.items():
-            self._check_study(f"compressions.{name}", study)
+        for kind in ("sweeps", "selectors", "frontiers", "comparisons", "compressions"):
+            for name, entry in getattr(self, kind).items():
+                self._check(f"{kind}.{name}", entry)
         return self
 
-    def _check_frontier(self, where: str, frontier: Frontier) -> None:
-        """Refuse a comparison of families that cannot be made."""
-        self._check_greedy(f"{where}.decoding", frontier.decoding)
-        model = self.models[frontier.model]
+    def _check(self, where: str, entry: _Experiment) -> None:
+        """Refuse an experiment whose keys do not fit together, or do not fit its model."""
+        if isinstance(entry, Comparison):
+            for decoding in entry.decodings:
+                self._check_greedy(f"{where}.decodings", decoding)
+            return
+        if not isinstance(entry, Sweep) and entry.test is not None and entry.train == entry.test:
+            raise ValueError(
+                f"{where}: train and test are both {entry.test!r}; test on questions that nothing "
+                f"is learnt from or chosen on"
+            )
+        if entry.model is not None:
+            self._check_greedy(f"{where}.decoding", entry.decoding)
+        if isinstance(entry, Study):
+            self._check_study(where, entry)
+            return
+        model = self.models[entry.model]
+        for key, limit in (("layers", model.layers), ("heads", model.heads)):
+            chosen: Layers = getattr(entry, key, "all")
+            if chosen != "all" and (not chosen or max(chosen) >= limit):
+                raise ValueError(
+                    f"{where}.{key}: {list(chosen)}; {entry.model} has {limit} {key}, "
+                    f"numbered 0 to {limit - 1}"
+                )
+        if isinstance(entry, Sweep):
+            beyond, key = entry.placebos != "none", f"placebos: {entry.placebos!r}"
+        elif isinstance(entry, Frontier):
+            beyond, key = {*entry.families} != {"head"}, f"families: {list(entry.families)}"
+            self._check_families(where, entry)
+        else:
+            beyond, key = False, ""
+            rivals = [*entry.sampling, *_RIVALS]
+            if entry.versus not in (None, *rivals):
+                raise ValueError(
+                    f"{where}.versus: {entry.versus!r} is not compared with SPRINT; give one of "
+                    f"{', '.join(rivals)}"
+                )
+            self._check_samples(where, entry, "max_n")
+        if beyond and model.backend == "vllm":
+            raise ValueError(
+                f"{where}.{key}, but models.{entry.model} has backend vllm, which prunes heads and "
+                f"no more; ask for heads alone, or write backend headroom"
+            )
+
+    def _check_families(self, where: str, frontier: Frontier) -> None:
         known = [kind for kind, family in FAMILIES.items() if family.title]
         for kind in (*frontier.families, *frontier.scales):
             if kind not in known:
                 raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(known)}")
-        if frontier.train == frontier.test:
-            raise ValueError(
-                f"{where}: train and test are both {frontier.test!r}; scales and orders are chosen "
-                f"on other questions than they are tested on"
-            )
-        if frontier.layers != "all" and (
-            not frontier.layers or max(frontier.layers) >= model.layers
-        ):
-            raise ValueError(
-                f"{where}.layers: {list(frontier.layers)}; {frontier.model} has {model.layers} "
-                f"layers, numbered 0 to {model.layers - 1}"
-            )
         if frontier.max_n > frontier.members:
             raise ValueError(
                 f"{where}: max_n = {frontier.max_n} exceeds members = {frontier.members}"
             )
-        if model.backend == "vllm" and {*frontier.families} != {"head"}:
-            raise ValueError(
-                f"{where}.families: models.{frontier.model} has backend vllm, which prunes heads "
-                f"and no more; write `families: [head]`, or backend headroom"
-            )
-        for decoding in frontier.sampling:
+        self._check_samples(where, frontier, "members")
+
+    def _check_samples(self, where: str, entry: Selector | Frontier, key: str) -> None:
+        for decoding in entry.sampling:
             samples = self.decodings[decoding].samples
-            if samples < frontier.members:
+            if samples < getattr(entry, key):
                 raise ValueError(
                     f"{where}: decoding {decoding!r} has {samples} samples, fewer than "
-                    f"members = {frontier.members}"
+                    f"{key} = {getattr(entry, key)}"
                 )
 
     def _check_study(self, where: str, study: Study) -> None:
-        """Refuse a compression whose parts do not fit together."""
-        if study.solver is not None:
+        """Refuse arms that the shape of what is compressed does not allow."""
+        if study.model is not None:
+            model = self.models[study.model]
+            shape = (model.layers, model.heads, model.kv_heads)
+        else:
             encoder = self.solver_of(study).encoder
             if encoder.source is not None:
                 return  # its shape is known only once it is fetched
             shape = (encoder.layers, encoder.heads, encoder.heads)
-        else:
-            if study.train == study.test:
-                raise ValueError(
-                    f"{where}: train and test are both {study.train!r}; hold some back"
-                )
-            self._check_greedy(f"{where}.decoding", study.decoding)
-            model = self.models[str(study.model)]
-            shape = (model.layers, model.heads, model.kv_heads)
         for name, settings in study.settings.items():
             try:
                 settings.check_shape(*shape)
@@ -180,19 +170,6 @@ class Config(Section):
     def grading_of(self, sweep: str) -> Preset:
         """Return the rules that grade a sweep's answers."""
         return self.sweeps[sweep].grading or self.grading
-
-    def _check_heads(self, where: str, pool: Sweep | Selector) -> None:
-        self._check_greedy(f"{where}.decoding", pool.decoding)
-        model = self.models[pool.model]
-        for key, chosen, limit in (
-            ("layers", pool.layers, model.layers),
-            ("heads", pool.heads, model.heads),
-        ):
-            if chosen != "all" and (not chosen or max(chosen) >= limit):
-                raise ValueError(
-                    f"{where}.{key}: {list(chosen)}; {pool.model} has {limit} {key}, "
-                    f"numbered 0 to {limit - 1}"
-                )
 
     def _check_greedy(self, where: str, decoding: str) -> None:
         _known(where, decoding, self.decodings)

@@ -98,7 +98,7 @@ def collect(
     """
     try:
         place = Place(json.loads(config.read_bytes()), model, cores)
-        connection = _try(place.name) if place.values["engine"] == "server" else None
+        connection = _try(place.name)
     except (OSError, ValueError, LookupError, TypeError):
         return False
     batch = (model, decoding, questions)

@@ -121,7 +121,7 @@ def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
         "questions": {batch.questions: questions},
         "decodings": {batch.decoding: values["decodings"][batch.decoding]},
     }
-    return resolve(parse({"run": "pilot", "engine": values["engine"], **kept, "sweeps": sweeps}))
+    return resolve(parse({"run": "pilot", **kept, "sweeps": sweeps}))
 
 
 def _memory() -> float:

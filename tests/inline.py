@@ -1,0 +1,18 @@
+"""Answers without an engine process: what served answers are compared with."""
+
+from headroom.config import Config
+from headroom.generation import job, journal, worker
+from headroom.generation.work import Work
+from headroom.variants import Variant
+
+
+def run(config: Config, model: str, decoding: str, questions: str, variant: Variant) -> None:
+    """Answer what a variant lacks in this process; then do as the generate job does."""
+    work = Work(config, model, decoding, questions)
+    requests = [(variant, key) for key in work.missing(variant)]
+    if requests:
+        section = config.models[model]
+        loaded = worker.load(section, work.keys["model"], section.device)
+        for _, answer in worker.Worker(loaded).run(work.unit(requests, work.base())):
+            journal.append(work.journal(variant), [answer])
+    job.run(config, model, decoding, questions, variant)
