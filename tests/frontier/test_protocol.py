@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from headroom.frontier.protocol import (
-    Answers,
-    Candidate,
-    Chosen,
-    Curve,
-    Member,
+    Family,
     at_budget,
     choose,
     compare,
@@ -18,88 +14,96 @@ from headroom.frontier.protocol import (
     curve,
     primary_budget,
 )
+from headroom.sprint.evaluation import Answers, Scores
+from headroom.sprint.experiment import costs_of
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import holm
+from headroom.variants import Variant
 
 QUESTIONS, MEMBERS, MAX_N = 7, 5, 4
+WORK, SHARED, OWN = (np.linspace(1, end, MEMBERS) for end in (0.5, 0.2, 0.7))
+SUBSETS = {n: [list(c) for c in combinations(range(MEMBERS), n)] for n in range(1, MAX_N + 1)}
 
 
-def answers(seed: int, questions: int = QUESTIONS, members: int = MEMBERS) -> Answers:
+def answers(seed: int, questions: int = QUESTIONS) -> Answers:
     draw = np.random.default_rng(seed)
-    group = draw.integers(-1, 3, (questions, members))
-    tokens = draw.integers(3, 40, (questions, members))
-    return Answers(group == 0, group, tokens)
+    group = draw.integers(-1, 3, (questions, MEMBERS))
+    tokens = draw.integers(3, 40, group.shape)
+    passes = (np.tile(part, (questions, 1)) for part in (SHARED, OWN))
+    return Answers(group == 0, group, tokens, tokens * WORK, *passes)
 
 
-def candidate(seed: int, scale: str = "", members: int = MEMBERS) -> Candidate:
-    own = [Member(f"m{n}", 1 - n / 8, n / 10, 1 - n / 9) for n in range(members)]
-    return Candidate(scale, own, answers(seed, 11, members), answers(seed + 100, members=members))
+def family(seed: int, name: str = "head", scale: str = "", test: int = 100) -> Family:
+    members = [f"m{n}" for n in range(MEMBERS)]
+    return Family(name, name, scale, members, WORK, answers(seed, 11), answers(seed + test))
 
 
-def chosen(seed: int, family: str = "head", *, exchangeable: bool = False) -> Chosen:
-    return choose(family, family, [candidate(seed)], MAX_N, exchangeable=exchangeable)
-
-
-def test_a_drawn_curve_is_the_mean_over_all_draws() -> None:
-    found = chosen(3, exchangeable=True)
-    test, members = found.candidate.test, found.candidate.members
-    of = curve(found, 10.0, MAX_N, ordered=False)
-    for n in range(1, MAX_N + 1):
-        draws = [list(each) for each in combinations(range(MEMBERS), n)]
-        passed = np.mean([test.correct[:, each].any(axis=1) for each in draws], axis=0)
-        tokens = np.mean([test.tokens[:, each].sum(axis=1) for each in draws], axis=0)
-        computed = np.mean(
-            [
-                sum(members[m].work * test.tokens[:, m] for m in each)
-                + 10 * max(members[m].shared for m in each)
-                + 10 * sum(members[m].own for m in each)
+def test_a_drawn_curve_is_the_mean_over_all_draws_and_computes_prompts_too() -> None:
+    for name, by_order in (("head", False), ("sampling", True)):
+        found = family(3, name)
+        test, of = found.test, curve(found, 10.0, MAX_N, by_order=by_order)
+        for n, draws in SUBSETS.items():
+            passed = np.mean([test.correct[:, each].any(axis=1) for each in draws], axis=0)
+            tokens = np.mean([test.tokens[:, each].sum(axis=1) for each in draws], axis=0)
+            computed = [
+                (WORK[each] * test.tokens[:, each]).sum(axis=1)
+                + 10 * (SHARED[each].max() + OWN[each].sum())
                 for each in draws
-            ],
-            axis=0,
-        )
-        np.testing.assert_allclose(of.values["pass"][:, n - 1], passed)
-        np.testing.assert_allclose(of.tokens[:, n - 1], tokens)
-        np.testing.assert_allclose(of.computed[:, n - 1], computed)
+            ]
+            np.testing.assert_allclose(of["pass_at_n"][:, n - 1], passed)
+            np.testing.assert_allclose(of["tokens"][:, n - 1], tokens)
+            np.testing.assert_allclose(of["computed"][:, n - 1], np.mean(computed, axis=0))
 
 
 def test_an_ordered_curve_takes_the_first_of_the_order_that_training_questions_chose() -> None:
-    found = chosen(5)
-    train = found.candidate.train.correct
+    given = family(5)
+    train, test = given.train.correct, given.test
     solved, order = np.zeros(len(train), bool), []
     for _ in range(MEMBERS):  # each solves the most that none before it solves
         left = [m for m in range(MEMBERS) if m not in order]
         order.append(max(left, key=lambda m: ((train[:, m] & ~solved).sum(), train[:, m].sum())))
         solved |= train[:, order[-1]]
-    assert found.order == order
-    test = found.candidate.test
-    of = curve(found, 10.0, MAX_N, ordered=True)
+    found = choose([given], MAX_N)
+    assert found.members == [f"m{place}" for place in order]
+    assert found.work == WORK[order].tolist()
+    of = curve(found, 10.0, MAX_N, by_order=True)
     for n in range(1, MAX_N + 1):
         first = order[:n]
-        assert (of.values["pass"][:, n - 1] == test.correct[:, first].any(axis=1)).all()
-        assert (of.tokens[:, n - 1] == test.tokens[:, first].sum(axis=1)).all()
+        assert (of["pass_at_n"][:, n - 1] == test.correct[:, first].any(axis=1)).all()
+        assert (of["tokens"][:, n - 1] == test.tokens[:, first].sum(axis=1)).all()
+        computed = (WORK[first] * test.tokens[:, first]).sum(axis=1)
+        computed += 10 * (SHARED[first].max() + OWN[first].sum())
+        np.testing.assert_allclose(of["computed"][:, n - 1], computed)
 
 
 def test_what_is_chosen_does_not_depend_on_test_questions() -> None:
-    candidates = [candidate(seed, str(seed)) for seed in (1, 2, 3)]
-    found = choose("scaled", "", candidates, MAX_N, exchangeable=False)
+    scales = [family(seed, scale=str(seed)) for seed in (1, 2, 3)]
     share = [
         np.mean(
             [
-                each.train.correct[:, list(c)].any(axis=1).mean()
-                for n in range(1, MAX_N + 1)
-                for c in combinations(range(MEMBERS), n)
-                for _ in range(60 // len(list(combinations(range(MEMBERS), n))))
+                np.mean([each.train.correct[:, c].any(axis=1).mean() for c in subsets])
+                for subsets in SUBSETS.values()
             ]
         )
-        for each in candidates
-    ]  # every N weighs 60
-    assert found.candidate is candidates[int(np.argmax(share))]
-    other = [
-        Candidate(each.scale, each.members, each.train, answers(seed + 40))
-        for seed, each in enumerate(candidates)
+        for each in scales
     ]
-    again = choose("scaled", "", other, MAX_N, exchangeable=False)
-    assert (again.candidate.scale, again.order) == (found.candidate.scale, found.order)
+    found = choose(scales, MAX_N)
+    assert found.scale == scales[int(np.argmax(share))].scale
+    again = choose([family(seed, scale=str(seed), test=40) for seed in (1, 2, 3)], MAX_N)
+    assert (again.scale, again.members) == (found.scale, found.members)
+
+
+@pytest.mark.parametrize(
+    ("name", "costs"),
+    [
+        ("base", (1, 1, 0)),
+        ("L05H03", (1, 0.25, 0.75)),
+        ("L05K02", (0.9, 0.25, 0.65)),
+        ("W17S20", (1, 0, 1)),
+    ],
+)
+def test_a_variant_computes_the_layers_that_it_changes_and_those_above(name, costs) -> None:
+    assert costs_of(Variant.parse(name), 20) == pytest.approx(costs)
 
 
 def test_values_at_a_budget_are_linear_and_end_where_the_curve_ends() -> None:
@@ -118,21 +122,21 @@ def test_holms_correction() -> None:
     np.testing.assert_allclose(holm(np.array([0.6, 0.7])), [1.0, 1.0])
 
 
-def simulated(draw: np.random.Generator, better: float = 0.0) -> dict[str, Curve]:
+def simulated(draw: np.random.Generator, better: float = 0.0) -> dict[str, Scores]:
     """Families whose members solve a question with the same chance, which differs by question."""
     questions = 90
     chance = draw.beta(1, 1, (questions, 1))
     curves = {}
-    for family in ("head", "scaled", "skip", "sampling"):
-        lift = better * (family == "head")
+    for name in ("head", "scaled", "skip", "sampling"):
+        lift = better * (name == "head")
         correct = draw.random((questions, 8)) < chance + (1 - chance) * lift
         group = np.where(correct, 0, draw.integers(-1, 4, correct.shape))
         group[~correct & (group == 0)] = 1
         tokens = draw.integers(20, 60, correct.shape)
-        members = [Member(str(n)) for n in range(8)]
-        both = Answers(correct, group, tokens)
-        own = Chosen(family, "", Candidate("", members, both, both), True, [*range(8)])
-        curves[family] = curve(own, 5.0, 8, ordered=True)
+        passes = np.ones(tokens.shape), 0.0 * tokens
+        both = Answers(correct, group, tokens, tokens, *passes)
+        own = Family(name, name, "", list("abcdefgh"), [1.0] * 8, both, both)
+        curves[name] = curve(own, 5.0, 8, by_order=False)
     return curves
 
 
@@ -143,7 +147,7 @@ def told_apart(better: float, rounds: int) -> float:
     for number in range(rounds):
         curves = simulated(draw, better)
         base = draw.integers(20, 60, 90).astype(float)
-        pairs = [(family, "sampling") for family in ("head", "scaled", "skip")]
+        pairs = [(name, "sampling") for name in ("head", "scaled", "skip")]
         table = compare(curves, base, Bootstrap(90, 300, number), pairs, 4)
         assert (table["adjusted"].notna() == (table["budget"] == 4)).all()
         found += bool((table["adjusted"] < 0.05).any())
@@ -160,14 +164,14 @@ def test_the_primary_budget_is_the_largest_that_all_reach() -> None:
     curves = simulated(draw)
     assert primary_budget(curves, 40.0) in (4, 8)
     head = curves["head"]
-    short = {**curves, "head": Curve(head.values, head.tokens[:, :3], head.computed)}
+    short = {**curves, "head": head | {"tokens": head["tokens"][:, :3]}}
     assert primary_budget(short, 40.0) == 2
     assert primary_budget(short, 1.0) is None
 
 
 def test_two_families_at_half_each() -> None:
-    families = [chosen(3), chosen(8, "skip"), chosen(13, "sampling", exchangeable=True)]
-    curves = {each.family: curve(each, 5.0, MAX_N, ordered=True) for each in families}
+    families = [choose([family(*of)], MAX_N) for of in ((3,), (8, "skip"), (13, "sampling"))]
+    curves = {each.name: curve(each, 5.0, MAX_N, by_order=True) for each in families}
     table = complement(families, curves, MAX_N, Bootstrap(QUESTIONS, 200, 0))
     assert len(table) == 3
     row = table.iloc[0]
@@ -179,5 +183,5 @@ def test_two_families_at_half_each() -> None:
     assert row["low"] <= row["difference"] <= row["high"]
     mixed = table.iloc[1]  # drawn samples miss as independent draws do
     missed = 1 - first.test.correct[:, :2].any(axis=1)
-    sampled = curves["sampling"].values["pass"][:, 1]
+    sampled = curves["sampling"]["pass_at_n"][:, 1]
     assert mixed["both"] == pytest.approx((1 - missed * (1 - sampled)).mean())

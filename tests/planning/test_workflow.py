@@ -115,13 +115,11 @@ def test_what_a_selector_reads(rules: Rules) -> None:
     texts = {f"{part}_texts": file(paths.QUESTIONS, part) for part in ("train", "test")}
     trained, ranked = ([file(paths.EMBEDDINGS, part)] for part in ("train", "test"))
     graded, sampled = file(paths.GRADED, "test"), [file(paths.GRADED, "test", "T0.6")]
-    both, learnt = {"train": train, "test": test}, file(paths.GRADED, "train")
+    answered = {"learnt": file(paths.GRADED, "train"), "graded": graded, "sampled": sampled}
     for job, read in {
         "train_selector": {"accuracy": train, "embeddings": trained},
         "rank_heads": {"embeddings": ranked, "accuracy": train, "learnt": trained, **texts},
-        "evaluate": {**both, "graded": graded, "sampled": sampled, **texts},
-        "weigh_embedding": both,
-        "choose": {**both, "train_graded": learnt, "test_graded": graded, "sampled": sampled},
+        "evaluate": {"accuracy": train, **answered, **texts},
     }.items():
         assert rules.of_selector(job)(asked) == read
     assert test in rules.drawn_from(asked.selector, "selector")

@@ -11,11 +11,15 @@ from headroom.statistics.bootstrap import Bootstrap
 QUESTIONS, HEADS = 37, 6
 
 
+def of_groups(group: np.ndarray, tokens: np.ndarray) -> Answers:
+    return Answers(group == 0, group, tokens, tokens, np.ones(group.shape), np.zeros(group.shape))
+
+
 def made(questions: int = QUESTIONS, heads: int = HEADS, seed: int = 0) -> Answers:
     """Random answers: group 0 is right, -1 is none."""
     draw = np.random.default_rng(seed)
     group = draw.integers(-1, 4, size=(questions, heads))
-    return Answers(group == 0, group, draw.integers(3, 50, size=group.shape), np.ones(group.shape))
+    return of_groups(group, draw.integers(3, 50, size=group.shape))
 
 
 def test_agreement_is_the_share_of_equal_pairs() -> None:
@@ -40,7 +44,7 @@ def liars(questions: int, seed: int) -> Answers:
     group = np.tile([1, 1, 1, 0, 0], (questions, 1))
     group = draw.permuted(group, axis=1)
     tokens = np.where(group == 0, 10, 40) + draw.integers(0, 8, size=group.shape)
-    return Answers(group == 0, group, tokens, np.ones(group.shape))
+    return of_groups(group, tokens)
 
 
 def test_the_verifier_learns_what_right_answers_look_like() -> None:

@@ -30,7 +30,8 @@ def answers() -> Answers:
     draw = np.random.default_rng(0)
     group = draw.integers(-1, 3, size=(QUESTIONS, POOL))
     shared = np.tile(draw.integers(0, 4, POOL) / 4, (QUESTIONS, 1))
-    return Answers(group == 1, group, draw.integers(10, 90, size=(QUESTIONS, POOL)), shared)
+    tokens = draw.integers(10, 90, size=(QUESTIONS, POOL))
+    return Answers(group == 1, group, tokens, tokens * draw.random(POOL), shared, 1 - shared)
 
 
 def test_every_score_of_drawn_answers_is_the_mean_over_ordered_subsets(answers: Answers) -> None:
@@ -54,7 +55,7 @@ def test_a_question_passes_the_layers_that_answers_share_once(answers: Answers) 
             (answer, layer) for answer, own in enumerate(layers[:n]) for layer in range(own, 4)
         }
         assert found[:, n - 1] == pytest.approx([len(shared | alone) / 4] * QUESTIONS)
-    samples = answers._replace(shared=np.ones_like(answers.shared))
+    samples = answers._replace(shared=answers.shared**0, own=0 * answers.own)
     assert (drawn(samples, MAX_N)["prompts"] == 1).all()
 
 
@@ -162,7 +163,8 @@ def test_diversity_and_cost_are_means_with_their_intervals(answers: Answers) -> 
     assert row["agreement"] == pytest.approx(agree.mean())
     assert row["longest"] == pytest.approx(answers.tokens[:, :2].max(axis=1).mean())
     assert row["tokens"] == pytest.approx(answers.tokens[:, :2].sum(axis=1).mean())
-    assert row["computed"] == pytest.approx(row["tokens"] + 37.5 * row["prompts"])
+    computed = answers.computed[:, :2].sum(axis=1).mean()
+    assert row["computed"] == pytest.approx(computed + 37.5 * row["prompts"])
 
 
 def test_sampling_methods_are_named_by_temperature_and_told_apart() -> None:

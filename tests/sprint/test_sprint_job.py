@@ -174,7 +174,7 @@ def output(template: str) -> Path:
 
 
 def run(config: Config) -> None:
-    for step in (job.train, job.rank, job.evaluate, job.weigh_embedding, job.choose):
+    for step in (job.train, job.rank, job.evaluate):
         step(config, "math")
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from headroom.statistics.bootstrap import Bootstrap, SeedBootstrap, spread
+from headroom.statistics.bootstrap import Bootstrap, SeedBootstrap
 
 
 def test_intervals_hold_the_true_mean_about_as_often_as_promised() -> None:
@@ -66,9 +66,3 @@ def test_one_seed_is_the_bootstrap_over_examples():
     values = np.random.default_rng(6).random((1, 41, 3))
     found = SeedBootstrap(1, 41, 300, seed=7).interval(values)
     np.testing.assert_allclose(found, Bootstrap(41, 300, seed=7).interval(values[0]))
-    assert np.isnan(spread(values[0, None, :, 0]))
-
-
-def test_spread_is_that_of_the_seeds_means():
-    values = np.array([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]])
-    assert spread(values) == pytest.approx(0.25)

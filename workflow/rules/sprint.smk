@@ -48,6 +48,8 @@ rule evaluate:
         ablation=of_run(paths.ABLATION),
         card=of_run(paths.SELECTOR_CARD),
         diversity=of_run(paths.DIVERSITY),
+        embedding=of_run(paths.EMBEDDING_VALUE),
+        choosing=of_run(paths.CHOOSING),
     log:
         RULES.log("evaluate/{selector}"),
     params:
@@ -55,35 +57,3 @@ rule evaluate:
         seed=CONFIG.seed,
     shell:
         command("evaluate")
-
-
-rule weigh_embedding:
-    input:
-        unpack(RULES.of_selector("weigh_embedding")),
-        trainings=of_run(paths.TRAININGS),
-        ranking=of_run(paths.RANKING),
-    output:
-        of_run(paths.EMBEDDING_VALUE),
-    log:
-        RULES.log("weigh_embedding/{selector}"),
-    params:
-        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
-        seed=CONFIG.seed,
-    shell:
-        command("weigh-embedding")
-
-
-rule choose:
-    input:
-        unpack(RULES.of_selector("choose")),
-        trainings=of_run(paths.TRAININGS),
-        ranking=of_run(paths.RANKING),
-    output:
-        of_run(paths.CHOOSING),
-    log:
-        RULES.log("choose/{selector}"),
-    params:
-        settings=lambda wildcards: RULES.settings("selectors", wildcards.selector),
-        seed=CONFIG.seed,
-    shell:
-        command("choose")

@@ -7,7 +7,6 @@ change. *Failures*: how heads that hurt fail.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from pathlib import Path
 
@@ -17,8 +16,8 @@ import pandas as pd
 from headroom.analysis.gains import cells, differences, groups_of
 from headroom.statistics.answers import loops
 from headroom.statistics.paired import false_discovery
-from headroom.statistics.proportion import unpaired_ratio, wilson
 from headroom.statistics.selection import (
+    HeadVariance,
     against_placebos,
     best_gain,
     head_variance,
@@ -37,11 +36,10 @@ bfloat16; float16 has three more mantissa bits than bfloat16."""
 
 GAINS = ["by", "group", "layer", "n", "heads", "base", "gain", "median", "by_chance", "p", "q"]
 GAINS += ["placebo", "placebo_p", "placebo_q", "numeric", "numeric_p", "numeric_q"]
-GAINS += ["held_out", "low", "high", "of_errors", "of_errors_low", "of_errors_high"]
+GAINS += ["held_out", "low", "high"]
 """Columns of the table of gains, as fractions of the questions and of the best head unless named
 otherwise. `base`: accuracy of the base model. `placebo`: noise placebos; `numeric`: the base model
-decoded again; each as many as heads, empty if the sweep has none. `of_errors`: the held-out gain as
-a share of the base model's errors, which bound every gain and are few on an easy level."""
+decoded again; each as many as heads, empty if the sweep has none."""
 
 HEADS = ["variant", "layer", "head", "n", "accuracy", "gained", "lost", "gain", "low", "high"]
 HEADS += ["p", "q", "no_answer", "truncated", "fragile", "tokens"]
@@ -157,22 +155,16 @@ def _gains(
             for kind, of_layer in others.items():
                 if len(of_layer.get(layer, ())) == len(names):  # fair: as many as heads
                     other = differences(part, of_layer[layer])
-                    placebo = against_placebos(paired, other, _RESAMPLES, seed)
-                    row |= {kind: placebo.gain, f"{kind}_p": placebo.p}
+                    tested = against_placebos(paired, other, _RESAMPLES, seed)
+                    row |= dict(zip((kind, f"{kind}_p"), tested, strict=True))
             if len(part) >= _FEWEST:
                 held_out = held_out_gain(paired, strata, _SPLITS, seed)
                 row |= {"held_out": held_out.gain, "low": held_out.low, "high": held_out.high}
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)
     for p in ("p", "placebo_p", "numeric_p"):
-        tested = table[table[p].notna()].groupby("by")[p]
-        table[p[:-1] + "q"] = tested.transform(lambda p: false_discovery(p.to_numpy()))
-    gain, low, high, base, n = table[["held_out", "low", "high", "base", "n"]].to_numpy(float).T
-    errors = np.round((1 - base) * n)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ends = unpaired_ratio(gain, (low, high), errors / n, wilson(errors, n))
-        shares = np.array([gain * n / errors, *ends])
-    table[GAINS[-3:]] = np.where(errors > 0, shares, np.nan).T
+        known = table[table[p].notna()].groupby("by")[p]
+        table[p[:-1] + "q"] = known.transform(lambda p: false_discovery(p.to_numpy()))
     return table
 
 
@@ -182,11 +174,12 @@ def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
     hurts = np.concatenate([surely_hurts(differences(z, names)) for names in layers.values()])
     wanted = {f"layer {layer}": names for layer, names in layers.items()}
     wanted |= {ALL: every, HARMLESS: list(np.array(every)[~hurts])}
-    return pd.DataFrame(
-        {"of": of, "heads": len(names), **asdict(head_variance(z[names].to_numpy()))}
+    rows = (
+        (of, len(names), *head_variance(z[names].to_numpy()))
         for of, names in wanted.items()
         if len(names) > 1 and len(z) > 1
-    ).reindex(columns=["of", "heads", "spread", "noise", "component", "p"])
+    )
+    return pd.DataFrame(rows, columns=["of", "heads", *HeadVariance._fields])
 
 
 def failures(

@@ -151,7 +151,7 @@ def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     parts, summary = [], []
     for (exhibit, model), part in table.groupby(["exhibit", "model"], sort=False):
         pairs = _pairs(part)
-        best, _ = gains_by_chance(
+        best = gains_by_chance(
             pairs["n"].to_numpy(),
             pairs.pop("contested").to_numpy(),
             pairs.pop("ordinary").to_numpy(),
@@ -178,13 +178,13 @@ def _pairs(part: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for layer, cells in pruned.groupby("layer"):
         grid = cells.pivot(index="head", columns="subject", values="accuracy")
-        found = contested(grid.to_numpy(float), grid.columns.map(SIZES).to_numpy())
+        noise, kept = contested(grid.to_numpy(float), grid.columns.map(SIZES).to_numpy())
         for subject in grid.columns.astype(str):
             accuracy, n = grid[subject], SIZES[subject]
             legible = accuracy.dropna()
             if len(legible) < LEGIBLE * all_heads or (layer, subject) not in base.index:
                 continue
-            own, ordinary = base.loc[(layer, subject)], accuracy[found.ordinary].dropna()
+            own, ordinary = base.loc[(layer, subject)], accuracy[kept].dropna()
             mean = ordinary.mean()
             rows.append(
                 {
@@ -196,7 +196,7 @@ def _pairs(part: pd.DataFrame) -> pd.DataFrame:
                     "gain": legible.max() - own,
                     "median_head": legible.median() - own,
                     "ordinary": len(ordinary),
-                    "contested": 4 * mean * (1 - mean) * found.noise * n,
+                    "contested": 4 * mean * (1 - mean) * noise * n,
                 }
             )
     return pd.DataFrame(rows)

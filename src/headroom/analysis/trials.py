@@ -23,7 +23,7 @@ from headroom.config.study import ARMS
 from headroom.config.study import arm as arm_of
 from headroom.planning.shown import Shown
 from headroom.record import read_json
-from headroom.statistics.bootstrap import SeedBootstrap, spread
+from headroom.statistics.bootstrap import SeedBootstrap
 from headroom.tables import STUDY_OUTCOMES, read_table
 
 BASELINE, METHOD = "baseline", "full"
@@ -206,7 +206,7 @@ def accuracy(
         base = base.head(0)
     mean, change = compared(trial, own), compared(trial, own, base)
     lenient = trial.tested(arm, quantised, stratum)["lenient"].mean()
-    found = (*own.shape[::-1], mean[0], spread(own.to_numpy()), *mean[1:], lenient, *change)
+    found = (*own.shape[::-1], mean[0], own.mean(axis=1).std(), *mean[1:], lenient, *change)
     return dict(zip(ACCURACY, found, strict=True))
 
 

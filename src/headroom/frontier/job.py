@@ -1,110 +1,58 @@
 """The job that compares families: graded answers in, tables out."""
 
 import logging
-from collections.abc import Iterator
-from functools import cached_property
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from headroom import paths
-from headroom.config import Config, Frontier
-from headroom.frontier import protocol
-from headroom.frontier.protocol import SAMPLING, Answers, Candidate, Chosen, Curve, Member
+from headroom.config import Config
+from headroom.frontier.protocol import (
+    OUTCOMES,
+    SAMPLING,
+    Family,
+    at_budget,
+    choose,
+    complement,
+    curve,
+    primary_budget,
+    worth,
+)
+from headroom.frontier.protocol import compare as paired_differences
 from headroom.planning.batches import family_members
 from headroom.planning.store import Store
-from headroom.record import Stopwatch, read_record, write_record
+from headroom.record import Stopwatch, write_record
 from headroom.saying import RESULT
+from headroom.sprint.evaluation import Answers, Scores
+from headroom.sprint.experiment import GradedAnswers, costs_of
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.tables import GRADED, read_table, write_text
-from headroom.variants import BASE, FAMILIES, Variant
+from headroom.tables import write_text
+from headroom.variants import BASE, FAMILIES
 
 _LOG = logging.getLogger(__name__)
 
 
-class Experiment:
-    """A frontier of a config, with the answers that it compares.
+def candidates(config: Config, frontier: str, graded: GradedAnswers) -> list[list[Family]]:
+    """Return the scales of each family; the samples of the base model come last."""
+    options, depth = config.frontiers[frontier], config.models[graded.model].layers
 
-    Args:
-        config: the run's config.
-        name: of the frontier.
-    """
+    def both(decoding: str, variants: Sequence[str], samples: int) -> Iterator[Answers]:
+        for questions in (options.train, options.test):
+            yield graded.of(decoding, questions, variants, samples=samples)
 
-    def __init__(self, config: Config, name: str) -> None:
-        self.config, self.name = config, name
-        self.options: Frontier = config.frontiers[name]
-        self.store = Store(config)
-        self._graded: dict[tuple[str, str], pd.DataFrame] = {}
-
-    def graded(self, decoding: str, questions: str) -> pd.DataFrame:
-        """Return graded answers, with the question, variant and sample as index."""
-        key = decoding, questions
-        if key not in self._graded:
-            names = {"model": self.options.model, "decoding": decoding, "questions": questions}
-            table = read_table(self.store.path(paths.GRADED, **names), GRADED)
-            self._graded[key] = table.set_index(["question_id", "variant", "sample"])
-        return self._graded[key]
-
-    def answers(self, decoding: str, questions: str, variants: list[str], samples: int) -> Answers:
-        """Return the answers of variants, or of so many samples of one, to all questions."""
-        table = self.graded(decoding, questions)
-        ids = table.index.unique("question_id")
-        cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
-        found = table.loc[cells, ["correct", "group", "tokens"]]
-        return Answers(*(found[name].to_numpy().reshape(len(ids), -1) for name in found))
-
-    def both(self, decoding: str, variants: list[str], samples: int) -> tuple[Answers, Answers]:
-        """Return the answers to the training and to the test questions."""
-        train, test = (
-            self.answers(decoding, questions, variants, samples)
-            for questions in (self.options.train, self.options.test)
-        )
-        return train, test
-
-    @cached_property
-    def base(self) -> Answers:
-        """The base model's greedy answers to the test questions."""
-        return self.answers(self.options.decoding, self.options.test, [str(BASE)], 1)
-
-    @cached_property
-    def prompts(self) -> float:
-        """Mean length of a test question's prompt in tokens; NaN if unknown."""
-        names = {"model": self.options.model, "questions": self.options.test}
-        file = self.store.path(paths.ANSWERS, decoding=self.options.decoding, variant=BASE, **names)
-        return float(read_record(file).get("prompt_tokens", np.nan))
-
-    def candidates(self) -> Iterator[tuple[str, str, list[Candidate]]]:
-        """Yield each family with its title and its scales; the samples of the base model last."""
-        options, depth = self.options, self.config.models[self.options.model].layers
-        scales: dict[str, list[Candidate]] = {}
-        for (kind, scale), variants in family_members(self.config, options).items():
-            names = [str(variant) for variant in variants]
-            members = [_member(variant, depth) for variant in variants]
-            answers = self.both(options.decoding, names, 1)
-            scales.setdefault(kind, []).append(
-                Candidate(str(scale) if scale else "", members, *answers)
-            )
-        for kind, found in scales.items():
-            yield kind, FAMILIES[kind].title, found
-        sampled = [
-            Candidate(
-                decoding,
-                [Member(f"{decoding}, sample {number}") for number in range(options.members)],
-                *self.both(decoding, [str(BASE)], options.members),
-            )
-            for decoding in options.sampling
-        ]
-        if sampled:
-            yield SAMPLING, SAMPLING, sampled
-
-
-def _member(variant: Variant, depth: int) -> Member:
-    family = FAMILIES[variant.kind]
-    if family.on_weights:
-        return Member(str(variant), shared=0.0, own=1.0)
-    first = (variant.layer or 0) / depth
-    left_out = 1 - family.work(variant, depth)
-    return Member(str(variant), 1 - left_out, first, 1 - first - left_out)
+    found = defaultdict[str, list[Family]](list)
+    for (kind, number), variants in family_members(config, options).items():
+        names, scale = list(map(str, variants)), str(number) if number else ""
+        work = [costs_of(variant, depth)[0] for variant in variants]
+        answers = both(options.decoding, names, 1)
+        found[kind].append(Family(kind, FAMILIES[kind].title, scale, names, work, *answers))
+    for decoding in options.sampling:
+        names = [f"{decoding}, sample {number}" for number in range(options.members)]
+        answers, work = both(decoding, [str(BASE)], options.members), [1.0] * options.members
+        found[SAMPLING].append(Family(SAMPLING, SAMPLING, decoding, names, work, *answers))
+    return list(found.values())
 
 
 def compare(config: Config, frontier: str) -> None:
@@ -120,158 +68,146 @@ def compare(config: Config, frontier: str) -> None:
         frontier: config name.
     """
     stopwatch = Stopwatch()
-    found = Experiment(config, frontier)
-    options = found.options
-    questions = len(found.base.tokens)
-    bootstrap = Bootstrap(questions, options.bootstrap, config.seed)
-    chosen: list[Chosen] = []
-    scales = []
-    searched: dict[str, int] = {}
-    for family, title, candidates in found.candidates():
-        best = protocol.choose(
-            family, title, candidates, options.max_n, exchangeable=family == SAMPLING
-        )
-        chosen.append(best)
-        for each in candidates:
-            tokens = int(each.train.tokens.sum())
-            searched[family] = searched.get(family, 0) + tokens
-            scales.append(
-                {
-                    "family": family,
-                    "scale": each.scale,
-                    "members": len(each.members),
-                    "train_pass": protocol.worth(each.train, options.max_n),
-                    "train_tokens": tokens,
-                    "chosen": each is best.candidate,
-                }
-            )
+    options, store = config.frontiers[frontier], Store(config)
+    graded = GradedAnswers(config, options.model)
+    answered = graded.of(options.decoding, options.test, [str(BASE)])
+    prompts = graded.prompt_tokens(options.decoding, options.test)
+    base = answered.tokens[:, 0].astype(float)
+    bootstrap = Bootstrap(len(base), options.bootstrap, config.seed)
+    tried = candidates(config, frontier, graded)
+    families = [choose(scales, options.max_n) for scales in tried]
+    scales = _scales(tried, families, options.max_n)
     curves = {
-        ordered: {
-            each.family: protocol.curve(each, found.prompts, options.max_n, ordered=ordered)
-            for each in chosen
+        order: {
+            each.name: curve(each, prompts, options.max_n, by_order=order == "ordered")
+            for each in families
         }
-        for ordered in (False, True)
+        for order in ("drawn", "ordered")
     }
-    base = found.base.tokens[:, 0].astype(float)
-    primary = protocol.primary_budget(curves[True], base.mean())
-    names = [each.family for each in chosen]
-    families = [name for name in names if name != SAMPLING]
-    pairs = [(name, SAMPLING) for name in families if SAMPLING in names]
-    pairs += [("head", name) for name in families if name != "head" and "head" in names]
+    primary = primary_budget(curves["ordered"], base.mean())
+    titles = {each.name: each.title for each in families}
+    others = [name for name in titles if name != SAMPLING]
+    pairs = [(name, SAMPLING) for name in others if SAMPLING in titles]
+    pairs += [("head", name) for name in others if name != "head" and "head" in titles]
     paired = pd.concat(
         [
-            protocol.compare(curves[ordered], base, bootstrap, pairs, primary).assign(
-                order="ordered" if ordered else "drawn", n=questions
-            )
-            for ordered in (True, False)
+            paired_differences(curves[order], base, bootstrap, pairs, primary).assign(order=order)
+            for order in ("ordered", "drawn")
         ]
-    )
-    titles = {each.family: each.title for each in chosen}
+    ).assign(n=len(base))
     for column in ("family", "versus"):
         paired[f"{column}_title"] = paired[column].map(titles)
-    half = min([options.max_n, *(len(each.order) for each in chosen)])
+    half = min([options.max_n, *(len(each.members) for each in families)])
     tables = {
-        "members": _members(chosen, found),
-        "scales": pd.DataFrame(scales),
+        "members": pd.concat([_members(each, answered) for each in families]),
+        "scales": scales,
         "curves": _curves(curves, base.mean(), bootstrap),
         "paired": paired,
-        "complement": protocol.complement(chosen, curves[True], half, bootstrap),
-        "families": _families(chosen, curves[True], searched),
+        "complement": complement(families, curves["ordered"], half, bootstrap),
+        "families": _families(families, curves["ordered"], scales),
     }
     facts = {
         "frontier": options.model_dump(mode="json"),
-        "questions": questions,
-        "base_accuracy": float(found.base.correct.mean()),
+        "questions": len(base),
+        "base_accuracy": float(answered.correct.mean()),
         "base_tokens": float(base.mean()),
-        "prompt_tokens": found.prompts,
+        "prompt_tokens": prompts,
         "primary_budget": primary,
     }
     for name, table in tables.items():
-        file = found.store.path(paths.FRONTIER, frontier=frontier, table=name)
+        file = store.path(paths.FRONTIER, frontier=frontier, table=name)
         write_text(file, table.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
         write_record(file, stopwatch, facts)
-    _LOG.log(RESULT, "%s", _finding(curves[True], base.mean(), primary, frontier))
+    _LOG.log(RESULT, "%s", _finding(curves["ordered"], base.mean(), primary, frontier))
 
 
-def _finding(curves: dict[str, Curve], base_tokens: float, primary: int | None, name: str) -> str:
+def _finding(
+    curves: Mapping[str, Scores], base_tokens: float, primary: int | None, name: str
+) -> str:
     """Return a line with each family's Pass@N at the primary budget."""
     if primary is None:
         return f"{name}: no number of tokens is reached by all families; raise max_n"
-    found = {
-        family: protocol.at_budget(
-            each.values["pass"].mean(axis=0),
-            each.tokens.mean(axis=0),
-            np.array(primary * base_tokens),
-        )
-        for family, each in curves.items()
-    }
-    shown = ", ".join(f"{family} {100 * value:.1f}" for family, value in found.items())
-    return f"{name}: solved by any answer with the tokens of {primary}: {shown}%"
+    budget = np.array(primary * base_tokens)
+    shown = []
+    for family, each in curves.items():
+        value = at_budget(each["pass_at_n"].mean(axis=0), each["tokens"].mean(axis=0), budget)
+        shown.append(f"{family} {100 * value:.1f}")
+    return f"{name}: solved by any answer with the tokens of {primary}: {', '.join(shown)}%"
 
 
-def _members(chosen: list[Chosen], found: Experiment) -> pd.DataFrame:
-    rows = []
-    base = found.base
-    for each in chosen:
-        train, test = each.candidate.train, each.candidate.test
-        comparable = each.family != SAMPLING  # labels of equal answers hold within one decoding
-        for rank, place in enumerate(each.order, start=1):
-            group = test.group[:, place]
-            same = (group == base.group[:, 0]) & (group >= 0)
-            rows.append(
-                {
-                    "family": each.family,
-                    "member": each.candidate.members[place].name,
-                    "rank": np.nan if each.exchangeable else rank,
-                    "train_accuracy": train.correct[:, place].mean(),
-                    "accuracy": test.correct[:, place].mean(),
-                    "agreement": same.mean() if comparable else np.nan,
-                    "no_answer": (group < 0).mean(),
-                    "tokens": test.tokens[:, place].mean(),
-                    "work": each.candidate.members[place].work,
-                }
-            )
+def _members(family: Family, base: Answers) -> pd.DataFrame:
+    train, test = family.train, family.test
+    sampled = family.name == SAMPLING  # labels of equal answers hold within one decoding
+    same = (test.group == base.group) & (test.group >= 0)
+    return pd.DataFrame(
+        {
+            "family": family.name,
+            "member": family.members,
+            "rank": np.nan if sampled else np.arange(1, len(family.members) + 1),
+            "train_accuracy": train.correct.mean(axis=0),
+            "accuracy": test.correct.mean(axis=0),
+            "agreement": np.nan if sampled else same.mean(axis=0),
+            "no_answer": (test.group < 0).mean(axis=0),
+            "tokens": test.tokens.mean(axis=0),
+            "work": family.work,
+        }
+    )
+
+
+def _scales(
+    tried: Sequence[Sequence[Family]], families: Sequence[Family], max_n: int
+) -> pd.DataFrame:
+    rows = [
+        {
+            "family": each.name,
+            "scale": each.scale,
+            "members": len(each.members),
+            "train_pass": worth(each, max_n),
+            "train_tokens": each.train.tokens.sum(),
+            "chosen": each.scale == best.scale,
+        }
+        for scales, best in zip(tried, families, strict=True)
+        for each in scales
+    ]
     return pd.DataFrame(rows)
 
 
 def _curves(
-    curves: dict[bool, dict[str, Curve]], base_tokens: float, bootstrap: Bootstrap
+    curves: Mapping[str, Mapping[str, Scores]], base_tokens: float, bootstrap: Bootstrap
 ) -> pd.DataFrame:
     parts = []
-    for ordered, families in curves.items():
+    for order, families in curves.items():
         for family, each in families.items():
-            tokens = each.tokens.mean(axis=0)
-            part = pd.DataFrame({"n": np.arange(1, len(tokens) + 1), "tokens": tokens})
+            tokens = each["tokens"].mean(axis=0)
+            part = pd.DataFrame({"family": family, "order": order, "tokens": tokens})
+            part.insert(2, "n", np.arange(1, len(tokens) + 1))
             part["answers"] = tokens / base_tokens
-            part["computed"] = each.computed.mean(axis=0)
-            for outcome, values in each.values.items():
-                part[outcome] = values.mean(axis=0)
-                part[f"{outcome}_low"], part[f"{outcome}_high"] = bootstrap.interval(values)
-            order = "ordered" if ordered else "drawn"
-            part.insert(0, "order", order)
-            part.insert(0, "family", family)
+            part["computed"] = each["computed"].mean(axis=0)
+            for outcome, score in OUTCOMES.items():
+                part[outcome] = each[score].mean(axis=0)
+                ends = bootstrap.interval(each[score])
+                part[f"{outcome}_low"], part[f"{outcome}_high"] = ends
             parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 
 def _families(
-    chosen: list[Chosen], curves: dict[str, Curve], searched: dict[str, int]
+    families: Sequence[Family], curves: Mapping[str, Scores], scales: pd.DataFrame
 ) -> pd.DataFrame:
-    rows = []
-    for each in chosen:
-        test, of = each.test, curves[each.family]
-        rows.append(
-            {
-                "family": each.family,
-                "title": each.title,
-                "scale": each.candidate.scale,
-                "members": len(each.order),
-                "accuracy": test.correct.mean(),
-                "oracle": test.correct.any(axis=1).mean(),
-                "no_answer": (test.group < 0).mean(),
-                "tokens": test.tokens.mean(),
-                "computed": of.computed[:, -1].mean() / of.tokens.shape[1],
-                "search_tokens": searched[each.family],
-            }
-        )
+    searched = scales.groupby("family")["train_tokens"].sum()
+    rows = [
+        {
+            "family": each.name,
+            "title": each.title,
+            "scale": each.scale,
+            "members": len(each.members),
+            "accuracy": each.test.correct.mean(),
+            "oracle": each.test.correct.any(axis=1).mean(),
+            "no_answer": (each.test.group < 0).mean(),
+            "tokens": each.test.tokens.mean(),
+            "computed": (of := curves[each.name]["computed"])[:, -1].mean() / of.shape[1],
+            "search_tokens": searched[each.name],
+        }
+        for each in families
+    ]
     return pd.DataFrame(rows)

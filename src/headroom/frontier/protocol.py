@@ -12,157 +12,80 @@ beyond its ends.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from scipy.special import ndtr
 
+from headroom.sprint.evaluation import Answers, Scores, drawn, ordered
 from headroom.sprint.rankers import greedy_cover
-from headroom.statistics import answers as together
+from headroom.statistics.answers import pass_at_n_drawn
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 from headroom.statistics.paired import holm
 
 BUDGETS = (1, 2, 4, 8, 16)
 """Tokens of all answers, as multiples of the mean of the base model's answer."""
 
-OUTCOMES = ("pass", "majority")
+OUTCOMES = {"pass": "pass_at_n", "majority": "majority"}
+"""Score by outcome: whether one of N answers is right; whether their majority is."""
 
 SAMPLING = "sampling"
-"""The family that all others are held against: samples of the base model."""
-
-PerN = Float[np.ndarray, "questions n"]
-
-
-class Answers(NamedTuple):
-    """Graded answers of a family's members to some questions."""
-
-    correct: Bool[np.ndarray, "questions members"]
-    group: Int[np.ndarray, "questions members"]
-    """Equal answers to a question share a label; -1 where there is no answer."""
-    tokens: Int[np.ndarray, "questions members"]
-
-    def take(self, order: Sequence[int]) -> "Answers":
-        """Return the answers of some members, in this order."""
-        return Answers(*(part[:, list(order)] for part in self))
+"""The family that all others are held against: samples of the base model. They have no order."""
 
 
 @dataclass(frozen=True)
-class Member:
-    """One member, and what its tokens cost."""
+class Family:
+    """A family at one scale."""
 
     name: str
-    """Of the variant, or of the sample."""
-    work: float = 1.0
-    """Work of a generated token, as a share of the base model's."""
-    shared: float = 1.0
-    """Share of the layers that process the prompt as in the base model."""
-    own: float = 0.0
-    """Share of the layers that process the prompt for this member alone."""
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A family at one scale: its members, and their answers to both question sets."""
-
+    title: str
     scale: str
-    members: list[Member]
+    members: Sequence[str]
+    """Names of variants, or of samples."""
+    work: Sequence[float]
+    """Work of each member's token as a share of the base model's."""
     train: Answers
+    """A column for each member, of training questions."""
     test: Answers
 
 
-@dataclass
-class Chosen:
-    """A family at the scale that training questions chose, its members in their order."""
-
-    family: str
-    title: str
-    candidate: Candidate
-    exchangeable: bool
-    """Whether members have no order: samples."""
-    order: list[int] = field(default_factory=list)
-
-    @property
-    def test(self) -> Answers:
-        """The answers to the test questions, members in their order."""
-        return self.candidate.test.take(self.order)
-
-    @property
-    def members(self) -> list[Member]:
-        """The members, in their order."""
-        return [self.candidate.members[place] for place in self.order]
-
-
-class Curve(NamedTuple):
-    """A family's values over N, for each test question."""
-
-    values: dict[str, PerN]
-    """By outcome: whether one of N answers is right; whether their majority is."""
-    tokens: PerN
-    """Generated tokens of N answers."""
-    computed: PerN
-    """Tokens computed: work of generated tokens, and of the prompt where it is not shared."""
-
-
-def worth(train: Answers, max_n: int) -> float:
-    """Return what a candidate is chosen by: Pass@N on training questions, mean over N.
+def worth(family: Family, max_n: int) -> float:
+    """Return what a scale is chosen by: Pass@N on training questions, mean over N.
 
     Members are drawn, so that no order is chosen with it.
     """
-    return float(together.pass_at_n_drawn(train.correct, max_n).mean())
+    return float(pass_at_n_drawn(family.train.correct, max_n).mean())
 
 
-def choose(
-    family: str, title: str, candidates: Sequence[Candidate], max_n: int, *, exchangeable: bool
-) -> Chosen:
-    """Choose scale and order on training questions; ties go to the first scale."""
-    best = max(candidates, key=lambda each: worth(each.train, max_n))
-    places = range(best.train.correct.shape[1])
-    order = places if exchangeable else greedy_cover(best.train.correct)
-    return Chosen(family, title, best, exchangeable, [int(place) for place in order])
+def choose(scales: Sequence[Family], max_n: int) -> Family:
+    """Choose a family's scale on training questions, and order its members by their greedy cover.
+
+    Ties go to the first scale.
+    """
+    best = max(scales, key=lambda each: worth(each, max_n))
+    if best.name == SAMPLING:
+        return best
+    order = greedy_cover(best.train.correct)
+    members, work = ([part[place] for place in order] for part in (best.members, best.work))
+    train, test = best.train.select(order), best.test.select(order)
+    return replace(best, members=members, work=work, train=train, test=test)
 
 
-def curve(chosen: Chosen, prompts: float, max_n: int, *, ordered: bool) -> Curve:
-    """Return a family's values on the test questions for N = 1 to `max_n`.
+def curve(family: Family, prompts: float, max_n: int, *, by_order: bool) -> Scores:
+    """Return a family's scores on the test questions for N = 1 to `max_n`, or all members.
 
     Args:
-        chosen: the family.
-        prompts: mean length of a prompt in tokens.
-        max_n: largest N, at most the number of members.
-        ordered: whether members come in their order; else they are drawn.
+        family: the family.
+        prompts: mean length of a prompt in tokens, which are ``computed``, too.
+        max_n: largest N.
+        by_order: whether members come in their order; else they are drawn.
     """
-    test, members = chosen.test, chosen.members
-    max_n = min(max_n, len(members))
-    work = np.array([member.work for member in members])
-    shared, own = (
-        np.tile([getattr(member, name) for member in members], (len(test.tokens), 1))
-        for name in ("shared", "own")
-    )
-    if ordered and not chosen.exchangeable:
-        values = {
-            "pass": together.pass_at_n_ordered(test.correct, max_n),
-            "majority": together.majority_ordered(test.group, test.correct, max_n),
-        }
-        tokens, computed, alone = (
-            part.cumsum(axis=1)[:, :max_n].astype(float)
-            for part in (test.tokens, test.tokens * work, own)
-        )
-        once = together.largest_ordered(shared, max_n)
-    else:
-        values = {
-            "pass": together.pass_at_n_drawn(test.correct, max_n),
-            "majority": together.majority_drawn(test.group, test.correct, max_n),
-        }
-        count = np.arange(1, max_n + 1)
-        tokens, computed, alone = (
-            part.mean(axis=1, keepdims=True) * count
-            for part in (test.tokens, test.tokens * work, own)
-        )
-        once = together.largest_drawn(shared, max_n)
-    return Curve(values, tokens, computed + prompts * (once + alone))
+    score = ordered if by_order and family.name != SAMPLING else drawn
+    scores = score(family.test, min(max_n, len(family.members)))
+    return scores | {"computed": scores["computed"] + prompts * scores["prompts"]}
 
 
 def at_budget(
@@ -185,13 +108,13 @@ def at_budget(
     return np.where((share >= 0) & (share <= 1), found, np.nan)
 
 
-def primary_budget(curves: Mapping[str, Curve], base_tokens: float) -> int | None:
+def primary_budget(curves: Mapping[str, Scores], base_tokens: float) -> int | None:
     """Return the largest of `BUDGETS` up to 8 that all families reach; None if there is none."""
     reached = [
         b
         for b in BUDGETS[:4]
         if all(
-            each.tokens[:, 0].mean() <= b * base_tokens <= each.tokens[:, -1].mean()
+            each["tokens"][:, 0].mean() <= b * base_tokens <= each["tokens"][:, -1].mean()
             for each in curves.values()
         )
     ]
@@ -199,7 +122,7 @@ def primary_budget(curves: Mapping[str, Curve], base_tokens: float) -> int | Non
 
 
 def compare(
-    curves: Mapping[str, Curve],
+    curves: Mapping[str, Scores],
     base: Float[np.ndarray, " questions"],
     bootstrap: Bootstrap,
     pairs: Sequence[tuple[str, str]],
@@ -224,7 +147,7 @@ def compare(
         is empty but at the primary budget. Budgets that a family does not reach have no row.
     """
     resampled = {
-        name: {key: bootstrap.means(of) for key, of in {**each.values, "": each.tokens}.items()}
+        name: {of: bootstrap.means(each[of]) for of in ("tokens", *OUTCOMES.values())}
         for name, each in curves.items()
     }
     of_base = bootstrap.means(base)
@@ -234,11 +157,10 @@ def compare(
     ):
         found, again = [], []
         for each in (name, other):
-            mean = curves[each].values[outcome].mean(axis=0)
-            at = np.array(budget * base.mean())
-            found.append(float(at_budget(mean, curves[each].tokens.mean(axis=0), at)))
+            mean, tokens = (curves[each][of].mean(axis=0) for of in (OUTCOMES[outcome], "tokens"))
+            found.append(float(at_budget(mean, tokens, np.array(budget * base.mean()))))
             means = resampled[each]
-            again.append(at_budget(means[outcome], means[""], budget * of_base))
+            again.append(at_budget(means[OUTCOMES[outcome]], means["tokens"], budget * of_base))
         difference, draws = found[0] - found[1], again[0] - again[1]
         if np.isnan(difference):
             continue
@@ -258,30 +180,30 @@ def compare(
 
 
 def complement(
-    chosen: Sequence[Chosen], ordered: Mapping[str, Curve], n: int, bootstrap: Bootstrap
+    families: Sequence[Family], curves: Mapping[str, Scores], n: int, bootstrap: Bootstrap
 ) -> pd.DataFrame:
     """Return what two families at half of N answers each solve beyond N of the better.
 
-    Which is better is decided on training questions. Columns family, other, n, better, both (their
-    Pass@N with half of the answers each), alone (of the better), difference, low, high, and the
-    correlation between questions of the share of members that are right.
+    Which is better is decided on training questions; `curves` are ordered. Columns family, other,
+    n, better, both (their Pass@N with half of the answers each), alone (of the better), difference,
+    low, high, and the correlation between questions of the share of members that are right.
     """
     half = n // 2
     rows = []
-    for one, two in combinations(chosen, 2):
-        missed = [1 - ordered[each.family].values["pass"][:, half - 1] for each in (one, two)]
-        better = max((one, two), key=lambda each: worth(each.candidate.train, n))
-        alone = ordered[better.family].values["pass"][:, n - 1]
+    for pair in combinations(families, 2):
+        missed = [1 - curves[each.name]["pass_at_n"][:, half - 1] for each in pair]
+        better = max(pair, key=lambda each: worth(each, n)).name
+        alone = curves[better]["pass_at_n"][:, n - 1]
         both = 1 - missed[0] * missed[1]
         low, high = bootstrap.interval(both - alone)
-        right = [each.test.correct.mean(axis=1) for each in (one, two)]
+        right = [each.test.correct.mean(axis=1) for each in pair]
         varied = all(each.std() > 0 for each in right)
         rows.append(
             {
-                "family": one.family,
-                "other": two.family,
+                "family": pair[0].name,
+                "other": pair[1].name,
                 "n": n,
-                "better": better.family,
+                "better": better,
                 "both": both.mean(),
                 "alone": alone.mean(),
                 "difference": (both - alone).mean(),

@@ -41,8 +41,6 @@ _JUDGED_A_CORE = 10_000
 """Answers to grade per additional core."""
 
 _SETS = {"train_texts": (paths.QUESTIONS, "train"), "test_texts": (paths.QUESTIONS, "test")}
-_SAMPLED = {"sampled": (paths.GRADED, "test")}
-_ACCURACIES = {"train": (paths.ACCURACY, "train"), "test": (paths.ACCURACY, "test")}
 _SELECTOR_INPUTS = {
     "train_selector": {
         "accuracy": (paths.ACCURACY, "train"),
@@ -54,13 +52,12 @@ _SELECTOR_INPUTS = {
         "learnt": (paths.EMBEDDINGS, "train"),
         **_SETS,
     },
-    "evaluate": {**_ACCURACIES, "graded": (paths.GRADED, "test"), **_SAMPLED, **_SETS},
-    "weigh_embedding": _ACCURACIES,
-    "choose": {
-        **_ACCURACIES,
-        "train_graded": (paths.GRADED, "train"),
-        "test_graded": (paths.GRADED, "test"),
-        **_SAMPLED,
+    "evaluate": {
+        "accuracy": (paths.ACCURACY, "train"),
+        "learnt": (paths.GRADED, "train"),
+        "graded": (paths.GRADED, "test"),
+        "sampled": (paths.GRADED, "test"),
+        **_SETS,
     },
 }
 """Named inputs of a selector's rules, each for its training or its test questions. There is one

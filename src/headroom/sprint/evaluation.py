@@ -62,9 +62,9 @@ Values = Float[np.ndarray, "questions max_n"]
 
 Scores = dict[str, Values]
 """By measure: ``pass_at_n``; accuracy of the ``majority``; ``distinct_answers``; ``agreement`` of
-pairs; ``tokens`` of all answers; tokens of the ``longest``, the number of steps in which N answers
-are generated in one batch; ``prompts``, passes of the prompt through the model, where layers that
-answers share are computed once."""
+pairs; ``tokens`` of all answers, and as ``computed``; tokens of the ``longest``, the number of
+steps in which N answers are generated in one batch; ``prompts``, passes of the prompt through the
+model, where layers that answers share are computed once."""
 
 
 class Answers(NamedTuple):
@@ -74,9 +74,14 @@ class Answers(NamedTuple):
     group: Int[np.ndarray, "questions answers"]
     """Equal answers to a question share a label; -1 where there is no answer."""
     tokens: Int[np.ndarray, "questions answers"]
+    """Generated tokens."""
+    computed: Float[np.ndarray, "questions answers"]
+    """The same, each weighted by its work as a share of the base model's."""
     shared: Float[np.ndarray, "questions answers"]
     """Share of the model's layers that process the prompt as in the base model: all for the base
     model and its samples, those below the head's own layer for a pruned head."""
+    own: Float[np.ndarray, "questions answers"]
+    """Share of the layers that process the prompt for this answer alone."""
 
     def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
         """Return the answers in the columns `order`, the same for all questions or one row each."""
@@ -90,22 +95,23 @@ class Answers(NamedTuple):
 
 def ordered(answers: Answers, max_n: int) -> Scores:
     """Score a method that takes answers in the order of their columns."""
-    correct, group, tokens, shared = answers
-    own = (1 - shared).cumsum(axis=1)
+    correct, group, tokens, computed, shared, own = answers
+    passes = np.maximum.accumulate(shared, axis=1) + own.cumsum(axis=1)
     return {
         "pass_at_n": pass_at_n_ordered(correct, max_n),
         "majority": together.majority_ordered(group, correct, max_n),
         "distinct_answers": together.distinct_ordered(group, max_n),
         "agreement": together.agreement_ordered(group, max_n),
         "tokens": extend(tokens.cumsum(axis=1).astype(float), max_n),
+        "computed": extend(computed.cumsum(axis=1).astype(float), max_n),
         "longest": together.largest_ordered(tokens, max_n),
-        "prompts": extend(np.maximum.accumulate(shared, axis=1) + own, max_n),
+        "prompts": extend(passes, max_n),
     }
 
 
 def drawn(answers: Answers, max_n: int) -> Scores:
     """Score a method that draws answers without replacement; NaN where N exceeds their number."""
-    correct, group, tokens, shared = answers
+    correct, group, tokens, computed, shared, own = answers
     count = np.arange(1, tokens.shape[1] + 1)
 
     def each(values: np.ndarray) -> Values:
@@ -117,8 +123,9 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         "distinct_answers": together.distinct_drawn(group, max_n),
         "agreement": together.agreement_drawn(group, max_n),
         "tokens": each(tokens),
+        "computed": each(computed),
         "longest": together.largest_drawn(tokens, max_n),
-        "prompts": together.largest_drawn(shared, max_n) + each(1 - shared),
+        "prompts": together.largest_drawn(shared, max_n) + each(own),
     }
     for values in scores.values():
         values[:, len(count) :] = np.nan
@@ -176,7 +183,7 @@ def diversity(
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
             known |= estimated(at[name], bootstrap, name, f"{short}_low", f"{short}_high")
         part = pd.DataFrame(known).assign(method=method, n=shown)
-        part["computed"] = part["tokens"] + part["prompts"] * prompt_tokens
+        part["computed"] += part["prompts"] * prompt_tokens
         parts.append(part)
     return pd.concat(parts, ignore_index=True)[DIVERSITY].dropna(subset="pass_at_n")
 

@@ -31,10 +31,77 @@ from headroom.tables import (
     write_table,
     write_text,
 )
-from headroom.variants import BASE, Variant
+from headroom.variants import BASE, FAMILIES, Variant
 
 Order = Int[np.ndarray, "questions pool"]
 """For each question, head numbers in the pool, best first."""
+
+
+@dataclass(frozen=True)
+class GradedAnswers:
+    """The graded answers of a model of a config. Each table is read once."""
+
+    config: Config
+    model: str
+    """Config name."""
+    _tables: dict[Path, pd.DataFrame] = field(default_factory=dict)
+
+    def of(
+        self,
+        decoding: str,
+        questions: str,
+        variants: Sequence[str],
+        ids: Sequence[str] | None = None,
+        samples: int | None = None,
+    ) -> Answers:
+        """Return answers: a row for each question, a column for each variant and sample.
+
+        Args:
+            decoding: config name.
+            questions: config name.
+            variants: the variants that answer.
+            ids: which questions; all if None.
+            samples: how many samples of each variant; all if None.
+
+        Raises:
+            TableError: the table is missing or damaged, or lacks an answer.
+        """
+        names = {"model": self.model, "decoding": decoding, "questions": questions}
+        path = Store(self.config).path(paths.GRADED, **names)
+        if path not in self._tables:
+            keys = ["question_id", "variant", "sample"]
+            self._tables[path] = read_table(path, GRADED).set_index(keys)
+        table = self._tables[path]
+        ids = list(table.index.unique("question_id")) if ids is None else ids
+        samples = samples or self.config.decodings[decoding].samples
+        cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
+        found = _found(path, table, cells, ["correct", "group", "tokens"])
+        correct, group, tokens = (found[name].to_numpy().reshape(len(ids), -1) for name in found)
+        depth = self.config.models[self.model].layers
+        costs = [costs_of(Variant.parse(name), depth) for name in variants]
+        work, *passes = np.tile(np.repeat(costs, samples, axis=0), (len(ids), 1, 1)).T
+        return Answers(correct, group, tokens, tokens * work.T, *(part.T for part in passes))
+
+    def prompt_tokens(self, decoding: str, questions: str) -> float:
+        """Return the mean length of a question's prompt in tokens; NaN if unknown."""
+        names = {"model": self.model, "decoding": decoding, "questions": questions}
+        answers = Store(self.config).path(paths.ANSWERS, variant=BASE, **names)
+        return float(read_record(answers).get("prompt_tokens", np.nan))
+
+
+def costs_of(variant: Variant, depth: int) -> tuple[float, float, float]:
+    """Return what a variant of a model with `depth` layers costs, as shares of the base model's.
+
+    Returns:
+        The work of a generated token; the share of the layers that process the prompt as in the
+        base model; the share that processes it for this variant alone.
+    """
+    if variant.is_base:
+        return 1.0, 1.0, 0.0
+    if FAMILIES[variant.kind].on_weights:
+        return 1.0, 0.0, 1.0
+    work, first = FAMILIES[variant.kind].work(variant, depth), (variant.layer or 0) / depth
+    return work, first, work - first
 
 
 @dataclass(frozen=True)
@@ -100,16 +167,6 @@ class Experiment:
             write_text(path, content)
         write_record(path, self.stopwatch, {**facts, **measured})
 
-    def table(self, template: str, questions: str, decoding: str | None = None) -> Path:
-        """Return the path of graded answers or of Z, by default for the selector's decoding."""
-        names = {"model": self.options.model, "questions": questions}
-        return self.store.path(template, decoding=decoding or self.options.decoding, **names)
-
-    def prompt_tokens(self) -> float:
-        """Return the mean length of a prompt of the test questions, in tokens; NaN if unknown."""
-        answers = self.table(paths.ANSWERS.replace("{variant}", "base"), self.options.test)
-        return float(read_record(answers).get("prompt_tokens", np.nan))
-
     def embedded(self, questions: str, embedder: str) -> Path:
         """Return the path of a question set's embeddings."""
         return self.store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
@@ -134,45 +191,29 @@ class Experiment:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
         return read_table(self.store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
 
-    def z(
-        self, questions: str, variants: Sequence[str], ids: Sequence[str] | None = None
-    ) -> tuple[list[str], Bool[np.ndarray, "questions variants"]]:
-        """Return ids and columns of the accuracy matrix of a question set: all rows or by id."""
-        path = self.table(paths.ACCURACY, questions)
+    def z(self, questions: str) -> tuple[list[str], Bool[np.ndarray, "questions pool"]]:
+        """Return ids of a question set, and the pool's columns of its accuracy matrix."""
+        names = {"decoding": self.options.decoding, "questions": questions}
+        path = self.store.path(paths.ACCURACY, model=self.options.model, **names)
         table = read_table(path, ACCURACY, exact=False).set_index("question_id")
-        rows = list(table.index if ids is None else ids)
-        return rows, _found(path, table, rows, list(variants)).to_numpy(dtype=bool)
+        rows = list(table.index)
+        return rows, _found(path, table, rows, self.heads).to_numpy(dtype=bool)
 
-    def answers(
-        self,
-        questions: str,
-        ids: Sequence[str],
-        variants: Sequence[str] | None = None,
-        decoding: str | None = None,
-    ) -> Answers:
-        """Return graded answers: a row for each question, a column for each variant and sample.
+    @cached_property
+    def graded(self) -> GradedAnswers:
+        """The model's graded answers."""
+        return GradedAnswers(self.config, self.options.model)
 
-        By default the variants are the pool and the decoding is the selector's.
-        """
-        variants = variants or self.heads
-        samples = self.config.decodings[decoding or self.options.decoding].samples
-        path = self.table(paths.GRADED, questions, decoding)
-        table = read_table(path, GRADED).set_index(["question_id", "variant", "sample"])
-        cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
-        found = _found(path, table, cells, ["correct", "group", "tokens"])
-        layers = self.config.models[self.options.model].layers
-        places = [Variant.parse(name).layer for name in variants]
-        shared = [1.0 if layer is None else layer / layers for layer in places]
-        columns = [found[name].to_numpy().reshape(len(ids), -1) for name in found]
-        columns.append(np.tile(np.repeat(shared, samples), (len(ids), 1)))
-        return Answers(*columns)
+    def answers(self, questions: str, ids: Sequence[str]) -> Answers:
+        """Return the pool's answers to some questions of a set."""
+        return self.graded.of(self.options.decoding, questions, self.heads, ids)
 
     def samples(self, ids: Sequence[str]) -> dict[str, Answers]:
         """Return the base model's sampled answers to the test questions, by display name."""
         decodings, options = self.config.decodings, self.options
         temperatures = {name: decodings[name].temperature for name in options.sampling}
         return {
-            method: self.answers(options.test, ids, [str(BASE)], decoding)
+            method: self.graded.of(decoding, options.test, [str(BASE)], ids)
             for decoding, method in methods.sampling(temperatures).items()
         }
 

@@ -1,9 +1,10 @@
-"""The jobs of a head selector: train, rank, evaluate, weigh the embedding, choose.
+"""The jobs of a head selector: train, rank, evaluate.
 
 Each reads tables and writes results and their records. Only those that train or rank import torch.
 """
 
 import logging
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from headroom.record import Stopwatch, peak_resident, read_record, write_record
 from headroom.saying import RESULT
 from headroom.sprint import choosing, evaluation, matching, methods, rankers, validation
 from headroom.sprint.card import card
-from headroom.sprint.evaluation import Scores, drawn, mean_over, ordered
+from headroom.sprint.evaluation import Answers, Scores, drawn, mean_over, ordered
 from headroom.sprint.experiment import Experiment
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.tables import CURVES, POINTS, RANKING, TRAININGS, read_metadata, write_table
@@ -38,7 +39,7 @@ def train(config: Config, name: str) -> None:
 
     experiment = Experiment(config, name)
     options, store = experiment.options, experiment.store
-    questions, z = experiment.z(options.train, experiment.heads)
+    questions, z = experiment.z(options.train)
     known = experiment.questions(options.train, questions)[1].embeddings
     embeddings = {each: torch.tensor(vectors) for each, vectors in known.items()}
     correct = torch.tensor(z)
@@ -100,7 +101,7 @@ def rank(config: Config, name: str) -> None:
     write_table(path, model.points(selector, heads, questions, vectors), POINTS)
     write_record(path, experiment.stopwatch, facts)
 
-    learnt, z = experiment.z(options.train, heads)
+    learnt, z = experiment.z(options.train)
     _, known = experiment.questions(options.train, learnt)
     of_known, of_asked = (
         {each: torch.tensor(vectors) for each, vectors in part.embeddings.items()}
@@ -130,17 +131,20 @@ def evaluate(config: Config, name: str) -> None:
     """Compare the selector with its baselines on the test questions.
 
     SPRINT's values are means over selectors trained from each of the config's seeds. Curves end at
-    `max_n` or the size of the pool. Writes `paths.CURVES`, `paths.PAIRED`,
-    `paths.VOTES`, `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
-    `paths.OVERLAP` (test questions that resemble training questions) and the selector's model card,
-    `paths.SELECTOR_CARD`. The record of diversity holds the seconds of embedding and selection.
+    `max_n` or the size of the pool. Writes `paths.CURVES`, `paths.PAIRED`, `paths.VOTES`,
+    `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
+    `paths.OVERLAP` (test questions that resemble training questions), `paths.EMBEDDING_VALUE`
+    (whether knowing the question matters), `paths.CHOOSING` (one answer chosen without the oracle)
+    and the selector's model card, `paths.SELECTOR_CARD`. The record of diversity holds the seconds
+    of embedding and selection.
     """
     experiment = Experiment(config, name)
-    options, heads, max_n = experiment.options, experiment.heads, experiment.max_n
+    options, max_n = experiment.options, experiment.max_n
     questions, rankings = experiment.tested, experiment.rankings
-    _, z = experiment.z(options.train, heads)
+    known, z = experiment.z(options.train)
     answers = experiment.answers(options.test, questions)
-    base = experiment.answers(options.test, questions, [str(BASE)])
+    base = experiment.graded.of(options.decoding, options.test, [str(BASE)], questions)
+    samples = experiment.samples(questions)
 
     def learnt(training: str, rows: Int[np.ndarray, " questions"]) -> dict[str, list[Scores]]:
         """Return the scores of methods trained on these questions, one for each seed."""
@@ -159,7 +163,7 @@ def evaluate(config: Config, name: str) -> None:
 
     trainings = validation.trainings(len(z), options)
     by_training = [learnt(each, rows) for each, rows, fold in trainings if fold is None]
-    sampled = {each: drawn(found, max_n) for each, found in experiment.samples(questions).items()}
+    sampled = {method: drawn(found, max_n) for method, found in samples.items()}
     scores = {method: mean_over(by_seed) for method, by_seed in by_training[0].items()}
     scores |= {methods.POOL: drawn(answers, max_n), methods.BASE: ordered(base, max_n), **sampled}
     scores[methods.ORACLE] = evaluation.oracle(answers, max_n)
@@ -181,6 +185,11 @@ def evaluate(config: Config, name: str) -> None:
         each: ordered(answers.select(rankings[methods.SPRINT, each][0]), max_n)["pass_at_n"]
         for each in validation.readings(options)
     }
+    matched = [
+        matching.compare(method, answers.correct, order, z, max_n, bootstrap, config.seed)
+        for method in (methods.SPRINT, *methods.RIVALS)
+        for order in rankings.get((method, validation.ALL), [])[:1]  # the first seed's
+    ]
     experiment.save(paths.CURVES, curves, facts, CURVES)
     results: dict[str, pd.DataFrame | str] = {
         paths.ABLATION: evaluation.ablation(readings, bootstrap),
@@ -189,13 +198,16 @@ def evaluate(config: Config, name: str) -> None:
         paths.VOTES: evaluation.paired(voters, *compared, "majority"),
         paths.SENSITIVITY: sensitivity,
         paths.SELECTOR_CARD: card(config, name, facts, curves),
+        paths.EMBEDDING_VALUE: pd.concat(matched, ignore_index=True),
+        paths.CHOOSING: choosing.compare(_rules(experiment, known, answers, samples), bootstrap),
     }
     for template, content in results.items():
         experiment.save(template, content, facts)
     embedded = experiment.embedded(options.test, facts["setting"]["embedder"])
-    known = read_record(ranking) | read_record(embedded)
-    cost = {each: known[each] for each in evaluation.OVERHEAD if each in known}
-    table = evaluation.diversity(scores, bootstrap, experiment.prompt_tokens())
+    costs = read_record(ranking) | read_record(embedded)
+    cost = {each: costs[each] for each in evaluation.OVERHEAD if each in costs}
+    prompt = experiment.graded.prompt_tokens(options.decoding, options.test)
+    table = evaluation.diversity(scores, bootstrap, prompt)
     experiment.save(paths.DIVERSITY, table, facts, **cost)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
@@ -207,51 +219,25 @@ def evaluate(config: Config, name: str) -> None:
     )
 
 
-def weigh_embedding(config: Config, name: str) -> None:
-    """Measure whether knowing the question matters, for SPRINT and for simpler methods.
+def _rules(
+    experiment: Experiment, known: Sequence[str], answers: Answers, samples: Mapping[str, Answers]
+) -> dict[str, choosing.Rules]:
+    """Return what each rule chooses among SPRINT's answers and among samples, by method.
 
-    Uses selectors of the first seed, on test questions. Writes `paths.EMBEDDING_VALUE`.
+    Agreement between heads is computed on all training questions (`known`); the verifier is trained
+    on their folds, each ranked by a selector trained without it.
     """
-    experiment = Experiment(config, name)
-    train = experiment.z(experiment.options.train, experiment.heads)[1]
-    asked, test = experiment.z(experiment.options.test, experiment.heads, experiment.tested)
-    bootstrap = Bootstrap(len(asked), experiment.options.bootstrap, config.seed)
-    tables = [
-        matching.compare(method, test, order, train, experiment.max_n, bootstrap, config.seed)
-        for method in (methods.SPRINT, *methods.RIVALS)
-        for order in experiment.rankings.get((method, validation.ALL), [])[:1]
-    ]
-    facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
-    experiment.save(paths.EMBEDDING_VALUE, pd.concat(tables, ignore_index=True), facts)
-
-
-def choose(config: Config, name: str) -> None:
-    """Measure how much of Pass@N is left when one answer is chosen without the oracle.
-
-    Agreement between heads is computed on all training questions; the verifier is trained on
-    their folds, each ranked by a selector trained without it. SPRINT's values are means over
-    selectors trained from each of the config's seeds, as in the curves. Writes `paths.CHOOSING`.
-    """
-    experiment = Experiment(config, name)
-    options, asked, max_n = experiment.options, experiment.tested, experiment.max_n
-    questions, _ = experiment.z(options.train, experiment.heads)
-    learnt = experiment.answers(options.train, questions)
-    folds = ((each.name, each.held_out) for each in validation.trainings(len(questions), options))
+    options, rankings, max_n = experiment.options, experiment.rankings, experiment.max_n
+    learnt = experiment.answers(options.train, known)
     held_out = [
-        learnt.of(fold).select(experiment.rankings[methods.SPRINT, name][0])
-        for name, fold in folds
+        learnt.of(fold).select(rankings[methods.SPRINT, training][0])
+        for training, _, fold in validation.trainings(len(known), options)
         if fold is not None
     ]
-    answers = experiment.answers(options.test, asked)
     agreement = choosing.agreement_with_others(learnt)
     by_seed = [
         choosing.among_ranked(answers.select(order), agreement[order], held_out, max_n)
-        for order in experiment.rankings[methods.SPRINT, validation.ALL]
+        for order in rankings[methods.SPRINT, validation.ALL]
     ]
-    rules = {methods.SPRINT: mean_over(by_seed)} | {
-        method: choosing.among_drawn(sampled, max_n)
-        for method, sampled in experiment.samples(asked).items()
-    }
-    table = choosing.compare(rules, Bootstrap(len(asked), options.bootstrap, config.seed))
-    facts = read_metadata(experiment.output(paths.TRAININGS)) | {"bootstrap_seed": config.seed}
-    experiment.save(paths.CHOOSING, table, facts)
+    drawn_rules = {each: choosing.among_drawn(found, max_n) for each, found in samples.items()}
+    return {methods.SPRINT: mean_over(by_seed), **drawn_rules}

@@ -90,12 +90,6 @@ class SeedBootstrap(Bootstrap):
         return super().means(values.mean(axis=0)) + self._seeds.means(own)
 
 
-def spread(values: Float[np.ndarray, "seeds examples"]) -> float:
-    """Return the standard deviation of the seeds' means; NaN for one seed."""
-    by_seed = values.mean(axis=1)
-    return float(by_seed.std(ddof=1)) if len(by_seed) > 1 else float("nan")
-
-
 def _scale(
     values: Float[np.ndarray, "seeds examples *columns"],
 ) -> Float[np.ndarray, "*columns"]:

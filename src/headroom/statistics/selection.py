@@ -11,7 +11,7 @@ questions, so the observed spread gives m.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -27,33 +27,23 @@ _SURELY = 3.5  # binomial standard deviations below the median head
 _LEAST = 0.25  # smallest variance of a count, for median heads with none or all right
 
 
-@dataclass(frozen=True)
-class BestGain:
+class BestGain(NamedTuple):
     """The best head's gain and what selection alone would give, as fractions of the questions."""
 
     gain: float
-    expected: float  # mean of the best gain under the null
-    expected_error: float  # Monte Carlo standard error of `expected`
+    expected: float
+    """Mean of the best gain under the null."""
     p: float
 
 
-@dataclass(frozen=True)
-class HeldOutGain:
+class HeldOutGain(NamedTuple):
     """The gain of the head chosen on one half of the questions, measured on the other."""
 
     gain: float
     low: float
     high: float
-    curse: float  # the winner's curse: in-sample gain of the best head minus `gain`
-    chosen: Float[np.ndarray, " heads"]  # how often each head was chosen; sums to 1
-
-
-@dataclass(frozen=True)
-class PlaceboGain:
-    """The best placebo's gain, and whether the best head gains more."""
-
-    gain: float
-    p: float
+    chosen: Float[np.ndarray, " heads"]
+    """How often each head was chosen; sums to 1."""
 
 
 def surely_hurts(differences: Differences) -> Bool[np.ndarray, " heads"]:
@@ -100,18 +90,13 @@ def best_gain(
     best = np.concatenate(largest) / questions if candidates.any() else np.full(1, np.nan)
     beyond = np.concatenate(studentised) >= observed - 1e-5  # float32 against float64
     p = (1 + beyond.sum()) / (1 + resamples)
-    return BestGain(
-        gain=float((gained - lost).max() / questions),
-        expected=float(best.mean()),
-        expected_error=float(best.std() / np.sqrt(resamples)),
-        p=float(p),
-    )
+    return BestGain(float((gained - lost).max() / questions), float(best.mean()), float(p))
 
 
 def against_placebos(
     heads: Differences, placebos: Differences, resamples: int, seed: int
-) -> PlaceboGain:
-    """Test whether the best head gains more than the best of as many placebos, one-sided.
+) -> tuple[float, float]:
+    """Return the best placebo's gain, and the p-value that the best of as many heads gains more.
 
     Under the null, heads and placebos are exchangeable on every question. The statistic is the best
     head's gain minus the best placebo's. Its null distribution comes from swapping heads and
@@ -135,8 +120,7 @@ def against_placebos(
         swapped = signs @ varied
         gap = (shared + swapped).max(axis=1) - (shared - swapped).max(axis=1)
         beyond += int((gap >= observed).sum())
-    p = (1 + beyond) / (1 + resamples)
-    return PlaceboGain(gain=float(placebos.mean(axis=0).max()), p=p)
+    return float(placebos.mean(axis=0).max()), (1 + beyond) / (1 + resamples)
 
 
 def held_out_gain(
@@ -185,13 +169,8 @@ def held_out_gain(
     follows /= 2 * splits
     variance = values.var(ddof=1) / questions + max(0.0, float((follows * follows.T).sum()))
     half_width = float(stdtrit(questions - 1, (1 + LEVEL) / 2) * np.sqrt(variance))
-    return HeldOutGain(
-        gain=gain,
-        low=max(gain - half_width, -1.0),
-        high=min(gain + half_width, 1.0),
-        curse=float(overall.max()) - gain,
-        chosen=chosen / splits,
-    )
+    low, high = max(gain - half_width, -1.0), min(gain + half_width, 1.0)
+    return HeldOutGain(gain, low, high, chosen / splits)
 
 
 def _halves(
@@ -219,15 +198,17 @@ def _signs(
         yield draw.integers(0, 2, shape, dtype=np.int8).astype(np.float32) * 2 - 1
 
 
-@dataclass(frozen=True)
-class HeadVariance:
+class HeadVariance(NamedTuple):
     """The spread of accuracy between heads, as standard deviations of fractions."""
 
-    spread: float  # observed between heads
-    noise: float  # expected between heads of equal accuracy
-    component: float  # the rest: √max(0, spread² − noise²)
-    share: float  # component² / spread², 0 to 1
-    p: float  # Cochran's Q test: all heads have equal accuracy
+    spread: float
+    """Observed between heads."""
+    noise: float
+    """Expected between heads of equal accuracy."""
+    component: float
+    """The rest: √max(0, spread² − noise²)."""
+    p: float
+    """Of Cochran's Q test: all heads have equal accuracy."""
 
 
 def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
@@ -249,29 +230,17 @@ def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
     right = z.sum(axis=1)
     varied = np.sum(right * (heads - right))
     statistic = heads * (heads - 1) * questions**2 * np.sum((head - head.mean()) ** 2)
-    component = max(0.0, (between - residual) / questions)
-    return HeadVariance(
-        spread=float(np.sqrt(between / questions)),
-        noise=float(np.sqrt(residual / questions)),
-        component=float(np.sqrt(component)),
-        share=float(component * questions / between) if between else 0.0,
-        p=float(chdtrc(heads - 1, statistic / varied)) if varied else 1.0,
+    spread, noise, component = (
+        float(np.sqrt(max(0.0, square) / questions))
+        for square in (between, residual, between - residual)
     )
-
-
-@dataclass(frozen=True)
-class Contested:
-    """The spread between the heads of a layer, as shares of the independent binomial variance."""
-
-    noise: float  # spread less the common part, 0 to 1
-    spread: float  # observed
-    common: float  # what heads have in common on different groups of questions, so not noise
-    ordinary: Bool[np.ndarray, " heads"]  # heads that do not clearly hurt
+    p = float(chdtrc(heads - 1, statistic / varied)) if varied else 1.0
+    return HeadVariance(spread, noise, component, p)
 
 
 def contested(
     accuracy: Float[np.ndarray, "heads groups"], sizes: Int[np.ndarray, " groups"]
-) -> Contested:
+) -> tuple[float, Bool[np.ndarray, " heads"]]:
     """Estimate how much of the spread between the heads of a layer is noise.
 
     Heads that clearly hurt (3.5 binomial standard deviations below the median head over all groups)
@@ -282,6 +251,9 @@ def contested(
     Args:
         accuracy: NaN where unknown; each group has at least one head.
         sizes: number of questions in each group.
+
+    Returns:
+        The noise, as a share of the independent binomial variance, and which heads were kept.
     """
     middle = np.nanmedian(accuracy, axis=0)
     scale = np.sqrt(np.maximum(middle * (1 - middle) / sizes, _LEAST / sizes**2))
@@ -294,17 +266,12 @@ def contested(
     count = known.sum(axis=0)
     deviation = np.where(known, kept - kept.sum(axis=0) / np.maximum(count, 1), 0) / scale
     freedom = np.maximum(count - 1, 0).sum()
-    spread = float((deviation**2).sum() / freedom) if freedom else 0.0
+    spread = (deviation**2).sum() / max(freedom, 1)
     groups = known.sum(axis=1)
     pairs = (groups * (groups - 1)).sum()
     products = (deviation.sum(axis=1) ** 2 - (deviation**2).sum(axis=1)).sum()
-    common = float(products / pairs) if pairs else 0.0
-    return Contested(
-        noise=float(np.clip(spread - max(common, 0.0), 0.0, 1.0)),
-        spread=spread,
-        common=common,
-        ordinary=ordinary,
-    )
+    common = products / max(pairs, 1)
+    return float(np.clip(spread - max(common, 0.0), 0.0, 1.0)), ordinary
 
 
 def gains_by_chance(
@@ -314,8 +281,8 @@ def gains_by_chance(
     groups: Int[np.ndarray, " pairs"],
     resamples: int,
     seed: int,
-) -> tuple[Float[np.ndarray, "resamples pairs"], Float[np.ndarray, "resamples pairs"]]:
-    """Simulate the gains of the best and the mean head over base if pruning has no effect.
+) -> Float[np.ndarray, "resamples pairs"]:
+    """Simulate the gain of the best head over base if pruning has no effect.
 
     Pairs of one group share questions and base model: the contested questions of the layer with
     fewer are also contested in the other layers, and the base model answers each question once.
@@ -327,12 +294,9 @@ def gains_by_chance(
         groups: label of each pair's group of questions.
         resamples: number of simulations of all pairs.
         seed: decides the draws.
-
-    Returns:
-        The gain of the best head and the mean gain of all heads.
     """
     draw = np.random.default_rng(seed)
-    best, mean = np.zeros((2, resamples, len(sizes)))
+    best = np.zeros((resamples, len(sizes)))
     for group in np.unique(groups):
         fraction = draw.random(resamples)  # for random rounding of numbers of questions
         base, tossed = np.zeros((2, resamples), dtype=np.int64)
@@ -344,5 +308,4 @@ def gains_by_chance(
             shape = (heads[pair], resamples)
             right = draw.binomial(np.broadcast_to(number, shape), 0.5)
             best[:, pair] = (right.max(axis=0) - base) / sizes[pair]
-            mean[:, pair] = (right.mean(axis=0) - base) / sizes[pair]
-    return best, mean
+    return best
