@@ -1,6 +1,5 @@
 """Decoders lose groups of heads, learn from their own answers, and are graded as in a sweep."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,25 +123,19 @@ def test_the_loss_is_that_of_each_answer_token_after_all_before_it(
     assert decoder.run(batch).attentions == ()
 
 
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
 def test_the_response_is_a_divergence_for_each_answer_token(
-    decoder: Decoder, lessons: list[Question], temperature: float
+    decoder: Decoder, lessons: list[Question]
 ) -> None:
     batch = decoder.collate(decoder.prepare(lessons[:2]))
     other = copied(decoder)
     with torch.no_grad():
         other.network.get_input_embeddings().weight.mul_(1.5)
         own, taught = decoder.run(batch), other.run(batch)
-    total = 0.0
-    for a, b in zip(own.logits.tolist(), taught.logits.tolist(), strict=True):
-        q, p = ([math.exp(x / temperature) for x in row] for row in (a, b))
-        total += sum(
-            y / sum(p) * math.log(y / sum(p) / (x / sum(q))) for x, y in zip(q, p, strict=True)
-        )
-    loss = decoder.response_loss(own, taught, batch, temperature).item()
-    assert loss == pytest.approx(temperature**2 * total / batch.judged, rel=1e-3)
-    assert loss > 0.01
-    assert decoder.response_loss(own, own, batch, temperature).item() == 0.0
+    q, p = (torch.distributions.Categorical(logits=one.logits / 3) for one in (own, taught))
+    expected = 9 * torch.distributions.kl_divergence(p, q).mean().item()
+    loss = decoder.response_loss(own, taught, batch, temperature=3.0).item()
+    assert loss == pytest.approx(expected, rel=1e-3) and loss > 0.01
+    assert decoder.response_loss(own, own, batch, temperature=3.0).item() == 0.0
 
 
 def smaller(decoder: Decoder) -> Decoder:
@@ -165,12 +158,10 @@ def greedy(decoder: Decoder, prompt: list[int]) -> list[int]:
     return tokens[len(prompt) :]
 
 
-@pytest.mark.parametrize("form", ["whole", "pruned"])
-def test_answers_are_those_of_each_prompt_alone(
-    decoder: Decoder, questions: pd.DataFrame, form: str
+def test_answers_of_a_pruned_decoder_are_those_of_each_prompt_alone(
+    decoder: Decoder, questions: pd.DataFrame
 ) -> None:
-    learner = smaller(decoder) if form == "pruned" else decoder
-    learner = replace(learner, batch_size=3)
+    learner = replace(smaller(decoder), batch_size=3)
     examples = learner.prepare(to_answer(questions))
     assert len({example.prompt for example in examples}) > 3
     found = learner.answers(examples)
@@ -188,7 +179,6 @@ def test_verdicts_are_those_of_the_grader(
     )
     verdicts = decoder.verdicts(decoder.prepare(to_answer(questions)))
     assert [one.strict for one in verdicts] == [place not in (2, 5) for place in range(7)]
-    assert [one.lenient for one in verdicts] == [one.strict for one in verdicts]
     assert [one.answer for one in verdicts][2] == "-123457" and verdicts[5].answer is None
     assert [one.stratum for one in verdicts] == list(questions["subject"])
     assert [one.example_id for one in verdicts] == list(questions["question_id"])
@@ -196,7 +186,7 @@ def test_verdicts_are_those_of_the_grader(
 
 @pytest.mark.parametrize(
     ("unit", "ratio", "gone"),
-    [("group", 0.5, 3 * GROUP), ("group", 0.45, 2 * GROUP), ("query", 0.4, KV_HEADS)],
+    [("group", 0.45, 2 * GROUP), ("query", 0.4, KV_HEADS)],
 )
 def test_groups_stay_equal_and_the_rest_can_be_saved(
     decoder: Decoder,
@@ -278,26 +268,6 @@ def test_equal_layers_are_saved_for_plain_from_pretrained(
     smaller(decoder).save(tmp_path / "unequal")
     card = (tmp_path / "unequal/README.md").read_text().partition("# unequal\n\n")[2]
     assert card.startswith("Loads only with headroom: ") and "headroom.load_model(" in card
-
-
-def test_a_decoder_that_lost_nothing_is_saved_as_it_was(decoder: Decoder, tmp_path: Path) -> None:
-    decoder.save(tmp_path / "whole")
-    found = AutoModelForCausalLM.from_pretrained(tmp_path / "whole").state_dict()
-    own = decoder.network.state_dict()
-    assert all(torch.equal(found[name], own[name]) for name in own)
-
-
-def test_scores_of_a_decoder_do_not_depend_on_the_batch(
-    decoder: Decoder, lessons: list[Question]
-) -> None:
-    geometry, examples = find_heads(decoder.network), decoder.prepare(lessons)
-    settings = Importance()
-    scores = head_scores(decoder, geometry, examples, [], settings, 2)
-    assert [score.shape for score in scores.values()] == [(HEADS,)] * LAYERS
-    assert all(len(set(score.tolist())) > 1 for score in scores.values())
-    alone = head_scores(replace(decoder, at_once=1), geometry, examples, [], settings, 2)
-    for layer in scores:
-        torch.testing.assert_close(scores[layer], alone[layer], rtol=1e-3, atol=1e-4)
 
 
 def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(decoder: Decoder) -> None:

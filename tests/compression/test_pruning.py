@@ -116,12 +116,10 @@ def test_every_criterion_chooses(criterion: str, qwen2: Path, tmp_path: Path):
     again = headroom.prune(str(qwen2), tmp_path / "again", **options)
     assert len(done.removed) == 6  # 7.2 heads, in groups of 3
     assert done.removed == again.removed
-    facts = json.loads((tmp_path / "out" / "pruned_heads.json").read_text())
-    assert (
-        facts["revision"]
-        == json.loads((tmp_path / "again" / "pruned_heads.json").read_text())["revision"]
+    first, second = (
+        json.loads((tmp_path / name / "pruned_heads.json").read_text()) for name in ("out", "again")
     )
-    assert facts["criterion"]
+    assert first == second and first["criterion"]
 
 
 def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2: Path, tmp_path: Path):
@@ -173,11 +171,7 @@ def test_zeroed_heads_go_one_by_one(qwen2: Path, tmp_path: Path):
         ({"ratio": 1.5}, "ratio 1.5 is not between 0 and 1"),
         ({}, "say which heads are to go"),
         ({"heads": ["L01H01"], "ratio": 0.2}, "say which heads are to go"),
-        ({"heads": ["L03H01"]}, "layer 3 has no heads to prune .* 0 to 2"),
-        ({"heads": ["L01H06"]}, "head 6 is out of range in layer 1"),
         ({"heads": ["base"]}, "base names no head to remove"),
-        ({"heads": [f"L01H{head:02d}" for head in range(HEADS)]}, "layer 1 would lose all"),
-        ({"heads": ["L01H01"], "form": "uniform"}, "layers would keep 5, 6 heads"),
         ({"ratio": 0.2, "form": "uniform"}, "no config of BertForMaskedLM has 5 heads"),
         ({"ratio": 0.2, "criterion": "entropy"}, "criterion entropy looks at texts"),
         ({"ratio": 0.2, "criterion": "causal"}, "criterion causal reads the accuracy matrix"),

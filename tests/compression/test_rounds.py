@@ -166,7 +166,7 @@ def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run) -> No
     assert any(seen[1][head] != seen[0][head] for head in seen[1])
 
 
-@pytest.mark.parametrize("name", ["baseline", "full", "trained_on"])
+@pytest.mark.parametrize("name", ["baseline", "full"])
 def test_every_pass_runs_on_the_device(solver, examples, monkeypatch, name: str) -> None:
     """There is no GPU here: this one notes which modules were sent to it."""
 
@@ -399,13 +399,11 @@ def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(
     run(own, folder=tmp_path)
     with pytest.raises(ModelError, match="of a training with other seed; remove it"):
         run(own, folder=tmp_path, seed=4)
-    with pytest.raises(ModelError, match="of a training with other settings; remove it"):
-        run(JOURNALLED["literal"], folder=tmp_path)
     faster = own.training.model_copy(update={"checkpoint_steps": 5})
     run(own.model_copy(update={"training": faster}), folder=tmp_path)
     with pytest.raises(ModelError, match="of a training with other weights; remove it"):
         other = solver.untrained(8)
         compress(other, examples, examples[:DEV], own, 3, folder=tmp_path, device="cpu")
     (tmp_path / "rounds.safetensors").write_bytes(b"half")
-    with pytest.raises(ModelError, match=r"is no checkpoint .*; remove it and run again"):
+    with pytest.raises(ModelError, match=r"is damaged .*; remove it and run again"):
         run(own, folder=tmp_path)

@@ -87,16 +87,6 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["state.safetensors"]
 
 
-def test_a_checkpoint_of_another_training_or_a_damaged_one_is_refused(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "state.safetensors"
-    fit(recipe(epochs=1), checkpoint=checkpoint)
-    with pytest.raises(ModelError, match="training with other settings; remove it"):
-        fit(recipe(epochs=2), checkpoint=checkpoint)
-    checkpoint.write_bytes(checkpoint.read_bytes()[:100])
-    with pytest.raises(ModelError, match=r"is no checkpoint \(.*\); remove it and run again"):
-        fit(recipe(epochs=1), checkpoint=checkpoint)
-
-
 def test_accumulated_gradients_are_those_of_the_whole_batch() -> None:
     """Without dropout, three pieces of 7 problems make the step that all of them make."""
     results = []
@@ -110,33 +100,6 @@ def test_accumulated_gradients_are_those_of_the_whole_batch() -> None:
         results.append(weights(solver))
     for name, tensor in results[0].items():
         torch.testing.assert_close(results[1][name], tensor, rtol=1e-3, atol=1e-4)
-
-
-def test_heads_may_be_cut_between_steps_and_the_cut_survives_a_restart(tmp_path: Path) -> None:
-    checkpoint = tmp_path / "state.safetensors"
-
-    def training(stop: int) -> dict[str, torch.Tensor]:
-        solver, examples = setup()
-
-        class Cut(Between):
-            def after_step(self, step: int) -> bool:
-                if step == 3:
-                    encoder = solver.athena.encoder
-                    remove_heads(encoder, find_heads(encoder), [Variant(1, 2)])
-                if step == stop:
-                    raise KeyboardInterrupt
-                return step == 3
-
-        path = checkpoint if stop else None
-        train(solver, examples, [], RECIPE, seed=9, between=Cut(), checkpoint=path, device="cpu")
-        return weights(solver)
-
-    whole = training(0)
-    with pytest.raises(KeyboardInterrupt):
-        training(7)
-    resumed = training(99)
-    assert whole["encoder.encoder.layer.1.attention.self.query.weight"].shape == (16, 24)
-    assert same(whole, resumed)
 
 
 def test_moments_are_cut_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,13 @@ from words import HELD_OUT, TEXTS
 
 import headroom
 from headroom.cli import main
+from headroom.compression.criteria import loss_rises
 from headroom.errors import HeadroomError
 from headroom.models.geometry import find_heads
 from headroom.models.masks import edited_weights
 from headroom.recovery import training
 from headroom.recovery.evaluation import perplexity, text_losses
-from headroom.recovery.prune import Recovered, unit_rises
+from headroom.recovery.prune import Recovered
 from headroom.recovery.texts import cut
 from headroom.variants import Variant
 
@@ -138,8 +139,8 @@ def test_the_causal_score_is_the_rise_without_a_group(llama: Path) -> None:
     def loss() -> float:
         return text_losses(model, pieces, 4).mean
 
-    found = unit_rises(model, geometry, loss, "group")
-    single = unit_rises(model, geometry, loss, "query")
+    found = loss_rises(model, geometry, loss, groups=True)
+    single = loss_rises(model, geometry, loss)
     base = loss()
     with edited_weights(model, geometry, Variant(1, 4)):
         assert float(single[1][4]) == pytest.approx(loss() - base, abs=1e-6)

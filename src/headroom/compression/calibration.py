@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
@@ -44,12 +45,17 @@ def text_batches(
     """
     most = min(tokens, tokenizer.model_max_length)
     encoded = tokenizer(list(texts), truncation=True, max_length=most)["input_ids"]
-    rows = [torch.tensor(ids) for ids in sorted(encoded, key=len)]
+    rows = [np.array(ids) for ids in sorted(encoded, key=len)]
     for start in range(0, len(rows), batch_size):
-        part = rows[start : start + batch_size]
-        ids = pad_sequence(part, batch_first=True, padding_value=tokenizer.pad_token_id or 0)
-        mask = torch.arange(ids.shape[1]) < torch.tensor([len(row) for row in part])[:, None]
-        yield {"input_ids": ids.to(model.device), "attention_mask": mask.long().to(model.device)}
+        yield padded(rows[start : start + batch_size], model.device)
+
+
+def padded(rows: Sequence[Int[np.ndarray, " tokens"]], device: torch.device) -> dict[str, Tensor]:
+    """Return token ids as a model's inputs, padded on the right, so that no token sees padding."""
+    ids = [torch.from_numpy(row) for row in rows]
+    # Padding is masked out, so any id will do.
+    inputs = {"input_ids": ids, "attention_mask": [torch.ones_like(row) for row in ids]}
+    return {name: pad_sequence(each, batch_first=True).to(device) for name, each in inputs.items()}
 
 
 def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:

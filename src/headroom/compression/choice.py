@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from headroom.config.compression import Compression
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry
-from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
 Scores = Mapping[int, Tensor]
@@ -99,28 +97,6 @@ def lowest_heads(
             left[heads[0].layer] -= 1
             chosen += heads
     return sorted(chosen)
-
-
-def remove_lowest(
-    model: PreTrainedModel,
-    geometry: HeadGeometry,
-    scores: Scores,
-    count: int,
-    *,
-    scope: Scope = "all",
-    unit: Unit = "group",
-    whole: HeadGeometry | None = None,
-) -> tuple[HeadGeometry, list[Variant]]:
-    """Cut the heads of lowest score out of a model, in place.
-
-    Arguments and errors are those of `lowest_heads` and `remove_heads`.
-
-    Returns:
-        The remaining heads, and the removed ones by their numbers before; none where the count is
-        smaller than a unit.
-    """
-    chosen = lowest_heads(scores, geometry, count, scope=scope, unit=unit, whole=whole)
-    return (remove_heads(model, geometry, chosen) if chosen else geometry), chosen
 
 
 def unit_size(layer: AttentionLayer, unit: Unit) -> int:

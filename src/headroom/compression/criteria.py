@@ -8,23 +8,18 @@ leave open. To add a criterion, add an entry to `CRITERIA` and its name to `Impo
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from headroom.compression.calibration import (
-    TEXT_TOKENS,
-    Texts,
-    calibrate,
-    text_batches,
-    weight_norms,
-)
+from headroom.compression.calibration import Texts, calibrate, weight_norms
 from headroom.compression.choice import Scores
-from headroom.config.compression import SCORED_AT_ONCE, Importance
+from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
@@ -165,46 +160,6 @@ def head_scores(
         return CRITERIA[settings.criterion].scores(ranked)
 
 
-def text_scores(
-    model: PreTrainedModel,
-    geometry: HeadGeometry,
-    tokenizer: PreTrainedTokenizerBase,
-    texts: Sequence[str],
-    *,
-    criterion: str = "mixed",
-    settings: Importance | None = None,
-    tokens: int = TEXT_TOKENS,
-    seed: int = 0,
-) -> Scores:
-    """Return the importance of each head of a decoder or encoder, measured on texts.
-
-    One layer's attention weights are held at a time, and no logits are computed.
-
-    Args:
-        model: on any device; it is left unchanged.
-        geometry: its remaining heads.
-        tokenizer: its tokenizer.
-        texts: the calibration texts.
-        criterion: a name in `CRITERIA`, except causal, which needs accuracies (see `loss_rises`).
-        settings: alpha, norm, entropy, scale and direction of mixed, and the batch size.
-        tokens: longer texts are cut to this many tokens.
-        seed: seed of random.
-
-    Raises:
-        ModelError: the attention weights cannot be read, or no text has two tokens.
-    """
-
-    def drops() -> Scores:
-        raise ModelError("criterion causal needs accuracies, not texts; use loss_rises, or mixed")
-
-    own = settings or Importance()
-
-    def batches() -> Iterator[Texts]:
-        return text_batches(model, tokenizer, texts, own.batch_size or SCORED_AT_ONCE, tokens)
-
-    return CRITERIA[criterion].scores(Ranked(model, geometry, own, seed, batches, drops))
-
-
 def calibration(examples: Sequence[Example], settings: Importance) -> list[Example]:
     """Return the training examples that scores are measured on, the same for every seed."""
     order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(0))
@@ -254,14 +209,20 @@ def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
     }
 
 
-def loss_rises(model: nn.Module, geometry: HeadGeometry, loss: Callable[[], float]) -> Scores:
-    """Return how much a loss on a fixed set rises when each head of a model is masked."""
-    base = loss()
-    scores = {}
+def loss_rises(
+    model: nn.Module, geometry: HeadGeometry, loss: Callable[[], float], *, groups: bool = False
+) -> Scores:
+    """Return how much a loss on a fixed set rises when each head of a model is masked.
+
+    With `groups`, heads that share a key/value head are masked together and get the same score.
+    """
+    base, scores = loss(), {}
     for layer in geometry.layers:
-        rises = []
-        for head in range(layer.query_heads):
-            with pruned(model, geometry, Variant(layer.index, head)):
-                rises.append(loss() - base)
+        size, rises = layer.query_heads // layer.kv_heads if groups else 1, []
+        for first in range(0, layer.query_heads, size):
+            with ExitStack() as masks:
+                for head in range(first, first + size):
+                    masks.enter_context(pruned(model, geometry, Variant(layer.index, head)))
+                rises += [loss() - base] * size
         scores[layer.index] = torch.tensor(rises)
     return scores

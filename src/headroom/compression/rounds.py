@@ -15,14 +15,7 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from headroom.compression.choice import (
-    Scores,
-    heads_at,
-    heads_due,
-    lowest_heads,
-    remove_lowest,
-    unit_size,
-)
+from headroom.compression.choice import Scores, heads_at, heads_due, lowest_heads, unit_size
 from headroom.compression.criteria import head_scores
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
@@ -44,6 +37,7 @@ from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Example, Learner, accuracy, copied
 from headroom.models.load import check_device
+from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
@@ -315,11 +309,10 @@ class _Run(Between, Generic[_L]):
         seed = self.seed * 1_000_003 + self.steps
         scores = head_scores(learner, before, self.examples, self.dev, settings, seed)
         scope, unit, whole = settings.scope, settings.unit, self.whole
-        self.geometry, chosen = remove_lowest(
-            learner.encoder, before, scores, count, scope=scope, unit=unit, whole=whole
-        )
+        chosen = lowest_heads(scores, before, count, scope=scope, unit=unit, whole=whole)
         if not chosen:  # no whole unit is due
             return
+        self.geometry = remove_heads(learner.encoder, before, chosen)
         removal = removal_of(chosen, scores, before, self.steps)
         counts = _heads(self.geometry), self.history.heads
         _LOG.info("heads removed: %s; %d of %d are left", ", ".join(removal.heads), *counts)

@@ -5,12 +5,10 @@ dropout seed, so that a resumed training draws the same masks as an uninterrupte
 """
 
 import hashlib
-import json
 import logging
 import math
 import time
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,23 +18,20 @@ import torch
 from accelerate import Accelerator
 from jaxtyping import Float
 from pydantic import BaseModel
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headroom.compression.checkpoint import moments_of, read_state, set_moments, write_state
 from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads, kept_heads
 from headroom.models.learner import Batch, Example, Learner, accuracy, move
 from headroom.models.load import check_device
 from headroom.models.removal import remove_heads
-from headroom.tables import atomic
 from headroom.variants import Variant
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
-_STATE = "state"  # the one entry of a checkpoint's metadata
 _BUCKETS = 16  # batches whose texts are sorted by length together, for less padding
 
 Objective = Callable[[Learner, Batch], Mapping[str, Float[Tensor, ""]]]
@@ -248,10 +243,7 @@ class _Run:
 
     def new_optimizer(self) -> torch.optim.Optimizer:
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        groups = [
-            {"params": [each for each in trained if (each.ndim > 1) is matrices], "weight_decay": w}
-            for matrices, w in ((True, self.settings.weight_decay), (False, 0.0))
-        ]
+        groups = decayed(trained, self.settings.weight_decay)
         optimizer = torch.optim.AdamW(groups, lr=self.settings.learning_rate, fused=True)
         return self.accelerator.prepare_optimizer(optimizer)
 
@@ -289,23 +281,15 @@ class _Run:
         _LOG.info("resuming after step %d", self.steps)
 
 
-def moments_of(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return an optimiser's state, such as Adam's moments, as tensors by name."""
-    return {
-        f"{parameter} {name}": value
-        for parameter, state in optimizer.state_dict()["state"].items()
-        for name, value in state.items()
-    }
-
-
-def set_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor]) -> None:
-    """Give an optimiser of the same parameters a state that `moments_of` returned."""
-    state: dict[int, dict[str, Tensor]] = defaultdict(dict)
-    for place, value in moments.items():
-        parameter, name = place.split()
-        state[int(parameter)][name] = value
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+def decayed(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    """Return an optimiser's groups of parameters: only matrices have a weight decay."""
+    kinds: tuple[list[Tensor], list[Tensor]] = ([], [])
+    for each in parameters:
+        kinds[each.ndim < 2].append(each)
+    return [
+        {"params": kind, "weight_decay": decay}
+        for kind, decay in zip(kinds, (weight_decay, 0.0), strict=True)
+    ]
 
 
 def _words(losses: Mapping[str, float]) -> str:
@@ -348,16 +332,15 @@ def write_checkpoint(
     path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Tensor]
 ) -> None:
     """Write a learner's weights and heads, JSON facts and further tensors, atomically."""
-    parts = {"model": learner.network.state_dict(), **more}
-    tensors = {
-        # Copied, since safetensors refuses tensors that share memory.
-        f"{part}/{name}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for part, of in parts.items()
-        for name, tensor in of.items()
+    parts = {
+        # Copied, since tied weights share memory.
+        part: {
+            name: each.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for name, each in tensors.items()
+        }
+        for part, tensors in {"model": learner.network.state_dict(), **more}.items()
     }
-    noted = {**facts, "shape": shape_of(learner.encoder)}
-    with atomic(path) as temporary:
-        save_file(tensors, temporary, {_STATE: json.dumps(noted)})
+    write_state(path, {**facts, "shape": shape_of(learner.encoder)}, parts)
 
 
 def read_checkpoint(
@@ -373,24 +356,13 @@ def read_checkpoint(
     Raises:
         ModelError: the checkpoint is damaged or belongs to another training or model.
     """
-    parts: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    try:
-        with safe_open(path, framework="pt") as file:
-            facts = json.loads(file.metadata()[_STATE])
-        for place, tensor in load_file(path).items():
-            part, _, name = place.partition("/")
-            parts[part][name] = tensor
-        differing = [name for name in own if facts.get(name) != own[name]]
-        if not differing:
-            restore_shape(learner.encoder, facts["shape"])
-            learner.network.load_state_dict(parts["model"])
-    except (OSError, SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelError(f"{path} is no checkpoint ({reason}); remove it and run again") from None
-    if differing:
+    facts, parts = read_state(path)
+    if differing := [name for name in own if facts.get(name) != own[name]]:
         raise ModelError(
             f"{path} is of a training with other {' and '.join(differing)}; remove it and run again"
         )
+    restore_shape(learner.encoder, facts["shape"])
+    learner.network.load_state_dict(parts["model"])
     return facts, parts
 
 

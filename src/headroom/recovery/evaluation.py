@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, PreTrainedModel
 
+from headroom.compression.calibration import padded
 from headroom.compression.footprint import (
     cache_bytes,
     dummy_texts,
@@ -20,7 +21,7 @@ from headroom.compression.footprint import (
     weight_bytes,
 )
 from headroom.models.geometry import evaluating, find_heads
-from headroom.recovery.texts import Piece, padded
+from headroom.recovery.texts import Piece
 from headroom.statistics.bootstrap import Bootstrap, interval_of
 
 _RESAMPLES = 5000
@@ -59,7 +60,7 @@ def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -
     with torch.inference_mode(), evaluating(model):
         for start in range(0, len(ordered), at_once):
             part = ordered[start : start + at_once]
-            inputs = padded(part, model.device)
+            inputs = padded([piece.input_ids for piece in part], model.device)
             logits, targets = predictions(model(**inputs, use_cache=False).logits, inputs)
             losses = cross_entropy(logits.float(), targets, reduction="none").double().cpu()
             counts = [len(piece.input_ids) - 1 for piece in part]

@@ -9,8 +9,7 @@ import json
 import logging
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
+from headroom.compression.calibration import padded
 from headroom.compression.choice import Scores, heads_due, lowest_heads
 from headroom.compression.criteria import Ranked, loss_rises, named
 from headroom.compression.pruning import revision_of
@@ -36,12 +36,11 @@ from headroom.models.checkpoints import (
 )
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.load import load_checkpoint, load_tokenizer
-from headroom.models.masks import pruned
 from headroom.models.removal import remove_heads
 from headroom.models.source import fetch_model, read_config, stated_geometry
 from headroom.recovery.evaluation import as_rows, measured, text_losses
 from headroom.recovery.settings import Recovery, recovery
-from headroom.recovery.texts import Piece, Text, cut, padded
+from headroom.recovery.texts import Piece, Text, cut
 from headroom.recovery.training import Progress, accelerator_for, precision, train_round
 from headroom.tables import write_json
 from headroom.variants import Variant
@@ -286,6 +285,7 @@ class _Run:
         """Return the scores of a decoder's heads on the calibration texts."""
         order = np.random.default_rng(0).permutation(len(self.pieces))[: self.settings.calibration]
         pieces = sorted((self.pieces[row] for row in order), key=lambda each: len(each.input_ids))
+        rows = [piece.input_ids for piece in pieces]
         at_once = self.settings.micro_batch
 
         def loss() -> float:
@@ -298,10 +298,10 @@ class _Run:
             self.settings.schedule.importance,
             self.settings.seed * 1_000_003 + number,
             texts=lambda: (
-                padded(pieces[start : start + at_once], model.device)
-                for start in range(0, len(pieces), at_once)
+                padded(rows[start : start + at_once], model.device)
+                for start in range(0, len(rows), at_once)
             ),
-            drops=lambda: unit_rises(model, geometry, loss, self.settings.unit),
+            drops=lambda: loss_rises(model, geometry, loss, groups=self.settings.unit == "group"),
         )
         return named(self.settings.criterion).scores(ranked)
 
@@ -349,24 +349,6 @@ class _Run:
         save_pruned(model, geometry, made, form, pruning, self.folder)
         write_json(made / _RESULT, facts)
         made.rename(folder)
-
-
-def unit_rises(
-    model: PreTrainedModel, geometry: HeadGeometry, loss: Callable[[], float], unit: str
-) -> Scores:
-    """Return how much a loss rises without each head; by `group`, without the head's group."""
-    if unit != "group":
-        return loss_rises(model, geometry, loss)
-    base, scores = loss(), {}
-    for layer in geometry.layers:
-        size, rises = layer.query_heads // layer.kv_heads, []
-        for first in range(0, layer.query_heads, size):
-            with ExitStack() as masks:
-                for head in range(first, first + size):
-                    masks.enter_context(pruned(model, geometry, Variant(layer.index, head)))
-                rises += [loss() - base] * size
-        scores[layer.index] = torch.tensor(rises)
-    return scores
 
 
 def _without(model: PreTrainedModel, geometry: HeadGeometry, names: Sequence[str]) -> HeadGeometry:

@@ -1,24 +1,18 @@
 """The texts that a decoder is pruned and trained on: read from files, as pieces of token ids."""
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from jaxtyping import Int
-from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
+from headroom.benchmarks.sources import file_rows
 from headroom.errors import ConfigError, ModelError
 
 Text = str | Sequence[Mapping[str, str]]
 """A text, or a conversation: messages with `role` and `content`."""
-
-_JSON_LINES = (".jsonl", ".jsonl.gz")
 
 
 def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
@@ -31,29 +25,26 @@ def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
             `messages`, a list of messages with `role` and `content`.
 
     Raises:
-        ConfigError: the file cannot be read, a line is no JSON object or lacks a field, or there is
-            no text.
+        ConfigError: the file cannot be read, a line lacks a field, or there is no text.
+        BenchmarkError: a file of JSON is damaged, or a line is no JSON object.
     """
-    try:
-        content = file.read_bytes()
-        whole = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}); name a file of texts") from error
-    lines = [(number, line) for number, line in enumerate(whole.split("\n"), 1) if line.strip()]
-    if not lines:
+    if not file.is_file():
+        raise ConfigError(f"{file} is no file; name a file of texts")
+    found: list[Text]
+    if file.name.endswith((".jsonl", ".jsonl.gz")):
+        found = [_text(row, fields, f"{file} {place}") for place, row in file_rows(file, None)]
+    else:
+        try:
+            lines = file.read_text("utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{file} cannot be read ({error}); name a file of texts") from error
+        found = [line for line in lines if line.strip()]
+    if not found:
         raise ConfigError(f"{file} has no text; give one text a line")
-    if not file.name.endswith(_JSON_LINES):
-        return [line for _, line in lines]
-    return [_text(line, fields, f"{file}, line {number}") for number, line in lines]
+    return found
 
 
-def _text(line: str, fields: Sequence[str], where: str) -> Text:
-    try:
-        row = json.loads(line)
-    except ValueError as error:
-        raise ConfigError(f"{where} is not JSON ({error}); write one object a line") from error
-    if not isinstance(row, dict):
-        raise ConfigError(f"{where} is no JSON object; write one with the field text")
+def _text(row: Mapping[str, Any], fields: Sequence[str], where: str) -> Text:
     messages = row.get("messages")
     if not fields and "text" not in row and isinstance(messages, list):
         for each in messages or [None]:
@@ -110,12 +101,3 @@ def _token_ids(text: Text, tokenizer: PreTrainedTokenizerBase) -> list[int]:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"the model's chat template refuses messages ({reason})") from error
     return tokenizer(written, add_special_tokens=False, verbose=False).input_ids
-
-
-def padded(pieces: Sequence[Piece], device: torch.device) -> dict[str, Int[Tensor, "batch tokens"]]:
-    """Return pieces as a model's inputs, padded on the right, so that no token sees padding."""
-    rows = [torch.from_numpy(piece.input_ids) for piece in pieces]
-    masks = [torch.ones_like(row) for row in rows]
-    # Padding is masked out, so any id will do.
-    inputs = {"input_ids": rows, "attention_mask": masks}
-    return {name: pad_sequence(each, batch_first=True).to(device) for name, each in inputs.items()}

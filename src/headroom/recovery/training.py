@@ -7,7 +7,6 @@ It runs in any number of processes that accelerate starts. Each takes its share 
 step's texts and their order depend on the seed only.
 """
 
-import json
 import logging
 import math
 import time
@@ -20,25 +19,23 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
-from headroom.compression.training import epoch_batches, moments_of, set_moments
+from headroom.compression.calibration import padded
+from headroom.compression.checkpoint import moments_of, read_state, set_moments, write_state
+from headroom.compression.training import decayed, epoch_batches
 from headroom.errors import ModelError
 from headroom.models.learner import divergence
 from headroom.recovery.evaluation import predictions
 from headroom.recovery.settings import Recovery
-from headroom.recovery.texts import Piece, padded
-from headroom.tables import atomic
+from headroom.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
 _SECONDS_BETWEEN_REPORTS = 30
 _WEIGHT_DECAY, _CLIP, _WARM_UP = 0.01, 1.0, 0.1
 _PARTS = ("task", "response")
-_FACTS, _MOMENTS = "facts", "moments/"
 
 
 @dataclass
@@ -112,16 +109,15 @@ def train_round(
     if teacher is not None:
         teacher.to(accelerator.device).requires_grad_(False).eval()
     trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [each for each in trained.values() if (each.ndim > 1) is matrices], **decay}
-            for matrices, decay in ((True, {"weight_decay": _WEIGHT_DECAY}), (False, {}))
-        ],
-        lr=settings.rate,
-        weight_decay=0.0,
-    )
+    optimizer = torch.optim.AdamW(decayed(trained.values(), _WEIGHT_DECAY), lr=settings.rate)
     if state.exists():
-        progress.__dict__.update(_read_state(state, trained, optimizer))
+        facts, parts = read_state(state)
+        progress.__dict__.update(facts)
+        with torch.no_grad():
+            for name, parameter in trained.items():
+                parameter.copy_(parts["trained"][name])
+        set_moments(optimizer, parts["moments"])
+        _LOG.info("resuming after step %d", progress.step)
     whole, optimizer = accelerator.prepare(model, optimizer)
     first, spent = progress.step, progress.seconds
     begun = reported = saved = time.monotonic()
@@ -148,7 +144,8 @@ def train_round(
             _LOG.info("step %d of %d: loss %.4g (task) + %.4g (response); %.0f min left", *told)
         if now - saved >= save_seconds and accelerator.is_main_process:
             saved = now
-            _write_state(state, trained, optimizer, progress)
+            parts = {"trained": trained, "moments": moments_of(optimizer)}
+            write_state(state, asdict(progress), parts)
     accelerator.wait_for_everyone()
     accelerator.free_memory()
     return (model.merge_and_unload() if settings.lora else model).eval()
@@ -174,7 +171,7 @@ def _step(
     sums = torch.zeros(len(_PARTS), device=accelerator.device)
     for number in range(accelerator.process_index, world * rounds, world):
         part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
-        inputs = padded(part, accelerator.device)
+        inputs = padded([piece.input_ids for piece in part], accelerator.device)
         with accelerator.accumulate(model):
             with precision(settings, accelerator):
                 found = _losses(model, teacher, inputs, settings)
@@ -245,38 +242,3 @@ def _with_lora(model: PreTrainedModel, rank: int) -> Any:
         warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by old names
         torch.manual_seed(0)  # each process draws the same matrices, as does a resumed one
         return get_peft_model(model, config)
-
-
-def _write_state(
-    file: Path,
-    trained: Mapping[str, Tensor],
-    optimizer: torch.optim.Optimizer,
-    progress: Progress,
-) -> None:
-    tensors = {name: each.detach().cpu() for name, each in trained.items()}
-    tensors |= {f"{_MOMENTS}{name}": each.cpu() for name, each in moments_of(optimizer).items()}
-    with atomic(file) as temporary:
-        save_file(tensors, temporary, {_FACTS: json.dumps(asdict(progress))})
-
-
-def _read_state(
-    file: Path, trained: Mapping[str, Tensor], optimizer: torch.optim.Optimizer
-) -> dict[str, Any]:
-    """Restore trained weights and the optimizer; return the progress."""
-    try:
-        with safe_open(file, framework="pt") as stored:
-            facts: dict[str, Any] = json.loads(stored.metadata()[_FACTS])
-            moments = {
-                name.removeprefix(_MOMENTS): stored.get_tensor(name)
-                for name in stored.keys()  # noqa: SIM118
-                if name.startswith(_MOMENTS)
-            }
-            with torch.no_grad():
-                for name, parameter in trained.items():
-                    parameter.copy_(stored.get_tensor(name))
-    except (OSError, SafetensorError, RuntimeError, LookupError, TypeError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ModelError(f"{file} is damaged ({reason}); remove it to repeat its round") from error
-    set_moments(optimizer, moments)
-    _LOG.info("resuming after step %d", facts["step"])
-    return facts
