@@ -229,9 +229,11 @@ def edited_weights(
             restored.enter_context(pruned(model, geometry, variant))
         if FAMILIES[variant.kind].on_weights:
             for name, parameter in model.named_parameters():
-                restored.callback(parameter.data.copy_, parameter.data.clone())
-                noise = weight_noise(variant.seed, name, parameter.shape).to(parameter.device)
-                parameter.data.copy_(parameter.data.float() + variant.scale * 1e-4 * noise)
+                # The weights themselves stay as they are: workers share their memory.
+                restored.callback(setattr, parameter, "data", parameter.data)
+                noisy = weight_noise(variant.seed, name, parameter.shape).to(parameter.device)
+                noisy.mul_(variant.scale * 1e-4).add_(parameter.data)
+                parameter.data = noisy.to(parameter.dtype)
         yield model
 
 
