@@ -77,7 +77,6 @@ class Expressions:
             value: self._intern(Op.CONSTANT, (index,)) for index, value in enumerate(constants)
         }
         self.leaves += self.constants.values()
-        self._numbers = numbers
 
     def unary(self, op: Op, operand: int) -> int:
         """Return the id of a unary operation on an expression."""
@@ -126,6 +125,10 @@ class Expressions:
             return None, frozenset(steps)
 
     def _canonical(self, equation: Equation, steps: set[int]) -> int:
+        def keep(expression: int) -> int:
+            steps.add(expression)
+            return expression
+
         def canonical(part: Equation) -> int:
             return self._canonical(part, steps)
 
@@ -134,10 +137,6 @@ class Expressions:
 
         def merge(op: Op, left: int, right: int) -> int:
             return keep(self.merge(op, left, right))
-
-        def keep(expression: int) -> int:
-            steps.add(expression)
-            return expression
 
         match equation:
             case Number(index):

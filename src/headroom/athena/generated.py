@@ -4,22 +4,11 @@ Problem i depends only on (seed, i).
 """
 
 import re
-from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
 
 from headroom.athena.equations import NUMBER, Problem, evaluate, parse
 
 Values = dict[str, int]
-
-
-class Template(NamedTuple):
-    """A story with numbers {a}, {b} and {c}, its question, equation and draw of the numbers."""
-
-    story: tuple[str, ...]
-    question: str
-    equation: str
-    draw: Callable[[Random], Values]
 
 
 _NAMES = ("ada", "ben", "carla", "dan", "elif", "femi", "gita", "hugo", "ines", "jonas", "kofi")
@@ -115,11 +104,9 @@ how many {things} stand on each shelf ? | ( a - b ) / c | c divides a - b
 how many rows are there ? | a / b + c | b divides a
 """
 TEMPLATES = [
-    Template(tuple(story.split(" | ")), question, equation, _DRAWS[values])
-    for story, rest in (pair.split("\n") for pair in _TABLE.strip().split("\n\n"))
-    for question, equation, values in [rest.split(" | ")]
+    [line.split(" | ") for line in pair.split("\n")] for pair in _TABLE.strip().split("\n\n")
 ]
-"""Templates of `_TABLE`: story sentences, question, equation, and a function drawing the values."""
+"""The sentences of a story with numbers {a}, {b}, {c}; its question, equation and draw."""
 
 
 def generate(n: int, seed: int) -> list[Problem]:
@@ -128,11 +115,11 @@ def generate(n: int, seed: int) -> list[Problem]:
 
 
 def _problem(index: int, rng: Random) -> Problem:
-    template = TEMPLATES[index % len(TEMPLATES)]
+    sentences, (question, solution, draw) = TEMPLATES[index % len(TEMPLATES)]
     name, other = rng.sample(_NAMES, 2)
     words = {"name": name, "other": other, "things": rng.choice(_THINGS)}
-    values = template.draw(rng) | {"d": rng.randint(2, 40)}
-    story = list(template.story)
+    values = _DRAWS[draw](rng) | {"d": rng.randint(2, 40)}
+    story = list(sentences)
     if rng.random() < _DISTRACTED:
         story.insert(rng.randint(0, len(story)), rng.choice(_DISTRACTORS))
 
@@ -140,11 +127,11 @@ def _problem(index: int, rng: Random) -> Problem:
     order = re.findall(r"\{([abcd])\}", body)
     places = {letter: f"n{place}" for place, letter in enumerate(order)}
     numbers = tuple(float(values[letter]) for letter in order)
-    equation = parse(" ".join(places.get(token, token) for token in template.equation.split()))
+    equation = parse(" ".join(places.get(token, token) for token in solution.split()))
     body = body.format(**words, **dict.fromkeys(values, NUMBER))
     return Problem(
         problem_id=f"generated/{index:05d}",
-        text=f"{body} {template.question.format(**words)}",
+        text=f"{body} {question.format(**words)}",
         numbers=numbers,
         equation=equation,
         answer=evaluate(equation, numbers),

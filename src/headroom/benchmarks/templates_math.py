@@ -17,8 +17,6 @@ from headroom.benchmarks.problem import (
     running_sum,
 )
 
-# Algebra
-
 
 def linear_equation(rng: Draw) -> Problem:
     """Solve ax + b = c."""
@@ -74,9 +72,6 @@ def sum_and_difference(rng: Draw) -> Problem:
         rf"{working}${b}={total}-{larger}={smaller}$. "
         rf"So ${a}{b}={larger}\cdot{smaller}={box(product)}$.",
     )
-
-
-# Counting & Probability
 
 
 def drawing_a_marble(rng: Draw) -> Problem:
@@ -140,9 +135,6 @@ def pair_and_one(rng: Draw) -> Problem:
     )
 
 
-# Geometry
-
-
 def cuboid(rng: Draw) -> Problem:
     """Volume or surface area of a box."""
     a, b, c = (rng.up_to(2, 5, 7, 5, 7, 9) for _ in range(3))
@@ -197,9 +189,6 @@ def cylinder(rng: Draw) -> Problem:
     )
 
 
-# Intermediate Algebra
-
-
 def squares_of_roots(rng: Draw) -> Problem:
     """Sum of the squares of a quadratic's roots, from Vieta's formulas."""
     r, s = rng.choice([("r", "s"), ("p", "q")])
@@ -242,9 +231,6 @@ def composition(rng: Draw) -> Problem:
         rf"${g}({at})={c}\cdot{at}{d:+d}={c * at}{d:+d}={inner}$. "
         rf"So ${f}({inner})={a}\cdot{inner}{b:+d}={a * inner}{b:+d}={box(outer)}$.",
     )
-
-
-# Number Theory
 
 
 _DIVISIONS = [(2,), (2, 3), (3,), (3, 4), (4,)]
@@ -299,9 +285,6 @@ def _division(a: int, b: int) -> str:
     return rf"{a}={a // b}\cdot{b}+{a % b}"
 
 
-# Prealgebra
-
-
 def fraction_sum(rng: Draw) -> Problem:
     """Sum or difference of two fractions."""
     b, d = (rng.up_to(2, 4, 5, 5, 6, 8) for _ in range(2))
@@ -347,9 +330,6 @@ def order_of_operations(rng: Draw) -> Problem:
         rf"${a}+{b}={a + b}$, ${a + b}\cdot{c}={left}$ and ${d}\cdot{e}={right}$. "
         f"So ${left}-{right}={box(left - right)}$.",
     )
-
-
-# Precalculus
 
 
 def dot_product(rng: Draw) -> Problem:

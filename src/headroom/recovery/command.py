@@ -69,20 +69,7 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
         "--fields", type=_names, default=[], help="JSON fields that make a text: problem,solution"
     )
     prune.add_argument("--accuracy", type=Path, help="causal: accuracy matrix of a sweep")
-    prune.add_argument("--alpha", type=float, default=0.5, help="mixed: weight of the norm")
     prune.add_argument("--seed", type=int, default=0, help="of random draws")
-    prune.add_argument(
-        "--scope",
-        choices=("all", "layer"),
-        default="all",
-        help="rank all heads together, or those of each layer",
-    )
-    prune.add_argument(
-        "--unit",
-        choices=("group", "query"),
-        default="group",
-        help="grouped-query attention: remove whole groups, or one query head of each",
-    )
     prune.add_argument("--revision", help="hub: commit hash; folder: expected fingerprint")
     prune.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     recovery = prune.add_argument_group("recovery")
@@ -90,14 +77,17 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     recovery.add_argument(
         "--held-out", type=Path, help="file of texts to measure on (default: a tenth of --text)"
     )
-    for name in _training():
+    training = _training()
+    for name in ("alpha", "scope", "unit", *training):
         field = Recovery.model_fields[name]
-        keys = reading(field.annotation)
         about = " ".join((field.description or "").split())
         if field.default not in (None, False):
             about += f" (default: {field.default})"
-        keys |= {"default": argparse.SUPPRESS, "help": about}
-        recovery.add_argument(f"--{name.replace('_', '-')}", **keys)
+        keys = {**reading(field.annotation), "default": field.default, "help": about}
+        if name in training:
+            keys["default"] = argparse.SUPPRESS
+        group = recovery if name in training else prune
+        group.add_argument(f"--{name.replace('_', '-')}", **keys)
     prune.set_defaults(handler=_prune)
 
 

@@ -20,11 +20,11 @@ class Choice(Section):
     """Score whose lowest heads are removed: mixed, norm, entropy, attention, random, or causal, the
     rise of the loss on the calibration texts without the head, or its group."""
     alpha: Whole = 0.5
-    """mixed: weight of the norm."""
+    """mixed: weight of the norm"""
     scope: Literal["all", "layer"] = "all"
-    """Rank all heads together, or those of each layer."""
+    """rank all heads together, or those of each layer"""
     unit: Literal["group", "query"] = "group"
-    """Grouped-query attention: remove whole groups, or one query head of each."""
+    """grouped-query attention: remove whole groups, or one query head of each"""
     seed: Seed = 0
     """Decides random scores, the order of texts and what dropout leaves out."""
 
