@@ -9,7 +9,6 @@ from headroom.athena.equations import (
     Equation,
     evaluate,
     infix,
-    literal,
     parse,
     parse_prefix,
 )
@@ -31,7 +30,7 @@ def value_of(equation: Equation) -> float:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_values_are_those_of_python(seed: int) -> None:
+def test_values_are_those_of_python(seed):
     text = random_text(Random(seed), 4)
     try:
         expected = eval(text)
@@ -41,7 +40,7 @@ def test_values_are_those_of_python(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_writing_keeps_the_value_and_every_bracket_is_needed(seed: int) -> None:
+def test_writing_keeps_the_value_and_every_bracket_is_needed(seed):
     equation = parse(random_text(Random(seed), 4))
     text, value = infix(equation), value_of(equation)
     assert value_of(parse(text)) == pytest.approx(value, nan_ok=True)
@@ -65,29 +64,23 @@ NOTATIONS = {
     "2^3^2": 512,
     "8/4/2": 1,
     "2*PI": 6.28,
-    "007+1.50": 8.5,
+    "007+1.50-0.5%": 8.495,
     "((4)/(7))": 4 / 7,  # answers as Math23k prints them
     "7((2)/(3))": 7 + 2 / 3,
     "-410.0": -410,
 }
-NUMBERS = {"3": 3, "10%": 0.1, "0.5%": 0.005, "(3/8)": 3 / 8, "( 3 / 8 )": 3 / 8, "1(5/6)": 11 / 6}
 
 
 @pytest.mark.parametrize("text", NOTATIONS)
-def test_notations_of_the_datasets(text: str) -> None:
+def test_notations_of_the_datasets(text):
     assert evaluate(parse(text)) == pytest.approx(NOTATIONS[text])
-
-
-@pytest.mark.parametrize("text", NUMBERS)
-def test_numbers_of_texts(text: str) -> None:
-    assert literal(text) == pytest.approx(NUMBERS[text])
 
 
 @pytest.mark.parametrize(
     ("prefix", "same"),
     [("- n0 * n1 n2", "n0 - n1 * n2"), ("/ + n0 n1 n2", "( n0 + n1 ) / n2"), ("n1", "n1")],
 )
-def test_prefix_and_infix_say_the_same(prefix: str, same: str) -> None:
+def test_prefix_and_infix_say_the_same(prefix, same):
     assert parse_prefix(prefix) == parse(same)
 
 
@@ -96,7 +89,7 @@ BROKEN_PREFIX = ["+ n0", "+ n0 n1 n2", "n0 + n1"]
 
 
 @pytest.mark.parametrize("read", [parse, parse_prefix])
-def test_what_cannot_be_read_is_one_clear_line(read) -> None:
+def test_what_cannot_be_read_is_one_clear_line(read):
     for text in BROKEN if read is parse else BROKEN_PREFIX:
         with pytest.raises(
             BenchmarkError, match=r"^equation .* cannot be parsed; correct the row$"
@@ -105,11 +98,11 @@ def test_what_cannot_be_read_is_one_clear_line(read) -> None:
 
 
 @pytest.mark.parametrize("text", ["1/(2-2)", "(1-2)^0.5", "9^9^9^9", "1/0*3"])
-def test_what_has_no_value_is_refused(text: str) -> None:
+def test_what_has_no_value_is_refused(text):
     with pytest.raises(BenchmarkError, match="has no finite value"):
         evaluate(parse(text))
 
 
-def test_a_number_without_a_slot_is_named() -> None:
+def test_a_number_without_a_slot_is_named():
     with pytest.raises(BenchmarkError, match=r"n0\+n3 uses n3, but the text has 2 numbers"):
         evaluate(parse("n0 + n3"), (1.0, 2.0))

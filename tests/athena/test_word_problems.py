@@ -39,7 +39,7 @@ def read(folder: Path, dataset: str, rows: list[dict]) -> tuple[list[Problem], d
     return source.read(WordProblems(dataset=dataset, file=str(file)))
 
 
-def test_a_row_of_math23k(tmp_path: Path) -> None:
+def test_a_row_of_math23k(tmp_path):
     (problem,), _ = read(tmp_path, "math23k", [CHINESE])
     assert problem.text.split().count(NUMBER) == 4
     assert problem.numbers == (1 / 6, 24.0, 3.0, 1.5)
@@ -47,7 +47,7 @@ def test_a_row_of_math23k(tmp_path: Path) -> None:
     assert (problem.answer, problem.part) == (43.2, "valid")
 
 
-def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path: Path) -> None:
+def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path):
     prefixed = ENGLISH | {"asdiv_id": "nluds-0065", "Equation": "+ n0 n1"}
     (first, second), _ = read(tmp_path, "asdiv_a", [ENGLISH, prefixed])
     assert first.text == f"gino has {NUMBER} sticks . i have $ {NUMBER} . what is the sum ?"
@@ -59,12 +59,11 @@ def test_a_row_of_asdiv_in_infix_and_in_prefix(tmp_path: Path) -> None:
     ("text", "printed"),
     [
         ("A1 和 B23 距 3.5cm", ["3.5"]),
-        ("( 3 / 8 ) 与 (5/6)km", ["( 3 / 8 )", "(5/6)"]),
-        ("1(5/6) 吨 的 40%", ["1(5/6)", "40%"]),
+        ("( 3 / 8 ) 与 1(5/6)km 的 40%", ["( 3 / 8 )", "1(5/6)", "40%"]),
         ("12\ue003 个", ["12"]),
     ],
 )
-def test_what_counts_as_a_number(text: str, printed: list[str]) -> None:
+def test_what_counts_as_a_number(text, printed):
     masked, found = source.mask(text)
     assert found == printed
     assert masked.count(NUMBER) == len(printed)
@@ -81,9 +80,7 @@ def test_what_counts_as_a_number(text: str, printed: list[str]) -> None:
         ("0.33333*6", ["(1/3)", "6"], "n0*n1"),
     ],
 )
-def test_numbers_find_their_slots_by_value(
-    equation: str, printed: list[str], expected: str
-) -> None:
+def test_numbers_find_their_slots_by_value(equation, printed, expected):
     assert infix(source.over_numbers(parse(equation), printed)) == expected
 
 
@@ -91,15 +88,11 @@ def test_numbers_find_their_slots_by_value(
     ("change", "reason"),
     [
         ({"equation": "x=80千米/小时"}, "cannot be parsed"),
-        ({"equation": "x=24/(3-3)"}, "has no finite value"),
         ({"equation": "x=24^5"}, "power other than 2 or 3"),
-        ({"ans": "about 43"}, "cannot be parsed"),
         ({"segmented_text": "多少 页"}, "0 places for 0 numbers"),
     ],
 )
-def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict, reason: str
-) -> None:
+def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(tmp_path, caplog, change, reason):
     rows = [CHINESE | {"id": str(number)} for number in range(30)]
     found, dropped = read(tmp_path, "math23k", [*rows, CHINESE | {"id": "bad"} | change])
     assert len(found) == 30
@@ -112,35 +105,23 @@ def test_a_row_that_cannot_be_used_is_left_out_with_its_reason(
     ("rows", "message"),
     [
         ([CHINESE, CHINESE], "line 2: id '7' stands twice"),
-        ([{"id": "1"}], "column 'segmented_text' is None, not text; the columns are id, "),
         ([CHINESE | {"ans": 43.2}], "column 'ans' is 43.2, not text"),
         ([CHINESE | {"equation": "?"}], "1 of 1 rows cannot be used, such as 7: equation"),
-        ([], "0 of 0 rows"),
     ],
 )
-def test_a_file_that_is_no_such_dataset_is_one_clear_line(
-    tmp_path: Path, rows: list[dict], message: str
-) -> None:
+def test_a_file_that_is_no_such_dataset_is_one_clear_line(tmp_path, rows, message):
     with pytest.raises(BenchmarkError) as error:
         read(tmp_path, "math23k", rows)
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"dataset": "asdiv_a"}, "give `file`"),
-        ({"dataset": "math23k"}, "give its `revision`, or a `file`"),
-        ({"dataset": "generated"}, "take `n`"),
-        ({"dataset": "math23k", "file": "a.jsonl", "n": 5}, "takes no `n`"),
-    ],
-)
-def test_settings_that_name_no_source_are_refused(settings: dict, message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        WordProblems(**settings)
+@pytest.mark.parametrize("dataset", ["asdiv_a", "math23k", "generated"])
+def test_settings_that_name_no_source_are_refused(dataset):
+    with pytest.raises(ValidationError, match=r"give `file`|give its `revision`|take `n`"):
+        WordProblems(dataset=dataset)
 
 
-def test_the_hub_is_asked_for_all_three_splits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_is_asked_for_all_three_splits(monkeypatch):
     asked = []
 
     def rows(hub, split):
@@ -153,7 +134,7 @@ def test_the_hub_is_asked_for_all_three_splits(monkeypatch: pytest.MonkeyPatch) 
     assert [problem.part for problem in found] == ["train", "valid", "test"]
 
 
-def test_generated_problems_are_right_varied_and_stable() -> None:
+def test_generated_problems_are_right_varied_and_stable():
     problems = generate(700, seed=3)
     assert problems[:50] == generate(50, seed=3)
     assert problems[:50] != generate(50, seed=4)
@@ -182,7 +163,7 @@ def test_generated_problems_are_right_varied_and_stable() -> None:
         (float("inf"), float("inf"), False, False),
     ],
 )
-def test_scoring(predicted: float, gold: float, is_strict: bool, is_lenient: bool) -> None:
+def test_scoring(predicted, gold, is_strict, is_lenient):
     assert strict(predicted, gold) == is_strict
     assert lenient(predicted, gold) == is_lenient
 
@@ -200,7 +181,7 @@ def rederived(problems: list[Problem], constants: tuple[float, ...], depth: int)
     return reached / len(problems)
 
 
-def test_every_row_of_the_real_asdiv_a(headroom_data: Path) -> None:
+def test_every_row_of_the_real_asdiv_a(headroom_data):
     found, dropped = source.read(
         WordProblems(dataset="asdiv_a", file=str(headroom_data / "asdiv_a.jsonl"))
     )
@@ -216,7 +197,7 @@ def test_every_row_of_the_real_asdiv_a(headroom_data: Path) -> None:
         assert strict(evaluate(problem.equation, problem.numbers), problem.answer)
 
 
-def test_every_row_of_the_real_math23k(headroom_data: Path) -> None:
+def test_every_row_of_the_real_math23k(headroom_data):
     file = str(headroom_data / "math23k.jsonl.gz")
     found, dropped = source.read(WordProblems(dataset="math23k", file=file))
     assert len(found) == 23160

@@ -12,16 +12,6 @@ import sympy
 from headroom.benchmarks import generated
 from headroom.errors import BenchmarkError
 
-MATH_SUBJECTS = {
-    "Algebra",
-    "Counting & Probability",
-    "Geometry",
-    "Intermediate Algebra",
-    "Number Theory",
-    "Prealgebra",
-    "Precalculus",
-}
-
 
 def value(latex: str) -> sympy.Expr:
     """Read the LaTeX that questions, solutions and answers are written in."""
@@ -46,16 +36,14 @@ def gsm8k() -> pd.DataFrame:
     return generated.generate("generated_gsm8k", "train", 210, seed=3)
 
 
-def test_questions_and_answers_are_those_that_stores_hold(
-    math: pd.DataFrame, gsm8k: pd.DataFrame
-) -> None:
+def test_questions_and_answers_are_those_that_stores_hold(math, gsm8k):
     """Each template was once held against answers worked out from the text by other means."""
     for table, frozen in ((math, "c06acec84155ae3a"), (gsm8k, "a3cd7ca89b13d417")):
         text = table[["question", "solution", "answer"]].to_json()
         assert hashlib.sha256(text.encode()).hexdigest()[:16] == frozen
 
 
-def test_every_equation_of_a_solution_holds(math: pd.DataFrame, gsm8k: pd.DataFrame) -> None:
+def test_every_equation_of_a_solution_holds(math, gsm8k):
     checked = 0
     for solution in [*math.solution, *gsm8k.solution]:
         for formula in re.findall(r"\$(.*?)\$", re.sub(r"\\boxed\{(.*)\}", r"\1", solution)):
@@ -65,38 +53,32 @@ def test_every_equation_of_a_solution_holds(math: pd.DataFrame, gsm8k: pd.DataFr
     assert checked > 560
 
 
-def test_answers_are_in_lowest_terms_and_stand_in_the_last_box(
-    math: pd.DataFrame, gsm8k: pd.DataFrame
-) -> None:
+def test_answers_are_in_lowest_terms_and_stand_in_the_last_box(math, gsm8k):
     for row in itertools.chain(math.itertuples(), gsm8k.itertuples()):
         assert re.search(rf"\\boxed\{{{re.escape(row.answer)}\}}\$[^$]*\.$", row.solution)
         for fraction in re.findall(r"\\frac\{(\d+)\}\{(\d+)\}", row.answer):
             assert Fraction(*map(int, fraction)).denominator == int(fraction[1]) > 1
 
 
-def test_subjects_and_levels_take_turns(math: pd.DataFrame) -> None:
+def test_subjects_and_levels_take_turns(math):
     cells = math.groupby(["subject", "level"]).size()
-    assert set(cells.index.get_level_values("subject")) == MATH_SUBJECTS
-    assert set(cells.index.get_level_values("level")) == {1, 2, 3, 4, 5}
-    assert set(cells) == {350 // 35}
+    assert len(cells) == 7 * 5 and set(cells) == {10}
 
 
-def test_growing_n_keeps_earlier_questions(gsm8k: pd.DataFrame) -> None:
+def test_growing_n_keeps_earlier_questions(gsm8k):
     pd.testing.assert_frame_equal(
         generated.generate("generated_gsm8k", "train", 17, seed=3), gsm8k.head(17)
     )
 
 
 @pytest.mark.parametrize("benchmark", ["generated_math", "generated_gsm8k"])
-def test_texts_are_distinct_inside_and_across_splits(benchmark: generated.Benchmark) -> None:
+def test_texts_are_distinct_inside_and_across_splits(benchmark):
     test = generated.generate(benchmark, "test", 700, seed=0)
     train = generated.generate(benchmark, "train", 600, seed=1)
     assert len({*test.question, *train.question}) == 1300
 
 
-def test_the_corpus_mixes_both_benchmarks_and_holds_no_question_of_a_split(
-    math: pd.DataFrame, gsm8k: pd.DataFrame
-) -> None:
+def test_the_corpus_mixes_both_benchmarks_and_holds_no_question_of_a_split(math, gsm8k):
     documents = list(generated.corpus(5000, seed=3))
     questions = [document.question for document in documents]
     assert len(documents) == 5000
@@ -105,6 +87,6 @@ def test_the_corpus_mixes_both_benchmarks_and_holds_no_question_of_a_split(
     assert 0.2 < word_problems / 5000 < 0.5
 
 
-def test_more_questions_than_the_templates_can_make_are_refused() -> None:
+def test_more_questions_than_the_templates_can_make_are_refused():
     with pytest.raises(BenchmarkError, match=r"n: 90000 .* ask for at most \d+"):
         generated.generate("generated_math", "train", 90_000, seed=0)

@@ -9,7 +9,7 @@ def questions(**texts: str) -> pd.DataFrame:
     return pd.DataFrame({"question_id": list(texts), "question": list(texts.values())})
 
 
-def test_each_degree_is_told_and_the_strongest_counts() -> None:
+def test_each_degree_is_told_and_the_strongest_counts():
     long = "A train leaves the old station at noon and another one follows it an hour later"
     train = questions(a="What is 2 + 3?", b="Find x if $x = 1,200$.", c=long, d="Same here")
     test = questions(
@@ -30,7 +30,7 @@ def test_each_degree_is_told_and_the_strongest_counts() -> None:
     ]
 
 
-def test_of_a_text_that_is_not_at_hand_only_the_id_is_compared() -> None:
+def test_of_a_text_that_is_not_at_hand_only_the_id_is_compared():
     train, test = questions(a="", b=""), questions(b="", c="")
     found = overlap(train, test)
     assert found[["question_id", "degree"]].to_numpy().tolist() == [

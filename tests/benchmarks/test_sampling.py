@@ -14,20 +14,9 @@ SIZES = (31, 29, 23, 19, 17, 11, 5)
 @pytest.fixture
 def split() -> pd.DataFrame:
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
-    rows = [
-        {
-            "question_id": f"test/{index}",
-            "split": "test",
-            "subject": str(group),
-            "level": 1,
-            "question": f"Question {index}",
-            "answer": "1",
-            "solution": None,
-            "source_row": index,
-        }
-        for index, group in enumerate(groups)
-    ]
-    return pd.DataFrame(rows, columns=QUESTIONS.names)
+    ids = [f"test/{index}" for index in range(len(groups))]
+    rows = pd.DataFrame({"question_id": ids, "subject": groups.astype(str)})
+    return rows.reindex(columns=QUESTIONS.names)
 
 
 @pytest.fixture

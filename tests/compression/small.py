@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver, new_solver
@@ -22,6 +23,16 @@ def certain_solver(settings: Solver, n: int, seed: int) -> MathSolver:
         for parameter in solver.athena.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=draw))
     return solver
+
+
+def build(kind: Any, config: Any, std: float = 0.3) -> PreTrainedModel:
+    """Return a model with random weights, in evaluation mode."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = kind(config)
+        for parameter in model.parameters():
+            parameter.normal_(std=std)
+    return model.eval()
 
 
 def weights(learner: Learner) -> dict[str, torch.Tensor]:

@@ -10,11 +10,13 @@ import pytest
 
 from headroom import paths
 from headroom.athena.problems import read_data, read_parts
+from headroom.benchmarks.generated import corpus
 from headroom.compression import arm_jobs, arm_measurements, arm_tables
 from headroom.config import Config, parse
 from headroom.generation import prepare
 from headroom.planning.batches import Arm, all_arms, arms, own_answers
 from headroom.planning.store import data_key, key
+from headroom.reasoner.training import Settings, new_model, train_tokenizer
 from headroom.record import read_record
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
 
@@ -34,17 +36,7 @@ VALUES: dict[str, Any] = {
     },
     "models": {
         "decoder": {
-            "train": {
-                "steps": 2,
-                "layers": 2,
-                "hidden": 20,
-                "query_heads": 6,
-                "kv_heads": 3,
-                "head_dim": 10,
-                "intermediate": 28,
-                "vocabulary": 300,
-                "batch_size": 2,
-            },
+            "source": "./decoder",
             "layers": 2,
             "heads": 6,
             "kv_heads": 3,
@@ -110,10 +102,16 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def prepare_decoder(config: Config) -> None:
-    """Train a model that knows nothing, and write down what it would know after years.
+    """Make a model that knows nothing, and write down what it would know after years.
 
     Heads 1 of layer 0 and 4 of layer 1 do without: they answer wrong where they are removed.
     """
+    shape = Settings(
+        layers=2, hidden=20, query_heads=6, kv_heads=3, head_dim=10, intermediate=28, vocabulary=300
+    )
+    tokenizer = train_tokenizer((text for one in corpus(60, 1) for text in one[:2]), 300)
+    for part in (new_model(shape, tokenizer), tokenizer):
+        part.save_pretrained("decoder")
     prepare.prepare_model(config, "decoder")
     for name in config.questions:
         prepare.read_source(config, name)
@@ -147,7 +145,7 @@ def removed(arm: Arm) -> list[str]:
 
 
 @pytest.mark.parametrize("compression", ["words", "decoder"])
-def test_outcomes_are_of_the_test_part(config: Config, compression: str) -> None:
+def test_outcomes_are_of_the_test_part(config, compression):
     sizes = {"words": len(read_parts(data_key(config, "words")).test), "decoder": 7}
     for arm in arms(config, compression):
         rows = read_table(Path(arm.file(paths.OUTCOMES, SEED)), OUTCOMES)
@@ -156,7 +154,7 @@ def test_outcomes_are_of_the_test_part(config: Config, compression: str) -> None
         assert read_record(Path(arm.file(paths.OUTCOMES, SEED)))["strict"] == rows["strict"].mean()
 
 
-def test_an_arm_from_scratch_has_the_heads_that_full_kept(config: Config) -> None:
+def test_an_arm_from_scratch_has_the_heads_that_full_kept(config):
     scratch = by_name(config, "words")["small_from_scratch"]
     full = scratch.layout()
     assert full is not None
@@ -166,18 +164,19 @@ def test_an_arm_from_scratch_has_the_heads_that_full_kept(config: Config) -> Non
     assert len(history(scratch)["rounds"][0]["epochs"]) == 4  # of solver and method
 
 
-def test_the_causal_criterion_removes_what_answers_do_without(config: Config) -> None:
+def test_the_causal_criterion_removes_what_answers_do_without(config):
     assert removed(by_name(config, "decoder")["full"])[:2] == ["L00H00", "L00H01"]
 
 
-def test_a_model_learns_its_own_right_answers(config: Config) -> None:
+def test_a_model_learns_its_own_right_answers(config):
     own = history(by_name(config, "decoder")["full"])
     assert own["dev_strict"] is None
     assert own["tokens"] > 2 * 13 * 3
     assert own["heads"] - own["rounds"][-1]["heads"] == 4
+    assert not Path("results/store/.journal").exists()
 
 
-def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Config) -> None:
+def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config):
     file = paths.STUDY_OUTCOMES.format(run="jobs", compression="words")
     rows = pd.read_parquet(file)
     pairs = list(dict.fromkeys(zip(rows["arm"], rows["quantised"], strict=True)))
@@ -190,14 +189,12 @@ def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config: Con
     assert list(histories["full"]) == [str(SEED)]
 
 
-def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
+def test_measurements_are_of_the_models_that_were_left(config):
     rows = pd.read_csv(paths.MEASUREMENTS.format(run="jobs", compression="decoder"))
     assert rows["arm"].unique().tolist() == ["baseline", "full"]
     assert rows["batch"].tolist() == [1, 3, 1, 3]
     assert rows["heads"].tolist() == [12, 12, 8, 8]
-    # Two groups of two query heads and their key/value head, of 10 dimensions: slices of queries,
-    # keys and values with biases, and of the output.
-    gone = 2 * (20 * 21 + 2 * 10 * 21 + 20 * 20)
+    gone = 2 * (20 * 21 + 2 * 10 * 21 + 20 * 20)  # two groups: queries, keys and values, output
     assert rows["tokens_per_second"].gt(0).all()
     # Two of six key/value heads of two layers are gone.
     assert rows.drop_duplicates("arm")["cache_bytes"].tolist() == [2 * 6 * 40, 2 * 4 * 40]
@@ -216,7 +213,7 @@ def test_measurements_are_of_the_models_that_were_left(config: Config) -> None:
     assert bits.loc[True, "parameters"] == bits.loc[False, "parameters"]
 
 
-def test_seconds_are_those_of_all_attempts(tmp_path: Path) -> None:
+def test_seconds_are_those_of_all_attempts(tmp_path):
     journal, file = tmp_path / "journal", tmp_path / "journal/attempts.json"
     assert arm_jobs.earlier_seconds(journal) == 0
     for checkpoint, expected in ((70, 70), (30, 100)):  # seconds after the attempt began
@@ -225,7 +222,3 @@ def test_seconds_are_those_of_all_attempts(tmp_path: Path) -> None:
         for each in journal.iterdir():
             os.utime(each, (begun + checkpoint, begun + checkpoint))
         assert arm_jobs.earlier_seconds(journal) == pytest.approx(expected, abs=0.1)
-
-
-def test_journals_are_gone() -> None:
-    assert not Path("results/store/.journal").exists()

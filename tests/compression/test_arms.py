@@ -52,12 +52,12 @@ def flat(settings: Compression) -> dict[str, object]:
         ("trained_on", {"distillation.teacher": "none", "ratio": 0.0, "start": 0.0}),
     ],
 )
-def test_an_arm_changes_what_its_name_says(name: str, differing: dict[str, object]) -> None:
+def test_an_arm_changes_what_its_name_says(name, differing):
     whole, found = flat(METHOD), flat(arm(name, METHOD))
     assert {key: value for key, value in found.items() if value != whole[key]} == differing
 
 
-def test_there_are_fourteen_arms_and_all_go_with_the_literal_reading() -> None:
+def test_there_are_fourteen_arms_and_all_go_with_the_literal_reading():
     reading = {"importance": {"entropy": "raw", "scale": "raw"}, "schedule": "literal"}
     literal = changed(METHOD.model_copy(update={"smallest": 1000}), reading)
     assert literal.importance.scale == "raw" and literal.importance.entropy_sign == -1
@@ -67,7 +67,7 @@ def test_there_are_fourteen_arms_and_all_go_with_the_literal_reading() -> None:
     assert [one.schedule for one in settings].count("one_shot") == 3
 
 
-def test_what_decides_nothing_is_not_decisive() -> None:
+def test_what_decides_nothing_is_not_decisive():
     def keyed(**changes) -> dict[str, object]:
         return Compression(**{"ratio": 0.4, **changes}).decisive()
 
@@ -82,7 +82,7 @@ def test_what_decides_nothing_is_not_decisive() -> None:
         assert bool(ranks) == (changes in ({}, {"schedule": "literal"}))
 
 
-def test_an_arm_that_is_not_known_is_one_clear_line() -> None:
+def test_an_arm_that_is_not_known_is_one_clear_line():
     with pytest.raises(ConfigError, match="arm 'best' is not known; arms are baseline, pruning_"):
         arm("best", METHOD)
 
@@ -101,6 +101,6 @@ def test_an_arm_that_is_not_known_is_one_clear_line() -> None:
         ({"distillation": {"response": False, "feature": "none"}}, "the teacher teaches nothing"),
     ],
 )
-def test_settings_that_do_not_go_together_are_refused(settings: dict, message: str) -> None:
+def test_settings_that_do_not_go_together_are_refused(settings, message):
     with pytest.raises(ValidationError, match=message):
         Compression(**settings)

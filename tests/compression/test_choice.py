@@ -1,7 +1,6 @@
 """The lowest heads go when they are due, and what stays can be cut."""
 
 import itertools
-from typing import Any
 
 import pytest
 import torch
@@ -56,9 +55,7 @@ def test_the_count_equals_that_of_a_brute_force_over_single_heads():
         ((9, 3), 2, "query", [3, 3, 3], [3, 6]),
     ],
 )
-def test_layers_lose_equal_numbers_over_many_removals(
-    shape: tuple[int, int], layers: int, unit: Any, steps: list[int], left: list[int]
-) -> None:
+def test_layers_lose_equal_numbers_over_many_removals(shape, layers, unit, steps, left):
     """Though at every removal the scores of one layer are the lowest."""
     whole = heads = geometry(*[shape] * layers)
     for seed, count in enumerate(steps):
@@ -97,9 +94,7 @@ RANKED = [0.5, 0.1, 0.3, 0.2, 0.9, 0.4]
         ((3, 3), {1: [0.3, 0.2, 0.1]}, "group", "L01H01 L01H02"),  # layers without scores stay
     ],
 )
-def test_units_go_by_their_scores(
-    shape: tuple[int, int], scores: dict[int, list[float]], unit: Any, lowest: str
-) -> None:
+def test_units_go_by_their_scores(shape, scores, unit, lowest):
     tensors = {layer: torch.tensor(values) for layer, values in scores.items()}
     heads = lowest_heads(tensors, geometry(shape, shape), len(lowest.split()), unit=unit)
     assert " ".join(map(str, heads)) == lowest
@@ -108,7 +103,7 @@ def test_units_go_by_their_scores(
 @pytest.mark.parametrize(
     ("shapes", "count", "kept"), [([(4, 4), (3, 3)], 6, 1), ([(6, 2), (6, 2)], 7, 3)]
 )
-def test_more_heads_than_can_go_are_refused(shapes, count: int, kept: int):
+def test_more_heads_than_can_go_are_refused(shapes, count, kept):
     heads = geometry(*shapes)
     message = f"{count} heads cannot go: {count - 1} can, as each of 2 layers keeps {kept}"
     with pytest.raises(ModelError, match=message):
@@ -123,7 +118,7 @@ def test_more_heads_than_can_go_are_refused(shapes, count: int, kept: int):
         (100, {"ratio": 0.29}, [7, 14, 21, 29]),  # 0.29 * 100 is below 29 in floating point
     ],
 )
-def test_rounds_rise_to_the_target(heads: int, settings: dict, removed: list[int]) -> None:
+def test_rounds_rise_to_the_target(heads, settings, removed):
     found = [heads_due(Compression(**settings), heads, time, 4) for time in (1, 2, 3, 4)]
     assert found == removed
     assert found[-1] == heads_at(settings["ratio"], heads)

@@ -7,7 +7,7 @@ from typing import get_args
 import pandas as pd
 import pytest
 import torch
-from small import certain_solver, same, weights
+from small import build, certain_solver, same, weights
 from torch import Tensor
 from transformers import (
     BertConfig,
@@ -124,7 +124,7 @@ def test_a_solver_is_left_as_it_was_and_scored_without_dropout(solver, examples,
     assert all(not module._forward_pre_hooks for module in solver.athena.modules())
 
 
-def test_every_criterion_of_a_config_is_there() -> None:
+def test_every_criterion_of_a_config_is_there():
     assert set(get_args(Importance.model_fields["criterion"].annotation)) < CRITERIA.keys()
 
 
@@ -146,7 +146,7 @@ def test_the_causal_criterion_needs_a_development_part(solver, examples):
     ("columns", "missing"),
     [(["base", "L01H00", "L01H02"], "L01H01"), (["L01H00"], "base"), (["base"], "all heads")],
 )
-def test_a_matrix_with_holes_is_refused(columns: list[str], missing: str):
+def test_a_matrix_with_holes_is_refused(columns, missing):
     z = pd.DataFrame({name: [1, 0] for name in columns})
     with pytest.raises(ModelError, match=f"lacks {missing}"):
         accuracy_drops(z, GEOMETRY)
@@ -163,37 +163,25 @@ SHAPE = {
 LENGTHS = (9, 5, 2, 1)
 
 
-def build(kind: type[PreTrainedModel], config) -> PreTrainedModel:
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = kind(config)
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    return model.eval()
+GROUPED = {**SHAPE, "num_key_value_heads": KV_HEADS}
+MODELS = {
+    "bert": (BertModel, BertConfig(**SHAPE)),
+    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**GROUPED, head_dim=HEAD_DIM)),
+    # Queries see the last three keys.
+    "mistral": (MistralForCausalLM, MistralConfig(**GROUPED, sliding_window=WINDOW)),
+    # Returns no attention weights unless it is asked to keep them all.
+    "mpnet": (MPNetModel, MPNetConfig(**SHAPE)),
+}
 
 
 @pytest.fixture
 def bert() -> PreTrainedModel:
-    return build(BertModel, BertConfig(**SHAPE))
+    return build(*MODELS["bert"])
 
 
 @pytest.fixture
 def qwen2() -> PreTrainedModel:
-    config = Qwen2Config(**SHAPE, num_key_value_heads=KV_HEADS, head_dim=HEAD_DIM)
-    return build(Qwen2ForCausalLM, config)
-
-
-@pytest.fixture
-def mistral() -> PreTrainedModel:
-    """Queries see the last three keys."""
-    config = MistralConfig(**SHAPE, num_key_value_heads=KV_HEADS, sliding_window=WINDOW)
-    return build(MistralForCausalLM, config)
-
-
-@pytest.fixture
-def mpnet() -> PreTrainedModel:
-    """Returns no attention weights unless it is asked to keep them all."""
-    return build(MPNetModel, MPNetConfig(**SHAPE))
+    return build(*MODELS["qwen2"])
 
 
 def texts(width: int = 9, *, left: bool = False) -> dict[str, Tensor]:
@@ -258,8 +246,8 @@ def reference(model: PreTrainedModel, *, causal: bool, most: int = 99) -> dict[s
         *(("mistral", False), ("mistral", True), ("mpnet", False)),
     ],
 )
-def test_entropy_and_peak_do_not_depend_on_padding(name, left, width, request):
-    model = request.getfixturevalue(name)
+def test_entropy_and_peak_do_not_depend_on_padding(name, left, width):
+    model = build(*MODELS[name])
     most = WINDOW if name == "mistral" else 99
     expected = reference(model, causal=name not in ("bert", "mpnet"), most=most)
     found = calibrate(model, find_heads(model), [texts(width, left=left)])
@@ -319,8 +307,8 @@ def test_texts_of_one_token_are_refused(bert):
 
 
 @pytest.mark.parametrize("name", ["bert", "qwen2"])
-def test_one_layer_s_attention_is_held_at_a_time_and_no_logits(name, request, monkeypatch):
-    model, held = request.getfixturevalue(name), []
+def test_one_layer_s_attention_is_held_at_a_time_and_no_logits(name, monkeypatch):
+    model, held = build(*MODELS[name]), []
     # The search for readers runs the whole model, on six tokens.
     geometry = find_heads(model)
     readers = find_readers(model, geometry)

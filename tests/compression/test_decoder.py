@@ -6,8 +6,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from small import same
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+from small import build, same
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from headroom.benchmarks.generated import corpus, generate
 from headroom.benchmarks.problem import box
@@ -57,12 +62,7 @@ def save(folder: Path) -> Path:
     tokenizer.chat_template = trained.chat_template
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     config = Qwen2Config(vocab_size=len(tokenizer), eos_token_id=end, pad_token_id=pad, **SHAPE)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = AutoModelForCausalLM.from_config(config)
-        for parameter in model.parameters():
-            parameter.normal_(std=0.3)
-    model.save_pretrained(folder)
+    build(Qwen2ForCausalLM, config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
@@ -83,7 +83,7 @@ def lessons(decoder: Decoder, questions: pd.DataFrame) -> list[Question]:
     ]
 
 
-def test_right_answers_are_learned_with_their_end(questions: pd.DataFrame) -> None:
+def test_right_answers_are_learned_with_their_end(questions):
     ids = questions["question_id"]
     answers = pd.DataFrame({"question_id": ids, "token_ids": [[n, 5] for n in range(7)]})
     answers["stop_reason"] = ["eos", "length"] + ["eos"] * 5
@@ -101,9 +101,7 @@ def test_right_answers_are_learned_with_their_end(questions: pd.DataFrame) -> No
         to_learn(questions, answers, graded.assign(correct=False))
 
 
-def test_the_loss_is_that_of_each_answer_token_after_all_before_it(
-    decoder: Decoder, lessons: list[Question]
-) -> None:
+def test_the_loss_is_that_of_each_answer_token_after_all_before_it(decoder, lessons):
     """Against the whole logits of each text alone, one token at a time."""
     examples = decoder.prepare(lessons)
     expected = []
@@ -123,9 +121,7 @@ def test_the_loss_is_that_of_each_answer_token_after_all_before_it(
     assert decoder.run(batch).attentions == ()
 
 
-def test_the_response_is_a_divergence_for_each_answer_token(
-    decoder: Decoder, lessons: list[Question]
-) -> None:
+def test_the_response_is_a_divergence_for_each_answer_token(decoder, lessons):
     batch = decoder.collate(decoder.prepare(lessons[:2]))
     other = copied(decoder)
     with torch.no_grad():
@@ -158,9 +154,7 @@ def greedy(decoder: Decoder, prompt: list[int]) -> list[int]:
     return tokens[len(prompt) :]
 
 
-def test_answers_of_a_pruned_decoder_are_those_of_each_prompt_alone(
-    decoder: Decoder, questions: pd.DataFrame
-) -> None:
+def test_answers_of_a_pruned_decoder_are_those_of_each_prompt_alone(decoder, questions):
     learner = replace(smaller(decoder), batch_size=3)
     examples = learner.prepare(to_answer(questions))
     assert len({example.prompt for example in examples}) > 3
@@ -169,9 +163,7 @@ def test_answers_of_a_pruned_decoder_are_those_of_each_prompt_alone(
         assert answer == greedy(learner, example.input_ids.tolist())
 
 
-def test_verdicts_are_those_of_the_grader(
-    decoder: Decoder, questions: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_are_those_of_the_grader(decoder, questions, monkeypatch):
     texts = [f"so {box(gold)}" for gold in questions["answer"]]
     texts[2], texts[5] = r"\boxed{-123457}", "no box here"
     monkeypatch.setattr(
@@ -189,14 +181,8 @@ def test_verdicts_are_those_of_the_grader(
     [("group", 0.45, 2 * GROUP), ("query", 0.4, KV_HEADS)],
 )
 def test_groups_stay_equal_and_the_rest_can_be_saved(
-    decoder: Decoder,
-    lessons: list[Question],
-    questions: pd.DataFrame,
-    tmp_path: Path,
-    unit: str,
-    ratio: float,
-    gone: int,
-) -> None:
+    decoder, lessons, questions, tmp_path, unit, ratio, gone
+):
     before = decoder.network.state_dict()["model.layers.0.self_attn.q_proj.weight"].clone()
     settings = Compression(
         ratio=ratio, rounds=2, training=RECIPE, importance=Importance(unit=unit, calibration=3)
@@ -224,8 +210,8 @@ def test_groups_stay_equal_and_the_rest_can_be_saved(
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_what_is_trained_in_float32_is_saved_and_tested_in_its_own_type(
-    decoder: Decoder, lessons: list[Question], tmp_path: Path, dtype: torch.dtype
-) -> None:
+    decoder, lessons, tmp_path, dtype
+):
     own = replace(copied(decoder), dtype=dtype)
     settings = Compression(ratio=0.5, rounds=2, training=RECIPE)
     cut, _ = compress(own, own.prepare(lessons), [], settings, 3, device="cpu")
@@ -250,9 +236,7 @@ def test_what_is_trained_in_float32_is_saved_and_tested_in_its_own_type(
 
 
 @pytest.mark.parametrize("unit", ["group", "query"])
-def test_equal_layers_are_saved_for_plain_from_pretrained(
-    decoder: Decoder, questions: pd.DataFrame, tmp_path: Path, unit: str
-) -> None:
+def test_equal_layers_are_saved_for_plain_from_pretrained(decoder, questions, tmp_path, unit):
     lost = range(GROUP) if unit == "group" else range(0, HEADS, GROUP)
     cut = copied(decoder)
     gone = [Variant(layer, head) for layer in range(LAYERS) for head in lost]
@@ -270,7 +254,7 @@ def test_equal_layers_are_saved_for_plain_from_pretrained(
     assert card.startswith("Loads only with headroom: ") and "headroom.load_model(" in card
 
 
-def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(decoder: Decoder) -> None:
+def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(decoder):
     columns = {
         f"L{layer:02d}H{head:02d}": [1, int(head < 2), int(head < layer + 1)]
         for layer in range(LAYERS)
@@ -287,7 +271,7 @@ def test_causal_scores_are_the_drops_of_a_sweep_also_once_heads_are_gone(decoder
     torch.testing.assert_close(scores[1], torch.tensor([0, 0, *[2 * third] * 2]))
 
 
-def test_the_literal_schedule_takes_whole_groups(decoder: Decoder, lessons: list[Question]) -> None:
+def test_the_literal_schedule_takes_whole_groups(decoder, lessons):
     settings = Compression(
         ratio=0.5, schedule="literal", training=RECIPE, distillation=Distillation(teacher="none")
     )

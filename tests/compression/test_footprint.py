@@ -2,7 +2,6 @@
 
 import copy
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,7 +146,7 @@ def test_what_was_not_timed_has_no_ratio_and_nothing_has_one_without_the_unprune
     assert relative(seconds[:, :1], base=0).tolist() == [[1, 1, 1]]
 
 
-def test_a_fresh_process_tells_its_peak(tmp_path: Path):
+def test_a_fresh_process_tells_its_peak(tmp_path):
     """At least the weights; neither the peak of the model before it nor what the libraries take."""
     shape = copy.deepcopy(BERT)
     least = []
@@ -195,6 +194,6 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     assert peak + weight_bytes(model) == pytest.approx(planned, rel=0.25)
 
 
-def test_a_model_without_a_peak_is_named(tmp_path: Path):
+def test_a_model_without_a_peak_is_named(tmp_path):
     with pytest.raises(ModelError, match=r"of \S*nowhere cannot be measured \("):
         peak_bytes([tmp_path / "nowhere"], 2, TOKENS)

@@ -8,6 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from small import build
 from torch import Tensor
 from transformers import (
     AutoModelForCausalLM,
@@ -37,15 +38,6 @@ def save(model: PreTrainedModel, folder: Path) -> Path:
     return folder
 
 
-def build(kind: type[PreTrainedModel], config) -> PreTrainedModel:
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = kind(config)
-        for parameter in model.parameters():
-            parameter.normal_(std=0.2)
-    return model
-
-
 SHAPE = {
     "vocab_size": 50,
     "hidden_size": 48,
@@ -58,12 +50,12 @@ SHAPE = {
 @pytest.fixture(scope="module")
 def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = Qwen2Config(**SHAPE, num_key_value_heads=KV_HEADS, head_dim=10)
-    return save(build(Qwen2ForCausalLM, config), tmp_path_factory.mktemp("models") / "qwen2")
+    return save(build(Qwen2ForCausalLM, config, 0.2), tmp_path_factory.mktemp("models") / "qwen2")
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    model = build(BertForMaskedLM, BertConfig(**SHAPE))
+    model = build(BertForMaskedLM, BertConfig(**SHAPE), 0.2)
     return save(model, tmp_path_factory.mktemp("models") / "bert")
 
 
@@ -74,7 +66,7 @@ def outputs(model: PreTrainedModel) -> Tensor:
 
 
 @pytest.mark.parametrize("form", ["zero", "uniform", "free"])
-def test_the_command_makes_a_model_that_loads(form: str, qwen2: Path, tmp_path: Path, capsys):
+def test_the_command_makes_a_model_that_loads(form, qwen2, tmp_path, capsys):
     """The second group of every layer goes."""
     names = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in (3, 4, 5)]
     out = tmp_path / "out" / "pruned"
@@ -97,7 +89,7 @@ def test_the_command_makes_a_model_that_loads(form: str, qwen2: Path, tmp_path: 
     assert json.loads((out / "pruned_heads.json").read_text())["removed"] == names
 
 
-def test_a_ratio_takes_the_lowest_heads(bert: Path, tmp_path: Path):
+def test_a_ratio_takes_the_lowest_heads(bert, tmp_path):
     done = headroom.prune(str(bert), tmp_path / "out", ratio=0.29, form="free")
     assert len(done.removed) == 5  # of 18
     removed = done.before.parameters - done.after.parameters
@@ -110,7 +102,7 @@ def test_a_ratio_takes_the_lowest_heads(bert: Path, tmp_path: Path):
 
 
 @pytest.mark.parametrize("criterion", ["norm", "entropy", "mixed", "attention", "random"])
-def test_every_criterion_chooses(criterion: str, qwen2: Path, tmp_path: Path):
+def test_every_criterion_chooses(criterion, qwen2, tmp_path):
     options = {"ratio": 0.4, "criterion": criterion, "texts": TEXTS, "seed": 3}
     done = headroom.prune(str(qwen2), tmp_path / "out", **options)
     again = headroom.prune(str(qwen2), tmp_path / "again", **options)
@@ -122,7 +114,7 @@ def test_every_criterion_chooses(criterion: str, qwen2: Path, tmp_path: Path):
     assert first == second and first["criterion"]
 
 
-def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2: Path, tmp_path: Path):
+def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2, tmp_path):
     heads = [Variant(layer, head) for layer in (0, 2) for head in range(HEADS)]
     columns = {str(head): [1, int(head not in (Variant(0, 1), Variant(2, 4)))] for head in heads}
     schema = ACCURACY
@@ -146,9 +138,7 @@ def test_the_causal_criterion_reads_an_accuracy_matrix(qwen2: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("unit", "lost"), [("group", 3), ("query", 2)])
-def test_a_uniform_ratio_takes_as_many_of_every_layer(
-    unit: str, lost: int, qwen2: Path, tmp_path: Path
-):
+def test_a_uniform_ratio_takes_as_many_of_every_layer(unit, lost, qwen2, tmp_path):
     """6 heads times 0.6 are 3.6: one group of 3, or one query of each of 2 groups."""
     done = headroom.prune(
         str(qwen2), tmp_path / "out", ratio=0.6, form="uniform", unit=unit, criterion="random"
@@ -157,7 +147,7 @@ def test_a_uniform_ratio_takes_as_many_of_every_layer(
     AutoModelForCausalLM.from_pretrained(tmp_path / "out")
 
 
-def test_zeroed_heads_go_one_by_one(qwen2: Path, tmp_path: Path):
+def test_zeroed_heads_go_one_by_one(qwen2, tmp_path):
     done = headroom.prune(str(qwen2), tmp_path / "out", ratio=0.25, form="zeroed")
     assert len(done.removed) == 4
     assert done.before == done.after
@@ -178,16 +168,14 @@ def test_zeroed_heads_go_one_by_one(qwen2: Path, tmp_path: Path):
         ({"ratio": 0.2, "criterion": "mixed", "texts": ["w1"] * 2, "alpha": 2.0}, "alpha 2.0"),
     ],
 )
-def test_what_cannot_be_done_is_refused_in_one_line(
-    options: dict, message: str, bert: Path, tmp_path: Path
-):
+def test_what_cannot_be_done_is_refused_in_one_line(options, message, bert, tmp_path):
     with pytest.raises(ModelError, match=message) as caught:
         headroom.prune(str(bert), tmp_path / "out", **options)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_groups_that_would_become_unequal_are_refused(qwen2: Path, tmp_path: Path, caplog):
+def test_groups_that_would_become_unequal_are_refused(qwen2, tmp_path, caplog):
     arguments = ["prune", str(qwen2), "--heads", "L01H01", "--out", str(tmp_path / "out")]
     with pytest.raises(ModelError, match="layer 1 would keep 2, 3 query heads in its 2 groups"):
         headroom.prune(str(qwen2), tmp_path / "out", heads=["L01H01"])
@@ -196,7 +184,7 @@ def test_groups_that_would_become_unequal_are_refused(qwen2: Path, tmp_path: Pat
     assert main([*arguments, "--zero"]) == 2  # the folder exists now
 
 
-def test_the_command_reads_texts_from_a_file(bert: Path, tmp_path: Path, capsys):
+def test_the_command_reads_texts_from_a_file(bert, tmp_path, capsys):
     file = tmp_path / "texts.txt"
     file.write_text("\n\n".join(TEXTS))
     out = str(tmp_path / "out")

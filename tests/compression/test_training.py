@@ -1,7 +1,6 @@
 """Training a solver: it learns, goes on after a kill to the bit, and takes other objectives."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -46,7 +45,7 @@ def recipe(**changes) -> Training:
     return RECIPE.model_copy(update=changes)
 
 
-def test_the_fixture_profile_learns_generated_problems_within_seconds() -> None:
+def test_the_fixture_profile_learns_generated_problems_within_seconds():
     parts = divide(generate(450, seed=0), Partition(ratios=(8, 1, 1)))
     settings = profile("fixture", "generated")
     solver = new_solver(settings, parts.train, seed=0)
@@ -57,7 +56,7 @@ def test_the_fixture_profile_learns_generated_problems_within_seconds() -> None:
     assert solved >= 0.5 * len(test)
 
 
-def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+def test_a_killed_training_goes_on_to_the_same_weights(tmp_path):
     """It dies at step 8, in the middle of the second epoch, after the checkpoint of step 6."""
     _, examples = setup()
     whole, undisturbed = fit(recipe(patience=3), dev=examples[:9])
@@ -87,7 +86,7 @@ def test_a_killed_training_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["state.safetensors"]
 
 
-def test_accumulated_gradients_are_those_of_the_whole_batch() -> None:
+def test_accumulated_gradients_are_those_of_the_whole_batch():
     """Without dropout, three pieces of 7 problems make the step that all of them make."""
     results = []
     for pieces in (1, 3):
@@ -102,7 +101,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch() -> None:
         torch.testing.assert_close(results[1][name], tensor, rtol=1e-3, atol=1e-4)
 
 
-def test_moments_are_cut_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_moments_are_cut_with_the_weights(monkeypatch):
     """Each remaining row and column goes on with its own; the count of steps goes on, too."""
     solver, examples = setup()
     encoder, take, seen = solver.athena.encoder, training_module._Run.take_moments, []
@@ -141,7 +140,7 @@ def test_moments_are_cut_with_the_weights(monkeypatch: pytest.MonkeyPatch) -> No
     assert cut == 7 and before.keys() == after.keys()
 
 
-def test_patience_ends_training_and_takes_the_best_epoch() -> None:
+def test_patience_ends_training_and_takes_the_best_epoch():
     solver, examples = setup()
     accuracies = iter([3, 5, 5, 4, 5, 9])
     kept = {}
@@ -161,24 +160,24 @@ def test_patience_ends_training_and_takes_the_best_epoch() -> None:
     assert same(weights(solver), kept[5])
 
 
-def test_without_patience_the_development_part_is_looked_at_once() -> None:
+def test_without_patience_the_development_part_is_looked_at_once():
     _, examples = setup()
     seen = [epoch.dev_strict for epoch in fit(dev=examples[:9])[1].epochs]
     assert seen[:2] == [None, None] and seen[2] is not None
     assert same(fit(dev=examples[:9])[0], fit()[0])
 
 
-def test_patience_without_a_development_part_is_refused() -> None:
+def test_patience_without_a_development_part_is_refused():
     with pytest.raises(ModelError, match="patience needs a development part"):
         fit(recipe(patience=2))
 
 
-def test_a_loss_that_is_no_number_is_one_clear_line() -> None:
+def test_a_loss_that_is_no_number_is_one_clear_line():
     with pytest.raises(ModelError, match=r"^the task part of the loss is nan at step 1; lower "):
         fit(objective=lambda *both: {"task": task(*both)["task"] * float("nan")})
 
 
-def test_mixed_precision_trains_too() -> None:
+def test_mixed_precision_trains_too():
     AcceleratorState._reset_state(reset_partial_state=True)
     try:
         trained, result = fit(recipe(precision="bf16"))

@@ -80,15 +80,12 @@ LAST_BOXED = [
     (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
     (r"\boxed{ 7 }", "7"),
     (r"\boxed {17}.", "17"),
-    (r"our answer is $\boxed 9$.", "9"),
     (r"our answer is \boxed 9.", "9"),
     (r"\fbox{B}", "B"),
     (r"\boxed{x = \boxed{6}}", "6"),
     (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
     (r"\boxed{\left\{ 1 \right.}", r"\left\{ 1 \right."),
-    (r"\boxed{\begin{pmatrix} 1 \\ 2 \end{pmatrix}}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
     ("\\boxed{1\n+\n2}", "1\n+\n2"),
-    ("\\boxed{\x00}", "\x00"),
     (r"\boxed{}", None),
     (r"\boxed{\frac{1}{2}", None),
     (r"\boxed{3} and then \boxed{4", None),
@@ -96,12 +93,10 @@ LAST_BOXED = [
     (r"\boxed}", "}"),
     (r"\boxedness{3}", None),
     ("no box, only 3", None),
-    ("", None),
 ]
 
 FIRST_BOXED = [
     (r"\boxed{3} or rather \boxed{4}", "3"),
-    (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
     (r"\boxed{ x }", "x"),
     (r"\boxed{}", ""),
     (r"\boxed{5 and on", "5 and on"),
@@ -126,11 +121,9 @@ BOXED_OR_NUMBER = [
 
 LAST_NUMBER = [
     ("The answer is: 42. I used 3 steps.", "3"),
-    ("The answer is: $1,000", "1000"),
-    ("The answer is: -7", "-7"),
+    ("The answer is: $-7,000", "-7000"),
     ("The answer is: unknown, between 3 and 4", "4"),
     (r"\boxed{5} so 6", "6"),
-    ("", None),
 ]
 
 
@@ -153,23 +146,7 @@ def test_the_final_answer_is_found(family, preset, text, answer):
     assert find_grader(family, preset).extract(text) == answer
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "{",
-        "}",
-        r"\boxed{",
-        r"\boxed ",
-        "\\",
-        "1,",
-        "1",
-        "-",
-        "The answer is: ",
-        "\x00",
-        "\u202e",
-        ".",
-    ],
-)
+@pytest.mark.parametrize("unit", [*"{}1-.\\\x00", r"\boxed{", r"\boxed ", "1,", "answer is: "])
 @pytest.mark.parametrize(("family", "preset"), [*BENCHMARKS, *((n, "default") for n in GRADERS)])
 def test_time_is_linear_in_the_length_of_hostile_text(family, preset, unit):
     text = unit * (1_000_000 // len(unit))

@@ -27,12 +27,7 @@ GOLDS = [
 
 
 @pytest.mark.parametrize("preset", ["default", "authors"])
-def test_hostile_answers_are_graded_and_harm_nothing(
-    preset: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_hostile_answers_are_graded_and_harm_nothing(preset, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pool, "Limits", lambda: LIMITS)
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -9,7 +9,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,20 +28,20 @@ HARD = [
     *(r"7\frac{3}{4}", r"7\frac{4}{3}", r"\frac{d}{dx} x^2", r"\frac{d}{dy} y^3", "(1,2]", "(2,1]"),
     *(r"\text{Evelyn}", r"\text{ten}", "(3", "(4", "[5", "x =", "y =", "a=b=3", "c=d=4", "1<x<2"),
     *(
-        "5 \\le y < 7",
-        "\\sqrt[3]{2}",
-        "\\sqrt[5]{7}",
-        "\\log_2 8",
-        "\\log_3 9",
-        "",
+        r"5 \le y < 7",
+        r"\sqrt[3]{2}",
+        r"\sqrt[5]{7}",
+        r"\log_2 8",
+        r"\log_3 9",
         "x y",
+        "",
         "\u0661",
     ),
     *(r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}3\\4\end{pmatrix}", "1" * 101, "9!"),
 ]
 
 
-def test_real_answers_are_read_as_math_verify_reads_them(headroom_data: Path) -> None:
+def test_real_answers_are_read_as_math_verify_reads_them(headroom_data):
     golds = bench._golds(headroom_data / "math_train.jsonl.gz")
     variants = 33 if len(golds) < COUNT else 1
     pairs = bench.answers(golds, variants, seed=5)
@@ -50,7 +49,7 @@ def test_real_answers_are_read_as_math_verify_reads_them(headroom_data: Path) ->
     _same_as_untouched(random.Random(5).sample(texts, min(COUNT, len(texts))))
 
 
-def test_texts_of_one_form_are_read_each_for_itself() -> None:
+def test_texts_of_one_form_are_read_each_for_itself():
     _same_as_untouched(HARD)
 
 
@@ -74,11 +73,8 @@ UNEQUAL = [
 ]
 EQUAL = [
     *(("(x+1)^2", "x^2+2x+1"), (r"\frac{2}{\sqrt{2}}", r"\sqrt{2}"), (r"\sqrt{8}", r"2\sqrt{2}")),
-    *(
-        (r"\frac{1}{\sqrt{3}-\sqrt{2}}", r"\sqrt{3}+\sqrt{2}"),
-        (r"\sin^2 x", r"1-\cos^2 x"),
-        (r"\sqrt{x^2}", "|x|"),
-    ),
+    *((r"\frac{1}{\sqrt{3}-\sqrt{2}}", r"\sqrt{3}+\sqrt{2}"), (r"\sin^2 x", r"1-\cos^2 x")),
+    (r"\sqrt{x^2}", "|x|"),
 ]
 UNSURE = [
     *((r"\sum_{k=1}^{9} \frac{1}{k+x}", "x"), (r"\int_0^1 e^{t^2} dt", "9"), ("0.3333333", "1/3")),
@@ -87,28 +83,26 @@ UNSURE = [
 
 
 @pytest.mark.parametrize(("first", "second"), UNEQUAL)
-def test_clearly_different_values_need_no_simplification(first: str, second: str) -> None:
+def test_clearly_different_values_need_no_simplification(first, second):
     a, b = _expression(first), _expression(second)
     assert differ(a, b)
     assert not latex._simplifies_to_zero(a, b)
 
 
 @pytest.mark.parametrize(("first", "second"), EQUAL)
-def test_equal_expressions_are_never_told_apart(first: str, second: str) -> None:
+def test_equal_expressions_are_never_told_apart(first, second):
     a, b = _expression(first), _expression(second)
     assert not differ(a, b)
     assert grader.sympy_symbolic_eq(a, b)
 
 
 @pytest.mark.parametrize(("first", "second"), UNSURE)
-def test_sympy_decides_where_it_is_not_clear(
-    first: str, second: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sympy_decides_where_it_is_not_clear(first, second, monkeypatch):
     monkeypatch.setattr(latex, "_simplifies_to_zero", lambda a, b: "asked")
     assert grader.sympy_symbolic_eq(_expression(first), _expression(second)) is True
 
 
-def test_what_cannot_be_evaluated_is_simplified(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_evaluated_is_simplified(monkeypatch):
     monkeypatch.setattr(latex, "_simplifies_to_zero", lambda a, b: True)
     row, column = sympy.Matrix([[1, 2]]), sympy.Matrix([1, 2])
     assert grader.sympy_symbolic_eq(row, column)  # of other shapes: no difference

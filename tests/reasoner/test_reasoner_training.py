@@ -40,9 +40,7 @@ def tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     return AutoTokenizer.from_pretrained(folder)
 
 
-def test_it_loads_like_any_model_with_the_shape_asked_for(
-    folder: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_it_loads_like_any_model_with_the_shape_asked_for(folder, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(folder)
     attention = model.model.layers[0].self_attn
     assert len(model.model.layers) == 2
@@ -57,9 +55,7 @@ def test_it_loads_like_any_model_with_the_shape_asked_for(
     assert model.generation_config.pad_token_id == tokenizer.convert_tokens_to_ids(PAD) != end
 
 
-def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_the_same_settings_give_the_same_files_and_another_seed_does_not(folder, tmp_path):
     again, other = tmp_path / "again", tmp_path / "other"
     torch.manual_seed(99)  # no part of training may draw from the global generator
     training.train_reasoner(again, MINIATURE)
@@ -70,8 +66,8 @@ def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
 
 
 def test_the_loss_falls_progress_is_reported_and_the_process_is_left_as_it_was(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, caplog, monkeypatch
+):
     monkeypatch.setattr(training, "_SECONDS_BETWEEN_REPORTS", 0)
     state = torch.get_rng_state()
     with caplog.at_level(logging.INFO):
@@ -84,9 +80,7 @@ def test_the_loss_falls_progress_is_reported_and_the_process_is_left_as_it_was(
     assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
 
 
-def test_only_the_solution_is_learned_and_every_document_once(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_only_the_solution_is_learned_and_every_document_once(tokenizer):
     documents = list(generated.corpus(150, seed=11))
     solutions = []
     for ids, labels in training._batches(documents, tokenizer, MINIATURE):
@@ -98,9 +92,7 @@ def test_only_the_solution_is_learned_and_every_document_once(
     assert sorted(solutions) == sorted(document.solution + END for document in documents)
 
 
-def test_the_loss_equals_that_of_transformers(
-    folder: Path, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_the_loss_equals_that_of_transformers(folder, tokenizer):
     model = AutoModelForCausalLM.from_pretrained(folder)
     documents = list(generated.corpus(7, seed=13))
     ((ids, labels),) = training._batches(documents, tokenizer, MINIATURE)
@@ -111,18 +103,14 @@ def test_the_loss_equals_that_of_transformers(
         assert training._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_digits_are_single_and_any_text_survives_the_tokenizer(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_digits_are_single_and_any_text_survives_the_tokenizer(tokenizer):
     assert len(tokenizer) == MINIATURE.vocabulary
     assert tokenizer.tokenize("$1907$") == ["$", "1", "9", "0", "7", "$"]
     for text in ["$\\frac{3}{4}$ of 120", "naïve 漢字 🙂\n\ttabs  and  spaces", "\\boxed{-7}"]:
         assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
-def test_the_chat_template_renders_questions_and_answers_without_the_system_text(
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
+def test_the_chat_template_renders_questions_and_answers_without_the_system_text(tokenizer):
     system = {"role": "system", "content": SYSTEM_PROMPT}
     user = {"role": "user", "content": "What is 2?"}
     assistant = {"role": "assistant", "content": "It is 2."}

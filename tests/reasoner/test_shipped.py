@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,7 +21,7 @@ SMALLEST_MARGIN = 1e-3
 WEIGHTS = shipped.FOLDER / "model.safetensors"
 
 
-def test_its_files_are_those_of_its_record() -> None:
+def test_its_files_are_those_of_its_record():
     record = read_record(intact(WEIGHTS))
     assert record["fingerprint"] == fingerprint(shipped.FOLDER)
     assert record["settings"] == shipped.SETTINGS._asdict()
@@ -30,7 +29,7 @@ def test_its_files_are_those_of_its_record() -> None:
     assert fetch_model("builtin:reasoner", record["fingerprint"]) == shipped.FOLDER
 
 
-def test_its_tokenizer_is_trained_on_the_corpus_alone() -> None:
+def test_its_tokenizer_is_trained_on_the_corpus_alone():
     documents = generated.corpus(_TOKENIZER_DOCUMENTS, shipped.SETTINGS.seed)
     texts = (text for document in documents for text in document[:2])
     again = train_tokenizer(texts, shipped.SETTINGS.vocabulary)
@@ -39,14 +38,14 @@ def test_its_tokenizer_is_trained_on_the_corpus_alone() -> None:
     assert kept.chat_template == again.chat_template
 
 
-def test_its_loss_curve_has_a_row_a_step_and_falls() -> None:
+def test_its_loss_curve_has_a_row_a_step_and_falls():
     rows = (shipped.FOLDER / "loss.csv").read_text(encoding="utf-8").splitlines()
     losses = [float(row.split(",")[1]) for row in rows[1:]]
     assert len(losses) == shipped.SETTINGS.steps
     assert sum(losses[-50:]) < 0.1 * sum(losses[:50])
 
 
-def test_the_engine_gives_the_recorded_answers() -> None:
+def test_the_engine_gives_the_recorded_answers():
     recorded = shipped.recorded()
     loaded = load_model(str(shipped.FOLDER), dtype="float32", device="cpu")
     questions = generated.generate("generated_math", "test", shipped.QUESTIONS, seed=0)
@@ -66,14 +65,14 @@ def test_the_engine_gives_the_recorded_answers() -> None:
         assert given.margin == pytest.approx(answer["margin"], abs=SMALLEST_MARGIN)
 
 
-def test_its_record_says_how_many_of_the_recorded_answers_are_right() -> None:
+def test_its_record_says_how_many_of_the_recorded_answers_are_right():
     recorded = shipped.recorded()
     right = shipped.right(recorded)
     assert right == read_record(WEIGHTS)["right"]
     assert right > 0.6 * len(recorded)
 
 
-def test_it_is_made_as_its_record_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
     monkeypatch.setattr(shipped, "QUESTIONS", 3)
     monkeypatch.setattr(shipped, "LONGEST", 5)
     small = {"layers": 2, "hidden": 24, "query_heads": 3, "kv_heads": 1, "head_dim": 8}
@@ -92,7 +91,7 @@ def test_it_is_made_as_its_record_says(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.skipif("HEADROOM_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
-def test_training_again_reaches_the_same_accuracy(tmp_path: Path) -> None:
+def test_training_again_reaches_the_same_accuracy(tmp_path):
     shipped.make(tmp_path)
     found, kept = read_record(tmp_path / "model.safetensors"), read_record(WEIGHTS)
     assert found["right"] == pytest.approx(kept["right"], abs=0.07 * kept["test_questions"])

@@ -54,7 +54,7 @@ def done(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Recovered:
     return recovered(llama, tmp_path_factory.mktemp("done") / "out")
 
 
-def test_the_result_loads_and_is_what_its_files_say(llama: Path, done: Recovered) -> None:
+def test_the_result_loads_and_is_what_its_files_say(llama, done):
     """7.2 of 18 heads are due: 3.6 in the first round, so one group of 3, then the second."""
     facts = json.loads((done.folder / "recovery.json").read_text())
     assert [len(each["heads"]) for each in facts["removals"]] == [3, 3]
@@ -82,7 +82,7 @@ def test_the_result_loads_and_is_what_its_files_say(llama: Path, done: Recovered
     assert str(done).count("\n") > 6
 
 
-def test_equal_layers_make_a_plain_checkpoint(llama: Path, tmp_path: Path) -> None:
+def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
     """A unit of 2 heads goes in each round, each time of another layer."""
     options = {"ratio": 0.34, "rounds": 3, "unit": "query", "scope": "layer"}
     done = recovered(llama, tmp_path / "out", **options, criterion="random", seed=2)
@@ -92,7 +92,7 @@ def test_equal_layers_make_a_plain_checkpoint(llama: Path, tmp_path: Path) -> No
     assert (plain.config.num_attention_heads, plain.config.num_key_value_heads) == (4, 2)
 
 
-def test_without_removal_only_the_weights_change(llama: Path, tmp_path: Path) -> None:
+def test_without_removal_only_the_weights_change(llama, tmp_path):
     done = recovered(llama, tmp_path / "out", ratio=0, teacher="original")
     assert done.removed == ()
     before, after = weights(llama), weights(tmp_path / "out")
@@ -104,9 +104,7 @@ def test_without_removal_only_the_weights_change(llama: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("step", [2, 4])
-def test_a_killed_run_ends_as_if_nothing_happened(
-    step: int, llama: Path, done: Recovered, tmp_path: Path, monkeypatch
-) -> None:
+def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
     real, whole = training.train_round, training._step
     each = lambda *arguments: real(*arguments, save_seconds=0.0)  # noqa: E731
@@ -132,7 +130,7 @@ def test_a_killed_run_ends_as_if_nothing_happened(
     assert again.removed == done.removed
 
 
-def test_the_causal_score_is_the_rise_without_a_group(llama: Path) -> None:
+def test_the_causal_score_is_the_rise_without_a_group(llama):
     model = AutoModelForCausalLM.from_pretrained(llama)
     pieces, geometry = cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8), find_heads(model)
 
@@ -169,8 +167,8 @@ def test_the_causal_score_is_the_rise_without_a_group(llama: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_starts(
-    options: dict[str, Any], message: str | None, llama: Path, tmp_path: Path, monkeypatch
-) -> None:
+    options, message, llama, tmp_path, monkeypatch
+):
     def loads(*_: Any, **__: Any) -> None:
         raise AssertionError("loaded")
 
@@ -180,7 +178,7 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
     assert (tmp_path / "out.partial").exists() is (message is None)
 
 
-def test_another_call_s_state_is_refused(llama: Path, tmp_path: Path, monkeypatch) -> None:
+def test_another_call_s_state_is_refused(llama, tmp_path, monkeypatch):
     monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         recovered(llama, tmp_path / "out")
@@ -188,7 +186,7 @@ def test_another_call_s_state_is_refused(llama: Path, tmp_path: Path, monkeypatc
         recovered(llama, tmp_path / "out", seed=1)
 
 
-def test_the_command_prunes_trains_and_tells(llama: Path, tmp_path: Path, capsys) -> None:
+def test_the_command_prunes_trains_and_tells(llama, tmp_path, capsys):
     (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"q": each}) for each in TEXTS))
     command = ["prune", str(llama), "--ratio", "0.4", "--text", str(tmp_path / "texts.jsonl")]
     command += ["--fields", "q", "--out", str(tmp_path / "out"), "--device", "cpu"]
@@ -205,7 +203,7 @@ def test_the_command_prunes_trains_and_tells(llama: Path, tmp_path: Path, capsys
     assert main(["prune", str(llama), "--ratio", "0.4", "--recover", "--out", "x"]) == 2
 
 
-def test_two_processes_train_as_one(llama: Path, done: Recovered, tmp_path: Path) -> None:
+def test_two_processes_train_as_one(llama, done, tmp_path):
     """By accelerate's launcher; a step's texts are the same, only the sums are in another order."""
     (tmp_path / "run.py").write_text(
         "import headroom, json, sys\n"

@@ -1,7 +1,6 @@
 """Measurements: perplexity beside transformers' own loss, bytes beside a real cache."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from headroom.recovery.texts import cut
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
-def test_the_loss_of_a_text_is_that_of_its_pieces(at_once: int, llama: Path) -> None:
+def test_the_loss_of_a_text_is_that_of_its_pieces(at_once, llama):
     model = AutoModelForCausalLM.from_pretrained(llama)
     pieces = cut(TEXTS, AutoTokenizer.from_pretrained(llama), length=5)
     found = text_losses(model, pieces, at_once)
@@ -31,7 +30,7 @@ def test_the_loss_of_a_text_is_that_of_its_pieces(at_once: int, llama: Path) -> 
         assert found.tokens[number] == sum(ids.shape[1] - 1 for ids in own)
 
 
-def test_intervals_of_perplexity_cover_what_they_claim() -> None:
+def test_intervals_of_perplexity_cover_what_they_claim():
     draw, covered, narrower = np.random.default_rng(0), 0, 0
     for _ in range(200):
         tokens = draw.integers(5, 60, size=40)
@@ -46,7 +45,7 @@ def test_intervals_of_perplexity_cover_what_they_claim() -> None:
     assert narrower == 200  # the same texts: their difficulty cancels
 
 
-def test_generation_is_timed_at_its_full_length(llama: Path, monkeypatch) -> None:
+def test_generation_is_timed_at_its_full_length(llama, monkeypatch):
     model = AutoModelForCausalLM.from_pretrained(llama)
     made, generate = [], model.generate
     monkeypatch.setattr(model, "generate", lambda **o: made.append(generate(**o)) or made[-1])

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
@@ -18,7 +17,7 @@ ROWS = [
 ]
 
 
-def test_every_kind_of_file_gives_its_texts(tmp_path: Path) -> None:
+def test_every_kind_of_file_gives_its_texts(tmp_path):
     lines = "\n\n".join(map(json.dumps, ROWS))
     (tmp_path / "a.jsonl").write_text(lines)
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
@@ -46,7 +45,7 @@ def test_every_kind_of_file_gives_its_texts(tmp_path: Path) -> None:
         ('{"messages": []}', "each of the messages needs"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_line(content: str | None, message: str, tmp_path: Path):
+def test_what_is_wrong_is_said_with_its_line(content, message, tmp_path):
     file = tmp_path / "texts.jsonl"
     if content is not None:
         file.write_text(content)
@@ -54,7 +53,7 @@ def test_what_is_wrong_is_said_with_its_line(content: str | None, message: str, 
         read_texts(file)
 
 
-def test_pieces_hold_every_token_once(llama: Path) -> None:
+def test_pieces_hold_every_token_once(llama):
     tokenizer = AutoTokenizer.from_pretrained(llama)
     pieces = cut(TEXTS, tokenizer, length=4)
     assert max(len(piece.input_ids) for piece in pieces) == 4
@@ -65,7 +64,7 @@ def test_pieces_hold_every_token_once(llama: Path) -> None:
         assert len(ids) - len(joined) == (len(ids) % 4 == 1)  # a last token alone predicts nothing
 
 
-def test_conversations_are_written_by_the_chat_template(llama: Path) -> None:
+def test_conversations_are_written_by_the_chat_template(llama):
     tokenizer = AutoTokenizer.from_pretrained(llama)
     (piece,) = cut([CHAT], tokenizer, length=30)
     expected = tokenizer.apply_chat_template(CHAT, tokenize=True, return_dict=True)["input_ids"]

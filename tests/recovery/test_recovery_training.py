@@ -71,7 +71,7 @@ def assert_close(found: dict[str, Tensor], expected: dict[str, Tensor], by: floa
         torch.testing.assert_close(tensor, expected[name], atol=by, rtol=0, msg=name)
 
 
-def test_one_step_is_that_of_the_written_loss(llama: Path, pieces: list[Piece], tmp_path: Path):
+def test_one_step_is_that_of_the_written_loss(llama, pieces, tmp_path):
     """Text by text, by transformers' own loss and torch's distributions, and AdamW by hand."""
     found = trained(
         llama, pieces, tmp_path / "s", steps=1, batch_size=len(pieces),
@@ -107,15 +107,13 @@ def test_one_step_is_that_of_the_written_loss(llama: Path, pieces: list[Piece], 
     assert sum(mask.sum() for mask in sure.values()) > 0.9 * sum(m.numel() for m in sure.values())
 
 
-def test_the_rate_rises_in_a_round_and_falls_to_zero_over_all() -> None:
+def test_the_rate_rises_in_a_round_and_falls_to_zero_over_all():
     shares = [training._share(step, range(20, 40), 60) for step in range(20, 40)]
     assert shares[:3] == pytest.approx([0.5 * 40 / 60, 39 / 60, 38 / 60])
     assert shares[-1] == pytest.approx(21 / 60)
 
 
-def test_micro_batches_and_checkpointing_change_memory_only(
-    llama: Path, pieces: list[Piece], tmp_path: Path
-) -> None:
+def test_micro_batches_and_checkpointing_change_memory_only(llama, pieces, tmp_path):
     whole = trained(llama, pieces, tmp_path / "a", micro_batch=6)
     losses = list(LOSSES)
     for number, options in enumerate([{"micro_batch": 2}, {"gradient_checkpointing": True}]):
@@ -133,9 +131,7 @@ def assert_changed(found: dict[str, Tensor], before: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("lora", [None, 2])
-def test_a_killed_round_ends_as_if_nothing_happened(
-    lora: int | None, llama: Path, pieces: list[Piece], tmp_path: Path, monkeypatch
-) -> None:
+def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, pieces, tmp_path, monkeypatch):
     if lora:
         pytest.importorskip("peft", reason="LoRA: needs the package peft")
     undisturbed = trained(llama, pieces, tmp_path / "one", 0.3, lora=lora)
@@ -156,7 +152,7 @@ def test_a_killed_round_ends_as_if_nothing_happened(
     assert_changed(resumed, load(llama).state_dict())
 
 
-def test_lora_trains_little_and_leaves_no_trace(llama: Path, pieces: list[Piece], tmp_path: Path):
+def test_lora_trains_little_and_leaves_no_trace(llama, pieces, tmp_path):
     pytest.importorskip("peft", reason="LoRA: needs the package peft")
     found, before = trained(llama, pieces, tmp_path / "s", lora=2), load(llama).state_dict()
     assert found.keys() == before.keys()
@@ -169,7 +165,7 @@ def test_lora_trains_little_and_leaves_no_trace(llama: Path, pieces: list[Piece]
     assert (tmp_path / "s").stat().st_size < 100_000
 
 
-def test_what_cannot_be_trained_is_refused(llama: Path, pieces: list[Piece], tmp_path: Path):
+def test_what_cannot_be_trained_is_refused(llama, pieces, tmp_path):
     with pytest.raises(ModelError, match="batch size 6 is no multiple of 4"):
         accelerator_for(recovery(batch_size=6, micro_batch=4), "cpu")
     (tmp_path / "s").write_bytes(b"half a file")

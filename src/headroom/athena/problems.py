@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -54,8 +54,6 @@ from headroom.record import Stopwatch, write_record
 from headroom.tables import PROBLEMS, read_table, write_table
 
 _LOG = logging.getLogger(__name__)
-
-Complexity = Literal["low", "medium", "high"]
 
 _HUB_PARTS = {"train": "train", "validation": "valid", "test": "test"}
 _MOST_DROPPED = 0.05  # share of all rows; a file that loses more is probably another dataset
@@ -204,7 +202,7 @@ def stratum(equation: Equation) -> str:
     return f"{complexity(equation)} {''.join(sorted(symbols))}"
 
 
-def complexity(equation: Equation) -> Complexity:
+def complexity(equation: Equation) -> str:
     """Return the class of an equation: low, medium or high.
 
     Low: at most 2 operators and no brackets. High: 5 operators or more, or brackets within

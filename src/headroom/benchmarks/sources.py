@@ -204,7 +204,7 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     kept: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     left_out: list[str] = []
-    convert = _CONVERTERS.get(questions.benchmark, _mapped)
+    convert = _gsm8k if questions.benchmark == "gsm8k" else _mapped
     column = questions.columns.split if questions.columns else None
     for index, (place, row) in enumerate(rows):
         if column is not None and str(row.get(column, questions.split)) != questions.split:
@@ -276,7 +276,10 @@ class _Row:
 
 
 def _mapped(row: _Row, questions: Questions, index: int) -> dict[str, Any] | None:
-    """Convert a row of MATH, or of a custom benchmark, whose columns the config names."""
+    """Convert a row of MATH, or of a custom benchmark, whose columns the config names.
+
+    Returns None for a row that is known to have no gold answer.
+    """
     math = questions.columns is None
     columns = questions.columns or _MATH
     row.require(tuple(name for name in columns.model_dump().values() if name))
@@ -309,11 +312,6 @@ def _gsm8k(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
         "answer": answer,
         "solution": solution.strip(),
     }
-
-
-_CONVERTERS = {"gsm8k": _gsm8k}
-"""By benchmark: converts a row, given the config section and the row's number, to columns of
-`tables.QUESTIONS`; None for a row that is known to have no gold answer."""
 
 
 def _short(value: Any) -> str:
