@@ -125,10 +125,6 @@ class Expressions:
             return None, frozenset(steps)
 
     def _canonical(self, equation: Equation, steps: set[int]) -> int:
-        def keep(expression: int) -> int:
-            steps.add(expression)
-            return expression
-
         def canonical(part: Equation) -> int:
             return self._canonical(part, steps)
 
@@ -137,6 +133,10 @@ class Expressions:
 
         def merge(op: Op, left: int, right: int) -> int:
             return keep(self.merge(op, left, right))
+
+        def keep(expression: int) -> int:
+            steps.add(expression)
+            return expression
 
         match equation:
             case Number(index):

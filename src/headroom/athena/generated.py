@@ -10,7 +10,6 @@ from headroom.athena.equations import NUMBER, Problem, evaluate, parse
 
 Values = dict[str, int]
 
-
 _NAMES = ("ada", "ben", "carla", "dan", "elif", "femi", "gita", "hugo", "ines", "jonas", "kofi")
 _THINGS = ("apples", "books", "cards", "coins", "eggs", "marbles", "pencils", "shells", "stamps")
 _DISTRACTORS = (
@@ -115,7 +114,7 @@ def generate(n: int, seed: int) -> list[Problem]:
 
 
 def _problem(index: int, rng: Random) -> Problem:
-    sentences, (question, solution, draw) = TEMPLATES[index % len(TEMPLATES)]
+    sentences, (question, formula, draw) = TEMPLATES[index % len(TEMPLATES)]
     name, other = rng.sample(_NAMES, 2)
     words = {"name": name, "other": other, "things": rng.choice(_THINGS)}
     values = _DRAWS[draw](rng) | {"d": rng.randint(2, 40)}
@@ -127,7 +126,7 @@ def _problem(index: int, rng: Random) -> Problem:
     order = re.findall(r"\{([abcd])\}", body)
     places = {letter: f"n{place}" for place, letter in enumerate(order)}
     numbers = tuple(float(values[letter]) for letter in order)
-    equation = parse(" ".join(places.get(token, token) for token in solution.split()))
+    equation = parse(" ".join(places.get(token, token) for token in formula.split()))
     body = body.format(**words, **dict.fromkeys(values, NUMBER))
     return Problem(
         problem_id=f"generated/{index:05d}",
