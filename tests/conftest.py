@@ -14,7 +14,6 @@ ALLOWED_SKIPS = (
     "this machine has a GPU",
     "vLLM: ",  # has an environment of its own, too large for every run
     "SLURM: ",  # installs a cluster on this machine: `make slurm`
-    "LoRA: ",  # needs peft, which no lock has
     "nightly: ",  # takes long: `make nightly`
     *filter(None, [os.environ.get("ALLOWED_SKIP")]),
 )

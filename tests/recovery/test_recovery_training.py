@@ -132,8 +132,6 @@ def assert_changed(found: dict[str, Tensor], before: dict[str, Tensor]) -> None:
 
 @pytest.mark.parametrize("lora", [None, 2])
 def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, pieces, tmp_path, monkeypatch):
-    if lora:
-        pytest.importorskip("peft", reason="LoRA: needs the package peft")
     undisturbed = trained(llama, pieces, tmp_path / "one", 0.3, lora=lora)
     step = training._step
 
@@ -153,7 +151,6 @@ def test_a_killed_round_ends_as_if_nothing_happened(lora, llama, pieces, tmp_pat
 
 
 def test_lora_trains_little_and_leaves_no_trace(llama, pieces, tmp_path):
-    pytest.importorskip("peft", reason="LoRA: needs the package peft")
     found, before = trained(llama, pieces, tmp_path / "s", lora=2), load(llama).state_dict()
     assert found.keys() == before.keys()
     changed = {name for name in before if not torch.equal(found[name], before[name])}
