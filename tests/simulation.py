@@ -1,6 +1,9 @@
-"""A simulated run: tables of the real schemas, filled from a seeded simulation."""
+"""Simulated runs on disk: tables of the real schemas, filled from a seeded simulation."""
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+import simulated_trials
 from headroom import paths
+from headroom.analysis import jobs
 from headroom.config import Config, parse
+from headroom.figures import draw
 from headroom.planning.batches import Batch, batches, pool
 from headroom.planning.store import Store, key
 from headroom.record import Stopwatch, record_path, write_record
@@ -121,7 +127,7 @@ def paper_scale() -> Config:
 def fill(
     config: Config,
     *,
-    subjects: tuple[str, ...] = SUBJECTS,
+    subjects: Sequence[str] = SUBJECTS,
     text: str = "so \\boxed{7}",
     alike: bool = False,
 ) -> None:
@@ -136,82 +142,85 @@ def fill(
         write_json(path, {"folder": "somewhere"})
         write_record(path, Stopwatch(), {})
     for name in config.selectors:
-        curves, paired = simulated_curves()
-        path = Path(paths.CURVES.format(run=config.run, selector=name))
-        write_table(path, curves, CURVES, {"test_questions": 200})
-        write_record(path, Stopwatch(), {})
-        for template in (paths.PAIRED, paths.VOTES):
-            paired.to_csv(Path(template.format(run=config.run, selector=name)), index=False)
-        trials = pd.DataFrame({"geometry": ["sphere", "ball"], "pass_at_4": [0.71234, 0.7]})
-        trials = trials.assign(n=["mean", "1"], chosen=[True, False])
-        write_table(
-            Path(paths.POINTS.format(run=config.run, selector=name)),
-            _points(config, name, np.random.default_rng(5)),
-            POINTS,
-        )
-        tables = {
-            paths.CHOICE: trials,
-            paths.SENSITIVITY: trials,
-            paths.ABLATION: trials,
-            paths.EMBEDDING_VALUE: embedding_table(),
-            paths.DIVERSITY: diversity_table(),
-            paths.CHOOSING: choosing_table(),
-        }
-        for template, table in tables.items():
-            path = Path(template.format(run=config.run, selector=name))
-            table.to_csv(path, index=False)
+        _fill_selector(config, name)
     for name in config.comparisons:
         path = Path(paths.COMPARISON.format(run=config.run, comparison=name))
         path.parent.mkdir(parents=True, exist_ok=True)
-        _comparison().to_csv(path, index=False)
+        both, columns = ("default", "authors"), ["n", "accuracy", "differ_from_default"]
+        compared = numbers(product(["greedy", "authors"], both), ["decoding", "grading"], columns)
+        compared.to_csv(path, index=False)
+
+
+def _fill_selector(config: Config, name: str) -> None:
+    def file(template: str) -> Path:
+        return Path(template.format(run=config.run, selector=name))
+
+    curves, paired = simulated_curves()
+    write_table(file(paths.CURVES), curves, CURVES, {"test_questions": 200})
+    write_record(file(paths.CURVES), Stopwatch(), {})
+    section, draw = config.selectors[name], np.random.default_rng(5)
+    heads = [str(variant) for variant in pool(config, section)]
+    asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
+    kinds = ["head"] * len(heads) + ["question"] * len(asked)
+    points = pd.DataFrame({"kind": kinds, "name": heads + asked})
+    vectors = list(draw.normal(size=(len(kinds), 5)))
+    write_table(file(paths.POINTS), points.assign(vector=vectors), POINTS)
+    chosen = [("sphere", "mean", True), ("ball", "1", False)]
+    setting = numbers(chosen, ["geometry", "n", "chosen"], ["pass_at_4"])
+    others = (matching.SHUFFLED, matching.COVER, matching.DRAWN)
+    weighed = product(["SPRINT"], ["test"], [matching.ALL], others, ["1", "2", matching.MEAN])
+    rules = product(["SPRINT"], [choosing.MAJORITY, choosing.VERIFIER], [1, 8, 16])
+    of_weighed = ["method", "questions", "pool", "against", "n"]
+    tables = dict.fromkeys((paths.CHOICE, paths.SENSITIVITY, paths.ABLATION), setting) | {
+        paths.PAIRED: paired,
+        paths.VOTES: paired,
+        paths.EMBEDDING_VALUE: numbers(weighed, of_weighed, matching.COLUMNS),
+        paths.DIVERSITY: numbers(
+            [("SPRINT", 1), ("SPRINT", 2)], evaluation.DIVERSITY[:2], evaluation.DIVERSITY
+        ),
+        paths.CHOOSING: numbers(rules, ["method", "rule", "n"], choosing.COLUMNS),
+    }
+    for template, table in tables.items():
+        table.to_csv(file(template), index=False)
+
+
+def numbers(
+    keys: Iterable[tuple[object, ...]], of: Sequence[str], columns: Sequence[str]
+) -> pd.DataFrame:
+    """Return a table with keys in the columns `of`, and other columns of numbers.
+
+    The ends of intervals lie on both sides of the rest.
+    """
+    table = pd.DataFrame(keys, columns=list(of))
+    for name in columns:
+        if name not in table:
+            table[name] = {"low": 0.11, "high": 0.37}.get(name.split("_")[-1], 0.24)
+    return table
 
 
 def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return curves that rise from the first to the last value of `METHODS`, and differences."""
+    """Return curves that rise from the first to the last value of `METHODS`, and differences.
+
+    The differences are those of one seed and one draw.
+    """
     n = np.arange(1, limit + 1)
-    curves, values = [], {}
+    curves, paired = [], []
     for method, (first, last) in METHODS.items():
-        values[method] = first + (last - first) * np.log2(n) / np.log2(limit)
-        curves.append(
-            pd.DataFrame(
-                {
-                    "method": method,
-                    "n": n,
-                    "pass_at_n": values[method],
-                    "low": values[method] - 0.05,
-                    "high": values[method] + 0.045,
-                    "majority": None,
-                    "distinct_answers": np.sqrt(n),
-                    "agreement": 1 / np.sqrt(n),
-                    "tokens": 90.0 * n,
-                }
-            )
-        )
-    paired = [
-        pd.DataFrame(
-            {
-                "method": method,
-                "n": n,
-                "difference": values["SPRINT"] - values[method],
-                "low": values["SPRINT"] - values[method] - 0.03,
-                "high": values["SPRINT"] - values[method] + 0.028,
-            }
-        )
-        for method in METHODS
-        if method != "SPRINT"
-    ]
-    return pd.concat(curves, ignore_index=True), paired_table(pd.concat(paired, ignore_index=True))
-
-
-def paired_table(differences: pd.DataFrame) -> pd.DataFrame:
-    """Return differences with the columns that a simulation leaves out: one seed, one draw."""
-    found = differences.reindex(columns=evaluation.PAIRED).assign(by_questions=0.01, resembling=0)
-    found = found.assign(band_low=found["low"], band_high=found["high"])
-    return found.assign(peak=2, peak_low=1, peak_high=4)
+        value = first + (last - first) * np.log2(n) / np.log2(limit)
+        own = pd.DataFrame({"method": method, "n": n, "pass_at_n": value, "tokens": 90.0 * n})
+        own = own.assign(low=value - 0.05, high=value + 0.045, majority=None)
+        curves.append(own.assign(distinct_answers=np.sqrt(n), agreement=1 / np.sqrt(n)))
+        lead = curves[0]["pass_at_n"] - value
+        ends = {"difference": lead, "low": lead - 0.03, "high": lead + 0.028}
+        ends |= {"band_low": ends["low"], "band_high": ends["high"]}
+        ends |= {"peak": 2, "peak_low": 1, "peak_high": 4, "by_questions": 0.01, "resembling": 0}
+        paired.append(own[["method", "n"]].assign(**ends))
+    differences = pd.concat(paired[1:], ignore_index=True).reindex(columns=evaluation.PAIRED)
+    return pd.concat(curves, ignore_index=True), differences
 
 
 def simulated_z(
-    n: int, names: list[str], rng: np.random.Generator, subjects: tuple[str, ...] = SUBJECTS
+    n: int, names: list[str], rng: np.random.Generator, subjects: Sequence[str] = SUBJECTS
 ) -> pd.DataFrame:
     """Return an accuracy matrix in which a head flips one outcome in seven, and a few do harm."""
     ability = rng.normal(0.6, 1, n)
@@ -232,7 +241,7 @@ def _fill_batch(
     config: Config,
     batch: Batch,
     rng: np.random.Generator,
-    subjects: tuple[str, ...],
+    subjects: Sequence[str],
     text: str,
     alike: bool,
 ) -> None:
@@ -290,52 +299,46 @@ def _fill_batch(
         write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
 
 
-def _points(config: Config, name: str, rng: np.random.Generator) -> pd.DataFrame:
-    section = config.selectors[name]
-    heads = [str(variant) for variant in pool(config, section)]
-    asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
-    kinds = ["head"] * len(heads) + ["question"] * len(asked)
-    vectors = list(rng.normal(size=(len(kinds), 5)))
-    return pd.DataFrame({"kind": kinds, "name": heads + asked, "vector": vectors})
+@contextmanager
+def inside(folder: Path) -> Iterator[None]:
+    """Work in a folder."""
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
-def _comparison() -> pd.DataFrame:
-    rows = [("greedy", "default", 122), ("greedy", "authors", 119)]
-    rows += [("authors", "default", 120), ("authors", "authors", 117)]
-    frame = pd.DataFrame(rows, columns=["decoding", "grading", "correct"])
-    frame = frame.assign(n=200, accuracy=frame["correct"] / 200, no_answer=7, truncated=5)
-    return frame.assign(differ_from_default=[0, 3, 8, 11])
+def write_sweeps(config: Config, *, figures: bool = True) -> None:
+    """Write tables, and figures, of a filled run's sweeps and selectors."""
+    for sweep in config.sweeps:
+        jobs.write_tables(config, sweep, PUBLISHED)
+        jobs.write_controls(config, sweep)
+    if figures:
+        for sweep in config.sweeps:
+            draw.draw_sweep(config, sweep)
+        for selector in config.selectors:
+            draw.draw_selector(config, selector)
+        if config.sweeps:
+            draw.draw_run(config)
 
 
-def embedding_table(
-    difference: float = 0.031, low: float = 0.012, high: float = 0.05, p: float = 0.002
-) -> pd.DataFrame:
-    """Return whether the embedding matters, the same in every row."""
-    rows = []
-    for against in ("shuffled questions", "greedy cover", "heads drawn from the pool"):
-        own = p if against == "shuffled questions" else None
-        for n in ("1", "2", "mean"):
-            row = ("SPRINT", "test", "all heads", 24, against, n, 0.75, 0.719)
-            rows.append((*row, difference, low, high, own))
-    return pd.DataFrame(rows, columns=matching.COLUMNS)
+def write_trials(config: Config) -> None:
+    """Write tables and figures of a filled run's compressions."""
+    if config.compressions:
+        jobs.write_compression_tables(config, PUBLISHED)
+    for compression in config.compressions:
+        draw.draw_compression(config, compression)
 
 
-def diversity_table() -> pd.DataFrame:
-    """Return diversity and cost of SPRINT, undefined for one answer."""
-    one = ("SPRINT", 1, 0.7, 1.0, 1.0, 1.0, None, None, None, 90.4, 90.4, 1.0, 140.4)
-    two = ("SPRINT", 2, 0.8, 1.25, 1.2, 1.31, 0.75, 0.7, 0.8, 181.2, 97.6, 1.75, 268.7)
-    return pd.DataFrame([one, two], columns=evaluation.DIVERSITY)
+def audit(config: Config) -> None:
+    """Write what a run says of published numbers."""
+    jobs.write_audit(config, PUBLISHED)
+    jobs.write_claims(config, PUBLISHED)
 
 
-def choosing_table(over: float = 0.013, low: float = -0.01, high: float = 0.034) -> pd.DataFrame:
-    """Return what each rule recovers of Pass@N, and what the verifier has over the majority."""
-    rows = []
-    for n, ceiling in ((1, 0.7), (8, 0.8), (16, 0.85)):
-        rows += [
-            ("SPRINT", "oracle", n, ceiling, ceiling - 0.05, ceiling + 0.05, 1, 1, 1, 0, 0, 0),
-            ("SPRINT", "first", n, 0.7, 0.64, 0.76, 0.7 / ceiling, 0.8, 0.95, -0.05, -0.09, -0.01),
-            ("SPRINT", "majority", n, 0.752, 0.69, 0.81, 0.94, 0.9, 0.97, 0, 0, 0),
-            ("SPRINT", "agreement", n, 0.752, 0.69, 0.81, 0.94, 0.9, 0.97, 0, 0, 0),
-            ("SPRINT", "verifier", n, 0.765, 0.7, 0.82, 0.956, 0.92, 0.98, over, low, high),
-        ]
-    return pd.DataFrame(rows, columns=choosing.COLUMNS)
+def trials() -> list[simulated_trials.Trial]:
+    """Return two simulated compressions, one with one seed."""
+    least = simulated_trials.study(arms=["baseline", "full"], variations={}, seeds=[3], int8=[])
+    return [simulated_trials.trial(), simulated_trials.trial(least, name="lone", examples=53)]

@@ -98,7 +98,7 @@ def test_savings_state_a_speed_up_both_ways_and_hold_it_against_arithmetic(trial
     held = 6 * (4 * 128 * 16 + 3 * 16)  # k (4 d d_h + 3 d_h)
     assert found["parameters_at_most"] == pytest.approx(held / simulated_trials.PARAMETERS)
     assert found["parameters_removed"] == pytest.approx(found["parameters_at_most"])
-    assert found["whole_removed"] == pytest.approx(held / simulated_trials.whole(0))
+    assert found["whole_removed"] == pytest.approx(held / simulated_trials.WHOLE)
     assert found["flops_removed"] == pytest.approx(0.06)
     assert found["peak_removed"] == pytest.approx(240_000 / 30_000_000)
     assert savings(trial, "full", quantised=True)["weight_removed"] > 0.6

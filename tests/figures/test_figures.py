@@ -59,7 +59,7 @@ def drawn(draw, *needs, **names):
 
 @pytest.mark.parametrize("name", SIMULATED + COMPRESSED)
 def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
-    root, of = (compressed[0], "compressed") if name in COMPRESSED else (run[0], "simulated")
+    root, of = (compressed[0], "compressed") if name in COMPRESSED else (run, "simulated")
     folder = root / "results" / of / "figures"
     assert {file.name for file in folder.glob(f"{name}.*")} == {
         f"{name}.{suffix}{beside}"
@@ -81,7 +81,7 @@ def test_every_figure_has_its_files_words_and_numbers(run, compressed, name):
 
 
 def test_fonts_in_a_pdf_have_glyphs_and_nothing_that_places_them(run):
-    content = (run[0] / "results/simulated/figures/levels.pdf").read_bytes()
+    content = (run / "results/simulated/figures/levels.pdf").read_bytes()
     streams = [
         zlib.decompress(part.partition(b"\nendstream")[0])
         for part in content.split(b"/FlateDecode")[1:]

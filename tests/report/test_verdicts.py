@@ -79,9 +79,7 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
 @pytest.mark.parametrize(("p", "low", "mark"), [(0.001, 0.01, "▲"), (0.2, -0.01, "–")])
 def test_the_question_matters_only_where_it_is_shown(config, p, low, mark):
     for name in ("one", "two"):
-        simulation.embedding_table(low=low, p=p).to_csv(
-            paths.EMBEDDING_VALUE.format(run=config.run, selector=name), index=False
-        )
+        change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
     assert told(config, "question").mark == mark
 
 
