@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,8 +12,7 @@ from headroom.analysis.published import (
     cuts,
     head_pruning,
 )
-
-PUBLISHED = Path(__file__).parents[2] / "config" / "published"
+from simulation import PUBLISHED
 
 
 @pytest.fixture(scope="module")

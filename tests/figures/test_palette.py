@@ -38,12 +38,3 @@ def test_every_colour_of_text_and_lines_is_legible():
     sheet = style.SHEET.read_text(encoding="utf-8")
     for setting, color in (("text", "INK"), ("axes.edge", "MUTED"), ("grid.", "GRID")):
         assert f"{setting}color: {getattr(style, color)[1:]}".replace("text", "text.") in sheet
-
-
-def test_amounts_darken_and_differences_part_both_ways():
-    light = [style.luminance(style.SEQUENTIAL(amount)[:3]) for amount in np.linspace(0, 1, 21)]
-    assert (np.diff(light) < 0).all()
-    for reach in (0.25, 0.5):
-        worse, better = (np.array(style.DIVERGING(0.5 + sign * reach)[:3]) for sign in (-1, 1))
-        assert worse[0] > better[0]  # red falls
-        assert worse[2] < better[2]  # blue rises

@@ -20,8 +20,7 @@ from headroom.config import parse
 from headroom.errors import TableError
 from headroom.statistics.proportion import wilson
 from headroom.variants import BASE, heads
-
-PUBLISHED = Path(__file__).parents[2] / "config" / "published"
+from simulation import PUBLISHED
 
 
 def of_shape(layers, query_heads, subjects=simulation.SUBJECTS, n=97):

@@ -167,20 +167,12 @@ def test_diversity_and_cost_are_means_with_their_intervals(answers: Answers) -> 
     assert row["computed"] == pytest.approx(computed + 37.5 * row["prompts"])
 
 
-def test_sampling_methods_are_named_by_temperature_and_told_apart() -> None:
-    assert methods.sampling({"T0.1": 0.1, "hot": 1.0}) == {
-        "T0.1": "sampling T=0.1",
-        "hot": "sampling T=1",
-    }
-    assert methods.sampling({"a": 0.6, "b": 0.6})["b"] == "sampling T=0.6 (b)"
-    given = [methods.ORACLE, methods.BASE, "sampling T=0.9", "sampling T=0.1", methods.SPRINT]
-    assert methods.in_display_order(given) == [
-        methods.SPRINT,
-        "sampling T=0.9",
-        "sampling T=0.1",
-        methods.BASE,
-        methods.ORACLE,
-    ]
+def test_sampling_methods_of_one_temperature_are_told_apart_and_come_before_the_base() -> None:
+    named = methods.sampling({"a": 0.6, "b": 0.6, "hot": 1.0})
+    assert [*named.values()] == ["sampling T=0.6 (a)", "sampling T=0.6 (b)", "sampling T=1"]
+    given = [methods.ORACLE, methods.BASE, named["hot"], named["b"], methods.SPRINT]
+    order = [methods.SPRINT, named["hot"], named["b"], methods.BASE, methods.ORACLE]
+    assert methods.in_display_order(given) == order
 
 
 def test_the_peak_is_that_of_a_plain_loop_over_resamples() -> None:

@@ -39,15 +39,6 @@ def test_distances_equal_their_definition(geometry: str) -> None:
             torch.testing.assert_close(found[i, j], wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_bounded_geometries_stay_bounded_wherever_their_points_are() -> None:
-    for geometry, bounded in (("sphere", True), ("ball", True), ("literal", False)):
-        selector = make(geometry)
-        with torch.no_grad():
-            selector.heads.mul_(1e4)
-        widest = selector.distances(questions(1e3)).max()
-        assert (widest <= 4 + 1e-5) == bounded
-
-
 def test_ranking_is_by_ascending_distance_and_ties_keep_the_order_of_the_pool() -> None:
     selector = make("sphere")
     with torch.no_grad():
@@ -73,7 +64,7 @@ def test_a_saved_selector_loads_again(geometry: str, tmp_path: Path) -> None:
     assert torch.equal(selector.distances(questions()), make(geometry).distances(questions()))
 
 
-@pytest.mark.parametrize("content", [None, b"", b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors"])
+@pytest.mark.parametrize("content", [None, b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors"])
 def test_a_file_that_is_no_selector_is_refused_in_one_line(
     content: bytes | None, tmp_path: Path
 ) -> None:
@@ -126,15 +117,6 @@ def test_loss_equals_the_formula_summed_one_term_at_a_time(points: tuple) -> Non
         total = total - diversity * separation(heads, weights)
         wanted = as_printed(queries.tolist(), heads.tolist(), correct.tolist(), diversity)
         assert total.item() == pytest.approx(wanted, abs=1e-6)  # s_jk is float32
-
-
-def test_a_question_that_all_heads_solve_has_no_loss_and_no_gradient(points: tuple) -> None:
-    queries, heads, correct = points
-    heads.requires_grad_()
-    value = alignment(squared_distances(queries[[5]], heads), correct[[5]])
-    value.backward()
-    assert value.item() == pytest.approx(0, abs=1e-12)
-    torch.testing.assert_close(heads.grad, torch.zeros_like(heads))
 
 
 def test_alignment_survives_distances_that_underflow() -> None:

@@ -116,16 +116,6 @@ def test_weighted_votes_that_tie_are_broken_at_random(
     assert found[0, -1] == pytest.approx(0.5)
 
 
-def test_majority_of_many_drawn_heads_agrees_with_simulation() -> None:
-    draw = np.random.default_rng(2)
-    group = draw.choice(5, p=[0.35, 0.3, 0.2, 0.1, 0.05], size=(1, 60))
-    correct, n, draws = group == 0, 16, 20_000
-    order = np.argsort(draw.random((draws, 60)), axis=1)[:, :n]
-    simulated = majority_ordered(group[0][order], correct[0][order], n)[:, -1]
-    error = simulated.std() / draws**0.5
-    assert abs(majority_drawn(group, correct, n)[0, -1] - simulated.mean()) < 4 * error
-
-
 def test_the_largest_value_is_that_of_every_draw_on_average() -> None:
     value = np.random.default_rng(4).integers(3, 30, size=(QUESTIONS, ANSWERS))
     drawn, first = largest_drawn(value, ANSWERS + 2), largest_ordered(value, ANSWERS + 2)
@@ -149,10 +139,8 @@ def test_miss_probability_is_exact_for_thousands_of_items() -> None:
         ([1, 2, 3] + [7, 8, 9, 5] * 5 + [7, 8], True),  # cut inside the phrase
         ([1, 2, 3] + [7, 8, 9, 5] * 5 + [1], False),
         (list(range(40)) + [0] * 19, False),  # shorter than 20 tokens
-        (list(range(40)) + [0] * 20, True),
         (list(range(90)) * 4, True),
         (list(range(90)) * 3, False),
-        (list(range(500)), False),
         ([], False),
     ],
 )

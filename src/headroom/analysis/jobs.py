@@ -11,11 +11,12 @@ import pandas as pd
 from headroom import paths
 from headroom.analysis import latex
 from headroom.analysis.claims import claims
+from headroom.analysis.compressions import tables
 from headroom.analysis.controls import NOISE, changes, controls, failures
 from headroom.analysis.files import record, write_csv
 from headroom.analysis.gains import accuracy_paths, cells, read_z
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
-from headroom.analysis.trials import read_trial, tables
+from headroom.analysis.trials import read_trial
 from headroom.config import Config
 from headroom.planning.batches import find_batch, placebos
 from headroom.planning.exhibits import PRINTED_TABLES

@@ -119,7 +119,7 @@ def of_sweep(cells: pd.DataFrame, sweep: str, prompt: str, grading: str) -> str:
 
 
 def of_study(name: str, table: pd.DataFrame) -> str:
-    """Return a table of the second paper, named as in `headroom.analysis.trials.COLUMNS`."""
+    """Return a table of the second paper, named as in `headroom.analysis.compressions.COLUMNS`."""
     named: Columns = {"compression": lambda row: short(row.first["compression"], 24), **PRINTED}
     titles, rows = cells_of(Source("", table), named)
     return longtable(titles, rows, f"Second paper, {name.replace('table', 'Table ')}", _STUDY)

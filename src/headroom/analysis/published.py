@@ -45,6 +45,13 @@ SIZES = {
 }
 """Questions of MATH-500 by subject; every published accuracy is a count over these."""
 
+DATA = {"math23k": "Math23k", "asdiv_a": "ASDiv-A"}
+"""The second paper's names of its data."""
+
+ENCODER_NAMES = dict.fromkeys(("roberta-base", "chinese-roberta-wwm-ext"), "ATHENA-base")
+ENCODER_NAMES |= dict.fromkeys(("roberta-large", "chinese-roberta-wwm-ext-large"), "ATHENA-large")
+"""Encoders of the published solvers, by the last part of their name on the hub."""
+
 LEGIBLE = 0.5
 """Smallest share of legible heads for a (subject, layer) pair to count."""
 

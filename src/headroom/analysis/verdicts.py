@@ -57,10 +57,12 @@ def verdicts(config: Config) -> list[Verdict]:
 def title(config: Config, section: str, name: str) -> str:
     """Return the page's name of an entry of a config's section, such as ``models``.
 
-    It is the entry's `title`, or else what the entry is: a benchmark's or file's name, for a
-    selector its test questions.
+    It is the entry's `title`, or else what the entry is: a benchmark's or file's name, or that of
+    the questions that are asked.
     """
     entry = getattr(config, section)[name]
+    if section == "comparisons":
+        return title(config, "questions", entry.questions)
     if entry.title is not None:
         return short(entry.title, 40)
     if section in ("selectors", "frontiers"):

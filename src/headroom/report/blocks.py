@@ -236,26 +236,21 @@ def of_sweep(config: Config, sweep: str) -> str:
 
 def _sources(config: Config, template: str) -> Iterator[tuple[Source, dict[str, str]]]:
     """Yield the tables of a template, and the names that fill a declaration's braces."""
-    if "{sweep}" in template:
-        for name in config.sweeps:
-            yield Source.read(config, template, sweep=name), {"of": of_sweep(config, name)}
-    elif "{selector}" in template:
-        for name in config.selectors:
-            other, most = rival(config, name)
-            names = {"of": title(config, "selectors", name), "most": str(most), "rival": other}
-            yield Source.read(config, template, selector=name), names
-    elif "{frontier}" in template:
-        for name in config.frontiers:
-            source = Source.read(config, template, frontier=name)
-            known = read_record(Path(template.format(run=config.run, frontier=name)))
-            of = title(config, "frontiers", name)
-            yield source, {"of": of, "budget": str(known["primary_budget"])}
-    elif "{comparison}" in template:
-        for name, each in config.comparisons.items():
-            of = title(config, "questions", each.questions)
-            yield Source.read(config, template, comparison=name), {"of": of}
-    else:
+    of = re.search(r"\{(sweep|selector|frontier|comparison)\}", template)
+    if of is None:
         yield Source.read(config, template), {}
+        return
+    for name in getattr(config, f"{of[1]}s"):
+        own = {of[1]: name}
+        sweep = of[1] == "sweep"
+        names = {"of": of_sweep(config, name) if sweep else title(config, f"{of[1]}s", name)}
+        if of[1] == "selector":
+            names["rival"], most = rival(config, name)
+            names["most"] = str(most)
+        elif of[1] == "frontier":
+            known = read_record(Path(template.format(run=config.run, **own)))
+            names["budget"] = str(known["primary_budget"])
+        yield Source.read(config, template, **own), names
 
 
 def _matrix(cells: Source, of: str) -> Table:
