@@ -1,8 +1,7 @@
 """Simulated runs on disk: tables of the real schemas, filled from a seeded simulation."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -158,12 +157,12 @@ def _fill_selector(config: Config, name: str) -> None:
     curves, paired = simulated_curves()
     write_table(file(paths.CURVES), curves, CURVES, {"test_questions": 200})
     write_record(file(paths.CURVES), Stopwatch(), {})
-    section, draw = config.selectors[name], np.random.default_rng(5)
+    section = config.selectors[name]
     heads = [str(variant) for variant in pool(config, section)]
     asked = [f"test/{number:03}" for number in range(config.questions[section.test].n or 100)]
     kinds = ["head"] * len(heads) + ["question"] * len(asked)
     points = pd.DataFrame({"kind": kinds, "name": heads + asked})
-    vectors = list(draw.normal(size=(len(kinds), 5)))
+    vectors = list(np.random.default_rng(5).normal(size=(len(kinds), 5)))
     write_table(file(paths.POINTS), points.assign(vector=vectors), POINTS)
     chosen = [("sphere", "mean", True), ("ball", "1", False)]
     setting = numbers(chosen, ["geometry", "n", "chosen"], ["pass_at_4"])
@@ -297,17 +296,6 @@ def _fill_batch(
         ]
         write_table(file, answers, ANSWERS)
         write_record(file, Stopwatch(), {"answers": n, "new_tokens": 8 * n, "reused": 0})
-
-
-@contextmanager
-def inside(folder: Path) -> Iterator[None]:
-    """Work in a folder."""
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def write_sweeps(config: Config, *, figures: bool = True) -> None:

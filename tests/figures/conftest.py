@@ -1,3 +1,4 @@
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from headroom.config import Config
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a simulated run of a sweep and a selector, drawn once a session."""
     folder, config = tmp_path_factory.mktemp("run"), simulation.demo()
-    with simulation.inside(folder):
+    with chdir(folder):
         simulation.fill(config)
         simulation.write_sweeps(config)
     return folder
@@ -22,7 +23,7 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
     """Return the folder and config of a run of two simulated compressions."""
     folder, made = tmp_path_factory.mktemp("compressed"), simulation.trials()
     config = simulated_trials.config(**{trial.name: trial.study for trial in made})
-    with simulation.inside(folder):
+    with chdir(folder):
         simulated_trials.fill(config, made)
         simulation.write_trials(config)
     return folder, config

@@ -1,3 +1,4 @@
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -85,7 +86,7 @@ def published_run(base_right=0.738, gain=6, by_authors=None):
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    with simulation.inside(tmp_path_factory.mktemp("claims")):
+    with chdir(tmp_path_factory.mktemp("claims")):
         return claims(published_run(), PUBLISHED).drop_duplicates("claim").set_index("claim")
 
 

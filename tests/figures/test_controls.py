@@ -5,7 +5,10 @@ from scipy import stats
 
 import simulation
 from headroom.analysis.controls import ALL, HARMLESS, changes, controls, failures, helping, hurting
-from headroom.tables import ANSWERS, write_table
+from headroom.analysis.gains import cells, read_z
+from headroom.errors import TableError
+from headroom.planning.store import Store
+from headroom.tables import ACCURACY, ANSWERS, write_table
 from headroom.variants import BASE, heads, matched_noise, numeric
 
 VARIANTS = [BASE, *heads([1, 3, 4], range(5))]
@@ -178,3 +181,30 @@ def test_placebos_and_heads_are_compared_by_what_they_change(z, tmp_path):
     files["base"].unlink()
     table = changes(answers, [*VARIANTS[1:], *PLACEBOS], files, ACTIVATIONS)
     assert table["changed"].isna().all()
+
+
+def test_cells_count_right_answers_as_a_plain_loop_does(z):
+    table = cells(z, VARIANTS).set_index(["group", "variant"])
+    groups = {f"Level {level}": z["level"] == level for level in range(1, 6)}
+    groups |= {subject: z["subject"] == subject for subject in simulation.SUBJECTS}
+    for group, chosen in (groups | {"Overall": z["level"] > 0}).items():
+        rows = z[chosen].to_dict("records")
+        base = sum(row["base"] for row in rows)
+        for name in map(str, VARIANTS):
+            right = sum(row[name] for row in rows)
+            cell = table.loc[(group, name)]
+            assert (cell["n"], cell["correct"]) == (len(rows), right)
+            assert cell["gain"] == pytest.approx((right - base) / len(rows))
+
+
+def test_questions_without_subject_count_overall_only(z):
+    assert set(cells(z.assign(subject=None, level=None), VARIANTS)["by"]) == {"overall"}
+
+
+def test_a_missing_variant_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = simulation.demo()
+    rows = simulation.simulated_z(5, [], np.random.default_rng(0))
+    write_table(Store(config).of_sweep("demo"), rows[ACCURACY.names], ACCURACY)
+    with pytest.raises(TableError, match=r"variants \['base', 'L00H00'.* are missing"):
+        read_z(config, "demo")

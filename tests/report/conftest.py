@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterator
+from contextlib import chdir
 from functools import cache
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
     def page(kind: str) -> tuple[Path, Config]:
         folder = tmp_path_factory.mktemp(kind)
         config = whole().model_copy(update={section: {} for section in GONE[kind]})
-        with simulation.inside(folder):
+        with chdir(folder):
             simulation.fill(config)
             simulated_trials.fill(config, simulation.trials() if config.compressions else [])
             for name in config.frontiers:

@@ -15,11 +15,12 @@ from simulated_heads import Simulation, simulate
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import TableError
-from headroom.planning.store import key
+from headroom.planning.store import Store, key
 from headroom.record import record_path
 from headroom.sprint import choosing, job, matching, methods, model
 from headroom.sprint.card import card
 from headroom.sprint.evaluation import PAIRED
+from headroom.sprint.experiment import GradedAnswers
 from headroom.tables import (
     ACCURACY,
     CURVES,
@@ -44,104 +45,55 @@ OUTPUTS = (
 
 
 def make_config(**keys: object) -> Config:
-    sets = {"train": (TRAIN, "train"), "test": (TEST, "test")}
+    tiny = {"source": "./tiny", "layers": LAYERS, "heads": HEADS, "kv_heads": 2, "billions": 0.1}
+    drawn = {"benchmark": "generated_math"}
+    selector = {"model": "tiny", "train": "train", "test": "test", "embedder": "phi"}
+    selector |= {"layers": "all", "sampling": ["T0.6"], "max_n": 8, "shortlist": [3, 6]}
+    selector |= {"epochs": 60, "dimension": [6], "seeds": [4, 5], "bootstrap": 200}
+    selector |= {"redraws": 3, "redrawn_setting": "fixed"}
     return parse(
         {
             "run": "simulated",
-            "models": {
-                "tiny": {
-                    "source": "./tiny",
-                    "layers": LAYERS,
-                    "heads": HEADS,
-                    "kv_heads": 2,
-                    "billions": 0.1,
-                }
-            },
+            "models": {"tiny": tiny},
             "questions": {
-                name: {"benchmark": "generated_math", "split": split, "n": n}
-                for name, (n, split) in sets.items()
+                "train": {**drawn, "split": "train", "n": TRAIN},
+                "test": {**drawn, "split": "test", "n": TEST},
             },
-            "decodings": {
-                "greedy": {},
-                "T0.6": {"temperature": 0.6, "samples": SAMPLES},
-            },
+            "decodings": {"greedy": {}, "T0.6": {"temperature": 0.6, "samples": SAMPLES}},
             "embedders": {"phi": {"model": "tiny"}},
-            "selectors": {
-                "math": {
-                    "model": "tiny",
-                    "train": "train",
-                    "test": "test",
-                    "embedder": "phi",
-                    "layers": "all",
-                    "sampling": ["T0.6"],
-                    "max_n": 8,
-                    "shortlist": [3, 6],
-                    "epochs": 60,
-                    "dimension": [6],
-                    "seeds": [4, 5],
-                    "redraws": 3,
-                    "redrawn_setting": "fixed",
-                    "bootstrap": 200,
-                    **keys,
-                }
-            },
+            "selectors": {"math": selector | keys},
         }
     )
 
 
 def write_questions(config: Config, name: str, data: Simulation) -> None:
     """Write embeddings, Z, and graded answers; every table in another order of questions."""
-    count = len(data.correct)
+    count, names = len(data.correct), {"model": "tiny", "questions": name}
     ids = [f"{name}-{row}" for row in range(count)]
-    names = {"run": config.run, "model": key(config, "models", "tiny")}
-    names |= {"questions": key(config, "questions", name)}
-    draw = np.random.default_rng(count)
-    embeddings = pd.DataFrame({"question_id": ids, "vector": list(data.embeddings)})
-    write_table(
-        Path(paths.EMBEDDINGS.format(embedder=key(config, "embedders", "phi"), **names)),
-        embeddings.sample(frac=1, random_state=1),
-        EMBEDDINGS,
-    )
+    draw, path = np.random.default_rng(count), Store(config).path
+    vectors = pd.DataFrame({"question_id": ids, "vector": list(data.embeddings)})
+    file = path(paths.EMBEDDINGS, embedder="phi", questions=name)
+    write_table(file, vectors.sample(frac=1, random_state=1), EMBEDDINGS)
     asked = pd.DataFrame({"question_id": ids, "question": [f"{name} question {i}" for i in ids]})
     asked = asked.assign(split=name, subject=None, level=None, answer="1", solution=None)
     asked["source_row"] = np.arange(count)
-    path = Path(paths.QUESTIONS.format(questions=names["questions"]))
-    write_table(path, asked, QUESTIONS)
-    greedy = {"decoding": key(config, "decodings", "greedy")}
+    write_table(path(paths.QUESTIONS, questions=name), asked, QUESTIONS)
     base = draw.random(count) < 0.4
     z = pd.DataFrame(np.c_[base, data.correct].astype(np.int8), columns=["base", *VARIANTS])
     schema = pa.schema([*ACCURACY, *(pa.field(column, pa.int8()) for column in z)])
-    z = z.assign(question_id=ids, subject=None, level=None)
-    write_table(Path(paths.ACCURACY.format(**names, **greedy)), z, schema)
-
-    def graded(question: str, variant: str, sample: int, correct: bool) -> dict:
-        group = 0 if correct else int(draw.integers(-1, 3)) or 7
-        return {
-            "question_id": question,
-            "variant": variant,
-            "sample": sample,
-            "answer": "1",
-            "group": group,
-            "correct": correct,
-            "verdict": "judged",
-            "tokens": int(draw.integers(5, 60)),
-            "stop_reason": "eos",
-            "margin": 1.0,
-        }
-
-    rows = [
-        graded(question, variant, 0, bool(z[variant][row]))
-        for variant in ("base", *VARIANTS)
-        for row, question in enumerate(ids)
-    ]
-    write_table(Path(paths.GRADED.format(**names, **greedy)), pd.DataFrame(rows), GRADED)
-    rows = [
-        graded(question, "base", sample, draw.random() < 0.5)
-        for sample in range(SAMPLES)
-        for question in reversed(ids)
-    ]
-    sampled = {"decoding": key(config, "decodings", "T0.6")}
-    write_table(Path(paths.GRADED.format(**names, **sampled)), pd.DataFrame(rows), GRADED)
+    table = z.assign(question_id=ids, subject=None, level=None)
+    write_table(path(paths.ACCURACY, decoding="greedy", **names), table, schema)
+    greedy = [(variant, 0, z[variant].to_numpy(bool)) for variant in ("base", *VARIANTS)]
+    sampled = [("base", sample, draw.random(count) < 0.5) for sample in range(SAMPLES)]
+    for decoding, answers in (("greedy", greedy), ("T0.6", sampled)):
+        parts = []
+        for variant, sample, correct in answers:
+            part = pd.DataFrame({"question_id": ids, "correct": correct, "variant": variant})
+            part["group"] = np.where(correct, 0, draw.choice([-1, 1, 2], count))
+            parts.append(part.assign(sample=sample, tokens=draw.integers(5, 60, count))[::-1])
+        graded = pd.concat(parts, ignore_index=True)
+        graded = graded.assign(answer="1", verdict="judged", stop_reason="eos", margin=1.0)
+        write_table(path(paths.GRADED, decoding=decoding, **names), graded, GRADED)
 
 
 @pytest.fixture(scope="module")
@@ -179,14 +131,27 @@ def run(config: Config) -> None:
 
 
 def z_of(config: Config, questions: str) -> pd.DataFrame:
-    names = {"run": "simulated", "model": key(config, "models", "tiny")}
-    names |= {"questions": key(config, "questions", questions)}
-    path = Path(paths.ACCURACY.format(decoding=key(config, "decodings", "greedy"), **names))
+    names = {"model": "tiny", "decoding": "greedy", "questions": questions}
+    path = Store(config).path(paths.ACCURACY, **names)
     return read_table(path, ACCURACY, exact=False).set_index("question_id")
 
 
-def test_the_three_jobs_write_tables_that_agree_with_each_other(done: Config) -> None:
-    config = done
+def test_answers_have_the_order_and_the_costs_of_what_was_asked(done: Config) -> None:
+    graded = GradedAnswers(done, "tiny")
+    ids, variants = ["test-9", "test-4", "test-61"], ["L01H03", "base", "L00H05"]
+    found = graded.of("greedy", "test", variants, ids)
+    assert (found.correct == z_of(done, "test").loc[ids, variants].to_numpy()).all()
+    assert (found.shared == [0.5, 1, 0]).all() and (found.own == [0.5, 0, 1]).all()
+    assert (found.computed == found.tokens).all()
+    names = {"model": "tiny", "decoding": "T0.6", "questions": "test"}
+    table = read_table(Store(done).path(paths.GRADED, **names), GRADED).set_index("question_id")
+    few = graded.of("T0.6", "test", ["base"], ids, samples=4)
+    for row, question in enumerate(ids):
+        own = table.loc[question].sort_values("sample")["tokens"]
+        assert few.tokens[row].tolist() == own.tolist()[:4]
+
+
+def test_the_jobs_write_tables_that_agree_with_each_other(done: Config) -> None:
     selector, facts = model.load(output(paths.SELECTOR))
     assert facts["heads"] == VARIANTS
     assert selector.setting.dimension == 6
@@ -205,9 +170,7 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(done: Config) ->
     at = curves.set_index(["method", "n"])["pass_at_n"]
     assert curves["n"].max() == 8
 
-    names = {"run": "simulated", "model": key(config, "models", "tiny")}
-    names |= {"questions": key(config, "questions", "test")}
-    z = z_of(config, "test")
+    z = z_of(done, "test")
     trainings = read_table(output(paths.TRAININGS), TRAININGS)
     whole = trainings[(trainings["training"] == "all") & (trainings["method"] == methods.SPRINT)]
     assert [VARIANTS[head] for head in whole["heads"].iloc[0]] == list(ranking["heads"].iloc[0])
@@ -220,11 +183,12 @@ def test_the_three_jobs_write_tables_that_agree_with_each_other(done: Config) ->
         assert at[methods.SPRINT, n] == pytest.approx(np.mean(hits))
     assert at[methods.BASE, 5] == pytest.approx(z["base"].mean())
     assert at[methods.ORACLE, 1] == pytest.approx(z[VARIANTS].any(axis=1).mean())
-    learnt = z_of(config, "train")[VARIANTS]
+    learnt = z_of(done, "train")[VARIANTS]
     assert at[methods.SINGLE, 3] == pytest.approx(z[learnt.mean().idxmax()].mean())
     assert at[methods.SPRINT, 1] > at[methods.COVER, 1] + 0.2  # the planted structure
 
-    sampled = Path(paths.GRADED.format(decoding=key(config, "decodings", "T0.6"), **names))
+    names = {"model": "tiny", "decoding": "T0.6", "questions": "test"}
+    sampled = Store(done).path(paths.GRADED, **names)
     share = read_table(sampled, GRADED).groupby("question_id")["correct"].mean()
     assert at["sampling T=0.6", 1] == pytest.approx(share.mean())
 
@@ -332,8 +296,7 @@ def test_a_selector_of_another_pool_is_refused(config: Config) -> None:
 
 
 def test_an_embedding_that_is_missing_is_named_in_one_line(config: Config) -> None:
-    names = {"embedder": key(config, "embedders", "phi")}
-    path = Path(paths.EMBEDDINGS.format(questions=key(config, "questions", "train"), **names))
+    path = Store(config).path(paths.EMBEDDINGS, embedder="phi", questions="train")
     table = read_table(path, EMBEDDINGS)
     write_table(path, table[table["question_id"] != "train-7"], EMBEDDINGS)
     with pytest.raises(TableError, match="train-7") as caught:

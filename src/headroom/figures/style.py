@@ -71,10 +71,7 @@ def method_line(method: str) -> Line:
     """
     if not method.startswith("sampling"):
         return _LINES.get(method, _OTHER)
-    try:
-        temperature = float(method.rpartition("T=")[2].split()[0])
-    except (ValueError, IndexError):
-        temperature = 1.0
+    temperature = float(method.partition("T=")[2].split()[0])
     strength = int(temperature > 0.3) + int(temperature > 0.75)
     marker, dashes = _SAMPLED[strength]
     return Line(ORANGE[strength], dashes, marker=marker, order=3)

@@ -62,10 +62,6 @@ def compare(config: Config, frontier: str) -> None:
     chosen from, on training questions. ``curves``: Pass@N and majority against tokens, drawn and
     ordered. ``paired``: differences at equal tokens. ``complement``: two families at half each.
     ``families``: a row for each family, with the tokens spent on choosing.
-
-    Args:
-        config: the run's config.
-        frontier: config name.
     """
     stopwatch = Stopwatch()
     options, store = config.frontiers[frontier], Store(config)

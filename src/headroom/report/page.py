@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, cycle
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,6 @@ from headroom.report.blocks import (
     of_sweep,
     table,
 )
-from headroom.report.families import families
 from headroom.report.svg import Chart, Scale
 from headroom.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headroom.tables import CURVES, read_table, write_text
@@ -57,6 +56,13 @@ _NAMES = {
     "trained_on": "nothing gone, trained on",
 }
 """Names of arms on the page, the most informative first; others go by their ratio or name."""
+
+_FAMILY_COLOURS = ("s0", "s1", "s3", "s4", "s5")
+"""Classes of the curves of families; noise, which changes as much as a head does, is grey."""
+_OUTCOMES = {
+    "pass": "Solved by any of N answers (%)",
+    "majority": "Right by the vote of N answers (%)",
+}
 
 
 def curves(config: Config, selector: str) -> dict[str, Markup]:
@@ -104,6 +110,35 @@ def luck(config: Config, section: Section) -> None:
             real=real.number("gain", "count", "count") if real else "None",
         )
         section.lead += [said] * bool(known)
+
+
+def families(config: Config, section: Section) -> None:
+    """Draw Pass@N and votes of each family against tokens, and say what was compared."""
+    for name, frontier in config.frontiers.items():
+        table = Source.read(config, paths.FRONTIER, frontier=name, table="families")
+        said = "{of}: {members} members each, in an order that training questions chose."
+        of = title(config, "frontiers", name)
+        section.lead.append(Sentence(said, of=of, members=str(frontier.members)))
+        section.blocks += _of_families(config, name, table)
+
+
+def _of_families(config: Config, name: str, table: Source) -> Iterator[Block]:
+    curves = Source.read(config, paths.FRONTIER, frontier=name, table="curves")
+    titles = dict(zip(table.rows["family"], table.rows["title"], strict=True))
+    ordered = curves.rows.query("order == 'ordered'")
+    x = Scale(ordered["answers"].min(), ordered["answers"].max(), log=True)
+    for outcome, what in _OUTCOMES.items():
+        y = Scale(100 * ordered[outcome].min() - 1, 100 * ordered[outcome].max() + 1)
+        last = ordered.groupby("family", sort=False)[outcome].last()
+        told = ", ".join(f"{titles[family]} {100 * value:.1f}%" for family, value in last.items())
+        chart = Chart(x, y, 190, f"{what}: with most answers {told}.", ("{:g}×", "{:.0f}"))
+        kinds = cycle(_FAMILY_COLOURS)
+        for family, own in ordered.groupby("family", sort=False):
+            kind = "grey" if family == "noise" else next(kinds)
+            points = own.assign(at=100 * own[outcome])[["answers", "at"]].to_numpy().tolist()
+            chart.curve(points, titles[family], kind)
+        caption = f"{what}, by tokens: 1 is one answer of the base model."
+        yield Picture(chart.svg(), caption, "half")
 
 
 def compression(config: Config, section: Section) -> None:

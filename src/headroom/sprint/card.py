@@ -37,13 +37,9 @@ counts as solved if any of N answers is right. Heads answer greedily, of at most
 
 
 def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFrame) -> str:
-    """Return the model card of a trained selector.
+    """Return the model card of a trained selector of a resolved config.
 
-    Args:
-        config: the resolved config, with revisions.
-        name: the selector's config name.
-        facts: the metadata saved with the selector.
-        curves: Pass@N on the test questions, columns of `headroom.tables.CURVES`.
+    `facts` is the metadata saved with it; `curves` its Pass@N (`headroom.tables.CURVES`).
     """
     options, chosen = config.selectors[name], facts["setting"]
     model = config.models[options.model]

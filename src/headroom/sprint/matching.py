@@ -56,7 +56,7 @@ def compare(
     """Compare a method with those that do not use the question: columns `COLUMNS`.
 
     Args:
-        method: SPRINT or a simpler method.
+        method: the method's name.
         correct: Z of the test questions.
         order: the method's ranking for each of them, nearest head first.
         train: Z of the training questions, for the greedy cover.

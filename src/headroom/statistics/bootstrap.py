@@ -30,12 +30,8 @@ def interval_of(
 class Bootstrap:
     """Resamples of a question set, with replacement, each as large as the set (Efron 1979).
 
-    Values are arrays of a number for each question, for any number of quantities.
-
-    Args:
-        questions: number of questions.
-        resamples: number of resamples.
-        seed: decides the resamples.
+    Values are arrays of a number for each question, for any number of quantities. The seed decides
+    the resamples.
     """
 
     def __init__(self, questions: int, resamples: int, seed: int) -> None:
@@ -68,13 +64,8 @@ class SeedBootstrap(Bootstrap):
     whether seeds had no effect or a dominant one; with two seeds, 90 to 95%. With one seed the
     intervals are about that training alone.
 
-    Values are arrays of a number for each seed and example, for any number of quantities.
-
-    Args:
-        seeds: number of seeds.
-        examples: number of examples on which each is tested.
-        resamples: number of resamples.
-        seed: decides the resamples.
+    Values are arrays of a number for each seed and example, for any number of quantities; each seed
+    is tested on the same examples.
     """
 
     def __init__(self, seeds: int, examples: int, resamples: int, seed: int) -> None:
