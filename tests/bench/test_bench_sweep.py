@@ -33,7 +33,6 @@ def test_every_row_is_measured_and_no_answer_differs(
         assert 0 < row["of_floor"] < 1
     assert rows["published"]["ratio"] == 1
     engine = rows["engine"]
-    assert engine["fed_per_token"] > 1
     assert 0 < engine["unchanged"] < 1, "some answers diverge, some do not"
     assert engine["near_ties_differing"] == 0
     assert engine["fed_flops"] > 0.5 * engine["floor_flops"] > 0

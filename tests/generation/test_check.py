@@ -11,7 +11,7 @@ from test_verify import NEW_TOKENS, VARIANTS, build, plan
 from torch import Tensor
 
 from headroom.config import Decoding
-from headroom.generation import check, verify
+from headroom.generation import batch, check
 from headroom.generation.attention import Segments, Slots
 from headroom.generation.check import in_float32
 from headroom.generation.decoder import Decoder, SlotRows
@@ -47,7 +47,7 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 
 
 def next_head(patch: pytest.MonkeyPatch) -> None:
-    right = Decoder.row_masks
+    right = Decoder.masks
 
     def wrong(self: Decoder, variants: list[Variant]) -> dict[int, RowMasks]:
         return {
@@ -55,7 +55,7 @@ def next_head(patch: pytest.MonkeyPatch) -> None:
             for layer, mask in right(self, variants).items()
         }
 
-    patch.setattr(Decoder, "row_masks", wrong)
+    patch.setattr(Decoder, "masks", wrong)
 
 
 def next_column(patch: pytest.MonkeyPatch) -> None:
@@ -64,29 +64,41 @@ def next_column(patch: pytest.MonkeyPatch) -> None:
     def wrong(self: Slots, layer: int, segments: Segments, keys: Tensor, values: Tensor) -> None:
         if segments.most == 1 and segments.width < self._data.shape[3]:
             starts = [start + 1 for start in segments.starts]
-            segments = Segments(segments.slots, starts, segments.counts, segments.device)
+            segments = replace(segments, starts=starts)
         right(self, layer, segments, keys, values)
 
     patch.setattr(Slots, "write", wrong)
 
 
 def stale_length(patch: pytest.MonkeyPatch) -> None:
-    right = SlotRows._feed
+    right = SlotRows.feed
 
-    def wrong(self: SlotRows, tokens: Any, rows: Any, slots: Any, starts: Any, counts: Any) -> Any:
-        behind = int(max(counts) == 1 and len(rows) > 1)
-        return right(self, tokens, rows, slots, [*starts[:-1], starts[-1] - behind], counts)
+    def wrong(self: SlotRows, first: int, rows: Any, texts: Any) -> Tensor:
+        if self._lengths and max(map(len, texts)) == 1:
+            self._lengths[-1] -= 1
+            found = right(self, first, rows, texts)
+            self._lengths[-1] += 1
+            return found
+        return right(self, first, rows, texts)
 
-    patch.setattr(SlotRows, "_feed", wrong)
+    patch.setattr(SlotRows, "feed", wrong)
 
 
 def dropped_copy(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Slots, "move", lambda *_: None)
+    def wrong(self: SlotRows, kept: list[int]) -> None:
+        self._lengths = [self._lengths[old] for old in kept]
+
+    patch.setattr(SlotRows, "keep", wrong)
 
 
 def swapped_rows(patch: pytest.MonkeyPatch) -> None:
-    right = SlotRows.step
-    patch.setattr(SlotRows, "step", lambda self, rows: right(self, rows).roll(1, 0))
+    right = SlotRows.feed
+
+    def wrong(self: SlotRows, first: int, rows: Any, texts: Any) -> Tensor:
+        found = right(self, first, rows, texts)
+        return found if max(map(len, texts)) > 1 else found.roll(1, 0)
+
+    patch.setattr(SlotRows, "feed", wrong)
 
 
 MUTANTS = [next_head, next_column, stale_length, dropped_copy, swapped_rows]
@@ -100,7 +112,7 @@ def test_each_wrong_engine_falls_and_the_fall_is_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(verify, "FIRST_CHUNK", 3)
+    monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     monkeypatch.setattr(check, "GROUP", 4)
     mutant(monkeypatch)
     _, facts = answer_all(dtype)

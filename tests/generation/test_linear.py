@@ -40,9 +40,9 @@ def test_products_are_those_of_double_precision(rows: int, dtype: torch.dtype) -
             (layer(states, "silu"), silu(plain)),
             (layer(states, "gelu"), gelu(plain)),
             (layer(states, "gelu_pytorch_tanh"), gelu(plain, approximate="tanh")),
-            (layer.times(states, other), plain * other),
-            (layer.plus(states, other), plain + other),
-            (biased.plus(states, other), plain + bias + other),
+            (layer.then("mul", other, states), plain * other),
+            (layer.then("add", other, states), plain + other),
+            (biased.then("add", other, states), plain + bias + other),
         ]
     tolerance = 1e-4 if dtype == torch.float32 else 0.1
     for found, expected in pairs:

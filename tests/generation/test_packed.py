@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 import tiny_models
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from headroom.generation import attention
 from headroom.generation.attention import Segments, Slots
-from headroom.generation.decoder import Decoder, masking
+from headroom.generation.decoder import Decoder, masked
 from headroom.models.geometry import find_heads
 from headroom.models.masks import pruned
 from headroom.models.removal import remove_heads
@@ -106,7 +107,7 @@ def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
     slots = Slots(decoder.weights)
     rng = random.Random(name)
     texts = [rng.choices(range(3, 97), k=length) for length in (17, 3, 21, 9, 9)]
-    masks = decoder.row_masks(ROWS)
+    change = partial(masked, decoder.masks(ROWS))
     done = [0] * len(texts)
     slots.reserve(9, 4)
     with torch.inference_mode():
@@ -115,7 +116,7 @@ def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
             keep = [min(n, 4) for n in counts]
             segments = Segments(places, done, counts, loaded.device, keep)
             tokens = [t for x, d, n in zip(texts, done, counts, strict=True) for t in x[d : d + n]]
-            hidden = decoder.forward(torch.tensor(tokens), segments, slots, masking(masks))
+            hidden = decoder.forward(torch.tensor(tokens), segments, slots, change)
             done = [d + n for d, n in zip(done, counts, strict=True)]
             logits = decoder.logits(hidden).split(keep)
             for row, (variant, text) in enumerate(zip(ROWS, texts, strict=True)):
@@ -133,7 +134,7 @@ def test_unused_slots_and_columns_change_nothing() -> None:
         slots._data += poison
         with torch.inference_mode():
             for starts, counts in (([0, 0, 0], [5, 9, 1]), ([5, 9, 1], [1, 1, 1])):
-                segments = Segments(range(1, 4), starts, counts, torch.device("cpu"))
+                segments = Segments(range(1, 4), starts, counts, torch.device("cpu"), counts)
                 hidden = decoder.forward(torch.arange(sum(counts)), segments, slots)
         found.append(hidden)
     assert torch.equal(*found)

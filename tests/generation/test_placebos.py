@@ -4,7 +4,7 @@ import pytest
 import tiny_models
 from noisy_hook import noisy
 from test_engine import Fed, assert_alike, assert_exact, loaded_model, random_prompts
-from test_verify import NEW_TOKENS, build, plan, sweep
+from test_verify import NEW_TOKENS, accepted, build, plan, sweep
 
 from headroom.generation.engine import rows_together
 from headroom.variants import BASE, Variant, matched_noise, numeric, replays
@@ -17,7 +17,7 @@ NOISE = matched_noise(HEADS)
 def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name: str) -> None:
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     prompts = random_prompts((9, 4))
-    answers, statistics = sweep(loaded, plan(prompts, [BASE, *HEADS, *NOISE]))
+    answers = sweep(loaded, plan(prompts, [BASE, *HEADS, *NOISE]))
     changed = 0
     for variant in NOISE:
         own = {request: answer for request, answer in answers.items() if request.variant == variant}
@@ -26,32 +26,31 @@ def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name: str) -> Non
         base = [answers[request].token_ids for request in plan(prompts, [BASE])]
         changed += sum(a.token_ids != b for a, b in zip(own.values(), base, strict=True))
     assert changed
-    assert statistics.accepted > 0
+    assert accepted(answers) > 0
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_numeric_placebos_equal_base_without_being_verified(known: bool) -> None:
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
-    expected, _ = sweep(loaded, plan(prompts, [BASE]))
+    expected = sweep(loaded, plan(prompts, [BASE]))
     drafts = {r.question_id: a.token_ids for r, a in expected.items()} if known else {}
-    answers, statistics = sweep(loaded, plan(prompts, numeric(3)), 5, **drafts)
+    answers = sweep(loaded, plan(prompts, numeric(3)), 5, **drafts)
     base = plan(prompts, [BASE])
     for placebo in numeric(3):
         own = plan(prompts, [placebo])
         assert_alike({b: answers[p] for b, p in zip(base, own, strict=True)}, expected)
-    assert statistics.accepted == statistics.unchanged == 0
+    assert accepted(answers) == 0
 
 
 def test_replays_change_nothing_and_are_verified_as_heads_are() -> None:
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
-    answers, statistics = sweep(loaded, plan(prompts, [BASE, *HEADS, *replays([0, 3])]))
+    answers = sweep(loaded, plan(prompts, [BASE, *HEADS, *replays([0, 3])]))
     for variant in replays([0, 3]):
         for own, base in zip(plan(prompts, [variant]), plan(prompts, [BASE]), strict=True):
             assert answers[own].token_ids == answers[base].token_ids
-    _, heads_alone = sweep(loaded, plan(prompts, [BASE, *HEADS]))
-    assert statistics.unchanged == heads_alone.unchanged + 2 * len(prompts)
+            assert answers[own].accepted >= len(answers[own].token_ids) - 1
 
 
 def test_each_numeric_placebo_has_batches_of_its_own() -> None:
@@ -70,7 +69,7 @@ def test_each_numeric_placebo_has_batches_of_its_own() -> None:
 def test_in_half_precision_other_batches_change_some_answers() -> None:
     loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]).bfloat16())
     prompts = random_prompts(range(2, 40))
-    answers, _ = sweep(loaded, plan(prompts, [BASE, *numeric(4)]), 16, new_tokens=24)
+    answers = sweep(loaded, plan(prompts, [BASE, *numeric(4)]), 16, new_tokens=24)
     base = [answers[request].token_ids for request in plan(prompts, [BASE])]
     changed = [
         sum(

@@ -15,12 +15,7 @@ from transformers.pytorch_utils import Conv1D
 
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.masks import (
-    HeadMasks,
-    edited_weights,
-    pruned,
-    variant_masks,
-)
+from headroom.models.masks import HeadMasks, edited_weights, pruned
 from headroom.variants import BASE, Variant
 
 BATCH, TOKENS, NEW_TOKENS = 5, 7, 3
@@ -175,11 +170,11 @@ def test_masks_can_be_replaced_between_steps_and_leave_the_base_models_rows_thei
     with pruned(model, geometry, variants[0]):  # one for every row
         assert torch.equal(outputs(model)[0], expected[0])
     with HeadMasks(model, geometry) as masks:
-        masks.masks = variant_masks(geometry, list(reversed(variants)))
+        masks.prune(list(reversed(variants)))
         assert not torch.allclose(outputs(model), expected)
-        masks.masks = variant_masks(geometry, variants)
+        masks.prune(variants)
         assert torch.equal(outputs(model), expected)
-        masks.masks = {}
+        masks.prune([BASE])
         assert torch.equal(outputs(model), base)
 
 

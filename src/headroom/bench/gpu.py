@@ -32,8 +32,8 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
     stub.__getattr__ = lambda name: Annotated  # type: ignore[method-assign]
     sys.modules["jaxtyping"] = stub
 
+from headroom.generation import batch
 from headroom.generation.engine import Engine, Request
-from headroom.generation.verify import Verifier
 from headroom.models.geometry import find_heads
 from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant, heads
@@ -125,18 +125,14 @@ def speed(shape: str, device: torch.device) -> None:
 @contextmanager
 def accepting(share: float, drafts: Mapping[str, Sequence[int]]) -> Iterator[None]:
     """Let verification accept this share of each draft, whatever the model says."""
-    right = Verifier._choices
+    right = batch.choices
 
-    def choices(self: Verifier, slabs: Any, owners: Any) -> tuple[list[int], list[float]]:
-        _, gaps = right(self, slabs, owners)
-        asked = ((drafts[row.request.question_id], number) for row, number in owners)
-        forced = [
-            draft[number] if number < share * len(draft) else draft[number] ^ 1
-            for draft, number in asked
-        ]
-        return forced, gaps
+    def forced(logits: Any, owners: Any, _: Any) -> Iterator[tuple[int, float]]:
+        for (_, gap), (row, number) in zip(right(logits, (), None), owners, strict=False):
+            draft = drafts[row.request.question_id]
+            yield draft[number] if number < share * len(draft) else draft[number] ^ 1, gap
 
-    with patch.object(Verifier, "_choices", choices):
+    with patch.object(batch, "choices", forced):
         yield
 
 
@@ -153,10 +149,11 @@ def _run(
     answers: list[Any] = []
     with forced:
         seconds = _seconds(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
-    done = engine.statistics
+    kept = sum(len(answer.token_ids) for answer in answers)
+    accepted = sum(answer.accepted for answer in answers)
     print(
-        f"engine, {name}: {done.kept / seconds:.0f} kept tokens/s, "
-        f"{done.accepted / done.kept:.0%} accepted, {engine.facts}"
+        f"engine, {name}: {kept / seconds:.0f} kept tokens/s, "
+        f"{accepted / kept:.0%} accepted, {engine.facts}"
     )
     return {answer.request.question_id: answer.token_ids for answer in answers}
 

@@ -52,8 +52,6 @@ class Outcome:
     """Tokens chosen for each question and variant, the end of sequence included."""
     near_ties: set[Key] = field(default_factory=set)
     """Answers whose tokens rounding may decide: their margin is at most `NEAR_TIE`."""
-    fed: int = 0
-    """Tokens that the model was fed, if it is known."""
     cpu_seconds: float = 0.0
     product_flops: float = 0.0
     """Arithmetic of matrix products, where it was asked for."""
@@ -110,7 +108,6 @@ def engine(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
     """Answer with the engine."""
     runner = Engine(loaded, Decoding(max_new_tokens=work.max_new_tokens), None)
     _collect(runner, loaded.eos_token_ids, work, outcome)
-    outcome.fed = runner.statistics.fed
 
 
 def vllm(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
@@ -207,14 +204,14 @@ def timed_products(outcome: Outcome) -> Iterator[None]:
     def timing(name: str) -> Any:
         right = getattr(Linear, name)
 
-        def product(layer: Linear, states: Tensor, *more: Any) -> Tensor:
+        def product(layer: Linear, *given: Any) -> Tensor:
             begin = perf_counter()
-            found: Tensor = right(layer, states, *more)
+            found: Tensor = right(layer, *given)
             outcome.product_seconds += perf_counter() - begin
-            outcome.product_flops += 2 * layer.size * states.shape[:-1].numel()
+            outcome.product_flops += 2 * layer.size * found.shape[:-1].numel()
             return found
 
         return patch.object(Linear, name, product)
 
-    with timing("__call__"), timing("times"), timing("plus"):
+    with timing("__call__"), timing("then"):
         yield

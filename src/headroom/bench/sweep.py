@@ -78,7 +78,7 @@ class Crew:
         for each in found:
             whole.choices |= each.choices
             whole.near_ties |= each.near_ties
-            for name in ("fed", "cpu_seconds", "product_flops", "product_seconds"):
+            for name in ("cpu_seconds", "product_flops", "product_seconds"):
                 setattr(whole, name, getattr(whole, name) + getattr(each, name))
         return seconds, whole
 
@@ -234,7 +234,6 @@ def _figures(row: Row, rows: Mapping[str, Row], work: Work, costs: Costs) -> dic
         timed = row.timed
         figures |= {
             "unchanged": _unchanged(choices),
-            "fed_per_token": row.outcome.fed / kept,
             "fed_flops": timed.product_flops,
             "product_rate": timed.product_flops / timed.product_seconds * row.setting[0],
             "outside_seconds": timed.cpu_seconds - timed.product_seconds * row.setting[1],
@@ -280,7 +279,7 @@ def report(facts: Mapping[str, Any]) -> str:
         lines.append(
             f"engine: {fed:.1f} GFLOP in products, {least:.1f} at least (attention included); "
             f"products at {rate:.0f} of {most:.0f} GFLOP/s; {engine['outside_seconds']:.2f} CPU s "
-            f"outside them; {engine['fed_per_token']:.2f} tokens fed for each one kept; "
+            f"outside them; "
             f"{engine['unchanged']:.1%} of the pruned models' answers unchanged; near ties (margin "
             f"at most 0.001): {engine['near_ties']}, differing "
             f"{engine.get('near_ties_differing', 0)}"

@@ -9,9 +9,11 @@ columns, and serves everything else.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -26,76 +28,58 @@ _STEP = 64
 """Columns are allocated in multiples of this."""
 
 
+@dataclass(eq=False)
 class Segments:
-    """Successive tokens of some rows, row after row.
+    """Successive tokens of some rows, row after row."""
 
-    Args:
-        slots: of each row; a range is read without a copy.
-        starts: the column, and so the position, of each row's first token here.
-        counts: how many tokens each row has here.
-        device: where to put indices.
-        keep: how many last tokens of each row matter after the last layer; all by default.
-    """
+    slots: Sequence[int]
+    starts: Sequence[int]
+    """The column, and so the position, of each row's first token here."""
+    counts: Sequence[int]
+    """How many tokens each row has here."""
+    device: torch.device
+    keep: Sequence[int]
+    """How many last tokens of each row matter after the last layer."""
 
-    def __init__(
-        self,
-        slots: Sequence[int],
-        starts: Sequence[int],
-        counts: Sequence[int],
-        device: torch.device,
-        keep: Sequence[int] | None = None,
-    ) -> None:
-        self.slots, self.starts, self.counts, self.device = slots, starts, counts, device
-        self.keep = counts if keep is None else keep
-        self.most = max(counts)
-        self.ragged = min(counts) < self.most
-        self.alike = not self.ragged and min(starts) == max(starts)
-        """Whether all rows have the same columns."""
-        self.width = max(map(int.__add__, starts, counts))
-        """Columns that some token sees."""
-        self._seen: dict[int | None, Tensor] = {}
-
-    @cached_property
-    def offsets(self) -> list[int]:
+    def __post_init__(self) -> None:
+        self.ends = [*map(int.__add__, self.starts, self.counts)]
+        self.offsets = [0, *accumulate(self.counts)]
         """Where each row's tokens begin among all, and the number of all."""
-        return [0, *accumulate(self.counts)]
+        self.most, self.width = max(self.counts), max(self.ends)
+        """Tokens of a row, and columns that some token sees."""
+        self._ragged = min(self.counts) < self.most
+        self.alike = not self._ragged and min(self.starts) == max(self.starts)
+        """Whether all rows have the same columns."""
+        self._seen: dict[int | None, Tensor] = {}
 
     @cached_property
     def rows(self) -> Int[Tensor, " tokens"]:
         """The row of each token, counted from the first."""
-        rows = torch.arange(len(self.counts), device=self.device)
-        if self.most == 1:
-            return rows
-        counts = torch.tensor(self.counts, device=self.device)
-        return rows.repeat_interleave(counts, output_size=self.offsets[-1])
-
-    @cached_property
-    def columns(self) -> Int[Tensor, " tokens"]:
-        """Where each token's key and value go; its position in the text."""
-        if self.most == 1:
-            return torch.tensor(self.starts, device=self.device)
-        shifts = [start - begin for start, begin in zip(self.starts, self.offsets, strict=False)]
-        numbers = torch.arange(self.offsets[-1], device=self.device)
-        return numbers + torch.tensor(shifts, device=self.device)[self.rows]
-
-    @cached_property
-    def places(self) -> slice | Int[Tensor, " rows"]:
-        """What reads the rows' slots out of all."""
-        if isinstance(self.slots, range):
-            return slice(self.slots.start, self.slots.stop)
-        return torch.tensor(self.slots, device=self.device)
+        return self._of_tokens(range(len(self.counts)))
 
     @cached_property
     def own(self) -> Int[Tensor, " tokens"]:
         """The slot of each token."""
-        if isinstance(self.slots, range):
-            return self.rows + self.slots.start
-        return torch.tensor(self.slots, device=self.device)[self.rows]
+        return self._of_tokens(self.slots)
+
+    def _of_tokens(self, numbers: Sequence[int]) -> Int[Tensor, " tokens"]:
+        return torch.as_tensor(np.repeat(numbers, self.counts), device=self.device)
+
+    @cached_property
+    def columns(self) -> Int[Tensor, " tokens"]:
+        """Where each token's key and value go; its position in the text."""
+        return ranges(self.starts, self.counts, self.device)
+
+    @cached_property
+    def places(self) -> slice | Int[Tensor, " rows"]:
+        """What reads the rows' slots out of all."""
+        places = range(self.slots[0], self.slots[0] + len(self.slots))
+        if [*self.slots] == [*places]:  # read without a copy
+            return slice(places.start, places.stop)
+        return torch.tensor(self.slots, device=self.device)
 
     def part(self, first: int, last: int) -> Segments:
         """Return some successive rows."""
-        if (first, last) == (0, len(self.counts)):
-            return self
         slots, starts, counts, keep = (
             each[first:last] for each in (self.slots, self.starts, self.counts, self.keep)
         )
@@ -103,16 +87,14 @@ class Segments:
 
     def tail(self) -> tuple[Segments, Int[Tensor, " kept"]]:
         """Return the last tokens of each row that matter, and where they stand among all."""
-        starts = [s + n - k for s, n, k in zip(self.starts, self.counts, self.keep, strict=True)]
-        left = Segments(self.slots, starts, self.keep, self.device)
-        ends = torch.tensor(self.offsets[1:], device=self.device)
-        behind = torch.tensor(left.offsets[1:], device=self.device)
-        chosen = torch.arange(left.offsets[-1], device=self.device)
-        return left, chosen + (ends - behind)[left.rows]
+        starts = [*map(int.__sub__, self.ends, self.keep)]
+        left = Segments(self.slots, starts, self.keep, self.device, self.keep)
+        begins = [*map(int.__sub__, self.offsets[1:], self.keep)]
+        return left, ranges(begins, self.keep, self.device)
 
     def padded(self, tokens: Tensor) -> Tensor:
         """Return what belongs to tokens row by row, rows of fewer tokens with zeros behind."""
-        if not self.ragged:
+        if not self._ragged:
             return tokens.unflatten(0, (-1, self.most))
         laid = tokens.new_zeros(len(self.counts) * self.most, *tokens.shape[1:])
         laid[self._laid] = tokens
@@ -121,13 +103,11 @@ class Segments:
     def packed(self, padded: Tensor) -> Tensor:
         """Return what `padded` laid out, tokens one after the other again."""
         flat = padded.flatten(0, 1)
-        return flat[self._laid] if self.ragged else flat
+        return flat[self._laid] if self._ragged else flat
 
     @cached_property
     def _laid(self) -> Int[Tensor, " tokens"]:
-        begins = torch.tensor(self.offsets[:-1], device=self.device)
-        numbers = torch.arange(self.offsets[-1], device=self.device)
-        return self.rows * self.most + numbers - begins[self.rows]
+        return ranges(range(0, len(self.counts) * self.most, self.most), self.counts, self.device)
 
     def seen(self, window: int | None) -> Bool[Tensor, "#rows 1 most width"]:
         """Return which columns each token sees: up to its own, the last `window` of them."""
@@ -142,6 +122,15 @@ class Segments:
         return self._seen[window]
 
 
+def ranges(
+    starts: Sequence[int], counts: Sequence[int], device: torch.device
+) -> Int[Tensor, " numbers"]:
+    """Return successive numbers from each start on, so many of each, one after the other."""
+    before = np.cumsum(counts) - counts
+    numbers = np.arange(sum(counts)) + np.repeat(starts - before, counts)
+    return torch.as_tensor(numbers, device=device)
+
+
 class Slots:
     """Keys and values of any number of rows of a model; buffers grow rarely."""
 
@@ -152,12 +141,11 @@ class Slots:
 
     def reserve(self, slots: int, columns: int) -> None:
         """Make room for so many slots of so many columns, with what is there left in place."""
-        _, _, before, capacity = self._data.shape[:4]
+        old, (_, _, before, capacity) = self._data, self._data.shape[:4]
         if slots <= before and columns <= capacity:
             return
         if columns > capacity:
             columns = -(-max(columns, capacity * 5 // 4) // _STEP) * _STEP
-        old = self._data
         # Zeros, not rubbish: a masked column's weight is zero, and zero times NaN is NaN.
         self._data = self._zeros(max(slots, before), max(columns, capacity))
         self._data[:, :, :before, :capacity] = old
@@ -177,26 +165,13 @@ class Slots:
         keys, values = self._data[layer, :, segments.places, :, : self._heads[layer]]
         return keys, values
 
-    def states(self, slot: int, length: int, base: int = 0, layers: int = 0) -> States:
-        """Return a copy of a row's first tokens; those of the first layers lie in slot `base`."""
-        parts = self._data[:layers, :, base, :length], self._data[layers:, :, slot, :length]
-        return torch.cat(parts)
-
-    def insert(self, slot: int, states: States) -> None:
-        """Fill a slot."""
-        self._data[:, :, slot, : states.shape[2]] = states
-
-    def move(self, old: int, new: int, length: int) -> None:
-        """Copy a row's first tokens to another slot."""
-        self._data[:, :, new, :length] = self._data[:, :, old, :length]
-
     def _zeros(self, slots: int, columns: int) -> Tensor:
-        weights = self._weights
-        layers, heads, dim = len(self._heads), weights.kv_heads, weights.head_dim
+        weights, heads = self._weights, max(self._heads)
         like = torch.empty(0, device=weights.device, dtype=weights.dtype)
+        sizes = (len(self._heads), 2, slots)
         if weights.device.type == "cpu":  # there each head's keys are read by themselves
-            return like.new_zeros(layers, 2, slots, heads, columns, dim).transpose(3, 4)
-        return like.new_zeros(layers, 2, slots, columns, heads, dim)
+            return like.new_zeros(*sizes, heads, columns, weights.head_dim).transpose(3, 4)
+        return like.new_zeros(*sizes, columns, heads, weights.head_dim)
 
 
 Attention = Callable[[Tensor, Tensor, Tensor, Segments, int | None], Tensor]
@@ -210,15 +185,7 @@ def dense(
     segments: Segments,
     window: int | None,
 ) -> Float[Tensor, "tokens width"]:
-    """Return the joined outputs of all heads.
-
-    Args:
-        queries: of all rows' tokens.
-        keys: the rows' slots.
-        values: the rows' slots.
-        segments: which tokens are whose.
-        window: how many of the last columns a token sees; None: all up to its own.
-    """
+    """Return the joined outputs of all heads; a token sees the last `window` columns, or all."""
     width = segments.width
     causal = width == segments.most and not any(segments.starts)
     causal = causal and (window is None or window >= width)
@@ -236,10 +203,8 @@ def dense(
 def flash(
     queries: Tensor, keys: Tensor, values: Tensor, segments: Segments, window: int | None
 ) -> Tensor:
-    """Return the same as `dense`; capacity is constant, so that only lengths change with a step."""
-    rows, capacity = keys.shape[:2]
-    device = queries.device
-    ends = map(int.__add__, segments.starts, segments.counts)
+    """Do as `dense`; capacity is constant, so that only lengths change with a step."""
+    (rows, capacity), device = keys.shape[:2], segments.device
     outputs = torch.ops.aten._flash_attention_forward(
         queries,
         keys.flatten(0, 1),
@@ -253,7 +218,7 @@ def flash(
         False,
         window_size_left=None if window is None else window - 1,
         window_size_right=None if window is None else 0,
-        seqused_k=torch.tensor([*ends], dtype=torch.int32, device=device),
+        seqused_k=torch.tensor(segments.ends, dtype=torch.int32, device=device),
     )[0]
     return outputs.flatten(1)
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,16 +46,11 @@ class WrongAnswers(Exception):  # noqa: N818  # it never leaves the engine
 
 
 class Check:
-    """Holds answers of a fast path against the model's own modules.
+    """Holds answers of a fast path against the model's own modules."""
 
-    Args:
-        loaded: the model.
-        seed: of the answers that are drawn.
-    """
-
-    def __init__(self, loaded: LoadedModel, seed: int = 0) -> None:
+    def __init__(self, loaded: LoadedModel) -> None:
         self._loaded = loaded
-        self._random = random.Random(seed)
+        self._random = random.Random(0)
         self._first = 32 if loaded.device.type == "cuda" else 8
         """Answers scored before any leaves, and rows that are watched."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
@@ -85,27 +81,20 @@ class Check:
         Raises:
             WrongAnswers: some are not the model's; their group is not yielded.
         """
-        group: list[Answer] = []
         size = self._first
-        for answer in answers:
-            group.append(answer)
-            if len(group) == size:
-                yield from self._checked(group)
-                group, size = [], GROUP
-        yield from self._checked(group)
-
-    def _checked(self, group: Sequence[Answer]) -> Sequence[Answer]:
-        begun = self._audited >= self._first
-        chosen = [self._random.choice(group)] if begun and group else list(group)
-        watched = [answer for answer in group if answer.request in self._watched]
-        for answer in watched:
-            self._hold_logits(answer)
-        for answer in {id(each): each for each in (*chosen, *watched)}.values():
-            self._hold_tokens(answer)
-        return group
+        while group := list(islice(answers, size)):
+            begun, size = self._audited >= self._first, GROUP
+            chosen = [self._random.choice(group)] if begun else group
+            watched = [answer for answer in group if answer.request in self._watched]
+            for answer in watched:  # first, as each may widen the bound
+                self._hold_logits(answer)
+            for answer in group:
+                if answer in chosen or answer in watched:
+                    self._hold_tokens(answer)
+            yield from group
 
     def _hold_logits(self, answer: Answer) -> None:
-        """Compare watched logits with the truth."""
+        """Compare watched logits with the truth, and widen the bound by the modules' own error."""
         variant, kept = answer.request.variant, self._watched[answer.request]
         self._watched[answer.request] = {}  # so that no other row takes its place
         numbers = [number for number in sorted(kept) if number <= len(answer.token_ids)]
@@ -132,13 +121,12 @@ class Check:
     def _hold_tokens(self, answer: Answer) -> None:
         """Score an answer's tokens again."""
         request, tokens = answer.request, list(answer.token_ids)
-        scores = self._scores(answer, request.variant, exact=True)
-        best = scores.amax(-1)
-        below = best[: len(tokens)] - scores[range(len(tokens)), tokens]
+        truth = self._scores(answer, request.variant, exact=True)
         if answer.stop_reason == "eos":
-            end = scores[len(tokens), list(self._loaded.eos_token_ids)].max()
-            below = torch.cat([below, (best[len(tokens)] - end)[None]])
-        gap = below.max().item() if len(below) else 0.0
+            ends = list(self._loaded.eos_token_ids)
+            tokens.append(ends[truth[len(tokens), ends].argmax()])
+        below = truth[: len(tokens)].amax(-1) - truth[range(len(tokens)), tokens]
+        gap = below.max().item() if tokens else 0.0
         self._audited += 1
         self._worst = max(self._worst, gap)
         if not gap <= self._bound:
@@ -167,26 +155,20 @@ class Check:
 
 @contextmanager
 def in_float32(model: nn.Module) -> Iterator[None]:
-    """Let a model compute in float32: each module's parameters are cast while it runs.
-
-    So the largest module is all that is held twice.
-    """
+    """Let a model compute in float32; only the module that runs has its parameters twice."""
     kept: dict[nn.Parameter, Tensor] = {}
 
     def cast(module: nn.Module, _: object) -> None:
         for parameter in module.parameters(recurse=False):
-            if parameter.is_floating_point():
-                kept[parameter] = parameter.data
-                parameter.data = parameter.data.float()
+            kept[parameter] = parameter.data
+            parameter.data = parameter.data.float()
 
     def restore(module: nn.Module, *_: object) -> None:
         for parameter in module.parameters(recurse=False):
-            if parameter in kept:
-                parameter.data = kept.pop(parameter)
+            parameter.data = kept.pop(parameter, parameter.data)
 
     with ExitStack() as hooks:
         for module in model.modules():
-            if any(True for _ in module.parameters(recurse=False)):
-                hooks.callback(module.register_forward_pre_hook(cast).remove)
-                hooks.callback(module.register_forward_hook(restore, always_call=True).remove)
+            hooks.callback(module.register_forward_pre_hook(cast).remove)
+            hooks.callback(module.register_forward_hook(restore, always_call=True).remove)
         yield

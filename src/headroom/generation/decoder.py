@@ -1,25 +1,26 @@
 """The one forward pass of Llama-like decoders, on CPU and GPU: tokens of any rows, packed.
 
 All tokens of a pass lie one after the other, without padding; only attention knows which are
-whose. Linear layers do activation, gate and residual sum as they write a product. The last layer is
-computed only where something is chosen. The same weights give the same function as the model's own
-modules but for rounding; `Decoder.of` makes sure by a trial.
+whose. The last layer is computed only where something is chosen. The function is that of the
+model's own modules but for rounding; `Decoder.of` makes sure by a trial.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from jaxtyping import Complex, Float, Int
 from torch import Tensor
-from torch.nn.functional import embedding
+from torch.nn.functional import embedding, pad
 
-from headroom.generation.attention import Attention, Segments, Slots, States, best
-from headroom.generation.requests import Row
+from headroom.generation.attention import Attention, Segments, Slots, States, best, ranges
+from headroom.generation.requests import Drafted, Row
 from headroom.generation.weights import Layer, Weights, serves
 from headroom.models.masks import RowMasks, variant_masks
 from headroom.variants import Variant
@@ -39,6 +40,10 @@ Hidden = Float[Tensor, "tokens hidden"]
 Heads = Float[Tensor, "tokens heads head_dim"]
 Turns = Complex[Tensor, "tokens 1 pairs"]
 Joined = Float[Tensor, "tokens width"]
+Masks = dict[int, RowMasks]
+"""By layer."""
+Pair = tuple[Row, Drafted]
+"""A row, and the draft that it is verified against."""
 
 Changed = tuple[Segments, Hidden, Joined, Tensor | None]
 Change = Callable[[int, Segments, Hidden, Joined], Changed]
@@ -47,36 +52,23 @@ the rows that go on, with theirs, and which of their tokens leave the layer out,
 
 
 class Decoder:
-    """Runs a model on packed tokens.
-
-    Args:
-        loaded: the model.
-        attend: how attention is computed; by default the fastest way that the device allows.
-    """
+    """Runs a model on packed tokens; `attend` is by default the fastest that the device allows."""
 
     def __init__(self, loaded: LoadedModel, attend: Attention | None = None) -> None:
         self.weights = Weights(loaded)
         self.attend = attend or best(self.weights)
-        self.fed = 0
-        """Tokens fed so far, those of all rows."""
         self._turns = torch.empty(0)
+        self._geometry = loaded.geometry
         self._masked: Sequence[Variant] = ()
-        self._masks: dict[int, RowMasks] = {}
+        self._masks: Masks = {}
 
     @staticmethod
     def of(loaded: LoadedModel) -> Decoder | None:
         """Return a decoder for a model, or None where it needs its own modules."""
-        if serves(loaded):
-            decoder = Decoder(loaded)
-            if decoder._is_faithful(loaded):
-                return decoder
+        if serves(loaded) and (decoder := Decoder(loaded))._is_faithful(loaded):
+            return decoder
         _LOG.info("%s runs by its own modules", type(loaded.model).__name__)
         return None
-
-    @property
-    def path(self) -> str:
-        """How it attends: ``dense`` or ``flash``."""
-        return str(getattr(self.attend, "__name__", "attention"))
 
     def forward(
         self,
@@ -107,12 +99,12 @@ class Decoder:
                 hidden, queries = hidden[chosen], queries[chosen]
             joined = self.attend(queries, *slots.read(index, segments), segments, layer.window)
             segments, before, joined, skipped = change(index, segments, hidden, joined)
-            hidden = layer.output.plus(joined, before)
+            hidden = layer.output.then("add", before, joined)
             normed = layer.mlp_norm(hidden)
-            inner = layer.up.times(normed, layer.gate(normed, weights.activation))
-            hidden = layer.down.plus(inner, hidden)
+            inner = layer.up.then("mul", layer.gate(normed, weights.activation), normed)
+            hidden = layer.down.then("add", hidden, inner)
             if skipped is not None:
-                hidden = torch.where(skipped[:, None], before, hidden)
+                hidden = torch.where(skipped[:, None] > 0, before, hidden)
         return hidden
 
     def logits(self, hidden: Hidden) -> Float[Tensor, "tokens vocabulary"]:
@@ -125,17 +117,13 @@ class Decoder:
         for part in hidden.split(max(1, most // (4 * len(self.weights.embeddings)))):
             yield self.logits(part)
 
-    def row_masks(self, variants: Sequence[Variant]) -> dict[int, RowMasks]:
-        """Return what rows change, by layer."""
-        weights = self.weights
+    def masks(self, variants: Sequence[Variant]) -> Masks:
+        """Return what rows change."""
         if variants != self._masked:  # at most steps of a batch its rows are the same
-            self._masks = variant_masks(weights.geometry, variants, weights.device, weights.dtype)
+            weights = self.weights
+            self._masks = variant_masks(self._geometry, variants, weights.device, weights.dtype)
             self._masked = variants
         return self._masks
-
-    def rows(self, size: int) -> SlotRows:
-        """Return room for rows to be decoded, at most `size`."""
-        return SlotRows(self, size)
 
     def _project(self, layer: Layer, hidden: Hidden, turns: Turns) -> Sequence[Heads]:
         """Return a layer's queries, keys and values."""
@@ -169,91 +157,148 @@ class Decoder:
         expected = loaded.model(tokens.view(2, width)).logits.float().flatten(0, 1)
         slots = Slots(self.weights)
         slots.reserve(2, width)
-        segments = Segments(range(2), [0, 0], [width, width], loaded.device)
+        counts = [width, width]
+        segments = Segments(range(2), [0, 0], counts, loaded.device, counts)
         found = self.logits(self.forward(tokens, segments, slots))
         # Far above rounding, far below what another function gives.
         tolerance = math.sqrt(torch.finfo(loaded.dtype).eps) * expected.abs().max()
         return bool((expected - found).abs().max() <= tolerance)
 
 
-class SlotRows:
-    """Keys and values of rows that a decoder decodes: those of row r are in slot r.
-
-    Args:
-        decoder: runs the model.
-        size: most rows.
-    """
+class SlotRows(Slots):
+    """Rows that are decoded, `size` at most: keys and values of row r are in slot r."""
 
     def __init__(self, decoder: Decoder, size: int) -> None:
-        self._decoder = decoder
-        self._size = size
-        self._slots = Slots(decoder.weights)
+        super().__init__(decoder.weights)
+        self._decoder, self._size = decoder, size
+        self._lengths: list[int] = []
+        """Tokens of each row whose keys and values are there."""
 
-    def enter(
-        self, first: int, rows: Sequence[Row], leaders: Sequence[int]
+    def feed(
+        self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]]
     ) -> Float[Tensor, "rows vocabulary"]:
-        """Prefill prompts; return the logits behind them.
+        """Feed each row, from number `first` on, some tokens; return the logits behind them.
 
-        Args:
-            first: number of rows that are there.
-            rows: one a prompt.
-            leaders: of each row more, whose prompt it has.
+        Rows are new where there are no more than `first`.
         """
-        counts = [len(row.request.prompt) for row in rows]
-        tokens = [token for row in rows for token in row.request.prompt]
+        decoder, device = self._decoder, self._decoder.weights.device
+        starts, counts = self._lengths[first:] or [0] * len(rows), [*map(len, texts)]
         slots = range(first, first + len(rows))
-        logits = self._feed(tokens, rows, slots, [0] * len(rows), counts)
-        for new, leader in enumerate(leaders, start=slots.stop):
-            self._slots.move(first + leader, new, counts[leader])
-        return logits
+        segments = Segments(slots, starts, counts, device, [1] * len(rows))
+        self.reserve(self._size, segments.width)
+        self._lengths[first:] = segments.ends
+        change = partial(masked, decoder.masks([row.variant for row in rows]))
+        tokens = torch.tensor([token for text in texts for token in text], device=device)
+        return decoder.logits(decoder.forward(tokens, segments, self, change))
 
-    def resume(self, first: int, states: Sequence[States]) -> None:
-        """Let rows in whose keys and values are known."""
-        self._slots.reserve(self._size, max(each.shape[2] for each in states) + 1)
-        for slot, each in enumerate(states, start=first):
-            self._slots.insert(slot, each)
+    def join(self, states: Sequence[States]) -> None:
+        """Let rows in, behind the others, whose keys and values are known."""
+        self.reserve(self._size, max(each.shape[2] for each in states) + 1)
+        for each in states:
+            self._data[:, :, len(self._lengths), : each.shape[2]] = each
+            self._lengths.append(each.shape[2])
 
-    def step(self, rows: Sequence[Row]) -> Float[Tensor, "rows vocabulary"]:
-        """Feed each row its last token; return the logits behind it."""
-        tokens, lengths = [row.tokens[-1] for row in rows], [row.length for row in rows]
-        return self._feed(tokens, rows, range(len(rows)), lengths, [1] * len(rows))
-
-    def keep(self, rows: Sequence[Row], kept: Sequence[int]) -> None:
-        """Let row i be what row `kept[i]` was, none earlier than i."""
+    def keep(self, kept: Sequence[int]) -> None:
+        """Let row i be what row `kept[i]` was; no row is needed after another took its place."""
         for new, old in enumerate(kept):
             if new != old:
-                self._slots.move(old, new, rows[old].length)
+                length = self._lengths[old]
+                self._data[:, :, new, :length] = self._data[:, :, old, :length]
+        self._lengths = [self._lengths[old] for old in kept]
 
-    def _feed(
-        self,
-        tokens: Sequence[int],
-        rows: Sequence[Row],
-        slots: range,
-        starts: Sequence[int],
-        counts: Sequence[int],
-    ) -> Float[Tensor, "rows vocabulary"]:
+
+class Chunk(NamedTuple):
+    """Successive tokens of a text that are fed in one pass."""
+
+    begin: int
+    end: int
+    compared: int
+    """Of how many of them, the last ones, the next token is compared with the row's choice."""
+
+
+class SharedPass(Slots):
+    """A pass of rows over the drafts of their questions.
+
+    Up to its mask a row equals the base model's, so one base row a question serves all of them: at
+    its layer a pruned row takes the base row's attention output, is masked, and goes on by itself.
+    Base rows come first, then the others by ascending layer, so that those that are active at a
+    layer are neighbours.
+    """
+
+    def __init__(self, decoder: Decoder) -> None:
+        super().__init__(decoder.weights)
+        self._decoder = decoder
+
+    def begin(self, pairs: Sequence[Pair]) -> None:
+        """Verify these rows, by ascending layer, instead of others."""
+        self.pairs = list(pairs)
+        drafts = dict.fromkeys(drafted for _, drafted in pairs)
+        self._bases = {drafted: slot for slot, drafted in enumerate(drafts)}
+        self._own = [*range(len(drafts), len(drafts) + len(pairs))]
+        self.reserve(len(drafts) + len(pairs), max(len(drafted.text) for drafted in drafts))
+
+    def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
+        """Feed each text's next chunk; yield logits row by row, of the places compared."""
         decoder, device = self._decoder, self._decoder.weights.device
-        self._slots.reserve(self._size, max(map(int.__add__, starts, counts)))
-        segments = Segments(slots, starts, counts, device, [1] * len(rows))
-        masks = decoder.row_masks([row.variant for row in rows])
-        decoder.fed += len(tokens)
-        fed = torch.tensor(tokens, device=device)
-        return decoder.logits(decoder.forward(fed, segments, self._slots, masking(masks)))
+        bases = {drafted: slot for drafted, slot in self._bases.items() if drafted in chunks}
+        texts = [*bases, *(drafted for _, drafted in self.pairs)]
+        begins, ends, compared = zip(*(chunks[text] for text in texts), strict=True)
+        slots, counts = [*bases.values(), *self._own], [*map(int.__sub__, ends, begins)]
+        whole = Segments(slots, begins, counts, device, compared)
+        number = {drafted: place for place, drafted in enumerate(bases)}
+        layers = [row.variant.layers[0] for row, _ in self.pairs]
+        masks = decoder.masks([row.variant for row, _ in self.pairs])
+
+        def join(index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
+            """Let the rows in that are pruned here; let the base rows out with the last of them."""
+            if index not in masks:
+                return segments, hidden, joined, None
+            mask = masks[index]
+            first, last = bisect_left(layers, index), bisect_left(layers, index + 1)
+            if first < last:
+                gone = len(bases) if last == len(layers) else 0
+                every = whole if index < len(decoder.weights.layers) - 1 else whole.tail()[0]
+                new = every.part(len(bases) + first, len(bases) + last)
+                after = every.part(gone, len(bases) + last)
+                places = [number[drafted] for _, drafted in self.pairs[first:last]]
+                base = ranges([segments.offsets[place] for place in places], new.counts, device)
+                left = segments.offsets[gone]
+                own = mask.each(lambda part: part[first:last][new.rows]).applied_to(joined[base])
+                hidden = torch.cat([hidden[left:], hidden[base]])
+                joined = torch.cat([joined[left:], own])
+                segments = after
+            skipped = mask.skipped
+            if skipped is not None:  # by none of the base rows that are left
+                skipped = pad(skipped[:last], (len(segments.counts) - last, 0))[segments.rows]
+            return segments, hidden, joined, skipped
+
+        tokens = [t for each in bases for t in each.text[chunks[each].begin : chunks[each].end]]
+        hidden = decoder.forward(
+            torch.tensor(tokens, device=device), whole.part(0, len(bases)), self, join
+        )
+        return decoder.slabs(hidden)
+
+    def stay(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        self.pairs = [self.pairs[row] for row in rows]
+        self._own = [self._own[row] for row in rows]
+
+    def states(self, row: int, length: int) -> States:
+        """Return a copy of the keys and values of a row's first tokens: own ones above its mask."""
+        pruned, drafted = self.pairs[row]
+        base, above = self._bases[drafted], pruned.variant.layers[0] + 1
+        own = self._data[above:, :, self._own[row], :length]
+        return torch.cat([self._data[:above, :, base, :length], own])
 
 
-def masking(masks: dict[int, RowMasks]) -> Change:
-    """Return what applies the masks of rows, by layer, to their tokens."""
-
-    def change(index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
-        if index not in masks:
-            return segments, hidden, joined, None
-        mask = masks[index]
-        if segments.most > 1:
-            mask = mask.each(lambda part: part[segments.rows])
-        skipped = None if mask.skipped is None else mask.skipped > 0
-        return segments, hidden, mask.applied_to(joined), skipped
-
-    return change
+def masked(masks: Masks, index: int, segments: Segments, hidden: Hidden, joined: Joined) -> Changed:
+    """Change rows as their masks say: a `Change`, but for the masks."""
+    if index not in masks:
+        return segments, hidden, joined, None
+    mask = masks[index]
+    if segments.most > 1:
+        mask = mask.each(lambda part: part[segments.rows])
+    return segments, hidden, mask.applied_to(joined), mask.skipped
 
 
 def _turned(heads: Heads, turns: Turns) -> Heads:

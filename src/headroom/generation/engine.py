@@ -1,16 +1,13 @@
 """The engine: requests in, answers out; a sweep of many heads costs little above its base.
 
 Rows of different variants share a batch: each carries its own head mask. A finished row leaves at
-once, a waiting one takes its place (continuous batching). Requests with the same prompt and variant
-(the samples of a question) are prefilled once. In greedy decoding the base model answers first, and
-its answer is verified for every pruned variant instead of being decoded again (see `verify`);
-decoding goes on from the first token that differs. Numeric placebos are decoded from the prompt
-on, each by itself, in another order and with another number of rows: both decide who shares a batch
-with whom, so shapes, padding, and with them kernels and rounding. In fp32 tokens equal those of
-`transformers.generate` with the head's weights zeroed, up to an answer's first margin below 1e-3;
-sampled tokens do not depend on the batch, but at the edge of an interval (see `sampling`).
-
-What each part is worth, and what measured no better, stands in `LOG.md`.
+once, a waiting one takes its place (continuous batching). In greedy decoding the base model answers
+first, and its answer is verified for every pruned variant instead of being decoded again (see
+`batch`). Numeric placebos are decoded from the prompt on, each by itself, in another order and with
+another number of rows: both decide who shares a batch with whom, so shapes, padding, and with them
+kernels and rounding. In fp32 tokens equal those of `transformers.generate` with the head's weights
+zeroed, up to an answer's first margin below 1e-3; sampled tokens do not depend on the batch, but at
+the edge of an interval (see `sampling`). What measured no better stands in `LOG.md`.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ import os
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -32,49 +29,31 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
 from headroom.errors import ModelError
 from headroom.generation.attention import dense
-from headroom.generation.batch import Batch
+from headroom.generation.batch import Batch, Verifier
 from headroom.generation.check import Check, WrongAnswers
 from headroom.generation.decoder import Decoder
 from headroom.generation.modules import Modules
-from headroom.generation.requests import Answer, Drafted, Request, Row, Statistics
+from headroom.generation.requests import Answer, Drafted, Request, Row
 from headroom.generation.sampling import uniforms
-from headroom.generation.verify import Verifier
 from headroom.generation.weights import fast_linear
-from headroom.models.masks import HeadMasks, edited_weights
+from headroom.models.masks import edited_weights
 from headroom.variants import BASE, FAMILIES, Variant
 
 if TYPE_CHECKING:
     from headroom.config import Decoding
     from headroom.models.load import LoadedModel
 
-__all__ = ["Answer", "Engine", "Request", "Statistics"]
+__all__ = ["Answer", "Engine", "Request"]
 
 _LOG = logging.getLogger(__name__)
 
 _REFILL = 8
 """Prompts are prefilled when one row in this many is free: few at a time are dear."""
 
-_ROWS = 64
-"""Rows of a batch where more gain nothing."""
-
 _PROMPT = 512
 """Tokens of a prompt that memory is set aside for."""
 
 Prompt = tuple[int, ...]
-
-
-@dataclass
-class _Plan:
-    """What is left to do."""
-
-    batch_size: int
-    """Most rows decoded together."""
-    groups: deque[list[Request]] = field(default_factory=deque)
-    """To be decoded from the prompt on, prefilled together; longest prompts first."""
-    drafted: deque[Drafted] = field(default_factory=deque)
-    """Pruned variants of questions whose base answer is known."""
-    waiting: dict[Prompt, list[Row]] = field(default_factory=dict)
-    """Pruned variants of questions whose base answer is among `groups`."""
 
 
 class Engine:
@@ -110,7 +89,6 @@ class Engine:
         self._loaded = loaded
         self._decoding = decoding
         self._positions: int = getattr(config, "max_position_embeddings", None) or sys.maxsize
-        self.statistics = Statistics()
         self._decoder = decoder or Decoder.of(loaded)
         if checked is None:
             checked = loaded.dtype != torch.float32 or loaded.device.type == "cuda"
@@ -152,16 +130,12 @@ class Engine:
             pending = parts[placebo]
             while pending.total():
                 try:
-                    plan = self._plan(pending.elements(), drafts, placebo)
-                    answers = self._answer(plan, drafts)
+                    answers = self._answer(pending.elements(), drafts, placebo)
                     for answer in self._check.groups(answers) if self._check else answers:
                         if pending[answer.request]:
                             pending[answer.request] -= 1
-                            self.statistics.answers += 1
-                            self.statistics.kept += len(answer.token_ids)
                             yield answer
-                # The unfinished start again from their prompts: answers do not depend on the
-                # batch, so nothing but time is lost.
+                # The unfinished start again: nothing but time is lost.
                 except WrongAnswers as cause:
                     self._fall(str(cause))
                 except torch.OutOfMemoryError as error:
@@ -176,37 +150,37 @@ class Engine:
             engine = Engine(
                 loaded, self._decoding, self._batch_size, checked=self._check is not None
             )
-            engine.statistics = self.statistics
             for answer in engine.run(replace(request, variant=BASE) for request in requests):
                 yield replace(answer, request=replace(answer.request, variant=variant))
 
     @property
+    def _path(self) -> str:
+        return getattr(self._decoder.attend, "__name__", "") if self._decoder else "modules"
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What a record says of how answers came about."""
-        path = self._decoder.path if self._decoder else "modules"
-        facts: dict[str, Any] = {"path": path, "batch_size": self._batch_size}
-        if self._check is not None:
-            facts["check"] = self._check.facts
-        return facts | ({"falls": list(self._falls)} if self._falls else {})
+        check = {"check": self._check.facts} if self._check else {}
+        falls = {"falls": list(self._falls)} if self._falls else {}
+        return {"path": self._path, "batch_size": self._batch_size, **check, **falls}
 
     def _fall(self, cause: str) -> None:
         """Go on in a simpler way: dense attention, then the model's own modules."""
         assert self._decoder is not None
-        before = after = self._decoder.path
-        if before != "dense":
-            after, self._decoder.attend, self._check = "dense", dense, Check(self._loaded)
+        before = self._path
+        if before == "dense":
+            self._decoder = self._check = None
         else:
-            after, self._decoder, self._check = "modules", None, None
-        self._falls.append(f"{before} to {after}: {cause}")
-        _LOG.warning("%s; going on by %s, slower; please report this", cause, after)
+            self._decoder.attend, self._check = dense, Check(self._loaded)
+        self._falls.append(f"{before} to {self._path}: {cause}")
+        _LOG.warning("%s; going on by %s, slower; please report this", cause, self._path)
 
     def _shrink(self, error: Exception) -> None:
         """Go on with half the rows."""
         if self._batch_size == 1:
             raise ModelError(
-                "one sequence alone does not fit in the GPU's memory; lower "
-                "max_new_tokens, use dtype bfloat16, or spread the model over several "
-                "GPUs with device: balanced"
+                "one sequence alone does not fit in the GPU's memory; lower max_new_tokens, use "
+                "dtype bfloat16, or spread the model over several GPUs with device: balanced"
             ) from error
         gc.collect()
         torch.cuda.empty_cache()
@@ -217,75 +191,80 @@ class Engine:
         self._loaded.geometry.check(request.variant)
         if not 0 < len(request.prompt) < self._positions:
             raise ModelError(
-                f"the prompt of question {request.question_id!r} has {len(request.prompt)} "
-                f"tokens; the model takes 1 to {self._positions - 1}: leave this question "
-                f"out, or use a model with more positions"
+                f"the prompt of question {request.question_id!r} has {len(request.prompt)} tokens; "
+                f"the model takes 1 to {self._positions - 1}: leave this question out, or use a "
+                f"model with more positions"
             )
 
+    def _answer(
+        self, requests: Iterable[Request], drafts: dict[Prompt, Sequence[int]], placebo: int
+    ) -> Iterator[Answer]:
+        """Answer requests, of one numeric placebo or of none; `drafts` takes base answers found."""
+        size = rows_together(self._batch_size, placebo) if placebo else self._batch_size
+        groups, drafted, waiting = self._plan(requests, drafts, placebo, size)
+        with fast_linear(self._loaded.model), Modules(self._loaded) as modules:
+            forward = self._decoder or modules
+            watch = self._check.watch if self._check and self._decoding.greedy else None
+            batch = Batch(forward, self._decoding, size, watch)
+            verifier = Verifier(forward, self._batch_size, watch)
+            while verifier.ready or groups or drafted or len(batch):
+                answers: list[Answer] = []
+                if verifier.ready and batch.free:
+                    batch.join(verifier.ready)
+                elif entering := self._take(groups, batch):
+                    answers = batch.enter(entering)
+                elif drafted and batch.free:
+                    answers = verifier.verify(drafted)
+                else:
+                    answers = batch.step()
+                for answer in answers:
+                    prompt = answer.request.prompt
+                    if prompt in waiting and answer.request.variant.is_base:
+                        drafts[prompt] = answer.token_ids
+                        drafted.append(Drafted(answer.token_ids, waiting.pop(prompt)))
+                yield from answers
+
     def _plan(
-        self, requests: Iterable[Request], drafts: Mapping[Prompt, Sequence[int]], placebo: int
-    ) -> _Plan:
+        self,
+        requests: Iterable[Request],
+        drafts: Mapping[Prompt, Sequence[int]],
+        placebo: int,
+        size: int,
+    ) -> tuple[deque[list[Request]], deque[Drafted], dict[Prompt, list[Row]]]:
+        """Return requests to be decoded, in groups with the same prompt and variant, longest first.
+
+        Besides, those whose base answer is known, and, by prompt, those whose base answer is among
+        the first.
+        """
         questions: dict[Prompt, dict[Variant, list[Request]]] = defaultdict(dict)
         for request in requests:
             questions[request.prompt].setdefault(request.variant, []).append(request)
-        size = rows_together(self._batch_size, placebo) if placebo else self._batch_size
-        plan = _Plan(size)
         groups: list[list[Request]] = []
+        drafted: list[Drafted] = []
+        waiting: dict[Prompt, list[Row]] = {}
         for prompt, variants in sorted(questions.items(), key=lambda item: -len(item[0])):
-            base = variants.pop(BASE, [])
-            if base:
-                groups.append(base)
-            drafted = prompt in drafts
-            if placebo or not self._decoding.greedy or not (drafted or base or len(variants) > 1):
-                groups += variants.values()
-            elif variants:
+            base, known = variants.pop(BASE, []), prompt in drafts
+            verified = self._decoding.greedy and not placebo and len(variants) > 0
+            if verified and (known or base or len(variants) > 1):
                 rows = [self._row(request) for group in variants.values() for request in group]
-                if drafted:
-                    plan.drafted.append(Drafted(drafts[prompt], rows))
-                    continue
-                plan.waiting[prompt] = rows
-                if not base:
-                    groups.append([Request(rows[0].request.question_id, prompt)])
+                if known:
+                    drafted.append(Drafted(drafts[prompt], rows))
+                else:
+                    waiting[prompt] = rows
+                    base = base or [Request(rows[0].request.question_id, prompt)]
+                variants = {}
+            groups += [group for group in (base, *variants.values()) if group]
         # Drafts of like length are verified together.
-        plan.drafted = deque(sorted(plan.drafted, key=lambda drafted: -len(drafted.text)))
+        drafted.sort(key=lambda each: -len(each.text))
         if placebo:
             order = np.random.default_rng(placebo).permutation(len(groups))
             groups = [groups[place] for place in order]
-        plan.groups = deque(g[i : i + size] for g in groups for i in range(0, len(g), size))
-        return plan
-
-    def _answer(self, plan: _Plan, drafts: dict[Prompt, Sequence[int]]) -> Iterator[Answer]:
-        """Work a plan off; `drafts` takes the base answers found."""
-        model, done = self._loaded.model, self.statistics
-        with fast_linear(model), HeadMasks(model, self._loaded.geometry) as hooks:
-            forward = self._decoder or Modules(self._loaded, hooks)
-            watch = self._check.watch if self._check and self._decoding.greedy else None
-            batch = Batch(forward, self._decoding, plan.batch_size, watch)
-            verifier = Verifier(forward, self._batch_size, done, watch)
-            while verifier.rows or plan.groups or plan.drafted or len(batch):
-                answers: list[Answer] = []
-                if verifier.rows and batch.free:
-                    batch.resume(*verifier.take(batch.free))
-                elif entering := self._take(plan.groups, batch):
-                    answers = batch.enter(entering)
-                elif plan.drafted and batch.free:
-                    answers = verifier.verify(plan.drafted)
-                else:
-                    answers = batch.step()
-                done.fed += forward.fed
-                forward.fed = 0
-                for answer in answers:
-                    prompt = answer.request.prompt
-                    if prompt in plan.waiting and answer.request.variant.is_base:
-                        drafts[prompt] = answer.token_ids
-                        rows = plan.waiting.pop(prompt)
-                        plan.drafted.append(Drafted(answer.token_ids, rows))
-                yield from answers
+        parts = (g[i : i + size] for g in groups for i in range(0, len(g), size))
+        return deque(parts), deque(drafted), waiting
 
     def _take(self, groups: deque[list[Request]], batch: Batch) -> list[list[Row]]:
         """Take whole groups from the queue, if enough of the batch is free."""
-        taken: list[list[Row]] = []
-        free = batch.free
+        taken, free = list[list[Row]](), batch.free
         if len(batch) and free < self._batch_size / _REFILL:
             return taken
         while groups and len(groups[0]) <= free:
@@ -294,11 +273,11 @@ class Engine:
         return taken
 
     def _row(self, request: Request) -> Row:
-        limit = min(self._decoding.max_new_tokens, self._positions - len(request.prompt))
+        decoding = self._decoding
+        limit = min(decoding.max_new_tokens, self._positions - len(request.prompt))
         row = Row(request, limit, self._loaded.eos_token_ids)
-        if not self._decoding.greedy:
-            seed = self._decoding.seed
-            row.uniforms = uniforms(seed, request.question_id, request.sample, limit)
+        if not decoding.greedy:
+            row.uniforms = uniforms(decoding.seed, request.question_id, request.sample, limit)
         return row
 
 
@@ -307,15 +286,14 @@ def fitting_rows(loaded: LoadedModel, decoder: Decoder | None, decoding: Decodin
 
     Large products are faster the more rows they have; small ones gain nothing above 64.
     """
-    most = _ROWS if decoder is None else 128 if decoder.weights.is_heavy else _ROWS
     layers = loaded.geometry.layers
     if loaded.device.type == "cuda":
         free, total = torch.cuda.mem_get_info(loaded.device)
-        free -= total // 12 + (1 << 30)
-        most = 512
+        free, most = free - total // 12 - (1 << 30), 512
     else:
         pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         free = pages // (4 * (os.cpu_count() or 1))  # of one worker, beside weights and the rest
+        most = 128 if decoder and decoder.weights.is_heavy else 64
     token = sum(2 * layer.kv_heads * layer.head_dim for layer in layers) * loaded.dtype.itemsize
     row = token * (decoding.max_new_tokens + _PROMPT)
     return max(1, min(most, int(free / (2 * row))))  # decoding and verification have slots each
@@ -328,10 +306,9 @@ def rows_together(batch_size: int, placebo: int) -> int:
 
 def _check_kind(config: Any) -> None:
     """Refuse models whose rows depend on one another, or keep more than keys and values."""
-    parameters = getattr(config, "rope_parameters", None) or {}
-    kinds = {parameters.get("rope_type")}
-    kinds |= {part.get("rope_type") for part in parameters.values() if isinstance(part, dict)}
-    if changing := kinds & {"dynamic", "longrope"}:
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [rope, *(part for part in rope.values() if isinstance(part, dict))]
+    if changing := {part.get("rope_type") for part in parts} & {"dynamic", "longrope"}:
         raise ModelError(
             f"rope_type {changing.pop()!r} makes an answer depend on the other rows of its batch; "
             f"set rope_parameters in the model's config.json to a fixed type"

@@ -8,144 +8,94 @@ the shorter ones with padding in front. Verification runs each row through the w
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import pad
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from headroom.generation.requests import Row
-from headroom.models.masks import HeadMasks, variant_masks
-from headroom.variants import Variant
+from headroom.generation.decoder import Chunk, Pair
+from headroom.generation.requests import Drafted, Row
+from headroom.models.masks import HeadMasks
 
 if TYPE_CHECKING:
     from headroom.models.load import LoadedModel
 
 
-class Modules:
-    """Runs a model on rows with a key/value cache.
+class Modules(HeadMasks):
+    """Runs a model on rows with a key/value cache, inside a ``with`` block."""
 
-    Args:
-        loaded: the model.
-        hooks: what prunes it.
-    """
-
-    path = "modules"
-
-    def __init__(self, loaded: LoadedModel, hooks: HeadMasks) -> None:
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__(loaded.model, loaded.geometry)
         self.loaded = loaded
-        self._hooks = hooks
-        self._masked: Sequence[Variant] = ()
-        self.fed = 0
-        """Tokens fed so far, those of all rows."""
         self.accepted = inspect.signature(loaded.model.forward).parameters.keys()
-
-    def rows(self, _: int) -> ModuleRows:
-        """Return room for rows to be decoded."""
-        return ModuleRows(self)
-
-    def mask(self, variants: Sequence[Variant]) -> None:
-        """Let each row of the next pass be of its variant."""
-        # One mask serves rows that are all alike.
-        unlike = variants if len(set(variants)) > 1 else variants[:1]
-        if unlike != self._masked:
-            loaded = self.loaded
-            self._hooks.masks = variant_masks(loaded.geometry, unlike, loaded.device, loaded.dtype)
-            self._masked = unlike
 
 
 class ModuleRows:
-    """Keys and values of rows that end at the same column.
-
-    Args:
-        modules: run the model.
-    """
+    """Keys and values of rows that end at the same column."""
 
     def __init__(self, modules: Modules) -> None:
         self._modules = modules
         self._cache = DynamicCache()
-        device = modules.loaded.device
-        self._visible = torch.zeros(0, 0, dtype=torch.long, device=device)
+        self._visible = torch.zeros(0, 0, dtype=torch.long, device=modules.loaded.device)
         """Which columns each row sees: not those of its padding."""
 
     def feed(
-        self,
-        rows: Sequence[Row],
-        tokens: Int[Tensor, "rows tokens"],
-        visible: Int[Tensor, "rows tokens"] | None = None,
-        keep: int = 1,
-    ) -> Float[Tensor, "rows keep vocabulary"]:
-        """Feed each row some tokens; return the logits of the last `keep` ones, float32.
-
-        Args:
-            rows: all of them.
-            tokens: of each row.
-            visible: 0 for padding.
-            keep: how many positions' logits to return.
-        """
-        modules, device = self._modules, self._visible.device
-        modules.mask([row.variant for row in rows])
-        modules.fed += tokens.numel()
-        visible = (torch.ones_like(tokens) if visible is None else visible).to(device)
+        self, first: int, rows: Sequence[Row], texts: Sequence[Sequence[int]], keep: int = 1
+    ) -> Float[Tensor, "places vocabulary"]:
+        """Do as `SlotRows.feed`; return the logits of the last `keep` tokens of each row."""
+        modules, loaded = self._modules, self._modules.loaded
+        if first:
+            new = ModuleRows(modules)
+            logits = new.feed(0, rows, texts, keep)
+            self.join([new])
+            return logits
+        modules.prune([row.variant for row in rows])
+        width, filler = max(map(len, texts)), loaded.pad_token_id
+        ids = [[filler] * (width - len(text)) + [*text] for text in texts]
+        known = [[0] * (width - len(text)) + [1] * len(text) for text in texts]
+        tokens, visible = (torch.tensor(each, device=loaded.device) for each in (ids, known))
         before = self._visible if len(self._visible) else visible[:, :0]
         self._visible = torch.cat([before, visible], dim=1)
-        positions = (self._visible.cumsum(1) - 1).clamp(min=0)[:, -tokens.shape[1] :]
+        positions = (self._visible.cumsum(1) - 1).clamp(min=0)[:, -width:]
         options: dict[str, Any] = {"position_ids": positions, "logits_to_keep": keep}
-        output = modules.loaded.model(
-            input_ids=tokens.to(device),
+        output = loaded.model(
+            input_ids=tokens,
             attention_mask=self._visible,
             past_key_values=self._cache,
             use_cache=True,
             **{name: options[name] for name in options.keys() & modules.accepted},
         )
-        return output.logits[:, -keep:].float()
+        return output.logits[:, -keep:].float().flatten(0, 1)
 
-    def enter(
-        self, first: int, rows: Sequence[Row], leaders: Sequence[int]
-    ) -> Float[Tensor, "rows vocabulary"]:
-        """Prefill prompts; return the logits behind them. For arguments see `SlotRows`."""
-        prompts = [row.request.prompt for row in rows]
-        width = max(map(len, prompts))
-        filler = self._modules.loaded.pad_token_id
-        tokens = torch.tensor([(filler,) * (width - len(p)) + p for p in prompts])
-        visible = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-        new = ModuleRows(self._modules)
-        logits = new.feed(rows, tokens, visible)[:, -1]
-        new.keep(rows, [*range(len(rows)), *leaders])
-        self.resume(first, [new])
-        return logits
-
-    def resume(self, first: int, states: Sequence[ModuleRows]) -> None:
-        """Lay other rows beside these, the first ones."""
-        parts = [self, *states] if first else states
+    def join(self, states: Sequence[ModuleRows]) -> None:
+        """Lay other rows behind these."""
+        parts = [self, *states] if len(self._visible) else states
         width = max(each._visible.shape[1] for each in parts)
         gaps = [width - each._visible.shape[1] for each in parts]
-        cache = DynamicCache()
-        for index in range(len(parts[0]._cache.layers)):
-            layers = [each._cache.layers[index] for each in parts]
-            keys, values = (
-                torch.cat([pad(s, (0, 0, gap, 0)) for s, gap in zip(each, gaps, strict=True)])
-                for each in ([a.keys for a in layers], [a.values for a in layers])
-            )
-            cache.update(keys, values, index)
-        self._cache = cache
+
+        def beside(states: Iterable[Tensor]) -> Tensor:
+            return torch.cat([pad(s, (0, 0, gap, 0)) for s, gap in zip(states, gaps, strict=True)])
+
+        self._cache = DynamicCache(
+            (beside(each.keys for each in layers), beside(each.values for each in layers))
+            for layers in zip(*(each._cache.layers for each in parts), strict=True)
+        )
         self._visible = torch.cat(
             [pad(each._visible, (gap, 0)) for each, gap in zip(parts, gaps, strict=True)]
         )
 
-    def step(self, rows: Sequence[Row]) -> Float[Tensor, "rows vocabulary"]:
-        """Feed each row its last token; return the logits behind it."""
-        return self.feed(rows, torch.tensor([row.tokens[-1:] for row in rows]))[:, -1]
-
-    def keep(self, _: Sequence[Row], kept: Sequence[int]) -> None:
+    def keep(self, kept: Sequence[int]) -> None:
         """Let row i be what row `kept[i]` was, without the columns that none of them sees."""
         if kept:
             first = int(self._visible[kept].any(0).long().argmax())
             self._take(torch.tensor(kept, device=self._visible.device), slice(first, None), self)
+        else:
+            self._cache, self._visible = DynamicCache(), self._visible[:0]
 
     def states(self, row: int, length: int) -> ModuleRows:
         """Return one row of rows without padding, as long as its first tokens."""
@@ -158,3 +108,23 @@ class ModuleRows:
         into._visible = self._visible[rows, columns]
         for own, layer in zip(self._cache.layers, into._cache.layers, strict=True):
             layer.keys, layer.values = own.keys[rows, :, columns], own.values[rows, :, columns]
+
+
+class WholePass(ModuleRows):
+    """A pass of rows over the draft of their question, each through the whole model."""
+
+    def begin(self, pairs: Sequence[Pair]) -> None:
+        """Verify these rows, of one question, instead of others."""
+        self.pairs = list(pairs)
+        self.keep([])
+
+    def logits(self, chunks: Mapping[Drafted, Chunk]) -> Iterator[Tensor]:
+        """Feed the text's next chunk; yield logits row by row, of the places compared."""
+        ((drafted, (begin, end, compared)),) = chunks.items()
+        texts = [drafted.text[begin:end]] * len(self.pairs)
+        yield self.feed(0, [row for row, _ in self.pairs], texts, compared)
+
+    def stay(self, rows: Sequence[int]) -> None:
+        """Drop all other rows."""
+        self.pairs = [self.pairs[row] for row in rows]
+        self.keep(rows)

@@ -35,6 +35,8 @@ class Answer:
     stop_reason: StopReason
     margin: float
     """Smallest gap between the best and the second-best logit, the end's included."""
+    accepted: int = 0
+    """How many of its tokens verification took over from a draft."""
 
 
 @dataclass
@@ -50,11 +52,7 @@ class Row:
     """One random number for each new token; none if decoding is greedy."""
     tokens: list[int] = field(default_factory=list)
     margin: float = math.inf
-
-    @property
-    def length(self) -> int:
-        """Number of tokens before the last new one: those with keys and values."""
-        return len(self.request.prompt) + len(self.tokens) - 1
+    accepted: int = 0
 
     @property
     def variant(self) -> Variant:
@@ -70,7 +68,7 @@ class Row:
         if not ended and len(self.tokens) < self.limit:
             return None
         reason: StopReason = "eos" if ended else "length"
-        return Answer(self.request, tuple(self.tokens), reason, self.margin)
+        return Answer(self.request, tuple(self.tokens), reason, self.margin, self.accepted)
 
 
 @dataclass(eq=False)
@@ -87,18 +85,3 @@ class Drafted:
         """The prompt, and what of the draft is fed to verify it: all but a token at the limit."""
         first = self.rows[0]
         return (*first.request.prompt, *self.draft[: first.limit - 1])
-
-
-@dataclass
-class Statistics:
-    """What an engine has done so far."""
-
-    answers: int = 0
-    unchanged: int = 0
-    """Answers of pruned variants that verification found equal to the draft."""
-    kept: int = 0
-    """Tokens of all answers."""
-    accepted: int = 0
-    """Of these, tokens that verification took over from a draft."""
-    fed: int = 0
-    """Tokens that the model was fed, padding and prompts included."""

@@ -4,12 +4,11 @@ Served are Llama (SmolLM too), Mistral, Qwen2, Qwen3 and Gemma 1. Queries, keys 
 one product. The two parts of a rotary pair are put side by side, in queries and keys and in their
 norms alike, so that no score changes and rotation is one complex product.
 
-PyTorch takes MKL for products in float32, which leaves half of the vector unit unused where that
-is AVX-512's and the processor not Intel's. oneDNN does activation, gate and residual sum as it
-writes a product, and keeps a copy of the weights in the order in which it reads them: with few rows
-that is twice as fast as rearranging them at each product. Its operators are those that
-`torch.compile` puts in the place of a linear layer. Without AVX-512, and for small products, MKL is
-faster.
+PyTorch takes MKL for products in float32, which leaves half of AVX-512 unused where the processor
+is not Intel's. oneDNN does activation, gate and residual sum as it writes a product, and keeps a
+copy of the weights in the order in which it reads them: with few rows that is twice as fast. Its
+operators are those that `torch.compile` puts in the place of a linear layer. Without AVX-512, and
+for small products, MKL is faster.
 """
 
 from __future__ import annotations
@@ -18,31 +17,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, rms_norm, silu
 from torch.nn.functional import linear as plain_linear
-from transformers import (
-    GemmaForCausalLM,
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
 
 if TYPE_CHECKING:
     from headroom.models.load import LoadedModel
 
-_SERVED = (
-    GemmaForCausalLM,
-    LlamaForCausalLM,
-    MistralForCausalLM,
-    Qwen2ForCausalLM,
-    Qwen3ForCausalLM,
-)
+_SERVED = {"gemma", "llama", "mistral", "qwen2", "qwen3"}
 
 _HEAVY = 1 << 22
 """Weights of a layer from which a pass's own overhead no longer counts."""
@@ -56,7 +42,7 @@ _ROWS = 64
 ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
     "silu": (silu, "swish", ""),
     "gelu": (gelu, "gelu", "none"),
-    "gelu_pytorch_tanh": (lambda x: gelu(x, approximate="tanh"), "gelu", "tanh"),
+    "gelu_pytorch_tanh": (partial(gelu, approximate="tanh"), "gelu", "tanh"),
 }
 """What may follow a product: the function, and the two words by which oneDNN knows it."""
 
@@ -64,10 +50,7 @@ ACTIVATIONS: dict[str, tuple[Callable[[Tensor], Tensor], str, str]] = {
 class Linear:
     """A linear layer, with what may follow its product.
 
-    Args:
-        weight: [outputs, inputs].
-        bias: [outputs], if there is one.
-        packed: whether a copy of the weight is arranged; a weight that may change needs none.
+    By default a copy of the weight, [outputs, inputs], is arranged; one that may change needs none.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, *, packed: bool = True) -> None:
@@ -77,12 +60,7 @@ class Linear:
         """What oneDNN reads; None: MKL takes every product."""
         if _prefers_onednn(weight.dtype, weight.device.type):
             arrange = torch.ops.mkldnn._reorder_linear_weight
-            self._read = arrange(self._weight, _ROWS) if packed else self._weight
-
-    @classmethod
-    def of(cls, module: nn.Linear, *, packed: bool = True) -> Linear:
-        """Return a layer with a module's parameters."""
-        return cls(module.weight, module.bias, packed=packed)
+            self._read = arrange(weight, _ROWS) if packed else weight
 
     def __call__(self, states: Tensor, activation: str | None = None) -> Tensor:
         """Return the product, through an activation of `ACTIVATIONS` if one is named."""
@@ -92,19 +70,13 @@ class Linear:
         _, name, kind = ACTIVATIONS[activation] if activation else (None, "none", "")
         return torch.ops.mkldnn._linear_pointwise(states, self._read, self._bias, name, [], kind)
 
-    def times(self, states: Tensor, factor: Tensor) -> Tensor:
-        """Return the product, multiplied by a factor element by element."""
+    def then(self, how: Literal["add", "mul"], other: Tensor, states: Tensor) -> Tensor:
+        """Return the product plus, or times, another tensor."""
         if self._is_small(states):
-            return plain_linear(states, self._weight, self._bias).mul_(factor)
+            product = plain_linear(states, self._weight, self._bias)
+            return product.add_(other) if how == "add" else product.mul_(other)
         fused = torch.ops.mkldnn._linear_pointwise.binary
-        return fused(states, factor, self._read, self._bias, "mul")
-
-    def plus(self, states: Tensor, summand: Tensor) -> Tensor:
-        """Return the product and a summand."""
-        if self._is_small(states):
-            return plain_linear(states, self._weight, self._bias).add_(summand)
-        fused = torch.ops.mkldnn._linear_pointwise.binary
-        return fused(states, summand, self._read, self._bias, "add")
+        return fused(states, other, self._read, self._bias, how)
 
     def _is_small(self, states: Tensor) -> bool:
         return self._read is None or states.numel() * len(self._weight) < _SMALL
@@ -116,7 +88,7 @@ def fast_linear(model: nn.Module) -> Iterator[None]:
     with ExitStack() as patches:
         for module in model.modules():
             if type(module) is nn.Linear:
-                fast = Linear.of(module, packed=False)
+                fast = Linear(module.weight, module.bias, packed=False)
                 patches.enter_context(patch.object(module, "forward", fast))
         yield
 
@@ -124,20 +96,19 @@ def fast_linear(model: nn.Module) -> Iterator[None]:
 @cache
 def _prefers_onednn(dtype: torch.dtype, device: str) -> bool:
     """Look at the processor, and try the operators: they are no part of a stable interface."""
-    capable = {
-        torch.float32: torch.backends.cpu.get_cpu_capability().startswith("AVX512"),
-        torch.bfloat16: torch.backends.mkldnn.is_available()
-        and torch.ops.mkldnn._is_mkldnn_bf16_supported(),
-    }
-    if device != "cpu" or not torch.backends.mkldnn.is_available() or not capable.get(dtype):
+    if device != "cpu" or not torch.backends.mkldnn.is_available():
         return False
+    if dtype == torch.float32:
+        capable = torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+    else:
+        capable = dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     states, weight = torch.eye(4, 3, dtype=dtype), torch.arange(6, dtype=dtype).view(2, 3)
     try:
         packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS)
         found = torch.ops.mkldnn._linear_pointwise(states, packed, None, "none", [], "")
     except (AttributeError, RuntimeError):
         return False
-    return torch.equal(found, plain_linear(states, weight))
+    return capable and torch.equal(found, plain_linear(states, weight))
 
 
 Norm = Callable[[Tensor], Tensor]
@@ -163,21 +134,15 @@ class Layer:
 
 
 class Weights:
-    """Copies and views of a model's weights; a model that is changed afterwards needs others.
-
-    Args:
-        loaded: a model that `serves` says yes to.
-    """
+    """Copies and views of a model's weights; a model that is changed afterwards needs others."""
 
     @torch.no_grad()
     def __init__(self, loaded: LoadedModel) -> None:
         model: Any = loaded.model
         config, layers = model.config, loaded.geometry.layers
-        self.geometry = loaded.geometry
         self.device, self.dtype = loaded.device, loaded.dtype
-        self._gemma = isinstance(model, GemmaForCausalLM)
+        self._gemma = config.model_type == "gemma"
         self.head_dim = layers[0].head_dim
-        self.kv_heads = max(layer.kv_heads for layer in layers)
         self.embeddings: Tensor = model.model.embed_tokens.weight.detach()
         self.scale = None
         """What embeddings are multiplied by."""
@@ -206,28 +171,21 @@ class Weights:
         return sum(part.size for part in parts) > _HEAVY
 
     def _layer(self, layer: Any, heads: tuple[int, int, int], window: int | None) -> Layer:
-        attention, mlp = layer.self_attn, layer.mlp
+        attention = layer.self_attn
         turned, values = (attention.q_proj, attention.k_proj), attention.v_proj
-        bias = None
+        weight = torch.cat([*(self._paired(part.weight) for part in turned), values.weight])
+        bias = norms = None
         if values.bias is not None:
             bias = torch.cat([*(self._paired(part.bias) for part in turned), values.bias])
-        norms = None
         if hasattr(attention, "q_norm"):
             norms = self._norm(attention.q_norm, True), self._norm(attention.k_norm, True)
-        return Layer(
-            heads,
-            window,
-            norm=self._norm(layer.input_layernorm),
-            qkv=Linear(
-                torch.cat([*(self._paired(part.weight) for part in turned), values.weight]), bias
-            ),
-            head_norms=norms,
-            output=Linear.of(attention.o_proj),
-            mlp_norm=self._norm(layer.post_attention_layernorm),
-            gate=Linear.of(mlp.gate_proj),
-            up=Linear.of(mlp.up_proj),
-            down=Linear.of(mlp.down_proj),
+        parts = (layer.mlp.gate_proj, layer.mlp.up_proj, layer.mlp.down_proj)
+        output, gate, up, down = (
+            Linear(part.weight, part.bias) for part in (attention.o_proj, *parts)
         )
+        norm, mlp_norm = map(self._norm, (layer.input_layernorm, layer.post_attention_layernorm))
+        qkv = Linear(weight, bias)
+        return Layer(heads, window, norm, qkv, norms, output, mlp_norm, gate, up, down)
 
     def _paired(self, weight: Tensor) -> Tensor:
         """Put the rows of each rotary pair of a projection's heads side by side."""
@@ -247,7 +205,7 @@ def serves(loaded: LoadedModel) -> bool:
     model = loaded.model
     parts = [module for name, module in model.named_modules() if name.endswith(("proj", "head"))]
     return (
-        type(model) in _SERVED
+        model.config.model_type in _SERVED
         and not getattr(model, "hf_device_map", None)  # spread over several devices
         and all(type(part) is nn.Linear for part in parts)  # not of eight bits
         and _activation(model.config) in ACTIVATIONS

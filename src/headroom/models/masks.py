@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -126,13 +126,13 @@ def _row_masks(
 
 
 class HeadMasks:
-    """Row masks on a model inside a ``with`` block; `masks` can be replaced at any step.
+    """Row masks on a model inside a ``with`` block, which can be replaced at any step.
 
-    Layers without a mask are not changed; a mask of one row holds for the whole batch.
-    Multiplying by one is exact: rows without a pruned head are computed as without a mask.
+    Layers without a mask are not changed. Multiplying by one is exact: rows without a pruned head
+    are computed as without a mask.
 
-        with HeadMasks(model, geometry) as hooks:
-            hooks.masks = variant_masks(geometry, variants, model.device, model.dtype)
+        with HeadMasks(model, geometry) as masks:
+            masks.prune(variants)
             model(...)  # any number of forward passes of len(variants) rows
     """
 
@@ -140,10 +140,22 @@ class HeadMasks:
         self._model = model
         self._geometry = geometry
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
-        self.masks: dict[int, RowMasks] = {}
+        self._variants: Sequence[Variant] = ()
+        self._masks: dict[int, RowMasks] = {}
         """By layer index."""
 
-    def __enter__(self) -> "HeadMasks":
+    def prune(self, variants: Sequence[Variant]) -> None:
+        """Let each row of the next passes be of its variant; a single one holds for all rows.
+
+        Raises:
+            ModelError: a variant's layer or head is out of range.
+        """
+        unlike = variants if len(set(variants)) > 1 else variants[:1]
+        if unlike != self._variants:
+            self._masks = variant_masks(self._geometry, unlike)
+            self._variants = unlike
+
+    def __enter__(self) -> Self:
         for layer in self._geometry.layers:
             projection = self._geometry.output_projection(self._model, layer.index)
             hook = projection.register_forward_pre_hook(partial(self._mask, layer.index))
@@ -159,23 +171,19 @@ class HeadMasks:
         self._handles.clear()
 
     def _mask(self, layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
-        mask = self.masks.get(layer)
+        mask = self._masks.get(layer)
         if mask is None:
             return None
         joined, *rest = inputs
         if (mask.factors.device, mask.factors.dtype) != (joined.device, joined.dtype):
             # Layers may be on several devices: each mask moves once, not at every step.
-            mask = self.masks[layer] = mask.each(lambda part: part.to(joined))
-        if len(mask.factors) not in (1, len(joined)):
-            raise ValueError(
-                f"mask of layer {layer} has {len(mask.factors)} rows, not {len(joined)}"
-            )
+            mask = self._masks[layer] = mask.each(lambda part: part.to(joined))
         return (mask.applied_to(joined), *rest)
 
     def _skip(
         self, layer: int, _: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any
     ) -> Any:
-        mask = self.masks.get(layer)
+        mask = self._masks.get(layer)
         if mask is None or mask.skipped is None:
             return None
         before = inputs[0] if inputs else named["hidden_states"]
@@ -200,7 +208,7 @@ def pruned(
     """
     rows = [variants] if isinstance(variants, Variant) else variants
     with HeadMasks(model, geometry) as masks:
-        masks.masks = variant_masks(geometry, rows)
+        masks.prune(rows)
         yield masks
 
 
