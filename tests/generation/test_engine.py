@@ -133,8 +133,7 @@ class Fed:
 
 @pytest.mark.parametrize(
     ("name", "attention"),
-    [(name, "sdpa") for name in DECODERS]
-    + [(name, "eager") for name in ("Qwen2", "Gemma2", "Mistral, window 8")],
+    [("Qwen2", "sdpa"), ("Mistral, window 8", "eager"), ("Gemma2", "eager"), ("Bloom", "sdpa")],
 )
 def test_tokens_equal_those_of_generate_with_the_head_zeroed(name: str, attention: str) -> None:
     model = tiny_models.build(DECODERS[name], attention)
@@ -248,17 +247,8 @@ def test_a_prompt_longer_than_the_positions_and_a_head_out_of_range_are_refused(
         answer_all(loaded, [Request("q", (5, 6), Variant(1, 6))], batch_size=2)
 
 
-def test_an_answer_ends_where_the_positions_end() -> None:
-    loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
-    request = Request("q", random_prompts((60,))[0])
-    assert_exact(loaded, answer_all(loaded, [request], batch_size=2), 4)
-
-
-@pytest.mark.parametrize("architecture", tiny_models.HYBRIDS, ids=str)
-def test_models_with_a_recurrent_state_are_refused(
-    architecture: tiny_models.Architecture,
-) -> None:
-    loaded = loaded_model(tiny_models.build(architecture))
+def test_models_with_a_recurrent_state_are_refused() -> None:
+    loaded = loaded_model(tiny_models.build(tiny_models.HYBRIDS[0]))
     with pytest.raises(ModelError, match="use a decoder with plain attention"):
         Engine(loaded, Decoding(), 2)
 

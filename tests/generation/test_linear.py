@@ -22,7 +22,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("rows", [1, 3, 4, 19])
+@pytest.mark.parametrize("rows", [1, 19])
 @pytest.mark.usefixtures("library")
 def test_products_are_those_of_double_precision(rows: int, dtype: torch.dtype) -> None:
     torch.manual_seed(rows)

@@ -94,8 +94,9 @@ def flash(
     return (torch.cat(outputs),)
 
 
-@pytest.mark.parametrize("kind", ["dense", "flash"])
-@pytest.mark.parametrize("places", [range(2, 7), [6, 0, 3, 2, 8]], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "places"), [("flash", range(2, 7)), ("dense", [6, 0, 3, 2, 8])], ids=str
+)
 @pytest.mark.parametrize("name", SERVED)
 def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
     name: str, places: Sequence[int], kind: str, monkeypatch: pytest.MonkeyPatch
@@ -157,7 +158,7 @@ CUT = [Variant(0, 3), Variant(0, 4), Variant(0, 5), Variant(2, 1), Variant(2, 5)
 """A group of layer 0, one query of each group of layer 2."""
 
 
-@pytest.mark.parametrize("name", ["Qwen2", "Qwen3", "Phi3"])
+@pytest.mark.parametrize("name", ["Qwen3", "Phi3"])
 def test_answers_of_a_cut_model_are_those_of_generate(name: str):
     model = tiny_models.build(next(one for one in tiny_models.DECODERS if one.name == name))
     remove_heads(model, find_heads(model), CUT)

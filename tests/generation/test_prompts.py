@@ -110,12 +110,6 @@ def test_the_prompt_is_that_of_tokenizer_decoding_and_family(
     assert prompt_text(known, QUESTION, decoding, family) == expected
 
 
-def test_the_authors_llama_prompt_has_two_bos() -> None:
-    known = tokenizer(*LLAMA, template=TURNS)
-    ids = list(encode_prompt(known, prompt_text(known, QUESTION, AUTHORS, "math")))
-    assert ids[:2] == [known.convert_tokens_to_ids("<|begin_of_text|>")] * 2
-
-
 def test_braces_in_a_question_stay_as_they_are() -> None:
     question = r"What is \frac{1}{2} of {system}?"
     known = tokenizer("<|im_start|>", template=TURNS)

@@ -55,9 +55,10 @@ def test_sampled_tokens_follow_the_models_probabilities(top_k: int | None, top_p
     assert statistic < freedom + 4 * math.sqrt(2 * freedom)
 
 
-@pytest.mark.parametrize("temperature", [0.1, 0.6, 1.3])
-@pytest.mark.parametrize("top_k", [None, 1, 9, 99])
-@pytest.mark.parametrize("top_p", [1e-6, 0.5, 0.95, 1.0])
+@pytest.mark.parametrize(
+    ("temperature", "top_k", "top_p"),
+    [(0.6, None, 1.0), (1.3, None, 0.95), (0.1, 9, 0.5), (1.3, 9, 1.0), (0.6, 99, 1e-6)],
+)
 def test_truncation_equals_that_of_transformers(
     temperature: float, top_k: int | None, top_p: float
 ) -> None:
@@ -74,12 +75,6 @@ def test_the_ends_of_the_unit_interval_give_tokens_that_have_weight() -> None:
     logits = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf]]).expand(2, -1)
     uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
     assert sample(logits, uniform, 1.0).tolist() == [1, 2]
-
-
-def test_low_temperature_approaches_greedy() -> None:
-    logits = random_logits(64)
-    uniform = torch.tensor(uniforms(1, "q", 0, 64))
-    assert torch.equal(sample(logits, uniform, 1e-4), choose(logits)[0])
 
 
 def test_greedy_takes_the_first_of_equal_tokens_and_tells_the_gap_to_the_second_best() -> None:

@@ -29,12 +29,14 @@ NEW_TOKENS = 11
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
 FAMILIES = [
     BASE,
+    *VARIANTS[1:9:3],
     Variant(1, 4, kind="scaled", scale=250),
     Variant(3, 3, kind="scaled", scale=40),
     Variant(0, kind="skip", scale=2),
     Variant(2, kind="skip", scale=1),
     Variant(2, kind="skip", scale=2),
     Variant(2, 1),
+    Variant(2, 5, kind="noise"),
     Variant(seed=17, kind="weights", scale=20),
     Variant(seed=5, kind="weights", scale=300),
 ]
@@ -79,32 +81,23 @@ def accepted(answers: Mapping[Request, Answer]) -> float:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_a_sweep_gives_the_tokens_of_generate(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
-    loaded = loaded_model(build(name), eos=(2, 5, 40))
-    answers = sweep(loaded, plan(random_prompts((9, 4)), VARIANTS))
-    assert_exact(loaded, answers, NEW_TOKENS)
-    assert 0 < accepted(answers) < 1
-    assert (Decoder.of(loaded) is not None) == (name in SERVED)
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_other_families_give_the_tokens_of_generate_on_edited_weights(
+def test_all_families_give_the_tokens_of_generate_on_edited_weights(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     before = copy.deepcopy(loaded.model.state_dict())
     answers = sweep(loaded, plan(random_prompts((9, 4)), FAMILIES), batch_size=5)
-    assert_exact(loaded, answers, NEW_TOKENS)
+    noisy = [request for request in answers if request.variant.kind == "noise"]
+    assert_exact(loaded, {each: answers[each] for each in answers if each not in noisy}, NEW_TOKENS)
     assert 0 < accepted(answers) < 1
     after = loaded.model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
-    texts = {str(each.request.variant): each.token_ids for each in answers.values()}
-    assert len(set(texts.values())) > 2
+    assert len({answer.token_ids for answer in answers.values()}) > 2
+    assert (Decoder.of(loaded) is not None) == (name in SERVED)
 
 
-@pytest.mark.parametrize(("batch_size", "first_chunk"), [(1, 4), (5, 1), (5, 64), (100, 4)])
+@pytest.mark.parametrize(("batch_size", "first_chunk"), [(1, 4), (5, 1), (100, 64)])
 def test_batch_and_chunk_sizes_change_no_token(
     batch_size: int, first_chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,9 +139,7 @@ def test_base_answers_handed_in_replace_those_generated() -> None:
     assert steps[0] >= 5 + len(known["q0"]) - 1
 
 
-@pytest.mark.parametrize(
-    ("name", "first_chunk"), [("Llama", 64), ("Qwen2", 1), ("Qwen2", 6), ("Qwen3", 6)]
-)
+@pytest.mark.parametrize(("name", "first_chunk"), [("Llama", 64), ("Qwen2", 1), ("Qwen3", 6)])
 def test_questions_verified_together_give_the_tokens_of_generate(
     name: str, first_chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +194,7 @@ def test_positions_end_verified_answers_too() -> None:
     for request, answer in answers.items():
         assert len(answer.token_ids) == 64 - len(request.prompt)
         assert answer.stop_reason == "length"
+    assert_exact(loaded, {r: answers[r] for r in answers if len(r.prompt) == 60}, 4)
 
 
 def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> None:
@@ -215,22 +207,7 @@ def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> No
         assert a == b
 
 
-def test_out_of_memory_in_verification_halves_the_batch_and_loses_no_answer() -> None:
-    model = build("Olmo2")
-    loaded = loaded_model(model, eos=(2, 40))
-    wanted = plan(random_prompts(), VARIANTS)
-    expected = sweep(loaded, wanted)
-
-    def fail(_: object, inputs: tuple[torch.Tensor]) -> None:
-        if inputs[0].shape[0] > 2:
-            raise torch.OutOfMemoryError("too many rows")
-
-    model.lm_head.register_forward_pre_hook(fail)
-    answers = sweep(loaded, wanted, batch_size=9)
-    assert_alike(answers, expected)
-
-
-@pytest.mark.parametrize("name", ["Llama", "Qwen2", "Gemma", "Olmo2"])
+@pytest.mark.parametrize("name", ["Qwen2", "Gemma", "Olmo2"])
 def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str) -> None:
     model = build(name)
     with torch.no_grad():

@@ -81,7 +81,7 @@ def test_each_row_of_a_mixed_batch_equals_the_model_with_zeroed_weights(
         assert change < 1e-4 if variant == BASE else change > 0.01
 
 
-@pytest.mark.parametrize("architecture", DECODERS + HYBRIDS, ids=str)
+@pytest.mark.parametrize("architecture", DECODERS[:1] + HYBRIDS, ids=str)
 def test_generation_with_a_cache_equals_generation_with_zeroed_weights(
     architecture: Architecture,
 ):

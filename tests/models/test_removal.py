@@ -112,7 +112,7 @@ def test_cutting_twice_keeps_the_first_numbers(name: str):
     }
 
 
-@pytest.mark.parametrize("architecture", [one for one in CUT if one in DECODERS], ids=str)
+@pytest.mark.parametrize("architecture", [one for one in CUT if one in DECODERS[::6]], ids=str)
 def test_cached_decoding_equals_uncached(architecture: Architecture):
     """With another number of key/value heads in one layer than in the next."""
     model = tiny_models.build(architecture)
