@@ -26,33 +26,22 @@ def test_a_config_reads_back_from_what_a_run_saves(tmp_path):
     ("path", "value", "message"),
     [
         ("colour", 1, r"unknown key 'colour'; allowed here: comparisons, compressions,"),
-        ("questions/train/size", 5, r"unknown key 'questions.train.size'; .*benchmark, columns"),
         ("models/tiny/train", None, r"unknown key 'models.tiny.train'; .*batch_size"),
         ("run", ..., r"key 'run' is missing"),
         ("run", "a/b", r"run: String should match pattern .* not 'a/b'"),
         ("run", "store", r"run: results/store is taken"),
         ("models/big/layers", ..., r"key 'models.big.layers' is missing"),
         ("models/big/layers", "many", r"models.big.layers: .*valid integer, not 'many'"),
-        ("models/big/layers", True, r"models.big.layers: .*valid integer, not True"),
         ("models/big/kv_heads", 5, r"models.big: 12 heads cannot share 5 kv_heads evenly"),
-        ("models/big/dtype", "int8", r"models.big.dtype: .*'float32', 'bfloat16' or 'float16'"),
-        ("models/big/device", "tpu", r"models.big.device: String should match pattern"),
         ("models/big/source", ..., r"key 'models.big.source' is missing"),
         ("questions/test/split", "train", r"questions.test: math500 has only split 'test'"),
-        ("questions/train/split", "test", r"questions.train: math_train has only split 'train'"),
-        ("questions/train/n", 0, r"questions.train.n: .*greater than or equal to 1, not 0"),
-        ("questions/train/seed", -1, r"questions.train.seed: .*greater than or equal to 0"),
         ("questions/train/sampling", "clusters", r"`embedder` and `sampling: clusters` go toge"),
-        ("questions/train/embedder", "minilm", r"`embedder` and `sampling: clusters` go together"),
         ("questions/test/benchmark", "generated_math", r"questions.test: .* is generated: give"),
         ("decodings/greedy/samples", 2, r"decodings.greedy: temperature 0 is greedy"),
         ("decodings/T0.6/temperature", float("inf"), r"T0.6.temperature: .*finite number"),
-        ("decodings/T0.6/temperature", -0.5, r"T0.6.temperature: .*greater than or equal to 0"),
-        ("decodings/T0.6/top_p", 0, r"decodings.T0.6.top_p: .*greater than 0"),
         ("decodings/T0.6/samples", 15, r"selectors.math: .* 15 samples, fewer than max_n = 16"),
         ("embedders/minilm/model", "tiny", r"embedders.minilm: give either `source` or `model`"),
         ("sweeps/table/model", "gpt", r"sweeps.table.model: 'gpt' is not defined; there is tiny"),
-        ("sweeps/table/questions", "no", r"sweeps.table.questions: 'no' is not defined; there is"),
         (
             "sweeps/table/layers",
             [28],
@@ -61,18 +50,11 @@ def test_a_config_reads_back_from_what_a_run_saves(tmp_path):
         ("sweeps/table/heads", [3, 12], r"sweeps.table.heads: \[3, 12\]; big has 12 heads, .*11"),
         ("sweeps/table/layers", [], r"sweeps.table.layers: \[\]; big has 28 layers"),
         ("sweeps/table/layers", [0, -1], r"sweeps.table.layers.1: .*or equal to 0, not -1"),
-        ("sweeps/table/layers", [0, "x"], r"sweeps.table.layers.1: .*valid integer, not 'x'"),
         ("sweeps/table/layers", "some", r"sweeps.table.layers: Input should be 'all', not 'some'"),
-        ("sweeps/table/layers", 3, r"sweeps.table.layers: .*not 3"),
         ("sweeps/table/decoding", "T0.6", r"sweeps.table.decoding: 'T0.6' samples; pruned heads"),
-        ("selectors/math/embedder", "no", r"selectors.math.embedder: 'no' is not defined"),
         ("selectors/math/test", "train", r"selectors.math: train and test are both 'train'"),
         ("selectors/math/seeds", [], r"selectors.math.seeds: .*at least 1 item"),
-        ("selectors/math/geometry", [], r"selectors.math.geometry: .*at least 1 item"),
-        ("selectors/math/diversity", [-1], r"selectors.math.diversity.0: .*or equal to 0"),
-        ("selectors/math/validation", 1, r"selectors.math.validation: .*less than 1"),
         ("comparisons/math/decodings", ["greedy", "T0.6"], r"comparisons.math.decodings: 'T0.6'"),
-        ("models", [], r"models: .*valid dictionary, not \[\]"),
     ],
 )
 def test_a_bad_value_is_refused_in_one_line_that_names_it(path, value, message):
@@ -87,12 +69,10 @@ def test_a_bad_value_is_refused_in_one_line_that_names_it(path, value, message):
     [
         ({"families": ["head", "tail"]}, r"'tail' is no family; there are head, noise, scaled,"),
         ({"scales": {"replay": [2]}}, r"'replay' is no family"),
-        ({"scales": {"scaled": [0]}}, r"scales.scaled.0: .*greater than or equal to 1"),
         ({"train": "test"}, r"train and test are both 'test'; test on questions that nothing"),
         ({"layers": [3, 28]}, r"layers: \[3, 28\]; big has 28 layers, numbered 0 to 27"),
         ({"max_n": 9}, r"max_n = 9 exceeds members = 8"),
         ({"members": 17}, r"decoding 'T0.6' has 16 samples, fewer than members = 17"),
-        ({"sampling": ["T0.7"]}, r"sampling: 'T0.7' is not defined"),
         ({"decoding": "T0.6"}, r"decoding: 'T0.6' samples; pruned heads"),
     ],
 )
@@ -117,7 +97,6 @@ def test_only_heads_are_compared_where_vllm_answers():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a: [1\n", "is not YAML"),
         (b"\xff\xfe", "is not YAML"),
         (b"", "holds no keys; see config/demo.yaml"),
         (b"- a\n", "holds no keys"),
@@ -128,9 +107,6 @@ def test_a_file_that_is_no_config_is_refused_in_one_line(tmp_path, content, mess
     with pytest.raises(ConfigError, match=message) as error:
         load(tmp_path / "my.yaml")
     assert "\n" not in str(error.value)
-
-
-def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"no\.yaml cannot be read: No such file"):
         load(tmp_path / "no.yaml")
 

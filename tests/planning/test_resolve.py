@@ -1,5 +1,4 @@
 import json
-from collections import namedtuple
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from headroom.models.source import BUILTIN, fingerprint
 from headroom.planning.batches import batches
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store, key, source_key
-
-GEOMETRY = {"layers": 28, "heads": 12, "kv_heads": 2}
 
 MATH_ROW = {
     "problem": "What is $1+1$?",
@@ -101,7 +98,6 @@ def test_resolving_twice_changes_nothing_and_saves_as_json():
             {"revision": None},
             r".revision: None is not a commit hash of .* `git ls-remote .*owner/big",
         ),
-        ("models", "big", {"revision": "main"}, r".revision: 'main' is not a commit hash"),
         ("embedders", "minilm", {"revision": None}, r".revision: None is not a commit hash"),
         ("questions", "test", {"revision": "main"}, r".revision: 'main' is not a .*6e4ed1a2"),
     ],
@@ -145,52 +141,28 @@ def test_more_questions_than_there_are_are_refused_before_any_job():
         preflight(resolve(config(questions={"test": {"n": 501}})))
 
 
-@pytest.mark.parametrize(("number", "stated"), [("layers", 27), ("heads", 14), ("kv_heads", 4)])
-def test_another_geometry_than_the_models_own_is_refused(number, stated):
+def test_another_geometry_than_the_models_own_is_refused():
     local()
-    everything = {"table": {"layers": "all", "heads": "all"}}
-    stated_wrong = config(
-        models={"big": {"source": "./big", "revision": None, number: stated}}, sweeps=everything
-    )
-    message = rf"models.big: {number}: {stated} is stated, .* says {GEOMETRY[number]}"
-    with pytest.raises(ModelError, match=message):
+    stated_wrong = config(models={"big": {"source": "./big", "revision": None, "heads": 14}})
+    with pytest.raises(ModelError, match=r"models.big: heads: 14 is stated, .* says 12"):
         preflight(resolve(stated_wrong))
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"device": "cpu", "dtype": "float16"}, r"models.big.dtype: float16 needs a GPU"),
-        ({"device": "cpu", "attention": "flash_attention_2"}, r"models.big.attention: flash"),
-    ],
-)
-def test_a_dtype_or_attention_that_a_cpu_lacks_is_refused(keys, message):
-    with pytest.raises(ModelError, match=message):
-        preflight(resolve(config(models={"big": keys})))
-
-
 def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monkeypatch):
+    with pytest.raises(ModelError, match=r"models.big.attention: flash.* needs a GPU"):
+        preflight(
+            resolve(config(models={"big": {"device": "cpu", "attention": "flash_attention_2"}}))
+        )
     if any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU; runs on machines without one")
     monkeypatch.setenv("PATH", str(here))
-    for keys, message in (
-        ({"device": "cuda:1"}, r"models.big.device: 'cuda:1', but there is no GPU"),
-        ({"dtype": "float16"}, r"models.big.dtype: float16 needs a GPU"),
-    ):
-        resolved = resolve(config(models={"big": keys}))
-        preflight(resolved)
-        with pytest.raises(ModelError, match=message):
-            check_devices(resolved)
+    resolved = resolve(config(models={"big": {"device": "cuda:1"}}))
+    preflight(resolved)
+    with pytest.raises(ModelError, match=r"models.big.device: 'cuda:1', but there is no GPU"):
+        check_devices(resolved)
     check_devices(resolve(config()))
     (here / "sbatch").touch(mode=0o755)
     check_devices(resolved)
-
-
-def test_a_full_disk_is_refused_with_what_is_free_and_needed(monkeypatch):
-    usage = namedtuple("usage", "free")
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage(free=0.4e9))
-    with pytest.raises(ConfigError, match=r"has 0\.4 GB free, but this run needs about 1\.\d GB"):
-        preflight(resolve(config()))
 
 
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
