@@ -58,10 +58,6 @@ def test_imports_point_down(file: Path) -> None:
             "torch pandas pyarrow tempfile subprocess dataclasses",
         ),
         (
-            "from headroom.generation import job, client",
-            "torch transformers pandas multiprocessing",
-        ),
-        (
             "from headroom.planning import inputs, cost, batches",
             "torch transformers datasets sklearn huggingface_hub",
         ),

@@ -1,6 +1,5 @@
 """The time left of a run, replayed with jobs whose true times are known."""
 
-from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
@@ -11,23 +10,8 @@ from snakemake_logger_plugin_headroom.pace import Pace, Planned, expected
 CORES = 2
 
 
-@dataclass(eq=False)
-class Job:
-    """A job of a simulated run: what it waits for, and what it takes of a core."""
-
-    number: int
-    rule: str
-    seconds: float
-    unit: str
-    planned: float = 0.0
-    after: list["Job"] = field(default_factory=list)
-    batch: str = ""
-    begun: bool = False
-    done: bool = False
-
-
 class Demo:
-    """The demo's jobs, in the order of their priority: 109 that answer, in eight batches.
+    """The demo's jobs, in the order of their priority: 109 that answer, in nine batches.
 
     A batch's answers come in groups of 24 variants from an engine that takes what the running jobs
     leave of the cores; jobs of a group wait for it and then collect.
@@ -41,53 +25,44 @@ class Demo:
             rules.setdefault(rule, draw.lognormvariate(0, 0.3))
             return usual * rules[rule] * draw.lognormvariate(0, 0.1)
 
-        self.jobs: list[Job] = []
-        self.engine: dict[str, list[float]] = {}  # batch: seconds of its groups
+        self.jobs: dict[int, Planned] = {}
+        self.seconds: dict[int, float] = {}
+        self.group: dict[int, str] = {}  # that a job waits for
+        self.engine: dict[str, float] = {}  # seconds of each group
         numbers = count(1)
         machine = draw.lognormvariate(0, 0.3)  # another machine than the table's
 
-        def add(
-            rule: str, *after: Job, unit: str = "", planned: float = 0.0, batch: str = ""
-        ) -> Job:
+        def add(rule: str, *after: int, planned: float = 0.0, group: str = "") -> int:
             number = next(numbers)
             seconds = 0.4 if rule == "generate" else expected(rule, planned)
             if rule == "measure_compression":
                 seconds /= CORES
-            job = Job(number, rule, true(rule, machine * seconds), unit or str(number), planned)
-            job.after = list(after)
-            job.batch = batch
-            self.jobs.append(job)
-            return job
+            self.seconds[number] = true(rule, machine * seconds)
+            unit = group.partition("/")[0] or str(number)
+            self.jobs[number] = Planned(rule, unit, planned, list(after))
+            self.group[number] = group
+            return number
 
         drawn = [add("questions", add("source")) for _ in range(4)]
         embedded = [add("embed", each) for each in drawn]
         graded = []
         per_answer = true("engine", 0.5 * machine)
-        for variants, planned, questions in (
-            *((53, 56.0, 0), (25, 26.0, 1), (13, 6.6, 2), (13, 6.6, 3), (1, 8.4, 0)),
-            *((1, 8.4, 0), (1, 8.4, 0), (1, 4.2, 3), (1, 1.2, 0)),
-        ):
-            name = f"batch{len(self.engine)}"
-            groups = [min(24, variants - begin) for begin in range(0, variants, 24)]
-            self.engine[name] = [per_answer * planned * n / variants for n in groups]
-            jobs = [
-                add(
-                    "generate",
-                    drawn[questions],
-                    unit=name,
-                    planned=planned,
-                    batch=f"{name}/{group}",
-                )
-                for group, n in enumerate(groups)
-                for _ in range(n)
-            ]
+        batches = ((53, 56.0, 0), (25, 26.0, 1), (13, 6.6, 2), (13, 6.6, 3), (1, 8.4, 0))
+        batches += ((1, 8.4, 0), (1, 8.4, 0), (1, 4.2, 3), (1, 1.2, 0))
+        for name, (variants, planned, questions) in enumerate(batches):
+            jobs = []
+            for begin in range(0, variants, 24):
+                size, group = min(24, variants - begin), f"batch{name}/{begin}"
+                self.engine[group] = per_answer * planned * size / variants
+                asked = {"planned": planned, "group": group}
+                jobs += [add("generate", drawn[questions], **asked) for _ in range(size)]
             graded.append(add("grade", *jobs))
         reported = []
         for train, test in ((1, 0), (2, 3)):
             selector = add("train_selector", graded[train], embedded[train])
             ranked = add("rank_heads", selector, embedded[test])
-            asked = add("evaluate", ranked, graded[test])
-            reported += [add("selector_tables", asked), add("draw_selector", asked)]
+            read = add("evaluate", ranked, graded[test])
+            reported += [add("selector_tables", read), add("draw_selector", read)]
         teacher = add("teacher", add("problems"), planned=25.2)
         arms = [add("compress", teacher, planned=seconds) for seconds in (0.0, 25.2, 25.2)]
         arms += [add("compress", graded[1], planned=p) for p in (0.0, 9.4, 9.4, 9.4, 9.4)]
@@ -96,55 +71,42 @@ class Demo:
             measured = [add("measure_compression", *of), add("gather_compression", *of)]
             reported.append(add("draw_compression", *measured))
         reported.append(add("compression_tables", *reported[-2:]))
-        controls = add("controls", graded[0], add("activations", self.jobs[8]))
+        controls = add("controls", graded[0], add("activations", 9))
         sweep = ("table", "violins", "levels", "draw_sweep", "comparison_table", "audit")
         reported += [add(rule, controls) for rule in sweep]
         add("report_page", add("claims", *reported))
 
-    def planned(self) -> dict[int, Planned]:
-        return {
-            job.number: Planned(
-                job.rule, job.unit, job.planned, [each.number for each in job.after]
-            )
-            for job in self.jobs
-        }
-
     def run(self, pace: Pace, step: float = 0.1) -> list[tuple[float, float | None]]:
         """Run all jobs; return estimates of the time left, each with its time."""
-        now, told, running = 0.0, [], list[Job]()
-        while not all(job.done for job in self.jobs):
-            for job in self.jobs:
-                ready = not job.begun and all(each.done for each in job.after)
-                if ready and len(running) < CORES:
-                    job.begun = True
-                    running.append(job)
-                    pace.start(job.number, now)
+        now, told = 0.0, list[tuple[float, float | None]]()
+        running, begun, done = list[int](), set[int](), set[int]()
+        while len(done) < len(self.jobs):
+            for number, job in self.jobs.items():
+                if number not in begun and done.issuperset(job.after) and len(running) < CORES:
+                    begun.add(number)
+                    running.append(number)
+                    pace.start(number, now)
             if len(told) <= now / 5.0:
                 told.append((now, pace.left(now)))
-            waiting = sorted(job.batch for job in running if self._waits(job))
-            busy = [job for job in running if not self._waits(job)]
-            for batch in waiting[:1]:
-                name, group = batch.split("/")
-                self.engine[name][int(group)] -= step * (CORES - len(busy)) / CORES
+            waiting = [each for each in running if self.engine.get(self.group[each], 0.0) > 0]
+            busy = [each for each in running if each not in waiting]
+            for group in sorted(self.group[each] for each in waiting)[:1]:
+                self.engine[group] -= step * (CORES - len(busy)) / CORES
             now += step
-            for job in busy:
-                job.seconds -= step
-                if job.seconds <= 0:
-                    job.done = True
-                    running.remove(job)
-                    pace.finish(job.number, now)
+            for number in busy:
+                self.seconds[number] -= step
+                if self.seconds[number] <= 0:
+                    done.add(number)
+                    running.remove(number)
+                    pace.finish(number, now)
         return [*told, (now, pace.left(now))]
-
-    def _waits(self, job: Job) -> bool:
-        name, _, group = job.batch.partition("/")
-        return bool(job.batch) and self.engine[name][int(group)] > 0
 
 
 @pytest.mark.parametrize("seed", [0, 4, 10, 13])
 def test_time_left_of_the_demo_is_within_half_of_the_truth_from_a_fifth_on(seed: int) -> None:
     demo = Demo(seed)
-    assert sum(job.rule == "generate" for job in demo.jobs) == 109
-    *told, (end, last) = demo.run(Pace(demo.planned(), CORES))
+    assert sum(job.rule == "generate" for job in demo.jobs.values()) == 109
+    *told, (end, last) = demo.run(Pace(demo.jobs, CORES))
     assert last is None
     for now, left in told:
         if now >= 0.2 * end and end - now > 60:  # the last rules are yet to show their pace

@@ -124,22 +124,18 @@ def test_the_status_is_one_line_that_is_written_anew(tmp_path: Path) -> None:
     assert run.left_on_the_terminal == lines
 
 
-def test_the_status_does_not_wait_for_the_first_job_that_is_done(tmp_path: Path) -> None:
+def test_the_status_comes_before_the_first_job_is_done_and_never_breaks_a_line(
+    tmp_path: Path,
+) -> None:
     run = Run(tmp_path, terminal=True)
-    run.note(0.0, LogEvent.RUN_INFO, stats={"generate": 3, "all": 1, "total": 4})
-    run.start(1, "generate", model="m", decoding="greedy", questions="q")
-    run.handler.show(65.0)
-    assert run.left_on_the_terminal[-1] == "0 of 3 jobs after 1:05: m answers q (greedy)"
-
-
-def test_one_job_is_one_job_and_the_status_never_breaks_a_line(tmp_path: Path) -> None:
-    run = Run(tmp_path, terminal=True)
-    run.note(0.0, LogEvent.RUN_INFO, stats={"train_selector": 1, "total": 1})
+    run.note(0.0, LogEvent.RUN_INFO, stats={"train_selector": 1, "all": 1, "total": 2})
     run.start(1, "train_selector", selector="s" * 200)
-    run.progress(0, 1, 1.0)
+    run.handler.show(65.0)
+    assert run.left_on_the_terminal[-1].startswith("0 of 1 jobs after 1:05: ")
+    run.progress(0, 1, 66.0)
     assert len(run.left_on_the_terminal[-1]) == 79
-    run.progress(1, 1, 2.0)
-    lines = ["1 job: head selectors 1", "Head selectors", "1 job done after 0:02", ""]
+    run.progress(1, 1, 67.0)
+    lines = ["1 job: head selectors 1", "Head selectors", "1 job done after 1:07", ""]
     assert run.left_on_the_terminal == lines
 
 

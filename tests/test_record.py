@@ -37,9 +37,8 @@ def test_a_whole_file_is_read(made: Path) -> None:
     assert read_json(made) == [7]  # nothing says otherwise
 
 
-@pytest.mark.parametrize("damage", [lambda text: text[:-3], lambda text: text.replace("k", "j")])
-def test_a_damaged_file_is_named(made: Path, damage) -> None:
-    made.write_text(damage(made.read_text()))
+def test_a_damaged_file_is_named(made: Path) -> None:
+    made.write_text(made.read_text().replace("k", "j"))
     with pytest.raises(TableError) as error:
         read_json(made)
     assert str(error.value) == (

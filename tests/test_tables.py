@@ -32,22 +32,6 @@ def questions(n: int = 3) -> pd.DataFrame:
     )
 
 
-def accuracy() -> tuple[pd.DataFrame, pa.Schema]:
-    table = pd.DataFrame(
-        {
-            "question_id": ["a", "b"],
-            "subject": None,
-            "level": None,
-            "base": [0, 1],
-            "L00H01": [1, 1],
-        }
-    )
-    schema = pa.schema(
-        [*ACCURACY, *(pa.field(name, pa.int8(), False) for name in ("base", "L00H01"))]
-    )
-    return table, schema
-
-
 def test_a_table_reads_back_as_it_was_written(tmp_path):
     file = tmp_path / "folder" / "questions.parquet"
     write_table(file, questions(), QUESTIONS, {"source": "here", "n": 3})
@@ -74,8 +58,6 @@ def test_equal_content_gives_equal_bytes_whatever_the_order_of_columns(tmp_path)
     ("change", "message"),
     [
         ({"level": [1, 2, 300]}, "300|out of bounds|overflow"),
-        ({"level": [1, 2.5, 3]}, "2.5|truncated"),
-        ({"level": ["1", "2", "x"]}, "level"),
         ({"answer": ["1", None, "3"]}, "'?answer.* null values"),
         ({"extra": 1}, "columns .*'extra'.* are not those"),
     ],
@@ -105,22 +87,25 @@ def test_reading_refuses_other_columns_and_types(tmp_path):
 
 def test_only_the_accuracy_matrix_may_have_columns_more(tmp_path):
     file = tmp_path / "accuracy.parquet"
-    write_table(file, *accuracy())
-    with pytest.raises(TableError, match=r"unknown columns \['L00H01', 'base'\]"):
+    z = {"question_id": ["a", "b"], "subject": None, "level": None, "L00H01": [1, 0]}
+    schema = pa.schema([*ACCURACY, pa.field("L00H01", pa.int8(), False)])
+    write_table(file, pd.DataFrame(z), schema)
+    with pytest.raises(TableError, match=r"unknown columns \['L00H01'\]"):
         read_table(file, ACCURACY)
-    assert read_table(file, ACCURACY, exact=False)["L00H01"].tolist() == [1, 1]
+    assert read_table(file, ACCURACY, exact=False)["L00H01"].tolist() == [1, 0]
 
 
-@pytest.mark.parametrize("length", [0, 4, 100, -9])
-def test_a_damaged_file_is_refused_in_words(tmp_path, length):
+def test_a_cut_file_is_refused_in_words(tmp_path):
     file = tmp_path / "questions.parquet"
     write_table(file, questions(), QUESTIONS)
-    file.write_bytes(file.read_bytes()[:length])
-    for read in (lambda file: read_table(file, QUESTIONS), read_metadata):
-        with pytest.raises(TableError, match=r"cannot be read .* remove it and run again"):
-            read(file)
-        with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):
-            read(tmp_path / "no.parquet")
+    whole = file.read_bytes()
+    for length in (0, 4, 100, -9):
+        file.write_bytes(whole[:length])
+        for read in (lambda file: read_table(file, QUESTIONS), read_metadata):
+            with pytest.raises(TableError, match=r"cannot be read .* remove it and run again"):
+                read(file)
+            with pytest.raises(TableError, match=r"no\.parquet is missing; the rule"):
+                read(tmp_path / "no.parquet")
 
 
 def test_a_flipped_bit_is_noticed_wherever_it_is(tmp_path):

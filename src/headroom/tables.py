@@ -177,45 +177,32 @@ _NO_CHECKSUM = b"0" * 8
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
+def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the block succeeds.
 
-    An exception removes the temporary file and leaves an older `path` unchanged.
+    An exception removes what is temporary and leaves an older `path` unchanged. In place of a file
+    there may be a folder, whose `path` must be missing or empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    place = (".tmp", f".{path.name}.", str(path.parent))
+    if folder:
+        temporary = Path(tempfile.mkdtemp(*place))
+    else:
+        handle, name = tempfile.mkstemp(*place)
+        os.close(handle)
+        temporary = Path(name)
     try:
         yield temporary
-        _publish(temporary, path, 0o666)
+        umask = os.umask(0)  # `tempfile` makes what is private
+        os.umask(umask)
+        temporary.chmod((0o777 if folder else 0o666) & ~umask)
+        temporary.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        if folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
         raise
-
-
-@contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder beside `path`; rename it to `path` if the block succeeds.
-
-    An exception removes the temporary folder. `path` must be missing or empty.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent))
-    try:
-        yield temporary
-        _publish(temporary, path, 0o777)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _publish(temporary: Path, path: Path, mode: int) -> None:
-    """Rename a private file or folder of `tempfile`, with the mode that the umask allows."""
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(mode & ~umask)
-    temporary.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -5,10 +5,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from example_config import SHIPPED, config, put_data
+from example_config import config
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
-from headroom.config import Config, load, parse
+from headroom.config import Config, parse
 from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
 from headroom.models.source import BUILTIN, fingerprint
 from headroom.planning.batches import batches
@@ -189,10 +189,3 @@ def test_a_split_in_the_store_needs_no_file():
     Path("test.jsonl").unlink()
     touch(paths.SOURCE, source=source_key(resolved, "test"))
     preflight(resolved)
-
-
-@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_every_shipped_config_resolves_and_passes(file, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    put_data(load(file), tmp_path)
-    preflight(resolve(load(file)))

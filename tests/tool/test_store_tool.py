@@ -58,8 +58,10 @@ def save(saved: Config) -> None:
 def make(made: Config) -> set[Path]:
     """Write every file that a config may make in the store, with its record; return them."""
     files = [file for file in files_of(made) if ".journal" not in file.parts]
-    store, records = Store(made), []
-    files += [store.path(paths.CHECKPOINT, model=n) / "model.safetensors" for n in made.models]
+    records = []
+    files += [
+        Store(made).path(paths.CHECKPOINT, model=n) / "model.safetensors" for n in made.models
+    ]
     for arm in arms(made, "words"):
         files += [Path(arm.file(paths.OUTCOMES, 4)), Path(arm.file(paths.COMPRESSED, 0)) / "a.json"]
     for number, file in enumerate(files):

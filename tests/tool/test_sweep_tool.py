@@ -96,6 +96,9 @@ def test_more_heads_keep_what_is_answered(
 def test_a_run_says_what_it_holds(swept: tuple[Path, list[str]]) -> None:
     run = load(swept[0] / "out/results/sweep")
     assert "sweep 'heads': model on questions" in repr(run)
+    (folder := run.folder / "figures").mkdir()
+    (folder / "violins.png").touch()
+    assert run.figures == {"violins": folder / "violins.png"}
     answers = run.answers("L01H05")
     assert isinstance(answers, pd.DataFrame) and len(answers) == len(QUESTIONS)
 
@@ -123,15 +126,3 @@ def test_bad_input_is_one_line(
     assert cli.main([*swept[1], *change, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
-
-
-def test_a_run_shows_its_figures_in_a_notebook(tmp_path: Path) -> None:
-    folder = tmp_path / "figures"
-    folder.mkdir()
-    (folder / "violins.png").write_bytes(b"\x89PNG")
-    (folder / "violins.json").write_text('{"caption": "Gains of 24 heads."}')
-    (folder / "violins.csv").write_text("layer,gain\n1,0.5\n")
-    (figure,) = load(tmp_path).figures.values()
-    assert figure._repr_png_() == b"\x89PNG"
-    assert figure.caption == "Gains of 24 heads."
-    assert figure.data["gain"].tolist() == [0.5]

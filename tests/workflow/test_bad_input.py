@@ -46,7 +46,6 @@ def key(path: str, value: Any) -> Callable[[Values], None]:
     [
         (key("sweeps/math/layer", 3), ["'sweeps.math.layer'", "layers"]),
         (key("sweeps/math/layers", [6]), [r"\[6\]", "0 to 5"]),
-        (key("sweeps/math/heads", [4]), [r"\[4\]", "0 to 3"]),
         (key("questions/test", ABSENT), ["absent.jsonl"]),
         (key("models/tiny/layers", 5), ["layers: 5", "says 6"]),
         (key("models/tiny/dtype", "float16"), ["float16", "float32"]),

@@ -68,17 +68,6 @@ def _works_in(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def test_accuracy_matrix_has_a_row_a_question_and_a_column_a_variant(
-    finished: tuple[Path, str],
-) -> None:
-    (file,) = (finished[0] / "results/mini/accuracy").glob("*/greedy-*/test-*.parquet")
-    matrix = pd.read_parquet(file)
-    assert len(matrix) == 15
-    names = ["base", "L01H00", "L01H03", "L01N00", "L01N03", "placebo01", "placebo02"]
-    assert list(matrix.columns[3:]) == names
-    assert matrix[names].isin([0, 1]).all(axis=None)
-
-
 def test_a_run_begins_with_what_the_store_lacks(finished: tuple[Path, str]) -> None:
     answers = 15 * 7 + 15 * 3 + 15 + 20 * 3  # test: heads, samples, authors' prompt; train: heads
     said = f"In the store: 0 of {answers} answers ({answers} to generate), 0 of 1 models"

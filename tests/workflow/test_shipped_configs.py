@@ -91,19 +91,3 @@ def test_readme_states_the_number_of_jobs_of_the_paper(
 
 def test_the_demo_is_the_default(planning: Callable[[str | None], str]) -> None:
     assert planned(planning(None)) == planned(planning("demo"))
-
-
-def test_the_papers_layers_and_heads_are_in_the_config() -> None:
-    config = load(ROOT / "config/sprint.yaml")
-    variants = {
-        (batch.model, batch.questions): sum(v.kind == "head" for v in batch.variants)
-        for batch in batches(config)
-        if batch.decoding == "greedy"
-    }
-    assert variants["llama3-8b", "math500"] == 5 * 32  # Table 1's layers, and layer 0
-    assert variants["qwen2.5-math-7b", "math500"] == 4 * 28
-    assert variants["qwen2.5-7b", "math500"] == 4 * 28
-    # Layers 0, 5, 15, 27 of the table, 21 of Figure 5, and 10, 20, 25 of SPRINT.
-    assert variants["qwen2.5-math-1.5b", "math500"] == 8 * 12
-    for questions in ("math_train", "gsm8k_train", "gsm8k_test"):
-        assert variants["qwen2.5-math-1.5b", questions] == 5 * 12

@@ -25,7 +25,7 @@ from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads, kept_heads
 from headroom.models.removal import remove_heads
 from headroom.models.source import tokenizer_files, weight_files
-from headroom.tables import atomic_folder, write_json, write_text
+from headroom.tables import atomic, write_json, write_text
 from headroom.variants import Variant
 
 Form = Literal["zeroed", "uniform", "free"]
@@ -83,7 +83,7 @@ def save_pruned(
     """
     check_target(folder)
     config = _uniform_config(model, geometry) if form == "uniform" else model.config
-    with atomic_folder(folder) as made:
+    with atomic(folder, folder=True) as made:
         own, model.config = model.config, config
         try:
             model.save_pretrained(made)

@@ -227,9 +227,11 @@ def answer_length(config: Config, batch: Batch) -> int:
 def training_cost(config: Config, compression: str) -> Cost:
     """Estimate what the trainings of a compression cost: its solvers and all arms."""
     study = config.compressions[compression]
-    recipes = _recipes(config, study)
-    tokens = sum(each.epochs for each in recipes) * math.prod(_training_part(config, study))
-    return Cost(len(recipes), 0, tokens, 4e-9 * parameters(config, study) * len(recipes))
+    epochs = [_recipe(config, study, own).epochs for own in study.settings.values() if own.rounds]
+    epochs += [config.solver_of(study).training.epochs] if study.solver is not None else []
+    tokens = len(study.seeds) * sum(epochs) * math.prod(_training_part(config, study))
+    jobs = len(study.seeds) * len(epochs)
+    return Cost(jobs, 0, tokens, 4e-9 * parameters(config, study) * jobs)
 
 
 def training_seconds(
@@ -244,12 +246,13 @@ def training_seconds(
     if settings is None:
         arms = len(study.settings if study.measured is None else study.measured)
         return _TEST_TURNS * arms * _test_seconds(config, study, card)
-    trained = sum(
-        _seconds(config, study, own, card) for own in _training_of(config, study, settings)
-    )
-    removals = settings.rounds if settings.schedule == "rounds" else 1
-    scored = removals * _scoring_seconds(config, study, settings, card) if settings.ratio else 0.0
-    return trained + scored + _test_seconds(config, study, card)
+    seconds = _test_seconds(config, study, card)
+    if settings.rounds:
+        seconds += _seconds(config, study, _recipe(config, study, settings), card)
+    if settings.ratio:
+        removals = settings.rounds if settings.schedule == "rounds" else 1
+        seconds += removals * _scoring_seconds(config, study, settings, card)
+    return seconds
 
 
 def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
@@ -388,22 +391,13 @@ def _longest(config: Config, study: Study) -> int:
     return prompt + config.decodings[study.decoding].max_new_tokens
 
 
-def _recipes(config: Config, study: Study) -> list[Training]:
-    """Return the recipes of all trainings of a study, including its solver's."""
-    every = study.settings.values()
-    recipes = [recipe for own in every for recipe in _training_of(config, study, own)]
-    recipes += [config.solver_of(study).training] if study.solver is not None else []
-    return recipes * len(study.seeds)
-
-
-def _training_of(config: Config, study: Study, settings: Compression) -> list[Training]:
-    """Return the recipe of an arm's training; none for an arm that is only tested."""
-    recipe = settings.training
-    if settings.scratch:
-        own = config.solver_of(study).training
-        epochs = settings.scratch_times * (own.epochs + recipe.epochs)
-        recipe = own.model_copy(update={"epochs": epochs})
-    return [recipe] if settings.rounds else []
+def _recipe(config: Config, study: Study, settings: Compression) -> Training:
+    """Return the recipe of an arm's training."""
+    if not settings.scratch:
+        return settings.training
+    own = config.solver_of(study).training
+    epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
+    return own.model_copy(update={"epochs": epochs})
 
 
 def _test_seconds(config: Config, study: Study, card: Card) -> float:

@@ -1,7 +1,5 @@
 """A finished run as Python objects: `headroom.load("results/demo")`."""
 
-import json
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,28 +12,6 @@ from headroom.config import load as load_config
 from headroom.errors import ConfigError
 from headroom.planning.store import Store
 from headroom.tables import ACCURACY, ANSWERS, CURVES, QUESTIONS, read_table
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure of a run."""
-
-    path: Path
-    """The PNG; PDF, SVG and the numbers (CSV) are beside it."""
-
-    @property
-    def data(self) -> pd.DataFrame:
-        """Every number that is drawn."""
-        return pd.read_csv(self.path.with_suffix(".csv"))
-
-    @property
-    def caption(self) -> str:
-        """The caption, with n, intervals and tests."""
-        words = json.loads(self.path.with_suffix(".json").read_text(encoding="utf-8"))
-        return str(words["caption"])
-
-    def _repr_png_(self) -> bytes:
-        return self.path.read_bytes()
 
 
 class Run:
@@ -103,9 +79,9 @@ class Run:
         return load_selector(self.path(paths.SELECTOR, selector=self.one("selectors", name)))
 
     @property
-    def figures(self) -> "dict[str, Drawn]":
-        """The figures by name; notebooks display them."""
-        return {file.stem: Drawn(file) for file in sorted((self.folder / "figures").glob("*.png"))}
+    def figures(self) -> dict[str, Path]:
+        """The PNGs of the figures, by name; PDF, SVG, numbers and caption are beside them."""
+        return {file.stem: file for file in sorted((self.folder / "figures").glob("*.png"))}
 
     @property
     def findings(self) -> list[str]:
