@@ -132,9 +132,9 @@ def test_the_status_comes_before_the_first_job_is_done_and_never_breaks_a_line(
     run.start(1, "train_selector", selector="s" * 200)
     run.handler.show(65.0)
     assert run.left_on_the_terminal[-1].startswith("0 of 1 jobs after 1:05: ")
-    run.progress(0, 1, 66.0)
+    run.progress(0, 2, 66.0)
     assert len(run.left_on_the_terminal[-1]) == 79
-    run.progress(1, 1, 67.0)
+    run.progress(2, 2, 67.0)
     lines = ["1 job: head selectors 1", "Head selectors", "1 job done after 1:07", ""]
     assert run.left_on_the_terminal == lines
 
