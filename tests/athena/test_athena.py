@@ -211,6 +211,9 @@ def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(solver, example
     loaded = load_solver(tmp_path / "solver")
     assert loaded.settings == SETTINGS and loaded.constants == solver.constants
     assert loaded.answers(examples) == solver.answers(examples)
+    batch = joined(solver, examples)
+    with torch.no_grad():
+        assert torch.equal(loaded.athena.eval()(batch).reason, solver.athena(batch).reason)
     (tmp_path / "solver" / "thought_head.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match="is not a solver") as error:
         load_solver(tmp_path / "solver")

@@ -127,11 +127,11 @@ def test_the_response_is_a_divergence_for_each_answer_token(decoder, lessons):
     with torch.no_grad():
         other.network.get_input_embeddings().weight.mul_(1.5)
         own, taught = decoder.run(batch), other.run(batch)
-    q, p = (torch.distributions.Categorical(logits=one.logits / 3) for one in (own, taught))
-    expected = 9 * torch.distributions.kl_divergence(p, q).mean().item()
-    loss = decoder.response_loss(own, taught, batch, temperature=3.0).item()
+    q, p = (torch.distributions.Categorical(logits=2 * one.logits) for one in (own, taught))
+    expected = 0.25 * torch.distributions.kl_divergence(p, q).mean().item()
+    loss = decoder.response_loss(own, taught, batch, temperature=0.5).item()
     assert loss == pytest.approx(expected, rel=1e-3) and loss > 0.01
-    assert decoder.response_loss(own, own, batch, temperature=3.0).item() == 0.0
+    assert decoder.response_loss(own, own, batch, temperature=0.5).item() == 0.0
 
 
 def smaller(decoder: Decoder) -> Decoder:
