@@ -305,11 +305,11 @@ def write_sweeps(config: Config, *, figures: bool = True) -> None:
         jobs.write_controls(config, sweep)
     if figures:
         for sweep in config.sweeps:
-            draw.draw_sweep(config, sweep)
+            draw.draw(config, "sweep", sweep)
         for selector in config.selectors:
-            draw.draw_selector(config, selector)
+            draw.draw(config, "selector", selector)
         if config.sweeps:
-            draw.draw_run(config)
+            draw.draw(config, "run")
 
 
 def write_trials(config: Config) -> None:
@@ -317,7 +317,7 @@ def write_trials(config: Config) -> None:
     if config.compressions:
         jobs.write_compression_tables(config, PUBLISHED)
     for compression in config.compressions:
-        draw.draw_compression(config, compression)
+        draw.draw(config, "compression", compression)
 
 
 def audit(config: Config) -> None:

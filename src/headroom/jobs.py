@@ -52,10 +52,7 @@ controls analysis.jobs:write_controls(sweep) Compare the gains of a sweep with c
 compression-tables analysis.jobs:write_compression_tables(published) Write compressions' tables.
 claims analysis.jobs:write_claims(published) Judge the papers' claims.
 audit analysis.jobs:write_audit(published) Audit the published tables.
-draw-run figures.draw:draw_run() Draw the figures of all sweeps together.
-draw-sweep figures.draw:draw_sweep(sweep) Draw the figures of a sweep.
-draw-selector figures.draw:draw_selector(selector) Draw the figures of a selector.
-draw-compression figures.draw:draw_compression(compression) Draw figures of a compression.
+draw figures.draw:draw(subject of) Draw the figures of a sweep, a selector, the run and so on.
 report report.page:write_report() Write the report of a run.
 """
 

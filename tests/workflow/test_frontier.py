@@ -36,6 +36,7 @@ def test_families_are_answered_graded_and_compared(copied: Path) -> None:
     run = copied / "results/families"
     tables = {file.stem: pd.read_csv(file) for file in (run / "frontier/math").glob("*.csv")}
     assert tables.keys() == {"members", "scales", "curves", "paired", "complement", "families"}
+    assert (run / "figures/families_math.png").stat().st_size > 10_000
     members = tables["members"].set_index("member")
     (test,) = run.glob("accuracy/*/greedy-*/test-*.parquet")
     (train,) = run.glob("accuracy/*/greedy-*/train-*.parquet")

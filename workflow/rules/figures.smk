@@ -96,7 +96,7 @@ rule claims:
         command("claims")
 
 
-# Drawing is quick, starting a job is not: one job draws all figures of a sweep. The number of
+# Drawing is quick, starting a job is not: one job draws all figures of a subject. The number of
 # heatmaps depends on the sweep's layers, so every sweep has its own rule.
 for SWEEP in CONFIG.sweeps:
 
@@ -113,7 +113,27 @@ for SWEEP in CONFIG.sweeps:
             settings=RULES.settings("sweeps", SWEEP),
             sweep=SWEEP,
         shell:
-            "headroom draw-sweep --log {log} --sweep {params.sweep:q}"
+            "headroom draw --log {log} --subject sweep --of {params.sweep:q}"
+
+
+for SUBJECT in ("selector", "compression", "frontier"):
+
+    rule:
+        name:
+            f"draw_{SUBJECT}"
+        input:
+            lambda wildcards, of=SUBJECT: RULES.drawn_from(wildcards[0], of),
+        output:
+            RULES.drawn(SUBJECT),
+        log:
+            RULES.log(f"draw_{SUBJECT}/{{{SUBJECT}}}"),
+        params:
+            settings=lambda wildcards, of=SUBJECT: RULES.settings(
+                f"{of}s", wildcards[0]
+            ),
+            subject=SUBJECT,
+        shell:
+            "headroom draw --log {log} --subject {params.subject} --of {wildcards[0]:q}"
 
 
 rule draw_run:
@@ -126,31 +146,7 @@ rule draw_run:
     params:
         settings=RULES.settings("sweeps"),
     shell:
-        command("draw-run")
-
-
-rule draw_selector:
-    input:
-        lambda wildcards: RULES.drawn_from(wildcards.selector, "selector"),
-    output:
-        RULES.drawn("selector"),
-    log:
-        RULES.log("draw_selector/{selector}"),
-    shell:
-        command("draw-selector")
-
-
-rule draw_compression:
-    input:
-        lambda wildcards: RULES.drawn_from(wildcards.compression, "compression"),
-    output:
-        RULES.drawn("compression"),
-    log:
-        RULES.log("draw_compression/{compression}"),
-    params:
-        settings=lambda wildcards: RULES.settings("compressions", wildcards.compression),
-    shell:
-        command("draw-compression")
+        "headroom draw --log {log} --subject run --of ''"
 
 
 rule report_page:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import matplotlib.style
 import pandas as pd
@@ -24,6 +24,7 @@ from headroom.analysis.gains import read_z
 from headroom.analysis.text import short
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
+from headroom.errors import ConfigError
 from headroom.figures.style import SHEET, TWO_COLUMNS
 from headroom.planning.exhibits import EMPTY, Exhibit, Subject, exhibits
 from headroom.planning.shown import Shown
@@ -122,35 +123,31 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "curves": _curves,
     "points": _points,
     "trial": lambda config, compression, *_: (read_trial(config, compression),),
+    "frontier": lambda config, _, *files: tuple(map(pd.read_csv, files)),
 }
-"""Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the sweep,
-selector or compression, and the files that `headroom.planning.shown.Shown.files` lists."""
+"""Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
+subject, and the files that `headroom.planning.shown.Shown.files` lists."""
 
 
-def draw_run(config: Config) -> None:
-    """Draw the figures of all sweeps together."""
-    _draw("run", config)
+def draw(config: Config, subject: str, of: str = "") -> None:
+    """Draw the figures of a sweep and each of its layers, or of another subject; write records.
 
+    Args:
+        config: the run's config.
+        subject: its kind, of `headroom.planning.exhibits.Subject`.
+        of: its name; empty for the run.
 
-def draw_sweep(config: Config, sweep: str) -> None:
-    """Draw the figures of a sweep and of each of its layers."""
-    _draw("sweep", config, sweep)
-    for layer in Shown(config).layers(sweep):
-        _draw("layer", config, sweep, layer=layer)
-
-
-def draw_selector(config: Config, selector: str) -> None:
-    """Draw the figures of a selector."""
-    _draw("selector", config, selector)
-
-
-def draw_compression(config: Config, compression: str) -> None:
-    """Draw the figures of a compression."""
-    _draw("compression", config, compression)
+    Raises:
+        ConfigError: the config has no such subject.
+    """
+    if of and of not in (known := getattr(config, f"{subject}s")):
+        raise ConfigError(f"{subject} {of!r} is not in the config: {', '.join(known)}")
+    _draw(cast(Subject, subject), config, of)
+    for layer in Shown(config).layers(of) if subject == "sweep" else ():
+        _draw("layer", config, of, layer=layer)
 
 
 def _draw(per: Subject, config: Config, of: str = "", **layer: int) -> None:
-    """Draw figures of one sweep, selector, compression or run (`of` empty), with their records."""
     for exhibit in exhibits(per):
         stopwatch = Stopwatch()
         sources = list(map(Path, Shown(config).files(exhibit.needs, of)))
@@ -166,7 +163,7 @@ def draw_exhibit(
     Args:
         exhibit: the figure to draw.
         run: name of the run.
-        of: name of its sweep, selector or compression; empty for a figure of the run.
+        of: name of its subject; empty for a figure of the run.
         needs: positional arguments of the function that draws it.
         sources: the files that these were read from, named in the JSON file.
         layer: the layer, for a figure of one layer.

@@ -9,12 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from headroom import paths
 
-Subject = Literal["run", "sweep", "layer", "selector", "compression"]
+Subject = Literal["run", "sweep", "layer", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
 
-Section = Literal["luck", "sampling", "question", "compression", "printed"]
-"""Where the page shows a figure: in a collapsed section, or among the papers' figures ("printed").
-"""
+Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
+"""Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
+nowhere ("": it draws one of its own)."""
 
 _FILES: dict[Subject, str] = {
     "run": "",
@@ -22,6 +22,7 @@ _FILES: dict[Subject, str] = {
     "layer": "_{sweep}_L{layer}",
     "selector": "_{selector}",
     "compression": "_{compression}",
+    "frontier": "_{frontier}",
 }
 
 
@@ -49,8 +50,8 @@ class Exhibit(NamedTuple):
 
     def template(self, run: str, of: str, layer: int = 0) -> str:
         """Return the path of its files with only the suffix left open."""
-        names = {"run": run, "sweep": of, "selector": of, "compression": of}
-        return self.path.format(**names, layer=f"{layer:02d}", suffix="{suffix}")
+        names = dict.fromkeys(("sweep", "selector", "compression", "frontier"), of)
+        return self.path.format(**names, run=run, layer=f"{layer:02d}", suffix="{suffix}")
 
     def words(self, of: str, facts: Mapping[str, object]) -> tuple[str, str]:
         """Return title and caption, their placeholders filled from a run's facts."""
@@ -144,6 +145,18 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "Test questions (dots, n = {questions}) and heads (diamonds with their layer, n = {heads}) "
         "in the selector's space, on two principal components ({kept} of the variance). The "
         "selector ranks heads by nearness in all dimensions. No interval, no test.",
+    ),
+    Exhibit(
+        "families",
+        "frontier",
+        "frontier",
+        "figures.frontier:frontier",
+        "",
+        "{of}: families of variants",
+        "Left: questions solved by any answer, and right by vote, against tokens; members in the "
+        "order that training questions chose. Right: each family minus sampling at equal tokens, "
+        "paired, 95% intervals; marks are filled where Holm's test over families and outcomes "
+        "finds a difference. n = {n} questions, {members} members a family.",
     ),
     Exhibit(
         "losses",

@@ -41,7 +41,7 @@ class Shown:
 
         Args:
             need: its `Exhibit.needs`.
-            name: its sweep, selector or compression.
+            name: its sweep, selector, compression or frontier.
         """
         fill = self.store.fill
         match need:
@@ -58,10 +58,13 @@ class Shown:
                 return [fill(paths.POINTS, selector=name), z]
             case "trial":
                 return self.study_files(name)
+            case "frontier":
+                tables = ("curves", "paired", "families")
+                return [fill(paths.FRONTIER, frontier=name, table=each) for each in tables]
         return []
 
     def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
-        """Return the files that all figures of a sweep, selector or compression are drawn from."""
+        """Return the files that all figures of a subject are drawn from."""
         needs = dict.fromkeys(exhibit.needs for kind in kinds for exhibit in exhibits(kind))
         return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
 
@@ -70,7 +73,7 @@ class Shown:
 
         Args:
             kinds: kinds of subjects.
-            sweep: their sweep; names of selectors and compressions stay wildcards.
+            sweep: their sweep; other names stay wildcards.
         """
         files: list[Any] = []
         for exhibit in [each for each in EXHIBITS if each.per in kinds]:
@@ -137,6 +140,7 @@ class Shown:
             "sweep": config.sweeps,
             "layer": config.sweeps,
             "selector": config.selectors,
+            "frontier": config.frontiers,
             "compression": [
                 name
                 for name, method in trained.items()
