@@ -228,13 +228,17 @@ def test_every_rule_of_a_stage_is_one_of_the_workflow() -> None:
         (2, 9200, 53.0, "2 of 9200 answers after 53 s"),
         (2, 3, 53.0, "2 of 3 answers after 53 s"),
         (100, 9200, 50.0, "100 of 9200 answers, 2.0/s, 4550 s left"),
-        (30, 120, 60.0, "30 of 120 answers, 0.5/s, 180 s left"),
+        (30, 120, 60.0, "30 of 120 answers, 30.0 a minute, 180 s left"),
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(
     done: int, total: int, seconds: float, said: str
 ) -> None:
     assert client.progress(done, total, seconds) == said
+
+
+def test_a_batch_that_waits_says_so() -> None:
+    assert client.progress(0, 71, 0.0, waits=True) == "waiting for other answers before these 71"
 
 
 def test_words() -> None:

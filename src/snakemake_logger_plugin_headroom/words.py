@@ -36,7 +36,7 @@ _DOING = {
 _DIGEST = re.compile(r"-[0-9a-f]{8}$")
 _PROGRESS = re.compile(
     r"(?:step|epoch) \d+ of \d+|\d+ of \d+ (?:answers|questions|distinct pairs)"
-    r"|loading the model|writing the first"
+    r"|loading the model|writing the first|waiting for other answers"
 )
 
 

@@ -321,16 +321,19 @@ def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], varian
     return False
 
 
-def progress(done: int, total: int, seconds: float) -> str:
-    """Return words for so many answers in so many seconds.
+def progress(done: int, total: int, seconds: float, waits: bool = False) -> str:
+    """Return words for so many answers in so many seconds, or for waiting until others are done.
 
     Answers come batch by batch, the longest last, so that the first few say nothing of the time
     left.
     """
+    if waits:
+        return f"waiting for other answers before these {total}"
     if not done:
         return f"writing the first of {total} answers" if seconds else "loading the model"
     words = f"{done} of {total} answers"
     if done < max(_FEWEST, min(_TELLING, total / 4)):
         return f"{words} after {seconds:.0f} s"
     rate = done / seconds
-    return f"{words}, {rate:.1f}/s, {(total - done) / rate:.0f} s left"
+    told = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f} a minute"
+    return f"{words}, {told}, {(total - done) / rate:.0f} s left"

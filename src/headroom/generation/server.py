@@ -301,7 +301,9 @@ class Server:
         assert job.schedule is not None
         now = time.monotonic()
         seconds = now - self._begun.get(job.schedule, now)
-        job.tell(done=job.schedule.done, total=job.schedule.total, seconds=seconds)
+        waits = bool(self._begun) and job.schedule not in self._begun
+        schedule = job.schedule
+        job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
 
     def _sync(self) -> None:
         for path in self._unsynced:
