@@ -78,9 +78,12 @@ def job_of(layer: str) -> str:
 
 
 def tables(folder: Path, layer: int) -> dict[Path, int]:
-    """Return a layer's finished tables with their inodes: a table put back keeps its own."""
+    """Return a layer's finished tables with their inodes: a table put back keeps its own.
+
+    One without a second name yet would be written again, from its journal.
+    """
     found = folder.glob(f"results/store/tiny-*/greedy-*/test-*/L{layer:02d}*.parquet")
-    return {file: file.stat().st_ino for file in found}
+    return {file: file.stat().st_ino for file in found if file.stat().st_nlink > 1}
 
 
 def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(
