@@ -111,8 +111,8 @@ def plan(config: Path) -> None:
         config: for example config/sprint.yaml
     """
     from headroom.config import load
-    from headroom.planning.cost import describe
     from headroom.planning.inputs import resolve
+    from headroom.planning.plan import describe
 
     print(describe(resolve(load(config))))
 

@@ -88,7 +88,7 @@ def load_reasoner(folder: Path, settings: Settings) -> LoadedModel:
 
 
 def test_the_demo_grows_to_46_million_parameters_and_answers_as_before(tmp_path: Path) -> None:
-    loaded = load_reasoner(tmp_path / "small", Settings(vocabulary=320))
+    loaded = load_reasoner(tmp_path / "small", Settings(vocabulary=320, query_heads=8))
     folder, carrying = shapes.make("46m", loaded, tmp_path / "large", torch.float32)
     large = load_model(str(folder), device="cpu")
     assert 46e6 < large.model.num_parameters() < 47e6

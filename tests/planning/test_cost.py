@@ -12,7 +12,6 @@ from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     ANY_CORE,
     CARDS,
-    describe,
     generation_cost,
     generation_request,
     generation_seconds,
@@ -21,6 +20,7 @@ from headroom.planning.cost import (
     training_request,
     training_seconds,
 )
+from headroom.planning.plan import describe
 from headroom.variants import BASE
 
 ARMS = ("baseline", "full")

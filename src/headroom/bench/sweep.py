@@ -279,9 +279,8 @@ def report(facts: Mapping[str, Any]) -> str:
         lines.append(
             f"engine: {fed:.1f} GFLOP in products, {least:.1f} at least (attention included); "
             f"products at {rate:.0f} of {most:.0f} GFLOP/s; {engine['outside_seconds']:.2f} CPU s "
-            f"outside them; "
-            f"{engine['unchanged']:.1%} of the pruned models' answers unchanged; near ties (margin "
-            f"at most 0.001): {engine['near_ties']}, differing "
+            f"outside them; {engine['unchanged']:.1%} of the pruned models' answers unchanged; "
+            f"near ties (margin at most 0.001): {engine['near_ties']}, differing "
             f"{engine.get('near_ties_differing', 0)}"
         )
     return "\n".join(lines)

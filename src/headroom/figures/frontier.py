@@ -7,9 +7,9 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 
-from headroom.analysis.text import points
+from headroom.analysis.text import percent, points
 from headroom.figures.draw import Figure
-from headroom.figures.pass_at_n import spaced
+from headroom.figures.pass_at_n import difference, finish_differences, name_curves
 from headroom.figures.style import (
     BLUE,
     GREEN,
@@ -17,7 +17,6 @@ from headroom.figures.style import (
     MUTED,
     ORANGE,
     PURPLE,
-    SURFACE,
     TWO_COLUMNS,
     VERMILLION,
 )
@@ -49,17 +48,10 @@ def frontier(curves: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame)
     left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
     _curves(left, ordered, colors)
     left.set_title("Families of variants by tokens", pad=20)
-    ends = (
-        100
-        * ordered[ordered["n"] == ordered.groupby("family")["n"].transform("max")]
-        .set_index("family")["pass"]
-        .sort_values()
-    )
-    _names(left, ends, titles, colors)
+    ends = ordered.groupby("family")["pass"].last().sort_values(ascending=False)
+    name_curves(left, ends, titles, colors, "head")
     _differences(right, against, colors)
-    answers = against["budget"].iloc[0] if len(against) else 0
-    right.set_title(f"Minus sampling at {answers:g} (95%)", pad=20)
-    last = ", ".join(f"{titles[str(family)]} {value:.1f}%" for family, value in ends[::-1].items())
+    last = ", ".join(f"{titles[str(family)]} {percent(value)}" for family, value in ends.items())
     told = "; ".join(
         f"{row['family_title']} {points(row['difference'])} ({points(row['low'])} to "
         f"{points(row['high'])})"
@@ -93,38 +85,20 @@ def _curves(axes: Axes, table: pd.DataFrame, colors: dict[str, str]) -> None:
     axes.set_ylabel("questions (%)")
 
 
-def _names(axes: Axes, ends: pd.Series, titles: dict[str, str], colors: dict[str, str]) -> None:
-    """Write each family's name to the right of its curve, moved apart where they overlap."""
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high)
-    for (family, _), place in zip(
-        ends.items(), spaced((ends.to_numpy() - low) / (high - low), 0.062), strict=True
-    ):
-        look: dict[str, Any] = {"color": colors[str(family)], "va": "center", "fontsize": 7.2}
-        look |= {"xytext": (1.03, place), "textcoords": "axes fraction"}
-        axes.annotate(titles[str(family)], (1, place), xycoords="axes fraction", **look)
-
-
 def _differences(axes: Axes, against: pd.DataFrame, colors: dict[str, str]) -> None:
     """Draw dots with intervals; a filled dot is one that Holm's test of all families leaves."""
-    families = list(dict.fromkeys(against["family"]))
-    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    families = dict(zip(against["family"], against["family_title"], strict=True))
+    rows = list(families)
     for row in against.to_dict("records"):
-        color, marker = colors[row["family"]], _OUTCOMES[row["outcome"]][2]
-        y = families.index(row["family"]) + (0.15 if row["outcome"] == "majority" else -0.15)
-        axes.plot([100 * row["low"], 100 * row["high"]], [y, y], color=color, linewidth=1.1)
-        look: dict[str, Any] = {"color": color, "markersize": 4}
-        look["markerfacecolor"] = color if row["adjusted"] < 0.05 else SURFACE
-        axes.plot(100 * row["difference"], y, marker, **look)
+        y = rows.index(row["family"]) + (0.15 if row["outcome"] == "majority" else -0.15)
+        ends = row["difference"], row["low"], row["high"]
+        marker, filled = _OUTCOMES[row["outcome"]][2], row["adjusted"] < 0.05
+        difference(axes, y, ends, marker, colors[row["family"]], filled=filled)
     for words, _, marker in _OUTCOMES.values():
         axes.plot([], [], marker, color=MUTED, markersize=4, label=words)
     axes.legend(loc="lower right", bbox_to_anchor=(1.03, 0.985), ncols=2, handletextpad=0.1)
-    titles = against.drop_duplicates("family")["family_title"]
-    axes.set_yticks(range(len(families)), titles)
-    for label, family in zip(axes.get_yticklabels(), families, strict=True):
-        label.set_color(colors[family])
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(max(len(families), 1) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
-    axes.grid(visible=True, axis="x")
+    axes.set_yticks(range(len(rows)), list(families.values()))
+    finish_differences(axes, [colors[family] for family in rows])
     axes.set_xlabel("family − sampling (points)")
+    if len(against):
+        axes.set_title(f"Minus sampling at {against['budget'].iloc[0]:g} (95%)", pad=20)

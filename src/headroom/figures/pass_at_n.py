@@ -1,6 +1,6 @@
 """Figure 4 of the SPRINT paper: Pass@N of the methods, and SPRINT's gain over each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,7 +50,8 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     left.set_xlabel("N, answers a question")
     left.set_ylabel("questions with a right answer (%)")
     left.set_title("Pass@N, 95% bands", pad=20)
-    _label_right(left, drawn)
+    colors = {method: method_line(method).color for method in drawn.index}
+    name_curves(left, drawn, {name: short(name, 26) for name in drawn.index}, colors, SPRINT)
     _differences(right, paired[~paired["method"].isin([*RIVALS, ORACLE])], limit)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     ordered = drawn.sort_values(ascending=False).items()
@@ -82,19 +83,33 @@ def _curve(axes: Axes, table: pd.DataFrame, method: str, limit: int, banded: Seq
     axes.plot(n, value, marker=line.marker, markevery=marked, clip_on=False, **path)
 
 
-def _label_right(axes: Axes, ends: pd.Series) -> None:
-    """Write names to the right of axes, moved apart where they overlap, with lines to the ends."""
+def name_curves(
+    axes: Axes,
+    ends: pd.Series,
+    titles: Mapping[str, str],
+    colors: Mapping[str, str],
+    bold: str,
+) -> None:
+    """Write names to the right of axes, moved apart where they overlap, with lines to the ends.
+
+    Args:
+        axes: the axes, with all curves drawn.
+        ends: the curves' last values as fractions, by name; the curves end at the right edge.
+        titles: what is written for each name.
+        colors: the curves' colours.
+        bold: the name that stands out.
+    """
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
     ends = 100 * ends.sort_values()
     places = spaced((ends.to_numpy() - low) / (high - low), 0.058)
     for (name, value), place in zip(ends.items(), places, strict=True):
-        color = method_line(str(name)).color
+        color = colors[str(name)]
         look: dict[str, Any] = {"color": color, "va": "center", "fontsize": 7.2}
-        look["fontweight"] = "bold" if name == SPRINT else "normal"
+        look["fontweight"] = "bold" if name == bold else "normal"
         leader = {"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0}
         look |= {"xytext": (1.06, place), "textcoords": "axes fraction", "arrowprops": leader}
-        axes.annotate(short(str(name), 26), (axes.get_xlim()[1], value), **look)
+        axes.annotate(titles[str(name)], (axes.get_xlim()[1], value), **look)
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
@@ -106,26 +121,45 @@ def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
 def _differences(axes: Axes, paired: pd.DataFrame, limit: int) -> None:
     methods = list(dict.fromkeys(paired["method"]))
     compared = sorted({1, 4, limit} & set(paired["n"]))
-    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     for place, (n, marker) in enumerate(zip(compared, "osD", strict=False)):
         known = paired[paired["n"] == n].set_index("method")[["difference", "low", "high"]]
         for row, method in enumerate(methods):
             if method not in known.index:  # the method has fewer than N answers
                 continue
             color, y = method_line(method).color, row + 0.24 * (place - (len(compared) - 1) / 2)
-            value, low, high = 100 * known.loc[method].to_numpy(float)
-            axes.plot([low, high], [y, y], color=color, linewidth=1.1)
-            fill = color if low > 0 or high < 0 else SURFACE
-            axes.plot(value, y, marker, color=color, markerfacecolor=fill, markersize=4)
+            value, low, high = known.loc[method].tolist()
+            difference(axes, y, (value, low, high), marker, color, filled=low > 0 or high < 0)
         axes.plot([], [], marker, color=MUTED, markersize=4, label=f"N = {n}")
     look: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 0.8, "ncols": len(compared)}
     axes.legend(loc="lower right", bbox_to_anchor=(1.03, 0.985), **look)
     axes.set_yticks(range(len(methods)), [short(method, 26) for method in methods])
-    for label, method in zip(axes.get_yticklabels(), methods, strict=True):
-        label.set_color(method_line(method).color)
-    axes.tick_params(axis="y", length=0)
-    axes.set_ylim(len(methods) - 0.5, -0.5)
-    axes.grid(visible=False, axis="y")
-    axes.grid(visible=True, axis="x")
+    finish_differences(axes, [method_line(method).color for method in methods])
     axes.set_xlabel("SPRINT − method (points)")
     axes.set_title("Difference (95%)", pad=20)
+
+
+def difference(
+    axes: Axes,
+    y: float,
+    ends: tuple[float, float, float],
+    marker: str,
+    color: str,
+    *,
+    filled: bool,
+) -> None:
+    """Draw a difference with its interval (value, low, high, as fractions) in points."""
+    value, low, high = (100 * each for each in ends)
+    axes.plot([low, high], [y, y], color=color, linewidth=1.1)
+    fill = color if filled else SURFACE
+    axes.plot(value, y, marker, color=color, markerfacecolor=fill, markersize=4)
+
+
+def finish_differences(axes: Axes, colors: Sequence[str]) -> None:
+    """Give axes of differences a zero line, and rows, from above, in the colours of their names."""
+    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    for label, color in zip(axes.get_yticklabels(), colors, strict=True):
+        label.set_color(color)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(max(len(colors), 1) - 0.5, -0.5)
+    axes.grid(visible=False, axis="y")
+    axes.grid(visible=True, axis="x")

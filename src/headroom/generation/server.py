@@ -298,11 +298,10 @@ class Server:
                 self._tell_progress(job)
 
     def _tell_progress(self, job: _Job) -> None:
-        assert job.schedule is not None
-        now = time.monotonic()
-        seconds = now - self._begun.get(job.schedule, now)
-        waits = bool(self._begun) and job.schedule not in self._begun
-        schedule = job.schedule
+        schedule, now = job.schedule, time.monotonic()
+        assert schedule is not None
+        seconds = now - self._begun.get(schedule, now)
+        waits = bool(self._begun) and schedule not in self._begun
         job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
 
     def _sync(self) -> None:

@@ -16,7 +16,7 @@ judgements at each depth. Scoring a model holds one layer's attention weights (`
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import NamedTuple
 from headroom.config import Config, Model, Questions, Study
 from headroom.config.compression import SCORED_AT_ONCE, Compression, Training
 from headroom.errors import HeadroomError
-from headroom.planning.batches import Batch, batches
+from headroom.planning.batches import Batch
 from headroom.variants import BASE
 
 
@@ -91,10 +91,11 @@ ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 _UNKNOWN_SIZE = 1_000
 """Assumed size of a question set whose size the config does not state."""
 
+CPU_SHARE = 0.7
+"""Of the rate of a single-threaded product, assumed for this CPU."""
+
 _SHARE_OF_LAYERS = 0.5  # of a prompt's pass: a head's begins at its layer
 _ROWS = 64  # decoded together, if the engine sizes its batch from memory
-_CPU_SHARE = 0.7  # of the rate of a single-threaded product
-_START_SECONDS = 30.0  # start of a job and loading of a model
 _HEAD_DIM = 128
 _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
@@ -146,7 +147,7 @@ def this_cpu() -> Card:
             seconds.append(time.process_time() - begin)
     cores = len(os.sched_getaffinity(0))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    flops = _CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
+    flops = CPU_SHARE * 2 * size**3 / max(min(seconds), 1e-6)
     return ANY_CORE._replace(gigabytes=memory, bandwidth=2e10, flops=cores * flops)
 
 
@@ -284,72 +285,6 @@ def parameters(config: Config, study: Study) -> float:
     return (encoder.layers + 8) * layer + 3000 * encoder.width
 
 
-def describe(config: Config) -> str:
-    """Return tables of what a config generates and trains, and of the hours that each card takes.
-
-    All of it is counted, whether or not the store already holds it.
-    """
-    asked = batches(config)
-    rows: list[tuple[str, ...]] = [
-        ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
-    ]
-    costs = [(tuple(batch.names.values()), generation_cost(config, batch)) for batch in asked]
-    costs += [((name, "training", ""), training_cost(config, name)) for name in config.compressions]
-    total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(cost for _, cost in costs), strict=True)))
-    for names, cost in [*costs, (("total", "", ""), total)]:
-        amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
-        rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
-    hours = [("card", "generation", "training", "GB", "models fit")]
-    for name, card in {**CARDS, "this CPU": this_cpu()}.items():
-        generated = sum(generation_seconds(config, batch, card) for batch in asked)
-        trained = sum(
-            len(study.seeds) * training_seconds(config, study, own, card)
-            for study in config.compressions.values()
-            for own in (*study.settings.values(), *((None,) if study.solver else ()))
-        )
-        needed = {each: memory(model, card) for each, model in config.models.items()}
-        large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
-        room = f"not {', '.join(large)}" if large else "yes"
-        most = f"{max(needed.values(), default=0):.0f}"
-        hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
-    scored = "".join(
-        f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
-        f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
-        f"{_longest(config, study):,} tokens at once\n"
-        for name, study in config.compressions.items()
-        if (peak := scoring_memory(config, study, study.method))
-    )
-    lengths = ", ".join(map(str, sorted({answer_length(config, batch) for batch in asked}))) or "no"
-    measured, starts = this_cpu().flops / _CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
-    return f"""\
-run {config.run!r} (counts everything; what the store already holds is not made again)
-
-{aligned(rows, left=3)}
-
-{aligned(hours, left=1)}
-{scored}
-Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
-in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
-0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {_CPU_SHARE:.0%} of it assumed. On a
-cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headroom pilot` measures the
-models themselves."""
-
-
-def aligned(rows: Sequence[Sequence[str]], left: int) -> str:
-    """Return a table as text, its first `left` columns aligned left, the others right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<" * left + ">" * (len(widths) - left)
-    lines = (zip(row, sides, widths, strict=True) for row in rows)
-    return "\n".join(
-        "  ".join(f"{cell:{side}{width}}" for cell, side, width in line).rstrip() for line in lines
-    )
-
-
-def duration(hours: float) -> str:
-    """Return hours in words, as in ``12 min`` or ``3.4 h``."""
-    return f"{hours:,.1f} h" if hours >= 1 else f"{60 * hours:.1f} min"
-
-
 def memory(model: Model, card: Card) -> float:
     """Return the GB that a model takes on a card with a batch of answers of 1,000 tokens.
 
@@ -377,14 +312,14 @@ def scoring_memory(config: Config, study: Study, settings: Compression) -> float
     """
     if study.model is None or settings.importance.criterion not in ("mixed", "attention"):
         return 0.0
-    model, tokens = config.models[study.model], _longest(config, study)
+    model, tokens = config.models[study.model], longest_text(config, study)
     rows = settings.importance.batch_size or SCORED_AT_ONCE
     maps = _MAPS * rows * model.heads * tokens**2
     states = _STATES * rows * tokens * model.heads * _HEAD_DIM
     return 4e-9 * (1e9 * model.billions + maps + states)
 
 
-def _longest(config: Config, study: Study) -> int:
+def longest_text(config: Config, study: Study) -> int:
     """Return the tokens of a model's longest training text: a prompt and an answer."""
     benchmark = config.questions[str(study.train)].benchmark
     prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)

@@ -26,7 +26,7 @@ from headroom.tables import write_json
 _LOG = logging.getLogger(__name__)
 
 FOLDER = BUILTIN["builtin:reasoner"]
-SETTINGS = Settings(steps=1500, query_heads=4)
+SETTINGS = Settings()
 QUESTIONS = 200
 """Number of test questions with recorded answers."""
 LONGEST = 128

@@ -43,14 +43,14 @@ _IGNORED = -100
 
 
 class Settings(NamedTuple):
-    """The reasoner's shape, and how it is trained."""
+    """The reasoner's shape, and how it is trained; by default the one that ships."""
 
     steps: int = 1500
     """Optimiser steps."""
     layers: int = 6
     hidden: int = 128
     """Width of the residual stream."""
-    query_heads: int = 8
+    query_heads: int = 4
     kv_heads: int = 4
     head_dim: int = 32
     intermediate: int = 256

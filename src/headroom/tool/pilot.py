@@ -25,13 +25,12 @@ from headroom.generation import client
 from headroom.planning.batches import Batch, batches
 from headroom.planning.cost import (
     Request,
-    aligned,
     card_of,
-    duration,
     generation_request,
     generation_seconds,
 )
 from headroom.planning.inputs import check_devices, preflight, resolve
+from headroom.planning.plan import aligned, duration
 from headroom.record import read_record
 from headroom.tables import ANSWERS, read_arrow
 from headroom.tool.sweep import answer

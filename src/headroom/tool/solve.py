@@ -25,7 +25,7 @@ from headroom.grading.graders import find_grader
 from headroom.grading.judge import canonical
 from headroom.grading.pool import judge_pairs
 from headroom.models.load import load_model
-from headroom.planning.cost import aligned
+from headroom.planning.plan import aligned
 from headroom.sprint.model import rank
 from headroom.tool.run import Run
 from headroom.variants import BASE, Variant

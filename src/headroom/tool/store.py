@@ -12,8 +12,8 @@ from headroom.config import Config, load
 from headroom.errors import ConfigError, HeadroomError
 from headroom.generation.client import status
 from headroom.planning.batches import all_arms, batches, encoders, teachers
-from headroom.planning.cost import aligned
 from headroom.planning.inputs import resolve
+from headroom.planning.plan import aligned
 from headroom.planning.store import Store
 
 STORE = Path(paths.RESULTS, "store")
