@@ -56,6 +56,32 @@ VALUES: dict[str, Any] = {
     "comparisons": {"math": {"model": "big", "questions": "test"}},
 }
 
+STUDIES: dict[str, Any] = {
+    **VALUES,
+    "problems": {
+        "made": {"dataset": "generated", "n": 90},
+        "asdiv": {"dataset": "asdiv_a", "file": "asdiv.jsonl", "revision": "5" * 64},
+    },
+    "solvers": {
+        "tiny": {"profile": "tiny", "training": {"epochs": 9}},
+        "base": {"encoder": {"source": "owner/base", "revision": "3" * 40}},
+    },
+    "compressions": {
+        "words": {
+            "solver": "tiny",
+            "data": "made",
+            "arms": ["baseline", "full", "small_from_scratch"],
+            "variations": {"ratio_30": {"ratio": 0.3}},
+            "int8": ["full"],
+            "measured": ["baseline", "full"],
+            "seeds": [4, 0],
+        },
+        "fetched": {"solver": "base", "data": "made", "arms": ["baseline"]},
+        "own": {"model": "big", "train": "train", "test": "test"},
+    },
+}
+"""The example with compressions of two solvers and of a model."""
+
 
 def config(**sections: Any) -> Config:
     """Return the example with keys of entries changed, as in ``models={"big": {...}}``."""

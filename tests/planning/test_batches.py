@@ -1,6 +1,6 @@
 import pytest
 
-from example_config import VALUES, config
+from example_config import VALUES, changed, config
 from headroom.config import Config, parse
 from headroom.planning.batches import batches, family_members, find_batch, placebos, pool
 from headroom.variants import BASE
@@ -10,29 +10,35 @@ def of_sweep(**sweep: object) -> Config:
     return config(sweeps={"table": {"layers": [27, 0], "heads": [11, 4, 4], **sweep}})
 
 
+FIVE = {"heads": [11, 9, 4, 2, 0]}
+
+
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("kind", "besides", "expected"),
     [
-        ("none", []),
-        ("numeric", ["placebo01", "placebo02"]),
-        ("noise", ["L00N04", "L00N11", "L27N04", "L27N11"]),
-        ("replay", ["L00R00", "L27R00"]),
+        ("none", {}, ""),
+        ("numeric", {}, "placebo01 placebo02"),
+        ("noise", {}, "L00N04 L00N11 L27N04 L27N11"),
+        ("replay", {}, "L00R00 L27R00"),
+        ("all", {}, "L00N04 L00N11 L27N04 L27N11 L00R00 L27R00 placebo01 placebo02"),
+        # Fewer are spread over the heads of each layer.
+        ("noise", {**FIVE, "noise_placebos": 2}, "L00N00 L00N04 L27N00 L27N04"),
         (
-            "all",
-            ["L00N04", "L00N11", "L27N04", "L27N11", "L00R00", "L27R00", "placebo01", "placebo02"],
+            "noise",
+            {**FIVE, "noise_placebos": 9},
+            "L00N00 L00N02 L00N04 L00N09 L00N11 L27N00 L27N02 L27N04 L27N09 L27N11",
         ),
     ],
 )
-def test_a_sweep_asks_for_as_many_placebos_of_a_kind_as_a_layer_has_heads(kind, expected):
-    planned = of_sweep(placebos=kind)
-    assert list(map(str, placebos(planned, planned.sweeps["table"]))) == expected
+def test_a_sweep_asks_for_as_many_placebos_of_a_kind_as_a_layer_has_heads(kind, besides, expected):
+    planned = of_sweep(placebos=kind, **besides)
+    assert " ".join(map(str, placebos(planned, planned.sweeps["table"]))) == expected
 
 
 def test_members_of_families_answer_training_and_test_questions():
     values = {"model": "big", "train": "train", "test": "test", "sampling": ["T0.6"]}
-    config = parse(
-        {**VALUES, "frontiers": {"math": {**values, "layers": [2, 5], "members": 4, "max_n": 4}}}
-    )
+    values |= {"layers": [2, 5], "members": 4, "max_n": 4}
+    config = parse(changed(VALUES, "frontiers/math", values))
     members = family_members(config, config.frontiers["math"])
     assert " ".join(f"{kind}{scale}" for kind, scale in members) == (
         "head0 scaled50 scaled150 skip0 weights5 weights20 noise0"
@@ -63,10 +69,3 @@ def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():
     assert len(names) == 1 + 28 * 12 + 6
     other = next(batch for batch in batches(planned) if batch.questions == "train")
     assert {variant.kind for variant in other.variants} == {"base", "head"}
-
-
-def test_fewer_noise_placebos_are_spread_over_the_heads_of_each_layer():
-    for count, expected in ((2, [0, 4]), (9, [0, 2, 4, 9, 11])):
-        planned = of_sweep(heads=[11, 9, 4, 2, 0], placebos="noise", noise_placebos=count)
-        found = [str(each) for each in placebos(planned, planned.sweeps["table"])]
-        assert found == [f"L{layer}N{head:02d}" for layer in ("00", "27") for head in expected]

@@ -29,16 +29,14 @@ ARMS = ("baseline", "full")
 def test_a_token_costs_two_operations_a_weight_at_least() -> None:
     planned = config()
     batch = batches(planned)[0]
+    tokens = generation_cost(planned, batch).tokens
     for card in CARDS.values():
-        tokens = generation_cost(planned, batch).tokens
         assert generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
 
 
 def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
-    told = {
-        line.split("  ")[0]: line
-        for line in describe(config(models={"big": {"billions": 30.0}})).splitlines()
-    }
+    lines = describe(config(models={"big": {"billions": 30.0}})).splitlines()
+    told = {line.split("  ")[0]: line for line in lines}
     assert told["A100 40 GB"].split()[-3:] == ["62", "not", "big"]
     assert told["H200"].endswith("yes")
     assert "this CPU" in told

@@ -1,80 +1,109 @@
+"""Keys and the paths made of them: what decides a file's content decides its name."""
+
+from pathlib import Path
+from typing import Any
+
 import pytest
 
-from example_config import VALUES, config
-from headroom.config import parse
+from example_config import STUDIES, VALUES, changed
+from headroom import paths
+from headroom.config import Config, parse
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
+from headroom.planning.batches import arms, batches, find_arm, find_solver
 from headroom.planning.inputs import resolve
-from headroom.planning.store import key, source_key
+from headroom.planning.store import Store, data_key, key, solver_key, source_key
+
+KINDS = {
+    "model": "models",
+    "questions": "questions",
+    "decoding": "decodings",
+    "embedder": "embedders",
+}
+CLUSTERS = {"sampling": "clusters", "embedder": "minilm"}
+TRAIN = VALUES["questions"]["train"]
+REFERRING = changed(STUDIES, "embedders/own", {"model": "big"})
+REFERRING = changed(REFERRING, "questions/clustered", TRAIN | CLUSTERS)
+"""With an embedder of a model, and questions drawn by an embedder."""
 
 
-def changes(kind: str, name: str, first: dict, second: dict) -> bool:
-    """Tell whether two settings of an entry give it different keys."""
-    return key(config(**{kind: {name: first}}), kind, name) != key(
-        config(**{kind: {name: second}}), kind, name
-    )
+@pytest.fixture
+def config() -> Config:
+    return parse(STUDIES)
+
+
+def keys(values: dict[str, Any]) -> dict[str, str]:
+    config = parse(values)
+    found = {arm.name: arm.key for arm in arms(config, "words")}
+    for kind in KINDS.values():
+        found |= {f"{kind}/{n}": key(config, kind, n) for n in getattr(config, kind)}
+    found |= {f"sources/{name}": source_key(config, name) for name in config.questions}
+    found |= {f"problems/{name}": data_key(config, name) for name in config.problems}
+    return {**found, "solver": solver_key(config, "tiny", "made")}
+
+
+def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
+    before, after = keys(first), keys(second)
+    return {name for name in before if before[name] != after[name]}
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "setting"),
+    ("path", "value", "expected"),
     [
-        ("models", "big", {"revision": "2" * 40}),
-        ("models", "big", {"dtype": "float32"}),
-        ("models", "big", {"attention": "eager"}),
-        ("questions", "train", {"n": 51}),
-        ("questions", "train", {"seed": 1}),
-        ("questions", "train", {"sampling": "first"}),
-        ("questions", "train", {"sampling": "clusters", "embedder": "minilm"}),
-        ("decodings", "T0.6", {"seed": 1}),
-        ("decodings", "greedy", {"max_new_tokens": 65}),
-        ("embedders", "minilm", {"revision": "2" * 40}),
+        ("models/big/revision", "2" * 40, "models/big embedders/own"),
+        ("models/big/dtype", "float32", "models/big embedders/own"),
+        ("models/big/attention", "eager", "models/big embedders/own"),
+        ("models/big/device", "cpu", ""),
+        ("models/big/batch_size", 3, ""),
+        ("models/big/billions", 2.0, ""),
+        # Sets of one split share its source whatever their draw.
+        ("questions/train/n", 51, "questions/train"),
+        ("questions/train/seed", 1, "questions/train"),
+        ("questions/train/sampling", "first", "questions/train"),
+        ("questions/train", TRAIN | CLUSTERS, "questions/train"),
+        ("questions/test/seed", 5, ""),
+        ("questions/test/sampling", "first", ""),
+        ("decodings/T0.6/seed", 1, "decodings/T0.6"),
+        ("decodings/greedy/seed", 5, ""),
+        ("decodings/greedy/max_new_tokens", 65, "decodings/greedy"),
+        ("embedders/minilm/revision", "2" * 40, "embedders/minilm questions/clustered"),
+        (
+            "compressions/words/method/importance",
+            {"alpha": 0.4},
+            "full small_from_scratch ratio_30",
+        ),
+        ("compressions/words/method/training", {"patience": None, "checkpoint_steps": 7}, ""),
+        ("solvers/tiny/dropout", 0.3, "solver"),
+        ("problems/made/seed", 1, "problems/made"),
+        ("problems/made/partition", {"ratios": [8, 1, 1]}, "problems/made"),
+        ("problems/made/partition", {"fold": 3}, ""),
+        ("problems/asdiv/file", "elsewhere.jsonl", ""),
+        ("problems/asdiv/revision", "6" * 64, "problems/asdiv"),
     ],
 )
-def test_what_decides_the_content_changes_the_key(kind, name, setting):
-    assert changes(kind, name, {}, setting)
+def test_keys_follow_what_decides_the_content(path: str, value: Any, expected: str) -> None:
+    assert differing(REFERRING, changed(REFERRING, path, value)) == set(expected.split())
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "first", "second"),
+    ("path", "first", "second"),
     [
-        ("models", "big", {}, {"device": "cpu", "batch_size": 3, "billions": 2.0}),
-        ("models", "big", {"source": "./here"}, {"source": "/moved/there"}),
-        ("embedders", "minilm", {"source": "./here"}, {"source": "~/there"}),
-        ("questions", "train", {"file": "a.jsonl"}, {"file": "b.jsonl.gz"}),
-        ("questions", "train", {"sampling": "first"}, {"sampling": "first", "seed": 5}),
-        ("questions", "test", {}, {"seed": 5, "sampling": "first"}),
-        ("decodings", "greedy", {}, {"seed": 5}),
+        ("models/big/source", "./here", "/moved/there"),
+        ("embedders/minilm/source", "./here", "~/there"),
+        ("questions/train/file", "a.jsonl", "b.jsonl.gz"),
+        # What other settings make idle.
+        ("questions/train", TRAIN | {"sampling": "first"}, {"seed": 5}),
+        ("compressions/words/method/distillation", {"teacher": "none"}, {"temperature": 3.0}),
+        ("compressions/words/method/importance", {"criterion": "random"}, {"alpha": 0.9}),
     ],
 )
-def test_what_does_not_decide_the_content_leaves_the_key(kind, name, first, second):
-    assert not changes(kind, name, first, second)
+def test_what_decides_nothing_leaves_the_key(path: str, first: Any, second: Any) -> None:
+    second = first | second if isinstance(first, dict) else second
+    both = (changed(REFERRING, path, value) for value in (first, second))
+    assert differing(*both) == set()
 
 
-def test_settings_of_what_is_referred_to_change_the_key():
-    clustered = {"train": {"sampling": "clusters", "embedder": "minilm"}}
-    first = config(questions=clustered)
-    second = config(questions=clustered, embedders={"minilm": {"revision": "2" * 40}})
-    assert key(first, "questions", "train") != key(second, "questions", "train")
-    own = {"own": {"model": "big"}}
-    first = config(embedders=own)
-    second = config(embedders=own, models={"big": {"revision": "2" * 40}})
-    assert key(first, "embedders", "own") != key(second, "embedders", "own")
-
-
-def test_sets_of_one_split_share_its_source_whatever_their_draw():
-    both = config(questions={"more": VALUES["questions"]["train"] | {"n": 99, "seed": 7}})
-    assert source_key(both, "train") == source_key(both, "more")
-    assert source_key(both, "train").startswith("math_train-train-")
-    assert source_key(both, "test") != source_key(both, "train")
-
-
-def test_a_model_of_the_package_is_named_as_builtin():
-    assert (local_folder("builtin:reasoner") / "config.json").is_file()
-    with pytest.raises(ConfigError, match=r"'builtin:other' is not in .*; it has builtin:reasoner"):
-        local_folder("builtin:other")
-
-
-def test_the_key_of_a_model_of_the_package_follows_its_content():
+def test_the_key_of_a_model_of_the_package_follows_its_content() -> None:
     def key_of(**origin: str) -> str:
         models = {"shipped": {**VALUES["models"]["tiny"], **origin}}
         values = {"run": "mini", "models": models}
@@ -83,3 +112,60 @@ def test_the_key_of_a_model_of_the_package_follows_its_content():
     named = key_of(source="builtin:reasoner")
     assert named == key_of(source=str(local_folder("builtin:reasoner")))
     assert named != key_of(source="builtin:reasoner", revision="0" * 16)
+    with pytest.raises(ConfigError, match=r"'builtin:other' is not in .*; it has builtin:reasoner"):
+        local_folder("builtin:other")
+
+
+def test_a_path_is_filled_from_config_names(config: Config) -> None:
+    store = Store(config)
+    names = {"model": "tiny", "decoding": "T0.6", "questions": "train"}
+    keys = [key(config, KINDS[wildcard], name) for wildcard, name in names.items()]
+    answers = store.path(paths.ANSWERS, variant="L00H01", **names)
+    assert answers == Path("results/store", *keys, "L00H01.parquet")
+    assert str(store.path(paths.GRADED, **names)) == f"results/mini/graded/{'/'.join(keys)}.parquet"
+    source = source_key(config, "train")
+    assert source.startswith("math_train-train-")
+    assert store.path(paths.SOURCE, source="train").name == f"{source}.parquet"
+    assert store.path(paths.CHOICE, selector="math") == Path("results/mini/sprint/math/choice.csv")
+    assert store.path(paths.REPORT, run="other") == Path("results/other/report.html")
+
+
+def test_a_sweep_s_own_rules_have_files_of_their_own() -> None:
+    config, run = parse(VALUES), Path("results/mini")
+    sweep = {**VALUES["sweeps"]["table"], "grading": "authors"}
+    both = parse(changed(VALUES, "sweeps/regraded", sweep))
+    store = Store(both)
+    own, other = store.of_sweep("table"), store.of_sweep("regraded")
+    assert own == Store(config).of_sweep("table")
+    assert own == Store(config).path(paths.ACCURACY, **batches(config)[0].names)
+    assert other == run / "accuracy/authors" / own.relative_to(run / "accuracy")
+    graded = store.of_sweep("regraded", paths.GRADED)
+    assert graded == run / "graded/authors" / own.relative_to(run / "accuracy")
+    same = {store.of_sweep(n, paths.ANSWERS, variant="base") for n in ("table", "regraded")}
+    assert len(same) == 1
+    assert batches(both) == batches(config)
+    assert Store(parse({**VALUES, "grading": "authors"})).of_sweep("table") == own
+
+
+def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(
+    config: Config,
+) -> None:
+    store = Store(config)
+    for wildcard, kind in KINDS.items():
+        for name in VALUES[kind]:
+            assert store.name(wildcard, key(config, kind, name)) == name
+    assert store.name("source", source_key(config, "test")) == "test"
+    arm = arms(config, "words")[1]
+    assert store.name("data", arm.data) == "made"
+    assert find_arm(config, arm.subject, arm.data, arm.key) == arm
+    settings, data = find_solver(config, arm.subject, arm.data)
+    assert (settings.training.epochs, data) == (9, "made")
+    for find, stale in (
+        (lambda: find_arm(config, arm.subject, arm.data, "full-0"), "has .*full-0"),
+        (lambda: find_solver(config, "tiny-0", arm.data), "has .*tiny-0"),
+        (lambda: store.name("model", "x"), r"models: .* no 'x'; it has tiny-\w{8}, big-\w{8}"),
+        (lambda: store.name("source", "x"), "questions: .* no 'x'; it has math500-test-"),
+        (lambda: store.name("data", "x"), r"problems: .* no 'x'; it has made-\w{8}, asdiv-\w{8}$"),
+    ):
+        with pytest.raises(ConfigError, match=stale):
+            find()

@@ -5,23 +5,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from example_config import config
+from example_config import STUDIES, changed, config
 from headroom import paths
 from headroom.benchmarks.sources import PINNED, file_revision
 from headroom.config import Config, parse
-from headroom.errors import BenchmarkError, ConfigError, HeadroomError, ModelError
+from headroom.errors import BenchmarkError, HeadroomError, ModelError
 from headroom.models.source import BUILTIN, fingerprint
 from headroom.planning.batches import batches
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.store import Store, key, source_key
 
-MATH_ROW = {
-    "problem": "What is $1+1$?",
-    "solution": "$\\boxed{2}$",
-    "answer": "2",
-    "subject": "Algebra",
-    "level": 1,
-}
+MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
+MATH_ROW |= {"subject": "Algebra", "level": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -31,27 +26,23 @@ def here(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def write_benchmark(file: Path, rows: int = 60) -> Path:
-    lines = [
-        json.dumps(MATH_ROW | {"unique_id": f"test/algebra/{row}.json"}) for row in range(rows)
-    ]
-    file.write_text("\n".join(lines) + "\n")
-    return file
+def write_benchmark(rows: int = 60) -> None:
+    lines = [json.dumps(MATH_ROW | {"unique_id": f"test/algebra/{n}.json"}) for n in range(rows)]
+    Path("test.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def write_model(folder: Path) -> Path:
+def write_model(folder: Path) -> None:
     """Write a folder that looks like a model of the example's geometry."""
     folder.mkdir()
     own = {"num_hidden_layers": 28, "num_attention_heads": 12, "num_key_value_heads": 2}
     (folder / "config.json").write_text(json.dumps({"model_type": "qwen2", **own}))
     (folder / "tokenizer.json").write_text("{}")
     save_file({"weight": torch.zeros(5, 3)}, folder / "model.safetensors")
-    return folder
 
 
 def local() -> Config:
     """Return a config whose benchmark, model and embedder lie in this folder."""
-    write_benchmark(Path("test.jsonl"))
+    write_benchmark()
     write_model(Path("big"))
     write_model(Path("minilm"))
     return config(
@@ -67,51 +58,46 @@ def touch(template: str, **keys: str) -> None:
     file.touch()
 
 
-def test_every_revision_is_filled_in():
+def test_every_revision_is_filled_in_once():
     resolved = resolve(local())
     assert resolved.questions["test"].revision == file_revision(Path("test.jsonl"))
     assert resolved.questions["train"].revision == PINNED["math_train"].revision
     assert resolved.models["big"].revision == fingerprint(Path("big"))
     assert resolved.models["tiny"].revision == fingerprint(BUILTIN["builtin:reasoner"])
     assert len(resolved.embedders["minilm"].revision or "") == 16
-
-
-def test_resolving_twice_changes_nothing_and_saves_as_json():
-    resolved = resolve(local())
-    assert resolve(resolved) == resolved
-    assert parse(json.loads(resolved.model_dump_json())) == resolved
+    for each in (resolved, resolve(parse(STUDIES))):
+        assert parse(json.loads(each.model_dump_json())) == resolve(each) == each
 
 
 @pytest.mark.parametrize(
-    ("section", "name", "keys", "message"),
+    ("path", "keys", "message"),
     [
-        ("questions", "test", {"file": "absent.jsonl"}, r": absent.jsonl is missing; .*`revision`"),
+        ("questions/test", {"file": "absent.jsonl"}, r": absent.jsonl is missing; .*`revision`"),
+        ("models/big", {"source": "./absent", "revision": None}, r": source ./absent is"),
         (
-            "models",
-            "big",
-            {"source": "./absent", "revision": None},
-            r": source ./absent is",
-        ),
-        (
-            "models",
-            "big",
+            "models/big",
             {"revision": None},
             r".revision: None is not a commit hash of .* `git ls-remote .*owner/big",
         ),
-        ("embedders", "minilm", {"revision": None}, r".revision: None is not a commit hash"),
-        ("questions", "test", {"revision": "main"}, r".revision: 'main' is not a .*6e4ed1a2"),
+        ("models/big", {"source": "own/folder"}, r".source: .* write './own/folder'"),
+        ("embedders/minilm", {"revision": None}, r".revision: None is not a commit hash"),
+        ("questions/test", {"revision": "main"}, r".revision: 'main' is not a .*6e4ed1a2"),
+        ("solvers/base/encoder", {"revision": "main"}, r".revision: 'main' is not a commit"),
+        (
+            "problems/hub",
+            {"dataset": "math23k", "revision": "main"},
+            r".revision: 'main' is not a commit hash .*datasets/Gxg/Math23K HEAD",
+        ),
     ],
 )
-def test_what_cannot_be_named_by_content_is_refused(section, name, keys, message):
-    with pytest.raises(HeadroomError, match=f"^{section}.{name}{message}") as caught:
-        resolve(config(**{section: {name: keys}}))
+def test_what_cannot_be_named_by_content_is_refused(path, keys, message):
+    Path("own/folder").mkdir(parents=True)
+    values = STUDIES
+    for name, value in keys.items():
+        values = changed(values, f"{path}/{name}", value)
+    with pytest.raises(HeadroomError, match=f"^{path.replace('/', '.')}{message}") as caught:
+        resolve(parse(values))
     assert "\n" not in str(caught.value)
-
-
-def test_a_folder_written_like_a_hub_id_is_pointed_out():
-    Path("owner/big").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"models.big.source: .* write './owner/big'"):
-        resolve(config())
 
 
 @pytest.mark.parametrize(
@@ -133,26 +119,47 @@ def test_what_changed_since_it_was_named_is_refused(spoil, message):
     assert "\n" not in str(error.value)
 
 
-def test_more_questions_than_there_are_are_refused_before_any_job():
-    write_benchmark(Path("test.jsonl"), rows=60)
-    with pytest.raises(BenchmarkError, match=r"questions.test.n: 61 .*test.jsonl has 60; lower n"):
-        preflight(resolve(config(questions={"test": {"file": "test.jsonl", "n": 61}})))
-    with pytest.raises(BenchmarkError, match=r"questions.test.n: 501 .*math500 has 500; lower n"):
-        preflight(resolve(config(questions={"test": {"n": 501}})))
-
-
-def test_another_geometry_than_the_models_own_is_refused():
+@pytest.mark.parametrize(
+    ("sections", "error", "message"),
+    [
+        (
+            {"questions": {"test": {"file": "test.jsonl", "n": 61}}},
+            BenchmarkError,
+            r"questions.test.n: 61 .*test.jsonl has 60; lower n",
+        ),
+        (
+            {"questions": {"test": {"n": 501}}},
+            BenchmarkError,
+            r"questions.test.n: 501 .*math500 has 500; lower n",
+        ),
+        (
+            {"models": {"big": {"source": "./big", "revision": None, "heads": 14}}},
+            ModelError,
+            r"models.big: heads: 14 is stated, .* says 12",
+        ),
+        (
+            {"models": {"big": {"device": "cpu", "attention": "flash_attention_2"}}},
+            ModelError,
+            r"models.big.attention: flash.* needs a GPU",
+        ),
+    ],
+)
+def test_what_cannot_run_is_refused_before_any_job(sections, error, message):
     local()
-    stated_wrong = config(models={"big": {"source": "./big", "revision": None, "heads": 14}})
-    with pytest.raises(ModelError, match=r"models.big: heads: 14 is stated, .* says 12"):
-        preflight(resolve(stated_wrong))
+    with pytest.raises(error, match=message):
+        preflight(resolve(config(**sections)))
+
+
+def test_a_file_of_problems_is_looked_at_before_the_first_job():
+    only = resolve(parse({"run": "mini", "problems": STUDIES["problems"]}))
+    with pytest.raises(BenchmarkError, match=r"problems.asdiv: asdiv.jsonl is missing"):
+        preflight(only)
+    Path("asdiv.jsonl").write_text("{}\n")
+    with pytest.raises(BenchmarkError, match=r"problems.asdiv.revision: .* has sha256 .*, not 555"):
+        preflight(only)
 
 
 def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monkeypatch):
-    with pytest.raises(ModelError, match=r"models.big.attention: flash.* needs a GPU"):
-        preflight(
-            resolve(config(models={"big": {"device": "cpu", "attention": "flash_attention_2"}}))
-        )
     if any(Path("/dev").glob("nvidia[0-9]*")):
         pytest.skip("this machine has a GPU; runs on machines without one")
     monkeypatch.setenv("PATH", str(here))

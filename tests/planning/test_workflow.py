@@ -1,8 +1,9 @@
 """What rules read and ask for; that the real Snakefile uses it is seen in tests/workflow."""
 
-import copy
 import logging
+import os
 import re
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from example_config import VALUES
+from example_config import STUDIES, VALUES, changed
 from headroom import paths
 from headroom.config import Config, load, parse
 from headroom.generation import journal
@@ -19,45 +20,20 @@ from headroom.planning.batches import arms, find_batch, teachers
 from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
 from headroom.planning.exhibits import COMPRESSION_TABLES, find_exhibit
 from headroom.planning.inputs import resolve
-from headroom.planning.session import begin, held
+from headroom.planning.session import begin, bring_to_present, held
 from headroom.planning.workflow import Rules
 from headroom.tables import QUESTIONS, write_table
-
-STUDY: dict[str, Any] = {
-    "problems": {"made": {"dataset": "generated", "n": 90}},
-    "solvers": {
-        "tiny": {"profile": "tiny"},
-        "base": {"encoder": {"source": "owner/base", "revision": "3" * 40}},
-    },
-    "compressions": {
-        "words": {
-            "solver": "tiny",
-            "data": "made",
-            "arms": ["baseline", "full", "small_from_scratch"],
-            "int8": ["full"],
-            "measured": ["baseline", "full"],
-            "seeds": [4, 0],
-        },
-        "fetched": {"solver": "base", "data": "made", "arms": ["baseline"]},
-        "own": {"model": "big", "train": "train", "test": "test", "arms": ["baseline"]},
-    },
-}
 
 
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.chdir(tmp_path)
-    return resolve(parse({**VALUES, **STUDY}))
+    return resolve(parse(STUDIES))
 
 
 @pytest.fixture
-def groups() -> dict[str, str]:
-    return {}
-
-
-@pytest.fixture
-def rules(config: Config, groups: dict[str, str]) -> Rules:
-    return Rules(config, 3, groups)
+def rules(config: Config) -> Rules:
+    return Rules(config, 3, {})
 
 
 def wildcards(rules: Rules, **names: Any) -> Any:
@@ -69,8 +45,6 @@ def wildcards(rules: Rules, **names: Any) -> Any:
 
 
 class Rule(NamedTuple):
-    """A rule of Snakemake."""
-
     name: str
 
 
@@ -81,11 +55,17 @@ class Job(NamedTuple):
     wildcards: Any
     jobid: int
 
+    @classmethod
+    def of(cls, rule: str, jobid: int, wildcards: Any = None) -> "Job":
+        return cls(Rule(rule), wildcards, jobid)
+
 
 BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 
 
-def test_jobs_of_a_layer_share_a_group(rules: Rules, groups: dict[str, str]) -> None:
+def test_jobs_of_a_layer_share_a_group(config: Config) -> None:
+    groups: dict[str, str] = {}
+    rules = Rules(config, 3, groups)
     first, second, base = (
         rules.layer(wildcards(rules, **BATCH, variant=variant))
         for variant in ("L05H03", "L05H11", "base")
@@ -94,14 +74,12 @@ def test_jobs_of_a_layer_share_a_group(rules: Rules, groups: dict[str, str]) -> 
     assert groups == {first: "layer", base: "layer"}
 
 
+@pytest.mark.parametrize(("cores", "judges"), [(3, 3), (40, 17), (None, 1)])
 def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_are(
-    config: Config,
+    config: Config, cores: int | None, judges: int
 ) -> None:
-    judges = {}
-    for cores in (3, 40, None):  # 337 variants of 500 questions
-        rules = Rules(config, cores, {})
-        judges[cores] = rules.judges(wildcards(rules, **BATCH))
-    assert judges == {3: 3, 40: 17, None: 1}
+    rules = Rules(config, cores, {})  # 337 variants of 500 questions
+    assert rules.judges(wildcards(rules, **BATCH)) == judges
 
 
 def test_what_a_selector_reads(rules: Rules) -> None:
@@ -126,7 +104,7 @@ def test_what_a_selector_reads(rules: Rules) -> None:
 
 
 def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
-    baseline, full, scratch = arms(config, "words")
+    baseline, full, scratch, _ = every = arms(config, "words")
     start = full.file(paths.TEACHER, 4)
     asked = SimpleNamespace(**full.wildcards, seed="4")
     assert rules.compressed(asked) == {"data": paths.PROBLEMS, "teacher": start}
@@ -143,30 +121,24 @@ def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
     assert rules.taught(SimpleNamespace(solver=full.subject)) == {"data": paths.PROBLEMS}
 
     gathered = rules.gathered(SimpleNamespace(compression="words"))
-    every = [arm.file(paths.OUTCOMES, seed) for arm in (baseline, full, scratch) for seed in (4, 0)]
-    assert gathered["outcomes"] == every
+    outcomes = [arm.file(paths.OUTCOMES, seed) for arm in every for seed in (4, 0)]
+    assert gathered["outcomes"] == outcomes
     assert gathered["int8"] == [full.file(paths.INT8_OUTCOMES, seed) for seed in (4, 0)]
-    measured = rules.measured(SimpleNamespace(compression="words"))
-    assert measured == [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
+    histories = [arm.file(paths.HISTORY, 4) for arm in (baseline, full)]
+    assert rules.measured(SimpleNamespace(compression="words")) == histories
 
 
 def test_a_job_asks_for_more_at_each_attempt(rules: Rules, config: Config) -> None:
     words, full = config.compressions["words"], arms(config, "words")[1]
     trained, solver = rules.training_resources, {"solver": full.subject, "data": full.data}
+    arm = SimpleNamespace(**full.wildcards, seed="0")
     batch = find_batch(config, *BATCH.values())
+    own, study = SimpleNamespace(compression="own"), config.compressions["own"]
     for resources, job, first in (
         (rules.generation_resources, wildcards(rules, **BATCH), generation_request(config, batch)),
         (trained, SimpleNamespace(**solver, seed="0"), training_request(config, words)),
-        (
-            trained,
-            SimpleNamespace(**full.wildcards, seed="0"),
-            training_request(config, words, full.settings),
-        ),
-        (
-            trained,
-            SimpleNamespace(compression="own"),
-            training_request(config, config.compressions["own"]),
-        ),
+        (trained, arm, training_request(config, words, full.settings)),
+        (trained, own, training_request(config, study)),
     ):
         third = [resources["gpu"](job), resources["mem_mb"](job, 3), resources["runtime"](job, 3)]
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
@@ -186,9 +158,8 @@ def test_wildcards_are_what_the_config_has(rules: Rules) -> None:
 
 
 def test_what_is_fetched(rules: Rules) -> None:
-    kinds = [Path(file).parts[2] for file in rules.fetched]
-    expected = ["models", "models", "sources", "sources", "embedders", "problems", "encoders"]
-    assert kinds == expected
+    kinds = " ".join(Path(file).parts[2] for file in rules.fetched)
+    assert kinds == "models models sources sources embedders problems problems encoders"
 
 
 def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
@@ -220,10 +191,10 @@ def test_losses_are_drawn_where_a_round_has_three_epochs(
 
 
 def test_what_only_the_page_shows_makes_nothing_anew(rules: Rules) -> None:
-    changed = copy.deepcopy(VALUES)
-    changed["selectors"]["math"] |= {"title": "Mathematics", "versus": "T0.6"}
-    changed["questions"]["test"]["title"] = "Problems"
-    others = [Rules(parse(values), 2, {}) for values in (VALUES, changed)]
+    shown = changed(VALUES, "selectors/math/title", "Mathematics")
+    shown = changed(shown, "selectors/math/versus", "T0.6")
+    shown = changed(shown, "questions/test/title", "Problems")
+    others = [Rules(parse(values), 2, {}) for values in (VALUES, shown)]
     keys = [each.store.key("questions", "test") for each in others]
     assert keys[0] == keys[1]
     first, second = (each.settings("selectors", "math") for each in others)
@@ -232,34 +203,33 @@ def test_what_only_the_page_shows_makes_nothing_anew(rules: Rules) -> None:
 
 
 def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:
-    after = [Job(Rule("questions"), None, 7), Job(Rule("fetch_model"), None, 5)]
-    generate = Job(Rule("generate"), wildcards(rules, **BATCH), 3)
+    after = [Job.of("questions", 7), Job.of("fetch_model", 5)]
+    generate = Job.of("generate", 3, wildcards(rules, **BATCH))
     name, unit, seconds, waits = rules.planned(generate, after)
     assert (name, waits) == ("generate", [7, 5])
     batch = find_batch(config, *BATCH.values())
     assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
     assert rules.planned(generate, [], local=False)[2] == generation_seconds(config, batch)
     assert unit == rules.planned(generate._replace(jobid=4), [])[1] != "3"
-    full = arms(config, "words")[1]
-    compress = Job(Rule("compress"), SimpleNamespace(**full.wildcards, seed="0"), 8)
-    assert rules.planned(compress, [])[2] > 0
-    baseline = arms(config, "words")[0]
-    compress = Job(Rule("compress"), SimpleNamespace(**baseline.wildcards, seed="0"), 9)
-    assert rules.planned(compress, []) == ("compress", "9", 0.0, [])
+    baseline, full, *_ = (
+        Job.of("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
+        for arm in arms(config, "words")
+    )
+    assert rules.planned(full, [])[2] > 0
+    assert rules.planned(baseline, []) == ("compress", "9", 0.0, [])
 
 
 def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) -> None:
     limiter = SimpleNamespace(max_jobs=100, timespan=1)
-    job = Job(Rule("audit"), None, 2)
+    job = Job.of("audit", 2)
     workflow = SimpleNamespace(
         scheduler=SimpleNamespace(job_rate_limiter=limiter),
         dag=SimpleNamespace(dependencies={job: {}}, needrun_jobs=lambda: [job]),
         resource_settings=SimpleNamespace(cores=3),
         local_exec=True,
     )
-    logger = logging.getLogger("planning")
     with caplog.at_level(logging.INFO, "planning"):
-        begin(rules, workflow, logger)
+        begin(rules, workflow, logging.getLogger("planning"))
     assert workflow.scheduler.job_rate_limiter is None
     assert load(rules.store.path(paths.CONFIG)) == rules.config
     said, record = caplog.records
@@ -271,22 +241,17 @@ def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) ->
 def test_a_run_says_what_the_store_holds_and_what_is_missing(rules: Rules) -> None:
     """Two heads on all of MATH-500, 336 and base on 50 other questions, 16 samples, two prompts."""
     total = 500 * (336 + 1) + 500 * 16 + 500 + 50 * (336 + 1)
-    parts = "0 of 2 models, 0 of 12 trained arms"
+    parts = "0 of 2 models, 0 of 20 trained arms"
     assert held(rules) == f"In the store: 0 of {total:,} answers ({total:,} to generate), {parts}"
 
     store, names = rules.store, {"model": "big", "decoding": "greedy"}
     table = pd.DataFrame({name: ["1"] * 7 for name in ("question_id", "split", "question")})
     table = table.assign(subject=None, level=None, answer="1", solution=None, source_row=0)
     write_table(store.path(paths.QUESTIONS, questions="test"), table, QUESTIONS)
-    made = [store.path(paths.ANSWERS, **names, questions="test", variant="L05H03")]
-    made += [
-        store.path(paths.ANSWERS, **names, questions="train", variant=v) for v in ("base", "x")
-    ]
-    made += [
-        store.path(paths.MODEL, model="big"),
-        Path(arms(rules.config, "own")[0].file(paths.HISTORY, 0)),
-    ]
-    for file in made:
+    answered = (("test", "L05H03"), ("train", "base"), ("train", "x"))
+    made = [store.path(paths.ANSWERS, **names, questions=q, variant=v) for q, v in answered]
+    made.append(Path(arms(rules.config, "own")[0].file(paths.HISTORY, 0)))
+    for file in (*made, store.path(paths.MODEL, model="big")):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
     record = {"question_id": "q", "sample": 0, "text": 'cites "question_id": 3'}
@@ -296,7 +261,7 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules: Rules) -> No
     total = 7 * (336 + 1) + 7 * 16 + 7 + 50 * (336 + 1)
     found = 7 + 50 + 2 + 7  # one table of each set, two records of one journal, all of another
     parts = f"{found:,} of {total:,} answers ({total - found:,} to generate), 1 of 2 models"
-    assert held(rules) == f"In the store: {parts}, 1 of 12 trained arms"
+    assert held(rules) == f"In the store: {parts}, 1 of 20 trained arms"
 
 
 def test_a_rules_command_names_each_wildcard_of_its_job() -> None:
@@ -305,3 +270,25 @@ def test_a_rules_command_names_each_wildcard_of_its_job() -> None:
     )
     # The two spaces have always been there: without them finished jobs would look outdated.
     assert command("audit") == "headroom audit --log {log}  --published {params.folder:q}"
+
+
+def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path: Path) -> None:
+    begin, hour = time.time_ns(), 3_600_000_000_000
+    ages = {"past": -hour, "a/input": hour, "next": hour + 1}
+    ages |= {"a/b/output": 2 * hour, "beside": 2 * hour}
+    for name, age in ages.items():
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(name)
+        os.utime(file, ns=(begin, begin + age))
+    os.link(tmp_path / "a/b/output", tmp_path / "second name")
+    (tmp_path / "dangling").symlink_to("nowhere")
+
+    assert bring_to_present(tmp_path) == 5
+
+    modified = {file.name: file.lstat().st_mtime_ns for file in tmp_path.rglob("*")}
+    assert modified["past"] == begin - hour
+    assert modified["input"] < modified["next"] < modified["output"]
+    assert modified["output"] == modified["beside"] == modified["second name"]
+    assert begin - 1_000_000 < modified["input"] <= modified["output"] <= time.time_ns()
+    assert bring_to_present(tmp_path) == 0

@@ -9,7 +9,7 @@ from scipy import stats
 import simulation
 from headroom import paths
 from headroom.cli import main
-from headroom.config import Config, parse
+from headroom.config import parse
 from headroom.tables import GRADED, read_table, write_json, write_table
 from headroom.tool.compare import compare, find
 
@@ -27,12 +27,11 @@ SMALL = {
 }
 
 
-def made(run: str, **changes: dict) -> Config:
+def made(run: str, **changes: dict) -> None:
     """Fill a simulated run; changes replace whole sections of the config."""
     config = parse({**SMALL, "run": run, **changes})
     simulation.fill(config)
     write_json(Path(paths.CONFIG.format(run=run)), config.model_dump(mode="json"))
-    return config
 
 
 @pytest.fixture
@@ -42,8 +41,7 @@ def pair(tmp_path, monkeypatch):
     made("one")
     model = {**simulation.DEMO["models"]["reasoner"], "dtype": "float32"}
     made("two", models={"reasoner": model})
-    (file,) = Path("results/two/graded").rglob("greedy*/math_test*.parquet")
-    graded = read_table(file, GRADED)
+    file, graded = graded_of("two")
     solved = (graded["variant"] == "L02H05") & graded["correct"]
     graded.loc[graded.index[solved][:30], ["correct", "answer"]] = [False, "8"]
     graded = graded[::-1]  # other order, fewer questions
@@ -51,14 +49,19 @@ def pair(tmp_path, monkeypatch):
     return find("one"), find("results/two")
 
 
-def z_of(run):
+def graded_of(run):
     (file,) = Path(f"results/{run}/graded").rglob("greedy*/math_test*.parquet")
-    graded = read_table(file, GRADED)
+    return file, read_table(file, GRADED)
+
+
+def z_of(run):
+    graded = graded_of(run)[1]
     return graded.pivot(index="question_id", columns="variant", values="correct").astype(int)
 
 
-def test_variants_are_compared_question_by_question(pair):
-    found = compare(*pair)[0]["variants"]
+def test_variants_settings_and_pass_at_n_are_compared(pair):
+    tables = compare(*pair)[0]
+    found = tables["variants"]
     both = z_of("one").merge(z_of("two"), on="question_id", suffixes=("_a", "_b"))
     assert set(found["of"]) == {TEST, TEST.replace("test", "train")}
     for row in found[found["of"] == TEST].itertuples():
@@ -74,9 +77,6 @@ def test_variants_are_compared_question_by_question(pair):
     assert planted["high"] < 0
     assert planted["q"] < 0.001
 
-
-def test_settings_and_pass_at_n_are_compared(pair):
-    tables = compare(*pair)[0]
     settings = tables["settings"].set_index("setting")
     assert list(settings.loc["models.reasoner.dtype"]) == ['"bfloat16"', '"float32"']
     assert "run" not in settings.index
@@ -105,12 +105,16 @@ def test_a_run_is_the_same_as_itself(pair, capsys):
     assert not left_out
 
 
-def test_the_command_prints_little_and_writes_all(pair, capsys):
-    assert main(["compare", "one", "two", "--out", "out"]) == 0
+def test_the_command_prints_little_and_writes_all_of_runs_wherever_they_lie(pair, capsys):
+    folder = Path("one\x1b[31m")  # stays on its line
+    Path("results/one").rename(folder)
+    assert main(["compare", str(folder), "two", "--out", "out"]) == 0
     said = capsys.readouterr().out
     assert len(said.splitlines()) < 60
     assert max(map(len, said.splitlines())) < 150
     assert re.search(r"math_test +L02H05", said)
+    assert "dtype" in said
+    assert "\x1b" not in said
     names = {file.name for file in Path("out").iterdir()}
     assert names == {"settings.csv", "variants.csv", "pass_at_n.csv"}
     assert len(pd.read_csv("out/variants.csv")) == 2 * 7
@@ -123,10 +127,7 @@ def test_the_command_prints_little_and_writes_all(pair, capsys):
         (["one", "two", "--out", "one.txt/x"], "one.txt/x cannot be written"),
         (["one", "other"], "have nothing to compare: .*, the second toy, greedy, math_test"),
         (["one", "reseeded"], "math_test: questions of different splits"),
-        (
-            ["other", "other"],
-            "toy, greedy, math_test: results/other/graded/.* is missing",
-        ),
+        (["other", "other"], "toy, greedy, math_test: results/other/graded/.* is missing"),
     ],
 )
 def test_what_cannot_be_compared_is_said_in_one_line(pair, arguments, message, capsys):
@@ -139,12 +140,3 @@ def test_what_cannot_be_compared_is_said_in_one_line(pair, arguments, message, c
         write_json(Path(paths.CONFIG.format(run=run)), json.loads(values))
     assert main(["compare", *arguments]) == 2
     assert re.search(message, capsys.readouterr().err)
-
-
-def test_a_run_is_found_wherever_it_lies_and_its_name_stays_on_its_line(pair, capsys):
-    folder = Path("one\x1b[31m")
-    Path("results/one").rename(folder)
-    assert main(["compare", str(folder), "two"]) == 0
-    said = capsys.readouterr().out
-    assert "dtype" in said
-    assert "\x1b" not in said

@@ -1,4 +1,4 @@
-"""What a pilot measures, here and through SLURM."""
+"""What is said before a run: of the machine, of a config, and by a pilot, here and on SLURM."""
 
 import os
 import re
@@ -9,19 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
+from example_config import VALUES as EXAMPLE
 from headroom import cli
 
-SHAPE = {
-    "dtype": "float32",
-    "device": "cpu",
-    "layers": 6,
-    "heads": 4,
-    "kv_heads": 4,
-    "billions": 0.001,
-}
+TINY = EXAMPLE["models"]["tiny"] | {"dtype": "float32", "device": "cpu"}
 VALUES: dict[str, Any] = {
     "run": "mine",
-    "models": {"tiny": {"source": "builtin:reasoner", **SHAPE}},
+    "models": {"tiny": TINY},
     "questions": {"test": {"benchmark": "generated_math", "split": "test", "n": 60}},
     "decodings": {"greedy": {"max_new_tokens": 30}, "T0.6": {"temperature": 0.6}},
     "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1, 4]}},
@@ -96,3 +90,21 @@ def test_slurm_runs_it_in_one_allocation(
     monkeypatch.setenv("STATUS", "1")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
     assert "the job has failed (tiny 57)" in capsys.readouterr().err
+
+
+def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    for word in ("python 3", "torch", "snakemake", "cores", "GB free", "HF_HUB_OFFLINE", "SLURM"):
+        assert word in said
+    assert list(config.parent.iterdir()) == [config]
+
+    config.write_text(yaml.safe_dump(EXAMPLE))
+    assert cli.main(["check", str(config)]) == 0
+    said = capsys.readouterr().out
+    for name in ("models.big (owner/big)", "embedders.minilm", "questions.test (math500)"):
+        assert f"missing: {name}" in said
+    assert "models.tiny" not in said  # in the package
+    assert "is sound: run 'mini' can start" in said

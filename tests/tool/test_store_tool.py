@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from example_config import VALUES
+from example_config import STUDIES, VALUES, changed
 from headroom import cli, paths
 from headroom.config import Config, parse
 from headroom.planning.batches import arms
@@ -15,33 +15,24 @@ from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 from headroom.tool.store import contents, files_of
 
-STUDY: dict[str, Any] = {
-    "problems": {"made": {"dataset": "generated", "n": 90}},
-    "solvers": {"tiny": {"profile": "tiny"}},
-    "compressions": {
-        "words": {"solver": "tiny", "data": "made", "arms": ["baseline", "full"], "seeds": [0, 4]}
-    },
-}
-
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
-def config(**changed: Any) -> Config:
-    return resolve(parse({**VALUES, **STUDY, **changed}))
+def config(**sections: Any) -> Config:
+    return resolve(parse({**STUDIES, **sections}))
 
 
+TABLE = {"model": "big", "questions": "test", "layers": [5], "heads": [3, 11]}
 SHORT: dict[str, Any] = {
     "run": "short",
-    "questions": {**VALUES["questions"], "train": {"benchmark": "math_train", "n": 20}},
-    "sweeps": {"table": {"model": "big", "questions": "test", "layers": [5], "heads": [3, 11]}},
+    "questions": changed(VALUES["questions"], "train/n", 20),
+    "sweeps": {"table": TABLE},
     "selectors": {},
     "comparisons": {},
 }
-SHORT["questions"]["train"]["split"] = "train"
 
 
 def write(file: Path, size: int = 7) -> Path:
@@ -58,10 +49,8 @@ def save(saved: Config) -> None:
 def make(made: Config) -> set[Path]:
     """Write every file that a config may make in the store, with its record; return them."""
     files = [file for file in files_of(made) if ".journal" not in file.parts]
+    files += [Store(made).path(paths.CHECKPOINT, model=n) / "a.safetensors" for n in made.models]
     records = []
-    files += [
-        Store(made).path(paths.CHECKPOINT, model=n) / "model.safetensors" for n in made.models
-    ]
     for arm in arms(made, "words"):
         files += [Path(arm.file(paths.OUTCOMES, 4)), Path(arm.file(paths.COMPRESSED, 0)) / "a.json"]
     for number, file in enumerate(files):
