@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,9 @@ import pytest
 import tiny_models
 import torch
 from huggingface_hub import ModelCard
-from tiny_models import DECODERS, ENCODERS, VOCABULARY, Architecture
+from tiny_models import named, outputs
 from torch import Tensor
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    PreTrainedModel,
-)
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, read_pretrained, save_pruned
@@ -27,44 +24,40 @@ from headroom.variants import Variant
 GROUP = [Variant(1, head) for head in (0, 1, 2)]
 """The first group of layer 1 of the tiny models with grouped queries."""
 
-
-def outputs(model: PreTrainedModel) -> Tensor:
-    ids = torch.randint(3, VOCABULARY, (3, 7), generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        return model(input_ids=ids, attention_mask=torch.ones_like(ids))[0]
+Save = Callable[..., Tensor]
 
 
-def named(name: str) -> Architecture:
-    return next(one for one in DECODERS + ENCODERS if one.name == name)
-
-
-def pruning(removed: list[Variant], **facts: Any) -> Pruning:
-    return Pruning("some/model", "0" * 40, removed, "norm of the weights", **facts)
-
-
-def save(
-    model: PreTrainedModel, folder: Path, form: Form, removed: list[Variant], tokenizer: Path
-) -> Tensor:
+@pytest.fixture
+def save(qwen2_original: Path, tmp_path: Path) -> Save:
     """Remove heads, save, and return what the model computed at that time."""
-    geometry = find_heads(model)
-    if form == "zeroed":
-        zero_heads(model, geometry, removed)
-    else:
-        geometry = remove_heads(model, geometry, removed)
-    save_pruned(model, geometry, folder, form, pruning(removed), tokenizer)
-    return outputs(model)
+
+    def save(
+        model: PreTrainedModel,
+        form: Form,
+        removed: list[Variant],
+        to: str = "pruned",
+        **facts: Any,
+    ) -> Tensor:
+        geometry = find_heads(model)
+        if form == "zeroed":
+            zero_heads(model, geometry, removed)
+        else:
+            geometry = remove_heads(model, geometry, removed)
+        pruning = Pruning("some/model", "0" * 40, removed, "norm of the weights", **facts)
+        save_pruned(model, geometry, tmp_path / to, form, pruning, qwen2_original)
+        return outputs(model)
+
+    return save
 
 
 @pytest.mark.parametrize(
     ("name", "form"),
     [("Qwen2", "zeroed"), *((one, "free") for one in ("Llama", "GPT2", "Phi3", "GptOss", "Bert"))],
 )
-def test_what_was_saved_is_loaded_to_the_bit(
-    name: str, form: Form, qwen2_original: Path, tmp_path: Path
-):
+def test_what_was_saved_is_loaded_to_the_bit(name: str, form: Form, save: Save, tmp_path: Path):
     model = tiny_models.build(named(name))
     removed = [*GROUP, Variant(3, 2), Variant(3, 5)] if form == "free" else [Variant(2, 3)]
-    expected = save(model, tmp_path / "pruned", form, removed, qwen2_original)
+    expected = save(model, form, removed)
     loaded = load_checkpoint(str(tmp_path / "pruned"), attention=model.config._attn_implementation)
     assert type(loaded) is type(model)
     assert torch.equal(outputs(loaded), expected)
@@ -86,11 +79,11 @@ def uniform(query: bool) -> list[Variant]:
 
 @pytest.mark.parametrize(("name", "query"), [("Qwen2", True), ("Gemma", False), ("Phi3", True)])
 def test_a_uniform_model_loads_with_plain_from_pretrained(
-    name: str, query: bool, qwen2_original: Path, tmp_path: Path
+    name: str, query: bool, save: Save, tmp_path: Path
 ):
     model = tiny_models.build(named(name))
     folder = tmp_path / "pruned"
-    expected = save(model, folder, "uniform", uniform(query), qwen2_original)
+    expected = save(model, "uniform", uniform(query))
     plain = AutoModelForCausalLM.from_pretrained(folder)
     assert torch.equal(outputs(plain), expected)
     assert torch.equal(outputs(load_checkpoint(str(folder))), expected)
@@ -100,42 +93,30 @@ def test_a_uniform_model_loads_with_plain_from_pretrained(
     assert model.config.num_attention_heads == 6
 
 
-def test_a_free_model_can_be_pruned_and_saved_again(qwen2_original: Path, tmp_path: Path):
-    model = tiny_models.build(named("GPT2"))
-    save(model, tmp_path / "once", "free", [Variant(1, 0), Variant(1, 3)], qwen2_original)
+def test_a_free_model_can_be_pruned_and_saved_again(save: Save, tmp_path: Path):
+    save(tiny_models.build(named("GPT2")), "free", [Variant(1, 0), Variant(1, 3)], "once")
     again = load_checkpoint(str(tmp_path / "once"))
-    lost = [Variant(1, 0), Variant(2, 5)]
-    expected = save(again, tmp_path / "twice", "free", lost, qwen2_original)
+    expected = save(again, "free", [Variant(1, 0), Variant(2, 5)], "twice")
     loaded = load_checkpoint(str(tmp_path / "twice"))
     assert torch.equal(outputs(loaded), expected)
     assert find_heads(loaded).layer(1).original_heads == (2, 4, 5)
 
 
-def test_a_card_says_what_was_removed_from_what(qwen2_original: Path, tmp_path: Path):
-    model = tiny_models.build(named("Qwen2"))
-    folder = tmp_path / "pruned"
-    geometry = remove_heads(model, find_heads(model), GROUP)
-    facts = pruning(GROUP, measured={"parameters": 12345}, how="Counted.")
-    save_pruned(model, geometry, folder, "free", facts, qwen2_original)
+def test_a_card_says_what_was_removed_from_what(save: Save, tmp_path: Path):
+    folder, model = tmp_path / "pruned", tiny_models.build(named("Qwen2"))
+    save(model, "free", GROUP, measured={"parameters": 12345}, how="Counted.")
     card = ModelCard.load(folder / "README.md")
     assert card.data.base_model == "some/model"
     assert card.data.tags == ["pruned", "attention-heads", "free"]
-    for part in (
-        "L01H00, L01H01, L01H02",
-        "0" * 40,
-        "headroom.load_model",
-        "| parameters | 12345 |",
-    ):
+    for part in ("L01H00, L01H01, L01H02", "0" * 40, "load_model", "| parameters | 12345 |"):
         assert part in card.text
     assert card.text.rstrip().endswith("Counted.")
     written = json.loads((folder / "pruned_heads.json").read_text())
     assert written["removed"] == ["L01H00", "L01H01", "L01H02"]
-    assert written["kept"]["1"] == [3, 4, 5]
-    assert written["kept"]["2"] == [0, 1, 2, 3, 4, 5]
+    assert (written["kept"]["1"], written["kept"]["2"]) == ([3, 4, 5], [0, 1, 2, 3, 4, 5])
     assert written["form"] == "free"
-    names = {path.name for path in folder.iterdir()}
-    assert {"tokenizer.json", "model.safetensors", "config.json"} <= names
-    assert not [path for path in tmp_path.iterdir() if path != folder]
+    assert (folder / "tokenizer.json").exists()
+    assert list(tmp_path.iterdir()) == [folder]
 
 
 @pytest.mark.parametrize(
@@ -148,32 +129,29 @@ def test_a_card_says_what_was_removed_from_what(qwen2_original: Path, tmp_path: 
     ],
 )
 def test_what_cannot_be_saved_uniform_is_refused(
-    name: str, removed: list[Variant], message: str, qwen2_original: Path, tmp_path: Path
+    name: str, removed: list[Variant], message: str, save: Save, tmp_path: Path
 ):
     with pytest.raises(ModelError, match=message) as caught:
-        save(
-            tiny_models.build(named(name)), tmp_path / "pruned", "uniform", removed, qwen2_original
-        )
+        save(tiny_models.build(named(name)), "uniform", removed)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_leaves_nothing_behind(qwen2_original: Path, tmp_path: Path, monkeypatch):
-    model = tiny_models.build(named("Qwen2"))
+def test_a_failure_leaves_nothing_behind(save: Save, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
-        save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
+        save(tiny_models.build(named("Qwen2")), "free", GROUP)
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "pruned").mkdir()
     with pytest.raises(ModelError, match="pruned exists; remove it, or name another"):
-        save(tiny_models.build(named("Qwen2")), tmp_path / "pruned", "free", GROUP, qwen2_original)
+        save(tiny_models.build(named("Qwen2")), "free", GROUP)
 
 
 def test_a_model_of_another_task_takes_the_weights_under_their_other_names(
-    qwen2_original: Path, tmp_path: Path
+    save: Save, tmp_path: Path
 ):
     """The body alone of a model that was saved with its language head."""
     model = tiny_models.build(named("Qwen2"))
-    save(model, tmp_path / "pruned", "free", GROUP, qwen2_original)
+    save(model, "free", GROUP)
     body, _ = read_pretrained(AutoModel, tmp_path / "pruned")
     assert torch.equal(outputs(body), outputs(model.model))

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import torch
 from gguf import GGUFReader, GGUFWriter, dequantize
 from transformers import PreTrainedModel
 
-from headroom.config import Decoding, parse
+from headroom.config import Config, Decoding, parse
 from headroom.errors import ConfigError, ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt, prompt_text
@@ -52,12 +53,12 @@ def written(file: Path, architecture: str = "llama", tensors: int = 1, **fields:
 def test_what_a_file_states(tmp_path: Path) -> None:
     sizes = {"block_count": 3, "attention__head_count": 8, "attention__head_count_kv": 2}
     file = written(tmp_path / "tiny.gguf", tensors=4, **sizes)
-    found = gguf.stated_geometry(file)
-    assert found == {"layers": 3, "heads": 8, "kv_heads": 2}
+    assert gguf.stated_geometry(file) == {"layers": 3, "heads": 8, "kv_heads": 2}
     assert gguf.count_parameters(file) == 24
     alone = written(tmp_path / "alone.gguf", block_count=3, attention__head_count=8)
     assert gguf.stated_geometry(alone)["kv_heads"] == 8  # each query head has its own
     assert gguf.sha256(file) == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert gguf._end_token_ids(gguf._read(file)) == [1, 2]  # every token that ends an answer
 
 
 def refused(file: Path, tmp_path: Path) -> str:
@@ -81,40 +82,38 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
     assert "rwkv99" in refused(written(tmp_path / "new.gguf", "rwkv99"), tmp_path)
 
 
-def test_answers_end_at_every_token_that_ends_them(tmp_path: Path) -> None:
-    fields = gguf._read(written(tmp_path / "tiny.gguf"))
-    assert gguf._end_token_ids(fields) == [1, 2]
-
-
 @pytest.fixture(scope="module")
 def smol(headroom_data: Path) -> Path:
     return headroom_data.parent / "models" / "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 @pytest.fixture(scope="module")
-def converted(smol: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def loaded(smol: Path, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("gguf") / "checkpoint"
     facts = gguf.convert(smol, folder, "float32")
     assert facts["quantisation"] == {"F32": 61, "Q4_1": 210, "Q8_0": 1}
     assert facts["sha256"] == gguf.sha256(smol)
-    return folder
+    return load_model(str(folder), device="cpu")
 
 
-@pytest.fixture(scope="module")
-def loaded(converted: Path) -> LoadedModel:
-    return load_model(str(converted), device="cpu")
-
-
-def test_a_folder_in_the_hubs_format_comes_of_it(
-    smol: Path, converted: Path, loaded: LoadedModel
-) -> None:
-    source.check_folder(converted)
-    stated = gguf.stated_geometry(smol)
-    assert stated == source.stated_geometry(converted)
-    assert gguf.count_parameters(smol) == source.count_parameters(converted)
+def test_a_folder_in_the_hubs_format_comes_of_it(smol: Path, loaded: LoadedModel) -> None:
+    source.check_folder(loaded.folder)
+    assert gguf.stated_geometry(smol) == source.stated_geometry(loaded.folder)
+    assert gguf.count_parameters(smol) == source.count_parameters(loaded.folder)
     assert loaded.eos_token_ids == (0, 2)
     prompt = prompt_text(loaded.tokenizer, QUESTIONS[0], Decoding(), "math")
     assert prompt.endswith("<|im_start|>assistant\n") and QUESTIONS[0] in prompt
+    tensors = {tensor.name: tensor for tensor in GGUFReader(smol).tensors}
+    layer = loaded.model.model.layers[17]
+    for name, weight in {
+        "token_embd.weight": loaded.model.get_input_embeddings().weight,
+        "blk.17.attn_v.weight": layer.self_attn.v_proj.weight,
+        "blk.17.attn_output.weight": layer.self_attn.o_proj.weight,
+        "blk.17.ffn_down.weight": layer.mlp.down_proj.weight,
+        "blk.17.attn_norm.weight": layer.input_layernorm.weight,
+    }.items():
+        own = dequantize(tensors[name].data, tensors[name].tensor_type)
+        np.testing.assert_array_equal(weight.detach().numpy(), own, name)
 
 
 def prompts(loaded: LoadedModel) -> list[tuple[int, ...]]:
@@ -129,30 +128,10 @@ def generated(
     width = max(map(len, prompts))
     ids = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts])
     known = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-    out = model.generate(
-        ids,
-        attention_mask=known,
-        do_sample=False,
-        max_new_tokens=NEW_TOKENS,
-        eos_token_id=list(ends),
-        pad_token_id=ends[0],
-    )
+    length = {"max_new_tokens": NEW_TOKENS, "eos_token_id": list(ends), "pad_token_id": ends[0]}
+    out = model.generate(ids, attention_mask=known, do_sample=False, **length)
     answers = out[:, width:].tolist()
     return [tuple(itertools.takewhile(lambda token: token not in ends, row)) for row in answers]
-
-
-def test_weights_are_those_of_the_file(smol: Path, loaded: LoadedModel) -> None:
-    tensors = {tensor.name: tensor for tensor in GGUFReader(smol).tensors}
-    layer = loaded.model.model.layers[17]
-    for name, weight in {
-        "token_embd.weight": loaded.model.get_input_embeddings().weight,
-        "blk.17.attn_v.weight": layer.self_attn.v_proj.weight,
-        "blk.17.attn_output.weight": layer.self_attn.o_proj.weight,
-        "blk.17.ffn_down.weight": layer.mlp.down_proj.weight,
-        "blk.17.attn_norm.weight": layer.input_layernorm.weight,
-    }.items():
-        own = dequantize(tensors[name].data, tensors[name].tensor_type)
-        np.testing.assert_array_equal(weight.detach().numpy(), own, name)
 
 
 def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedModel) -> None:
@@ -181,18 +160,13 @@ def test_a_repository_on_the_hub_has_its_file_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
-    asked: list[object] = []
-
-    def download(hub_id: str, *, revision: str | None, **options: object) -> str:
-        asked.append((hub_id, revision, options["allow_patterns"]))
-        return str(tmp_path)
-
+    download = Mock(return_value=str(tmp_path))
     monkeypatch.setattr("huggingface_hub.snapshot_download", download)
     commit, digest = "0" * 40, gguf.sha256(file)
-    for revision in (commit, digest):
+    for revision, asked in ((commit, commit), (digest, None)):
         options = {"gguf_file": file.name, "or_file": True}
         assert source.fetch_model("owner/name", revision, **options) == file
-    assert asked == [("owner/name", each, [file.name]) for each in (commit, None)]
+        download.assert_called_with("owner/name", revision=asked, allow_patterns=[file.name])
     with pytest.raises(ModelError, match=f"has sha256 {digest}, not {'1' * 64}"):
         source.fetch_model(str(file), "1" * 64, or_file=True)
     with pytest.raises(ModelError, match="is a GGUF file; a sweep dequantises it"):
@@ -202,13 +176,13 @@ def test_a_repository_on_the_hub_has_its_file_named(
 def test_a_file_on_the_disk_is_named_by_its_content(tmp_path: Path) -> None:
     file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
     section = {"layers": 3, "heads": 8, "kv_heads": 8, "billions": 1, "dtype": "float32"}
-    values = {"run": "r", "models": {"own": {"source": str(file), **section}}}
-    config = resolve(parse(values))
+
+    def own(**changes: str) -> Config:
+        return parse({"run": "r", "models": {"own": {**section, **changes}}})
+
+    config = resolve(own(source=str(file)))
     assert config.models["own"].revision == gguf.sha256(file)
-    moved = parse({"run": "r", "models": {"own": {"source": "./x.gguf", **section}}})
-    moved.models["own"] = moved.models["own"].model_copy(
-        update={"revision": config.models["own"].revision}
-    )
+    moved = own(source="./x.gguf", revision=gguf.sha256(file))
     assert key(moved, "models", "own") == key(config, "models", "own")
     with pytest.raises(ConfigError, match="give its path as `source`"):
-        parse({"run": "r", "models": {"own": {"source": "./x", "gguf_file": "x.gguf", **section}}})
+        own(source="./x", gguf_file="x.gguf")

@@ -7,10 +7,24 @@ import pytest
 import tiny_models
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaModel,
+)
 
+from headroom.athena.equations import NUMBER
+from headroom.athena.generated import generate
+from headroom.athena.solver import new_solver
+from headroom.config.compression import Encoder, Solver
 from headroom.errors import ModelError
-from headroom.models.load import load_model, load_tokenizer
+from headroom.models.load import load_encoder, load_model, word_tokenizer
 
 PROMPT = "w5 w17 w3 w40"
 
@@ -19,37 +33,34 @@ def edit_json(file: Path, **changes: object) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
-def test_a_loaded_model_equals_transformers_own(qwen2_folder: Path):
-    loaded = load_model(str(qwen2_folder))
-    plain = AutoModelForCausalLM.from_pretrained(qwen2_folder)
-    ids = loaded.tokenizer(PROMPT, return_tensors="pt").input_ids
+@pytest.mark.parametrize(
+    ("dtype", "device", "attention"),
+    [
+        (torch.float32, "auto", "sdpa"),
+        (torch.float32, "balanced", "eager"),
+        (torch.bfloat16, "cpu", "sdpa"),
+    ],
+)
+def test_a_loaded_model_equals_transformers_own(
+    qwen2_folder: Path, dtype: torch.dtype, device: str, attention: str
+):
+    name = str(dtype).removeprefix("torch.")
+    loaded = load_model(str(qwen2_folder), dtype=name, device=device, attention=attention)
+    plain = AutoModelForCausalLM.from_pretrained(
+        qwen2_folder, dtype=dtype, attn_implementation=attention
+    ).to(loaded.device)
+    ids = loaded.tokenizer(PROMPT, return_tensors="pt").input_ids.to(loaded.device)
+    # AutoTokenizer would rebuild the tokenizer as that of a Qwen2, with other tokens.
+    assert ids.tolist() == [[8, 20, 6, 43]] and len(loaded.tokenizer) == 97
     with torch.no_grad():
         assert torch.equal(loaded.model(ids).logits, plain(ids).logits)
     assert not loaded.model.training
     assert loaded.folder == qwen2_folder
     assert [layer.query_heads for layer in loaded.geometry.layers] == [6, 6, 6, 6]
-
-
-@pytest.mark.parametrize(
-    ("name", "dtype", "device", "attention"),
-    [("float32", torch.float32, "balanced", "eager"), ("bfloat16", torch.bfloat16, "cpu", "sdpa")],
-)
-def test_dtype_device_and_attention_are_those_asked_for(
-    qwen2_folder: Path, name: str, dtype: torch.dtype, device: str, attention: str
-):
-    loaded = load_model(str(qwen2_folder), dtype=name, device=device, attention=attention)
-    assert loaded.dtype == dtype
-    assert {parameter.dtype for parameter in loaded.model.parameters()} == {dtype}
+    assert {loaded.dtype, *(each.dtype for each in loaded.model.parameters())} == {dtype}
     assert loaded.model.config._attn_implementation == attention
     assert loaded.device == loaded.model.device
-    assert loaded.device.type == "cpu" or device == "balanced"
-
-
-def test_a_tokenizer_of_its_own_is_taken_as_it_is(qwen2_folder: Path):
-    """AutoTokenizer would rebuild it as a Qwen2 tokenizer, with other tokens."""
-    tokenizer = load_tokenizer(qwen2_folder)
-    assert tokenizer(PROMPT).input_ids == [8, 20, 6, 43]
-    assert len(tokenizer) == 97
+    assert loaded.device.type == "cpu" or device != "cpu"
 
 
 @pytest.mark.parametrize(
@@ -127,3 +138,67 @@ def test_an_encoder_is_refused(qwen2_folder: Path):
     AutoModelForCausalLM.from_config(config).save_pretrained(qwen2_folder)
     with pytest.raises(ModelError, match="keeps no keys and values to decode with, as an encoder"):
         load_model(str(qwen2_folder))
+
+
+TEXTS = ["ada has [MASK]", "one [MASK] has two ."]
+PROBLEMS = generate(40, seed=7)
+WORDS = sorted({word for problem in PROBLEMS for word in problem.text.split()} - {NUMBER})
+
+
+def encoder(kind: str) -> tuple[PretrainedConfig, type[PreTrainedModel], PreTrainedTokenizerFast]:
+    if kind == "bert":
+        entries = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+        words = BertTokenizerFast(vocab={word: place for place, word in enumerate(entries)})
+        config, model = BertConfig(max_position_embeddings=60), BertModel
+    else:
+        words = word_tokenizer(WORDS, 1)
+        config, model = RobertaConfig(pad_token_id=words.pad_token_id), RobertaModel
+    shape = {"hidden_size": 20, "num_hidden_layers": 3, "num_attention_heads": 5}
+    config.update({**shape, "vocab_size": len(words), "intermediate_size": 24})
+    return config, model, words
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_encoders_of_the_hub_become_solvers(tmp_path: Path, kind: str) -> None:
+    config, model, words = encoder(kind)
+    model(config).save_pretrained(tmp_path)  # with a pooler, as the hub's own are
+    words.save_pretrained(tmp_path)
+    solver = new_solver(Solver(encoder=Encoder(source=str(tmp_path)), depth=2), PROBLEMS, seed=1)
+    texts = load_encoder(str(tmp_path)).tokenizer(TEXTS, padding=True, return_tensors="pt")
+    assert texts["attention_mask"][0, -1] == 0  # padded on the right
+    with torch.no_grad():
+        ours, theirs = (
+            each(**texts).last_hidden_state
+            for each in (solver.athena.encoder.eval(), model.from_pretrained(tmp_path).eval())
+        )
+    torch.testing.assert_close(ours, theirs)
+    assert solver.athena.encoder.pooler is None
+    assert solver.athena.head.reason.attention.head_dim == 4
+    assert solver.athena.head.reason.before.inner.out_features == 24
+    examples = solver.prepare(PROBLEMS)
+    for problem, example in zip(PROBLEMS, examples, strict=True):
+        masks = example.input_ids == solver.tokenizer.mask_token_id
+        assert masks.sum() == len(problem.numbers)
+        assert masks[example.places].all()
+        last = int(example.input_ids[example.goal])
+        assert solver.tokenizer.convert_ids_to_tokens(last) == "?"
+    assert len(solver.answers(examples[:5])) == 5
+
+
+@pytest.mark.parametrize(
+    ("rows", "mask", "message"),
+    [
+        (11, "[MASK]", r"has \d+ entries, but the model's embeddings have 11 row"),
+        (None, None, "has no mask token to stand for numbers"),
+    ],
+)
+def test_an_encoder_that_will_not_do_is_refused(tmp_path: Path, rows, mask, message: str) -> None:
+    config, model, words = encoder("roberta")
+    config.vocab_size = rows or config.vocab_size
+    model(config).save_pretrained(tmp_path)
+    PreTrainedTokenizerFast(
+        tokenizer_object=words.backend_tokenizer, pad_token="[PAD]", mask_token=mask
+    ).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match=message) as error:
+        load_encoder(str(tmp_path))
+    assert "\n" not in str(error.value)

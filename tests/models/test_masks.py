@@ -1,14 +1,19 @@
-"""Masked heads equal zeroed weights, row by row, in prefill and in every decoding step; noise
+"""Masked heads equal changed weights, row by row, in prefill and in every decoding step; noise
 placebos equal a hook of their own.
 """
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny_models
 import torch
+from architectures import PAGE, TESTED, deviation
 from noisy_hook import noisy
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture
+from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, Architecture, outputs, prompts
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
@@ -16,45 +21,29 @@ from transformers.pytorch_utils import Conv1D
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.masks import HeadMasks, edited_weights, pruned
-from headroom.variants import BASE, Variant
-
-BATCH, TOKENS, NEW_TOKENS = 5, 7, 3
+from headroom.variants import BASE, Variant, noise_direction
 
 
 def rows(architecture: Architecture) -> list[Variant]:
     """One variant a row: base among heads first and last, layers first and last."""
     first, last = architecture.layers[0], architecture.layers[-1]
-    return [Variant(first, 5), Variant(last, 0), BASE, Variant(first, 2), Variant(last, 3)]
-
-
-def prompts() -> dict[str, Tensor]:
-    """Prompts of different lengths, padded on the left."""
-    generator = torch.Generator().manual_seed(1)
-    ids = torch.randint(3, VOCABULARY, (BATCH, TOKENS), generator=generator)
-    mask = (torch.arange(TOKENS) >= torch.arange(BATCH)[:, None]).long()
-    return {"input_ids": ids * mask, "attention_mask": mask}
-
-
-def outputs(model: PreTrainedModel) -> Tensor:
-    """Logits of a decoder or hidden states of an encoder, [batch, tokens, width], real tokens."""
-    inputs = prompts()
-    with torch.no_grad():
-        output = model(**inputs)[0]
-    return output * inputs["attention_mask"][:, :, None]
+    return [
+        Variant(first, 5),
+        Variant(last, 0),
+        Variant(last, 2, kind="scaled", scale=250),
+        BASE,
+        Variant(first, kind="skip", scale=1),
+        Variant(last, kind="skip", scale=1),
+        Variant(last, 3, kind="scaled", scale=10),
+    ]
 
 
 def answers(model: PreTrainedModel) -> tuple[Tensor, Tensor]:
     """Greedy tokens [batch, new tokens] and their logits [batch, new tokens, vocabulary]."""
-    result = model.generate(
-        **prompts(),
-        do_sample=False,
-        min_new_tokens=NEW_TOKENS,
-        max_new_tokens=NEW_TOKENS,
-        pad_token_id=0,
-        output_logits=True,
-        return_dict_in_generate=True,
-    )
-    return result.sequences[:, TOKENS:], torch.stack(result.logits, dim=1)
+    length = {"min_new_tokens": 3, "max_new_tokens": 3, "pad_token_id": 0}
+    wanted = {"output_logits": True, "return_dict_in_generate": True}
+    result = model.generate(**prompts(), do_sample=False, **length, **wanted)
+    return result.sequences[:, -3:], torch.stack(result.logits, dim=1)
 
 
 @pytest.fixture
@@ -63,84 +52,61 @@ def qwen2() -> tuple[PreTrainedModel, HeadGeometry]:
     return model, find_heads(model)
 
 
-@pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
-def test_each_row_of_a_mixed_batch_equals_the_model_with_zeroed_weights(
-    architecture: Architecture,
-):
-    model = tiny_models.build(architecture)
-    geometry = find_heads(model)
-    base = outputs(model)
-    with pruned(model, geometry, rows(architecture)):
-        masked = outputs(model)
-    for row, variant in enumerate(rows(architecture)):
-        with edited_weights(model, geometry, variant):
-            zeroed = outputs(model)[row]
-        torch.testing.assert_close(masked[row], zeroed, atol=1e-4, rtol=1e-4)
-        change = (masked[row] - base[row]).abs().max()
-        # Not zero to the bit: experts compute the tokens of all rows that chose them together.
-        assert change < 1e-4 if variant == BASE else change > 0.01
-
-
-@pytest.mark.parametrize("architecture", DECODERS[:1] + HYBRIDS, ids=str)
-def test_generation_with_a_cache_equals_generation_with_zeroed_weights(
-    architecture: Architecture,
-):
-    model = tiny_models.build(architecture)
-    geometry = find_heads(model)
-    _, base = answers(model)
-    with pruned(model, geometry, rows(architecture)):
-        tokens, logits = answers(model)
-    for row, variant in enumerate(rows(architecture)):
-        with edited_weights(model, geometry, variant):
-            zeroed_tokens, zeroed_logits = answers(model)
-        assert torch.equal(tokens[row], zeroed_tokens[row])
-        torch.testing.assert_close(logits[row], zeroed_logits[row], atol=1e-4, rtol=1e-4)
-        if variant != BASE:
-            assert (logits[row] - base[row]).abs().max() > 0.01
-
-
-@pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
-def test_rows_that_scale_a_head_or_leave_layers_out_equal_the_model_changed_so(
-    architecture: Architecture,
-):
-    model = tiny_models.build(architecture)
-    geometry = find_heads(model)
-    first, last = geometry.layers[0].index, geometry.layers[-1].index
-    variants = [
-        Variant(last, 2, kind="scaled", scale=250),
-        Variant(first, kind="skip", scale=1),
-        BASE,
-        Variant(last, kind="skip", scale=1),
-        Variant(last, 3, kind="scaled", scale=10),
-    ]
-    base = outputs(model)
-    with pruned(model, geometry, variants):
-        masked = outputs(model)
-    for row, variant in enumerate(variants):
-        if variant.kind == "skip":
-            block = model.get_submodule(geometry.layer(variant.layer).block)
-            handle = block.register_forward_hook(input_as_output, with_kwargs=True)
-            expected = outputs(model)[row]
-            handle.remove()
-        else:
-            factors = torch.ones(QUERY_HEADS)
-            factors[variant.head or 0] = (variant.scale or 100) / 100
-            projection = geometry.output_projection(model, last)
-            weight = projection.weight.data
-            own = weight if isinstance(projection, Conv1D) else weight.T  # [input, output]
-            kept = own.clone()
-            own *= factors.repeat_interleave(len(own) // QUERY_HEADS)[:, None]
-            expected = outputs(model)[row]
-            own.copy_(kept)
-        torch.testing.assert_close(masked[row], expected, atol=1e-4, rtol=1e-4)
-        change = (masked[row] - base[row]).abs().max()
-        assert change < 1e-4 if variant == BASE else change > 0.01
+@contextmanager
+def changed(model: PreTrainedModel, geometry: HeadGeometry, variant: Variant) -> Iterator[None]:
+    """Change a model as a variant does: a whole block left out, or a head's weights scaled."""
+    if variant.kind == "skip":
+        block = model.get_submodule(geometry.layer(variant.layer).block)
+        handle = block.register_forward_hook(input_as_output, with_kwargs=True)
+        yield
+        handle.remove()
+    elif variant != BASE:
+        projection = geometry.output_projection(model, variant.layer)
+        weight = projection.weight.data
+        kept, inputs_first = weight.clone(), weight if isinstance(projection, Conv1D) else weight.T
+        inputs_first.unflatten(0, (QUERY_HEADS, -1))[variant.head] *= (variant.scale or 0) / 100
+        yield
+        weight.copy_(kept)
+    else:
+        yield
 
 
 def input_as_output(_: Any, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
-    """Leave a layer out."""
     before = inputs[0] if inputs else named["hidden_states"]
     return (before, *output[1:]) if isinstance(output, tuple) else before
+
+
+@pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
+def test_each_row_of_a_mixed_batch_equals_the_model_changed_so(architecture: Architecture):
+    model = tiny_models.build(architecture)
+    geometry, base = find_heads(model), outputs(model)
+    with pruned(model, geometry, rows(architecture)):
+        masked = outputs(model)
+    for row, variant in enumerate(rows(architecture)):
+        for change in (changed, edited_weights):
+            with change(model, geometry, variant):
+                expected = outputs(model)[row]
+            torch.testing.assert_close(masked[row], expected, atol=1e-4, rtol=1e-4)
+        difference = (masked[row] - base[row]).abs().max()
+        # Not zero to the bit: experts compute the tokens of all rows that chose them together.
+        assert difference < 1e-4 if variant == BASE else difference > 0.01
+    assert torch.equal(outputs(model), base)
+
+
+@pytest.mark.parametrize("architecture", DECODERS[:1] + HYBRIDS, ids=str)
+def test_generation_with_a_cache_equals_generation_with_changed_weights(
+    architecture: Architecture,
+):
+    model = tiny_models.build(architecture)
+    geometry, (_, base) = find_heads(model), answers(model)
+    with pruned(model, geometry, rows(architecture)):
+        tokens, logits = answers(model)
+    for row, variant in enumerate(rows(architecture)):
+        with changed(model, geometry, variant):
+            own_tokens, own_logits = answers(model)
+        assert torch.equal(tokens[row], own_tokens[row])
+        torch.testing.assert_close(logits[row], own_logits[row], atol=1e-4, rtol=1e-4)
+        assert variant == BASE or (logits[row] - base[row]).abs().max() > 0.01
 
 
 def test_noise_on_weights_is_fixed_by_seed_and_name_and_taken_back_to_the_bit(qwen2):
@@ -162,11 +128,10 @@ def test_noise_on_weights_is_fixed_by_seed_and_name_and_taken_back_to_the_bit(qw
 
 def test_masks_can_be_replaced_between_steps_and_leave_the_base_models_rows_their_bits(qwen2):
     model, geometry = qwen2
-    variants = rows(DECODERS[0])
+    variants, base = rows(DECODERS[0]), outputs(model)
     with pruned(model, geometry, variants):
         expected = outputs(model)
-    base = outputs(model)
-    assert torch.equal(expected[2], base[2])  # of the variant `base`
+    assert torch.equal(expected[3], base[3])  # of the variant `base`
     with pruned(model, geometry, variants[0]):  # one for every row
         assert torch.equal(outputs(model)[0], expected[0])
     with HeadMasks(model, geometry) as masks:
@@ -178,67 +143,55 @@ def test_masks_can_be_replaced_between_steps_and_leave_the_base_models_rows_thei
         assert torch.equal(outputs(model), base)
 
 
-def test_nothing_stays_behind_when_a_block_ends(qwen2):
+@pytest.mark.parametrize("prune", [pruned, edited_weights])
+def test_nothing_stays_behind_and_a_head_out_of_range_is_refused(qwen2, prune):
     model, geometry = qwen2
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     base = outputs(model)
-    with pytest.raises(RuntimeError, match="stop"), pruned(model, geometry, Variant(0, 0)):
+    with pytest.raises(RuntimeError, match="stop"), prune(model, geometry, Variant(0, 0)):
         raise RuntimeError("stop")
-    with (
-        pytest.raises(RuntimeError, match="stop"),
-        edited_weights(model, geometry, Variant(0, 0)),
-    ):
-        raise RuntimeError("stop")
-    assert torch.equal(outputs(model), base)
-    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
-
-
-@pytest.mark.parametrize("prune", [pruned, edited_weights])
-@pytest.mark.parametrize(
-    ("variant", "message"),
-    [
+    for variant, message in (
         (Variant(4, 0), "layer 4 has no heads .* layers with heads are 0 to 3"),
         (Variant(1, 6, kind="noise"), "head 6 is out of range in layer 1"),
         (Variant(1, 6), "head 6 is out of range in layer 1; query heads are 0 to 5"),
-    ],
-)
-def test_a_head_out_of_range_is_refused(qwen2, prune, variant: Variant, message: str):
-    with pytest.raises(ModelError, match=message), prune(*qwen2, variant):
-        pass
+    ):
+        with pytest.raises(ModelError, match=message), prune(model, geometry, variant):
+            pass
+    assert torch.equal(outputs(model), base)
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
 
 
 @pytest.mark.parametrize("architecture", DECODERS[:1] + ENCODERS[:1], ids=str)
 def test_each_row_of_noise_in_a_mixed_batch_equals_a_hook_of_its_own(architecture: Architecture):
     model = tiny_models.build(architecture)
-    geometry = find_heads(model)
-    base = outputs(model)
-    variants = [
-        Variant(1, 4, kind="noise"),
-        Variant(1, 2),
-        Variant(2, 5, kind="noise"),
-        Variant(kind="numeric", seed=2),
-        Variant(1, 0, kind="noise"),
-    ]
-    with pruned(model, geometry, variants):
+    geometry, base = find_heads(model), outputs(model)
+    noise = {0: Variant(1, 4, kind="noise"), 2: Variant(2, 5, kind="noise")}
+    noise[4] = Variant(1, 0, kind="noise")
+    others = {1: Variant(1, 2), 3: Variant(kind="numeric", seed=2)}
+    with pruned(model, geometry, [noise.get(row) or others.get(row, BASE) for row in range(7)]):
         masked = outputs(model)
-    for row in (0, 2, 4):
-        with noisy(model, geometry, variants[row]):
+    for row, variant in noise.items():
+        direction = noise_direction(variant, geometry.layer(variant.layer).width)
+        assert np.linalg.norm(direction) == pytest.approx(1)  # as long as the head's slice
+        with noisy(model, geometry, variant):
             expected = outputs(model)[row]
         torch.testing.assert_close(masked[row], expected, atol=1e-5, rtol=1e-5)
         assert (masked[row] - base[row]).abs().max() > 0.01
-    with pruned(model, geometry, Variant(1, 2)):
+    with pruned(model, geometry, others[1]):
         assert torch.equal(masked[1], outputs(model)[1])  # its neighbours' noise is not its own
     assert torch.equal(masked[3], base[3])
 
 
-def test_noise_is_as_long_at_each_token_as_the_slice_of_its_head(qwen2):
-    model, geometry = qwen2
-    seen = []
-    projection = geometry.output_projection(model, 1)
-    with pruned(model, geometry, Variant(1, 3, kind="noise")):
-        projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-        outputs(model)
-    outputs(model)
-    with_noise, without = seen
-    slices = without[..., geometry.layer(1).columns(3)]
-    torch.testing.assert_close((with_noise - without).norm(dim=-1), slices.norm(dim=-1))
+def test_the_table_of_architectures_lists_what_is_tested_and_holds_here_too() -> None:
+    line = r"^\| `(\w+)` \| ([\w ]+) \|.*\| (packed|modules|–) \| (\S+) \| (\S+) \|$"
+    listed = re.findall(line, PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    tested = {each.name: (each, kind) for kind, group in TESTED.items() for each in group}
+    assert [row[:2] for row in listed] == [(name, kind) for name, (_, kind) in tested.items()], (
+        "run `make architectures`"
+    )
+    for name, kind, by, apart, effect in listed:
+        assert float(apart) < 1e-5 < 0.001 < float(effect), name
+        if name in ("Llama", "FalconH1", "Bert"):
+            found = deviation(tested[name][0])
+            assert found.largest < 1e-5 < 0.001 < found.effect, name
+            assert kind == "encoder" or (by == "packed") == found.packed, name

@@ -6,9 +6,19 @@ from contextlib import ExitStack
 import pytest
 import tiny_models
 import torch
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, VOCABULARY, Architecture, encoder
+from tiny_models import (
+    DECODERS,
+    ENCODERS,
+    HYBRIDS,
+    QUERY_HEADS,
+    Architecture,
+    encoder,
+    named,
+    outputs,
+    prompts,
+)
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, PreTrainedModel
+from transformers import PreTrainedModel
 
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
@@ -22,7 +32,6 @@ from headroom.models.removal import (
 )
 from headroom.variants import BASE, Variant
 
-BATCH, TOKENS, NEW_TOKENS = 3, 7, 5
 REFUSED = {
     "Olmo2": "mixes heads before attention",  # a norm over all queries together
     "Bloom": "expanded size",  # position biases, made for the first number of heads
@@ -34,19 +43,6 @@ CUT = [
     *(one for one in DECODERS + HYBRIDS + ENCODERS if one.name not in REFUSED),
     encoder("RobertaPreLayerNorm"),  # what solvers of word problems start from
 ]
-
-
-def inputs(tokens: int = TOKENS) -> dict[str, Tensor]:
-    """Rows of different lengths, padded on the left."""
-    ids = torch.randint(3, VOCABULARY, (BATCH, tokens), generator=torch.Generator().manual_seed(1))
-    mask = (torch.arange(tokens) >= torch.arange(BATCH)[:, None]).long()
-    return {"input_ids": ids * mask, "attention_mask": mask}
-
-
-def outputs(model: PreTrainedModel) -> Tensor:
-    """Logits or hidden states [batch, tokens, width] of the real tokens."""
-    with torch.no_grad():
-        return model(**inputs())[0] * inputs()["attention_mask"][:, :, None]
 
 
 def masked(model: PreTrainedModel, geometry: HeadGeometry, heads: list[Variant]) -> Tensor:
@@ -86,30 +82,36 @@ def test_cut_equals_masked(architecture: Architecture, strategy: str):
     assert find_heads(model) == smaller == without(geometry, heads)
 
 
-@pytest.mark.parametrize("name", ["Qwen2", "GPT2", "Phi3", "GPTNeoX"])
-def test_cutting_twice_keeps_the_first_numbers(name: str):
-    architecture = next(one for one in DECODERS if one.name == name)
-    model = tiny_models.build(architecture)
+@pytest.mark.parametrize(
+    ("name", "second", "left"),
+    [  # the first head or group goes, then the last head or a query of each group
+        *((name, [Variant(1, 4)], {1: (1, 2, 3, 4)}) for name in ("GPT2", "GPTNeoX")),
+        *(
+            (name, [Variant(2, 0), Variant(2, 3)], {1: (3, 4, 5), 2: (1, 2, 4, 5)})
+            for name in ("Qwen2", "Phi3")
+        ),
+    ],
+)
+def test_cutting_twice_keeps_the_first_numbers_and_leaves_a_copy_alone(
+    name: str, second: list[Variant], left: dict[int, tuple[int, ...]]
+):
+    model = tiny_models.build(named(name))
     whole = find_heads(model)
-    group = QUERY_HEADS // architecture.kv_heads
-    once = remove_heads(model, whole, [Variant(1, head) for head in range(group)])
-    last = once.layer(1).query_heads - 1
-    lost = [Variant(1, last)] if group == 1 else [Variant(2, 0), Variant(2, 3)]
-    expected = masked(model, once, lost)
-    twice = remove_heads(model, once, lost)
+    once = remove_heads(model, whole, [Variant(1, h) for h in range(6) if h < left[1][0]])
+    teacher, before = copy.deepcopy(model), outputs(model)
+    expected = masked(model, once, second)
+    twice = remove_heads(model, once, second)
     torch.testing.assert_close(outputs(model), expected, atol=1e-5, rtol=1e-5)
-    assert twice.layer(1).original_heads == (
-        (1, 2, 3, 4) if group == 1 else (3, 4, 5)  # the first head or group went, then the last
-    )
-    assert twice.layer(2).original_heads == ((1, 2, 4, 5) if group == 3 else tuple(range(6)))
+    kept = {layer: left.get(layer, tuple(range(6))) for layer in range(4)}
+    assert {layer.index: layer.original_heads for layer in twice.layers} == kept
     assert twice.layer(0).kept == ()
-    assert surviving_heads(whole, twice)[1] == list(twice.layer(1).original_heads)
-    assert surviving_heads(once, twice) == {
-        0: list(range(6)),
-        1: [0, 1, 2, 3] if group == 1 else [0, 1, 2],
-        2: [1, 2, 4, 5] if group == 3 else list(range(6)),
-        3: list(range(6)),
+    assert surviving_heads(whole, twice) == {layer: list(heads) for layer, heads in kept.items()}
+    places = {
+        layer: [once.layer(layer).original_heads.index(h) for h in kept[layer]] for layer in kept
     }
+    assert surviving_heads(once, twice) == places
+    assert torch.equal(outputs(teacher), before)
+    assert find_heads(teacher) == once
 
 
 @pytest.mark.parametrize("architecture", [one for one in CUT if one in DECODERS[::6]], ids=str)
@@ -117,72 +119,47 @@ def test_cached_decoding_equals_uncached(architecture: Architecture):
     """With another number of key/value heads in one layer than in the next."""
     model = tiny_models.build(architecture)
     remove_heads(model, find_heads(model), some_heads(architecture, "group"))
-    settings = {
-        "do_sample": False,
-        "min_new_tokens": NEW_TOKENS,
-        "max_new_tokens": NEW_TOKENS,
-        "pad_token_id": 0,
-        "output_logits": True,
-        "return_dict_in_generate": True,
-    }
-    cached = model.generate(**inputs(), use_cache=True, **settings)
-    uncached = model.generate(**inputs(), use_cache=False, **settings)
+    length = {"min_new_tokens": 5, "max_new_tokens": 5, "pad_token_id": 0}
+    wanted = {"output_logits": True, "return_dict_in_generate": True}
+    cached, uncached = (
+        model.generate(**prompts(), use_cache=cache, do_sample=False, **length, **wanted)
+        for cache in (True, False)
+    )
     assert torch.equal(cached.sequences, uncached.sequences)
     torch.testing.assert_close(
         torch.stack(cached.logits), torch.stack(uncached.logits), atol=1e-4, rtol=1e-4
     )
 
 
-def test_cut_models_still_train():
+def test_searching_leaves_a_model_as_it_was_and_one_that_is_cut_still_trains():
     model = tiny_models.build(DECODERS[0]).train()
     before = copy.deepcopy(model.state_dict())
-    find_readers(model, find_heads(model))  # leaves the model as it was
+    find_readers(model, find_heads(model))
     assert all(not one._forward_hooks and not one._forward_pre_hooks for one in model.modules())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
+    assert model.training
     remove_heads(model, find_heads(model), some_heads(DECODERS[0], "group"))
     assert model.training
-    model(**inputs(), labels=inputs()["input_ids"]).loss.backward()
+    model(**prompts(), labels=prompts()["input_ids"]).loss.backward()
     assert all(one.grad is not None and one.grad.shape == one.shape for one in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["Qwen2", "Phi3"])
-def test_a_copy_is_on_its_own(name: str):
-    model = tiny_models.build(next(one for one in DECODERS if one.name == name))
-    once = remove_heads(model, find_heads(model), [Variant(0, head) for head in (0, 1, 2)])
-    teacher, expected = copy.deepcopy(model), outputs(model)
-    remove_heads(model, once, [Variant(1, head) for head in (3, 4, 5)])
-    assert torch.equal(outputs(teacher), expected)
-    assert find_heads(teacher) == once
-
-
 def test_a_model_built_from_the_same_config_is_on_its_own():
-    config = BertConfig(vocab_size=VOCABULARY, hidden_size=60, num_attention_heads=5)
-    first, second = BertModel(config).eval(), BertModel(config).eval()
+    first = tiny_models.build(named("Bert"))
+    second = type(first)(first.config).eval()
     geometry = find_heads(first)
     remove_heads(first, geometry, [Variant(1, 2)])
     assert find_heads(second) == geometry
     first.set_attn_implementation("eager")
-    assert (first.config._attn_implementation, second.config._attn_implementation) == (
-        "eager",
-        "sdpa",
-    )
-    layers = [one.attention.self.config._attn_implementation for one in first.encoder.layer]
-    assert set(layers) == {"eager"}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_an_architecture_that_cannot_be_cut_is_refused(name: str):
-    architecture = next(one for one in DECODERS + HYBRIDS + ENCODERS if one.name == name)
-    model = tiny_models.build(architecture)
-    with pytest.raises(ModelError, match=REFUSED[name]) as caught:
-        remove_heads(model, find_heads(model), some_heads(architecture, "group"))
-    assert "\n" not in str(caught.value)
+    layers = [one.attention.self for one in first.encoder.layer]
+    assert {one.config._attn_implementation for one in (first, *layers)} == {"eager"}
+    assert second.config._attn_implementation == "sdpa"
 
 
 def test_what_a_cut_computes_is_checked():
     """A model whose attention counts its heads by a name of its own is not cut wrongly."""
-    model = tiny_models.build(next(one for one in ENCODERS if one.name == "Bert"))
+    model = tiny_models.build(named("Bert"))
 
     class Shifted(nn.Linear):
         def forward(self, joined: Tensor) -> Tensor:
@@ -198,6 +175,7 @@ def test_what_a_cut_computes_is_checked():
 @pytest.mark.parametrize(
     ("name", "heads", "message"),
     [
+        *((name, some_heads(named(name), "group"), message) for name, message in REFUSED.items()),
         ("Bert", [Variant(1, head) for head in range(6)], "layer 1 would lose all of its 6 heads"),
         ("Qwen2", [Variant(1, 0)], "layer 1 would keep 2, 3 query heads in its 2 groups"),
         ("Qwen2", [Variant(1, h) for h in (0, 1, 3)], "keep 1, 2 .* whole groups of 3"),
@@ -210,8 +188,7 @@ def test_what_a_cut_computes_is_checked():
 def test_what_cannot_be_removed_is_refused_in_one_line(
     name: str, heads: list[Variant], message: str
 ):
-    architecture = next(one for one in DECODERS + ENCODERS if one.name == name)
-    model = tiny_models.build(architecture)
+    model = tiny_models.build(named(name))
     with pytest.raises(ModelError, match=message) as caught:
         remove_heads(model, find_heads(model), heads)
     assert "\n" not in str(caught.value)
@@ -219,8 +196,7 @@ def test_what_cannot_be_removed_is_refused_in_one_line(
 
 @pytest.mark.parametrize("name", ["Bert", "GPT2", "Qwen2"])
 def test_zeroed_heads_equal_masked_heads(name: str):
-    architecture = next(one for one in DECODERS + ENCODERS if one.name == name)
-    model = tiny_models.build(architecture)
+    model = tiny_models.build(named(name))
     geometry, shapes = find_heads(model), {n: p.shape for n, p in model.named_parameters()}
     heads = [Variant(0, 1), Variant(0, 4), Variant(3, 5)]
     expected = masked(model, geometry, heads)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch import Tensor
 from transformers import AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 LAYERS, QUERY_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4, 6, 2, 10, 97
@@ -148,3 +149,20 @@ def build(architecture: Architecture, attention: str = "sdpa") -> PreTrainedMode
             if parameter.ndim > 1:
                 parameter.normal_(std=0.2)
     return model.eval()
+
+
+def named(name: str) -> Architecture:
+    return next(one for one in DECODERS + HYBRIDS + ENCODERS if one.name == name)
+
+
+def prompts() -> dict[str, Tensor]:
+    """Seven rows of one to seven tokens, padded on the left."""
+    ids = torch.randint(3, VOCABULARY, (7, 7), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(ids).triu()
+    return {"input_ids": ids * mask, "attention_mask": mask}
+
+
+def outputs(model: PreTrainedModel) -> Tensor:
+    """Logits of a decoder or hidden states of an encoder [rows, tokens, width], 0 for padding."""
+    with torch.no_grad():
+        return model(**prompts())[0] * prompts()["attention_mask"][:, :, None]
