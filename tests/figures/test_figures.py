@@ -192,6 +192,13 @@ def test_heatmap_draws_one_triangle_for_each_marked_cell(z):
     assert widths == [TWO_COLUMNS, ONE_COLUMN]
 
 
+def test_a_sweep_of_one_head_is_drawn(z):
+    (only,) = heads([4], [2])
+    figure = drawn(heatmap, z, [BASE, only], layer=4)
+    assert figure.alt.count("head 2 ") == 2
+    assert "One head" in drawn(agreement, z, [BASE, only]).alt
+
+
 def test_principal_components_are_those_of_scikit_learn_up_to_sign():
     vectors = np.random.default_rng(3).normal(size=(37, 5)) * [5, 4, 3, 2, 1]
     names = [*NAMES[1:4], *(f"q{number}" for number in range(34))]

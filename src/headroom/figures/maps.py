@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Image
 from headroom.analysis.controls import LEVEL
 from headroom.analysis.gains import cells
 from headroom.analysis.text import percent, wrapped
-from headroom.figures.draw import Figure, color_bar
+from headroom.figures.draw import Figure, color_bar, empty
 from headroom.figures.style import (
     DIVERGING,
     INK,
@@ -74,7 +74,8 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     axes.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False)
     axes.axhline(0.5, color=INK, linewidth=1)
     axes.axvline(len(groups) - 1.5, color=INK, linewidth=1)
-    worst, *_, top = overall.iloc[1:].sort_values("accuracy").to_dict("records")
+    ranked = overall.iloc[1:].sort_values("accuracy").to_dict("records")
+    worst, top = ranked[0], ranked[-1]
     alt = (
         f"Heatmap of accuracy for {len(heads)} heads. Over all questions the base model has "
         f"{percent(top['base'])}; pruning head {top['head']} gives {percent(top['accuracy'])}, the "
@@ -92,6 +93,8 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     expected of independent models with the same two accuracies) of all pairs j < k. Arguments are
     those of `heatmap`.
     """
+    if len(variants) < 3:
+        return empty("One head has no other to agree with.")
     names = np.array([str(variant) for variant in variants])
     right = z[names].to_numpy(float)
     share = right.mean(axis=0)
