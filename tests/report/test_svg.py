@@ -16,3 +16,7 @@ def test_a_scale_holds_zero_and_its_values_up_to_the_limit(values: list[float], 
     places = [scale.share(max(-limit, min(limit, each))) for each in (0.0, *values) if each == each]
     assert all(0 <= place <= 100 for place in places)
     assert scale.low < scale.high
+
+
+def test_a_single_point_lies_at_the_start_of_its_axis() -> None:
+    assert Scale(1, 1, log=True).share(1) == Scale(7, 7).share(7) == 0

@@ -188,6 +188,8 @@ def test_redraws_are_two_thirds_and_differ() -> None:
     assert (whole.name, list(whole.fit)) == (ALL, list(range(20)))
     assert [len(set(each.fit)) for each in found] == [13] * 4
     assert len({tuple(each.fit) for each in found}) == 4
+    fewest = [each for each in trainings(2, selector(redraws=4)) if each.held_out is None]
+    assert [len(each.fit) for each in fewest] == [2] * 5  # a setting is chosen on a split of them
 
 
 @pytest.mark.parametrize("setting", ["fixed", "anew"])

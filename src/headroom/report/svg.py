@@ -40,7 +40,7 @@ class Scale:
         low, high, value = (
             math.log(each) if self.log else each for each in (self.low, self.high, value)
         )
-        return round(min(100.0, max(0.0, 100 * (value - low) / (high - low))), 2)
+        return round(min(100.0, max(0.0, 100 * (value - low) / (high - low or 1))), 2)
 
     def ticks(self) -> list[float]:
         """Return about five round values; on a logarithmic axis, doublings."""

@@ -61,7 +61,7 @@ def trainings(questions: int, options: Selector) -> list[Training]:
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    size = max(1, round(questions * REDRAWN))
+    size = max(2, round(questions * REDRAWN))  # a setting is chosen on a split of them
     found = [Training(ALL, np.arange(questions), None)]
     for number in range(options.redraws):
         draw = np.random.default_rng([number, questions])
