@@ -1,5 +1,6 @@
 # make demo     from nothing to results/demo/report.html
-# make real     the report of a real model, from its answers in results/gallery; about a minute
+# make real     the report of a real model, from its answers in results/gallery; about a minute;
+#               MODEL=qwen2.5-coder-0.5b-families: the comparison of families
 # make prune-example  a real model pruned and recovered, in an hour or two: GGUF=, DATA=
 # make test     the tests and the linters, in the same environment
 # make nightly  what takes hours: every step of NIGHTLY below, each to the end, each with a log
@@ -96,7 +97,8 @@ figures: $(DEVELOPED) demo
 	HEADROOM_NIGHTLY=1 $(PYTEST) tests/nightly
 
 readme: demo real
-	$(BIN)/python tests/nightly/readme.py results/demo results/real/results/$(MODEL)
+	$(AGAIN) real MODEL=$(MODEL)-families
+	$(BIN)/python tests/nightly/readme.py results/demo $(addprefix results/real/results/$(MODEL),/ -families/)
 
 suite-3.12 suite-3.13: suite-3.%:
 	@$(PYTHON3$*) -c 'import sys; sys.exit(sys.version_info[:2] != (3, $*))' || \

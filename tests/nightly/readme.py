@@ -1,14 +1,15 @@
-"""README's accounts of the demo and of the real model, and the gallery's pictures.
+"""README's accounts of the demo and of the real model's runs, and the gallery's pictures.
 
 ``make readme`` writes them anew from results/demo and from what ``make real`` remade.
 """
 
+import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -37,8 +38,10 @@ class Account:
 
     name: str
     """Of the run in the comments."""
+    folder: str
+    """Of the gallery."""
     of: str
-    """The sweep and selector, which have one name."""
+    """The sweep, selector and frontier, which have one name."""
     questions: str
     model: str
     sizes: tuple[int, ...]
@@ -54,6 +57,8 @@ class Account:
 
     def text(self, run: Path) -> str:
         """Return the account of a run's folder, as Markdown."""
+        if not (run / "sprint").exists():
+            return "\n\n".join(self._families(run / f"frontier/{self.of}"))
         heads = pd.read_csv(run / f"controls/{self.of}/heads.csv")
         curves = pd.read_parquet(run / f"sprint/{self.of}/pass_at_n.parquet")
         told = list(_selector(run / f"sprint/{self.of}", max(self.sizes)))
@@ -104,18 +109,43 @@ class Account:
         titles = f"| method | N = {' | '.join(map(str, sizes))} |"
         return "\n".join([titles, f"| --- |{' --: |' * len(sizes)}", *rows])
 
+    def _families(self, folder: Path) -> Iterator[str]:
+        families = pd.read_csv(folder / "families.csv", index_col="family")
+        curves = pd.read_csv(folder / "curves.csv").query("order == 'ordered'")
+        wide = curves.pivot(index="family", columns="n", values="pass")[list(self.sizes)] * 100
+        facts = json.loads((folder / "families.csv.run.json").read_text(encoding="utf-8"))
+        yield (
+            f"{self.model} answers {100 * facts['base_accuracy']:.1f}% of {facts['questions']} "
+            f"{self.questions}, with {facts['base_tokens']:.0f} tokens each. Tokens that a family's "
+            "members generate and compute, prompts included, for an answer; how often, in percent, "
+            "they give none and are right alone, and the first N of them together:"
+        )
+        rows = [
+            f"| {one.title} | {one.tokens:.0f} | {one.computed:.0f} | {100 * one.no_answer:.1f} | "
+            f"{100 * one.accuracy:.1f} | "
+            f"{' | '.join(f'{value:.1f}' for value in wide.loc[one.Index])} |"
+            for one in families.itertuples()
+        ]
+        columns = ["family", "tokens an answer", "computed", "no answer", "right"]
+        columns += ["N = 1", *map(str, self.sizes[1:])]
+        titles = f"| {' | '.join(columns)} |"
+        yield "\n".join([titles, f"| --- |{' --: |' * (len(columns) - 1)}", *rows])
+        yield " ".join(_families(folder))
+
 
 DEMO = Account(
-    *("demo", "math", "MATH-like test questions", "the base model"),
+    *("demo", "", "math", "MATH-like test questions", "the base model"),
     sizes=(1, 2, 4, 8),
     compression="reasoner",
 )
 REAL = Account(
-    *("real model", "asdiv", "ASDiv-A word problems", "Qwen2.5-Coder-0.5B-Instruct"),
+    *("real model", "qwen2.5-coder-0.5b", "asdiv"),
+    *("ASDiv-A word problems", "Qwen2.5-Coder-0.5B-Instruct"),
     sizes=(1, 2, 3, 4),
 )
-REAL_RUN = "qwen2.5-coder-0.5b"
-_PICTURES: Mapping[str, str] = {DEMO.name: "", REAL.name: f"{REAL_RUN}/"}
+FAMILIES = replace(
+    REAL, name="real model's families", folder=f"{REAL.folder}-families", sizes=(1, 2, 4, 8)
+)
 
 
 def numbers(text: str) -> list[float]:
@@ -125,7 +155,7 @@ def numbers(text: str) -> list[float]:
 
 def pictures(of: Account, run: Path) -> None:
     """Copy a run's figures over those of the same names, and photograph its page."""
-    folder = GALLERY / _PICTURES[of.name]
+    folder = GALLERY / of.folder
     for picture in folder.glob("*.png"):
         if picture.name != "report.png":
             shutil.copy(run / "figures" / picture.name, picture)
@@ -179,8 +209,12 @@ def _selector(folder: Path, size: int) -> Iterator[str]:
 
 
 def _families(folder: Path) -> Iterator[str]:
-    paired = pd.read_csv(folder / "paired.csv").query("outcome == 'pass' and order == 'ordered'")
+    paired = pd.read_csv(folder / "paired.csv").query("order == 'ordered'")
     tested = paired.dropna(subset="adjusted")
+    (vote,) = tested.query(
+        "outcome == 'majority' and family == 'head' and versus == 'sampling'"
+    ).itertuples()
+    tested = tested.query("outcome == 'pass'")
     against = tested.query("versus == 'sampling'")
     solved = [f"{row.family_title} {100 * row.value:.1f}" for row in against.itertuples()]
     (heads,) = against.query("family == 'head'").itertuples()
@@ -191,7 +225,9 @@ def _families(folder: Path) -> Iterator[str]:
         f"{', '.join(solved)} and sampling {100 * heads.other:.1f}% solve a question (heads minus "
         f"sampling {_points(heads.difference)}, {_points(heads.low)} to {_points(heads.high)}, "
         f"p = {heads.adjusted:.2f} after Holm; heads are shown to beat "
-        f"{', '.join(won) or 'no other family'})."
+        f"{', '.join(won) or 'no other family'}). By vote heads reach {100 * vote.value:.1f} and "
+        f"samples {100 * vote.other:.1f}% ({_points(vote.difference)}, {_points(vote.low)} to "
+        f"{_points(vote.high)})."
     )
 
 
@@ -215,6 +251,6 @@ def _points(value: float) -> str:
 
 
 if __name__ == "__main__":
-    for told, run in zip((DEMO, REAL), sys.argv[1:], strict=False):
+    for told, run in zip((DEMO, REAL, FAMILIES), sys.argv[1:], strict=False):
         told.write(Path(run))
         pictures(told, Path(run))
