@@ -144,7 +144,7 @@ REAL = Account(
     sizes=(1, 2, 3, 4),
 )
 FAMILIES = replace(
-    REAL, name="real model's families", folder=f"{REAL.folder}-families", sizes=(1, 2, 4, 8)
+    REAL, name="frontier", folder=f"{REAL.folder}-families", sizes=(1, 2, 4, 8)
 )
 
 
