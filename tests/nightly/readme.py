@@ -116,9 +116,9 @@ class Account:
         facts = json.loads((folder / "families.csv.run.json").read_text(encoding="utf-8"))
         yield (
             f"{self.model} answers {100 * facts['base_accuracy']:.1f}% of {facts['questions']} "
-            f"{self.questions}, with {facts['base_tokens']:.0f} tokens each. Tokens that a family's "
-            "members generate and compute, prompts included, for an answer; how often, in percent, "
-            "they give none and are right alone, and the first N of them together:"
+            f"{self.questions}, with {facts['base_tokens']:.0f} tokens each. Tokens that the members "
+            "of a family generate and compute (prompts too) for an answer; how often, in percent, they "
+            "give none, are right alone, and the first N of them together:"
         )
         rows = [
             f"| {one.title} | {one.tokens:.0f} | {one.computed:.0f} | {100 * one.no_answer:.1f} | "
@@ -143,9 +143,7 @@ REAL = Account(
     *("ASDiv-A word problems", "Qwen2.5-Coder-0.5B-Instruct"),
     sizes=(1, 2, 3, 4),
 )
-FAMILIES = replace(
-    REAL, name="frontier", folder=f"{REAL.folder}-families", sizes=(1, 2, 4, 8)
-)
+FAMILIES = replace(REAL, name="frontier", folder=f"{REAL.folder}-families", sizes=(1, 2, 4, 8))
 
 
 def numbers(text: str) -> list[float]:
