@@ -312,3 +312,21 @@ def test_jobs_that_write_tables_do_not_load_torch() -> None:
             importlib.import_module(f"headroom.{{name}}")
             assert not {{"torch", "transformers", "sklearn"}} & set(sys.modules), name"""
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_prompts_length_is_known_from_a_variant_that_took_over_fewest_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = make_config()
+    graded = GradedAnswers(config, "tiny")
+    asked = {"model": "tiny", "decoding": "greedy", "questions": "test"}
+    assert np.isnan(graded.prompt_tokens("greedy", "test"))
+    told = [("base", 70, None), ("L00H01", 30, 41.0), ("L00H02", 10, 43.5), ("L01H00", 20, 40.0)]
+    for variant, reused, length in told:
+        file = Store(config).path(paths.ANSWERS, variant=variant, **asked)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        facts = {"reused": reused} | ({"prompt_tokens": length} if length else {})
+        record_path(file).write_text(json.dumps(facts))
+    assert graded.prompt_tokens("greedy", "test") == 43.5

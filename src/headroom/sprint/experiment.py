@@ -83,10 +83,16 @@ class GradedAnswers:
         return Answers(correct, group, tokens, tokens * work.T, *(part.T for part in passes))
 
     def prompt_tokens(self, decoding: str, questions: str) -> float:
-        """Return the mean length of a question's prompt in tokens; NaN if unknown."""
+        """Return the mean length of a question's prompt in tokens; NaN if unknown.
+
+        Answers taken over from another draw do not tell it, so the variant with the fewest does.
+        """
         names = {"model": self.model, "decoding": decoding, "questions": questions}
-        answers = Store(self.config).path(paths.ANSWERS, variant=BASE, **names)
-        return float(read_record(answers).get("prompt_tokens", np.nan))
+        base = Store(self.config).path(paths.ANSWERS, variant=BASE, **names)
+        records = [read_record(file) for file in (base, *sorted(base.parent.glob("*.parquet")))]
+        known = [each for each in records if "prompt_tokens" in each]
+        least = min(known, key=lambda each: each.get("reused", 0), default={})
+        return float(least.get("prompt_tokens", np.nan))
 
 
 def costs_of(variant: Variant, depth: int) -> tuple[float, float, float]:
