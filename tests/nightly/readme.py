@@ -116,9 +116,9 @@ class Account:
         facts = json.loads((folder / "families.csv.run.json").read_text(encoding="utf-8"))
         yield (
             f"{self.model} answers {100 * facts['base_accuracy']:.1f}% of {facts['questions']} "
-            f"{self.questions}, with {facts['base_tokens']:.0f} tokens each. Tokens that the members "
-            "of a family generate and compute (prompts too) for an answer; how often, in percent, they "
-            "give none, are right alone, and the first N of them together:"
+            f"{self.questions}, with {facts['base_tokens']:.0f} tokens each. Of each family: "
+            "tokens generated and computed (prompts too) for an answer; how often, in percent, it "
+            "gives none, a member is right alone, and one of the first N:"
         )
         rows = [
             f"| {one.title} | {one.tokens:.0f} | {one.computed:.0f} | {100 * one.no_answer:.1f} | "

@@ -57,8 +57,10 @@ _NAMES = {
 }
 """Names of arms on the page, the most informative first; others go by their ratio or name."""
 
-_FAMILY_COLOURS = ("s0", "s1", "s3", "s4", "s5")
-"""Classes of the curves of families; noise, which changes as much as a head does, is grey."""
+_FAMILY_COLOURS = {"head": "s0", "sampling": "s1", "noise": "grey"}
+"""Classes of the curves of families, heads and sampling as in the first figure; noise, which
+changes as much as a head does, is grey."""
+_OTHER_COLOURS = ("s3", "s4", "s5")
 _OUTCOMES = {
     "pass": "Solved by any of N answers (%)",
     "majority": "Right by the vote of N answers (%)",
@@ -132,9 +134,9 @@ def _of_families(config: Config, name: str, table: Source) -> Iterator[Block]:
         last = ordered.groupby("family", sort=False)[outcome].last()
         told = ", ".join(f"{titles[family]} {100 * value:.1f}%" for family, value in last.items())
         chart = Chart(x, y, 190, f"{what}: with most answers {told}.", ("{:g}×", "{:.0f}"))
-        kinds = cycle(_FAMILY_COLOURS)
+        kinds = cycle(_OTHER_COLOURS)
         for family, own in ordered.groupby("family", sort=False):
-            kind = "grey" if family == "noise" else next(kinds)
+            kind = _FAMILY_COLOURS.get(str(family)) or next(kinds)
             points = own.assign(at=100 * own[outcome])[["answers", "at"]].to_numpy().tolist()
             chart.curve(points, titles[family], kind)
         caption = f"{what}, by tokens: 1 is one answer of the base model."
