@@ -1,11 +1,10 @@
 """Two runs held against each other, as far as the promise goes.
 
-In fp32 the tokens of two runs are equal up to an answer's first margin below 1e-3. A table states
-the smallest margin of each answer only. So a greedy answer is compared whole if its margin exceeds
-1e-3 in both tables, and not at all otherwise. A margin says nothing of a sampled answer: its tokens
-change where a random number lies at the edge of a token's interval. Rounding moves edges by about
-1e-6, so that one such answer in ten thousand may differ, and one in a hundred (at least one) is
-borne with here. Files that follow from answers are equal byte for byte where all answers are.
+In fp32 the tokens of two runs are equal up to an answer's first margin below 1e-3, and a table
+states the smallest margin of each answer: a greedy answer is compared whole if that exceeds 1e-3 in
+both tables, and not at all otherwise. Sampled tokens change where a random number lies at the edge
+of a token's interval; rounding moves edges by about 1e-6, so that one answer in a hundred (at least
+one) is borne with. Files that follow from answers are equal byte for byte where all answers are.
 """
 
 from dataclasses import dataclass, field
@@ -75,13 +74,7 @@ class Comparison:
 
 
 def assert_same(before: Path, after: Path, besides: frozenset[str] = frozenset()) -> Comparison:
-    """Hold the data files of a folder against those of another, which may have more.
-
-    Args:
-        before: a folder of results.
-        after: the same folder of another run.
-        besides: names of files that may differ.
-    """
+    """Hold the data files of a folder against those of another; files in `besides` may differ."""
     left, right = contents(before), contents(after)
     found = Comparison()
     other = []

@@ -32,15 +32,8 @@ from headroom.tables import (
 )
 
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
-SUBJECTS = (
-    "Algebra",
-    "Counting & Probability",
-    "Geometry",
-    "Intermediate Algebra",
-    "Number Theory",
-    "Prealgebra",
-    "Precalculus",
-)
+SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")
+SUBJECTS += ("Number Theory", "Prealgebra", "Precalculus")
 DEMO: dict[str, Any] = {
     "run": "simulated",
     "models": {
@@ -130,10 +123,7 @@ def fill(
     text: str = "so \\boxed{7}",
     alike: bool = False,
 ) -> None:
-    """Write every table that figures read, below the working directory.
-
-    Where all pruned models are to answer alike, their answers are written once and linked.
-    """
+    """Write every table that figures read; answers of pruned models that are alike, once."""
     for number, batch in enumerate(batches(config)):
         _fill_batch(config, batch, np.random.default_rng(number), subjects, text, alike)
     for name in config.models:
@@ -186,10 +176,7 @@ def _fill_selector(config: Config, name: str) -> None:
 def numbers(
     keys: Iterable[tuple[object, ...]], of: Sequence[str], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return a table with keys in the columns `of`, and other columns of numbers.
-
-    The ends of intervals lie on both sides of the rest.
-    """
+    """Return a table with keys, and columns of numbers; ends of intervals lie on both sides."""
     table = pd.DataFrame(keys, columns=list(of))
     for name in columns:
         if name not in table:
@@ -198,10 +185,7 @@ def numbers(
 
 
 def simulated_curves(limit: int = 16) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return curves that rise from the first to the last value of `METHODS`, and differences.
-
-    The differences are those of one seed and one draw.
-    """
+    """Return curves that rise from first to last of `METHODS`, and differences of one seed."""
     n = np.arange(1, limit + 1)
     curves, paired = [], []
     for method, (first, last) in METHODS.items():
@@ -263,17 +247,15 @@ def _fill_batch(
     )
     graded["verdict"] = np.where(graded.index % 211 == 5, "timeout", "judged")
     section = config.models[batch.model]
-    places = pd.MultiIndex.from_product([range(section.layers), range(section.heads)])
-    measured = places.to_frame(index=False, name=["layer", "head"])
+    places = product(range(section.layers), range(section.heads))
+    measured = pd.DataFrame(places, columns=["layer", "head"])
     measured = measured.assign(share=1 / section.heads, norm=2.5, output_norm=1.5, noise_norm=1.6)
     write_table(Path(paths.ACTIVATIONS.format(**keys)), measured, ACTIVATIONS)
     path = Path(paths.GRADED.format(run=config.run, **keys))
     write_table(path, graded, GRADED)
     write_record(path, Stopwatch(), {"verdicts": graded["verdict"].value_counts().to_dict()})
-    rows = z[["question_id", "subject", "level"]].assign(
-        split="test", question=f"What is 3 + 4? {text}", answer="7", solution=None
-    )
-    rows["source_row"] = range(n)
+    rows = z[["question_id", "subject", "level"]].assign(split="test", answer="7", solution=None)
+    rows = rows.assign(question=f"What is 3 + 4? {text}", source_row=range(n))
     write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
     plain = [f"Three and four: {text}"] * n
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]

@@ -51,6 +51,7 @@ def test_imports_point_down(file: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "forbidden"),
     [
+        ("import headroom", "torch transformers numpy pandas"),
         ("from headroom import cli; cli.parser()", "torch transformers pandas pyarrow numpy"),
         (
             "from headroom import cli, jobs; cli.parser(jobs.JOBS); "

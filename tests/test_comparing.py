@@ -46,14 +46,13 @@ def write(folder: Path, answers: pd.DataFrame, *, tokens: int = 3, figure: str =
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [{"token_ids": (3, [9])}, {"text": (3, "other")}, {"stop_reason": (3, "length")}],
-    ids=lambda changed: next(iter(changed)),
+    ("column", "value"), [("token_ids", [9]), ("text", "other"), ("stop_reason", "length")]
 )
 def test_an_answer_whose_margins_are_sound_is_compared_whole(
-    changed: dict[str, tuple[int, object]], tmp_path: Path
+    column: str, value: object, tmp_path: Path
 ) -> None:
-    before, after = write(tmp_path / "a", table()), write(tmp_path / "b", table(**changed))
+    before = write(tmp_path / "a", table())
+    after = write(tmp_path / "b", table(**{column: (3, value)}))
     with pytest.raises(AssertionError, match=r"wrong: .*base\.parquet"):
         assert_same(before, after)
 

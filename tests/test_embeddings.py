@@ -115,11 +115,6 @@ def minilm_folder() -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def minilm(minilm_folder):
-    return load_embedder(minilm_folder)
-
-
 def test_a_sentence_embedder_without_its_words_is_refused(minilm_folder, tmp_path):
     shutil.copytree(minilm_folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "tokenizer.json").unlink()
@@ -128,6 +123,6 @@ def test_a_sentence_embedder_without_its_words_is_refused(minilm_folder, tmp_pat
         load_embedder(tmp_path)
 
 
-def test_a_real_sentence_embedder_keeps_its_own_modules(minilm):
-    lengths = np.linalg.norm(embed(minilm, TEXTS), axis=1)
+def test_a_real_sentence_embedder_keeps_its_own_modules(minilm_folder):
+    lengths = np.linalg.norm(embed(load_embedder(minilm_folder), TEXTS), axis=1)
     np.testing.assert_allclose(lengths, 1, atol=1e-5)  # its last module normalizes

@@ -13,8 +13,7 @@ CORES = 2
 class Demo:
     """The demo's jobs, in the order of their priority: 109 that answer, in nine batches.
 
-    A batch's answers come in groups of 24 variants from an engine that takes what the running jobs
-    leave of the cores; jobs of a group wait for it and then collect.
+    Jobs of 24 variants wait for an engine that takes what running jobs leave of the cores.
     """
 
     def __init__(self, seed: int) -> None:
@@ -137,12 +136,12 @@ def test_nothing_is_said_before_three_jobs_are_done() -> None:
     assert Pace({}).left(0.0) is None
 
 
-def test_jobs_that_wait_for_one_another_do_not_run_side_by_side() -> None:
-    seconds = expected("a")
-    apart = replayed(Planned("a", "1", 0.0, []), Planned("a", "2", 0.0, []))
-    chained = replayed(Planned("a", "1", 0.0, []), Planned("a", "2", 0.0, [1]))
-    assert apart.left(NOW) == pytest.approx(seconds)
-    assert chained.left(NOW) == pytest.approx(2 * seconds)
+@pytest.mark.parametrize(("after", "jobs"), [([], 1), ([1], 2)])
+def test_jobs_that_wait_for_one_another_do_not_run_side_by_side(
+    after: list[int], jobs: int
+) -> None:
+    pace = replayed(Planned("a", "1", 0.0, []), Planned("a", "2", 0.0, after))
+    assert pace.left(NOW) == pytest.approx(jobs * expected("a"))
 
 
 def test_a_long_batch_is_not_guessed_before_some_of_it_is_done() -> None:
@@ -157,14 +156,11 @@ def test_a_long_batch_is_not_guessed_before_some_of_it_is_done() -> None:
 
 
 def test_what_the_plan_states_counts_once_for_jobs_that_share_it() -> None:
-    def left(jobs: int) -> float:
-        pace = replayed(*(Planned("generate", "batch", 500.0, []) for _ in range(jobs)))
-        found = pace.left(NOW)
-        assert found is not None
-        return found
-
-    assert left(1) > 100
-    assert left(1) < left(50) < 1.1 * left(1)
+    one, fifty = (
+        replayed(*(Planned("generate", "batch", 500.0, []) for _ in range(jobs))).left(NOW) or 0.0
+        for jobs in (1, 50)
+    )
+    assert 100 < one < fifty < 1.1 * one
 
 
 def test_a_rule_that_takes_longer_than_thought_does_so_again() -> None:
@@ -172,9 +168,7 @@ def test_a_rule_that_takes_longer_than_thought_does_so_again() -> None:
     for number in (1, 2):
         pace.start(number, NOW + 10.0 * (number - 1))
         pace.finish(number, NOW + 10.0 * number)
-    left = pace.left(NOW + 20.0)
-    assert left is not None
-    assert 12 < left < 20  # twice 10 seconds, where 2.5 were expected
+    assert 12 < (pace.left(NOW + 20.0) or 0.0) < 20  # twice 10 s, where 2.5 were expected
 
 
 def test_word_of_the_answers_done_is_taken_over_what_was_planned() -> None:

@@ -21,15 +21,9 @@ from snakemake_logger_plugin_headroom.words import STAGES, clock, doing, progres
 RULES = Path(__file__).parents[1] / "workflow" / "rules"
 
 
-class Stream(io.StringIO):
-    """Remembers what is written, as a terminal or a file."""
-
-    def __init__(self, terminal: bool) -> None:
-        super().__init__()
-        self._terminal = terminal
-
+class Terminal(io.StringIO):
     def isatty(self) -> bool:
-        return self._terminal
+        return True
 
 
 class Run:
@@ -39,7 +33,7 @@ class Run:
         settings: Any = SimpleNamespace(dryrun=False, verbose=False)
         self.handler = LogHandler(settings, None)
         self.handler.setFormatter(DefaultFormatter(show_failed_logs=True))
-        self.stream = Stream(terminal)
+        self.stream = Terminal() if terminal else io.StringIO()
         self.handler.begin(Screen(self.stream, 0.0), 0.0)
         self._folder = folder
 
@@ -55,8 +49,8 @@ class Run:
         self.note(now, LogEvent.JOB_INFO, **facts)
         return log
 
-    def finish(self, number: int, now: float = 0.0) -> None:
-        self.note(now, LogEvent.JOB_FINISHED, job_id=number)
+    def finish(self, number: int) -> None:
+        self.note(0.0, LogEvent.JOB_FINISHED, job_id=number)
 
     def progress(self, done: int, total: int, now: float) -> None:
         self.note(now, LogEvent.PROGRESS, done=done, total=total)
@@ -107,36 +101,26 @@ def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
     ]
 
 
-def test_the_status_is_one_line_that_is_written_anew(tmp_path: Path) -> None:
+def test_the_status_is_one_line_that_is_written_anew_and_never_broken(tmp_path: Path) -> None:
     run = Run(tmp_path, terminal=True)
+    stats = {"generate": 1, "train_selector": 1, "all": 1, "total": 3}
+    run.note(0.0, LogEvent.RUN_INFO, stats=stats)
     log = run.start(1, "generate", model="m-01234567", decoding="greedy-89abcdef", questions="q")
-    run.progress(0, 2, 1.0)
     log.write_text("... INFO 3 of 40 answers, 2.0/s, 18 s left\n", encoding="utf-8")
-    run.handler.show(65.0)
-    shown = "0 of 2 jobs after 1:05: m answers q (greedy), 3 of 40 answers"
-    assert run.left_on_the_terminal == ["Answers", shown]
+    run.handler.show(65.0)  # before the first job is done
+    jobs, shown = "2 jobs: answers 1, head selectors 1", "m answers q (greedy), 3 of 40 answers"
+    assert run.left_on_the_terminal == [jobs, "Answers", f"0 of 2 jobs after 1:05: {shown}"]
     log.write_text("d t RESULT here\n", encoding="utf-8")
     run.finish(1)
-    assert run.left_on_the_terminal == ["Answers", "  here", shown]
-    run.progress(2, 2, 70.0)
-    run.handler.close()
-    lines = ["Answers", "  here", "2 jobs done after 1:10", ""]
-    assert run.left_on_the_terminal == lines
-
-
-def test_the_status_comes_before_the_first_job_is_done_and_never_breaks_a_line(
-    tmp_path: Path,
-) -> None:
-    run = Run(tmp_path, terminal=True)
-    run.note(0.0, LogEvent.RUN_INFO, stats={"train_selector": 1, "all": 1, "total": 2})
-    run.start(1, "train_selector", selector="s" * 200)
-    run.handler.show(65.0)
-    assert run.left_on_the_terminal[-1].startswith("0 of 1 jobs after 1:05: ")
-    run.progress(0, 2, 66.0)
+    run.progress(1, 3, 66.0)
+    assert run.left_on_the_terminal[1:3] == ["Answers", "  here"]
+    run.start(2, "train_selector", selector="s" * 200)
+    run.handler.show(67.0)
     assert len(run.left_on_the_terminal[-1]) == 79
-    run.progress(2, 2, 67.0)
-    lines = ["1 job: head selectors 1", "Head selectors", "1 job done after 1:07", ""]
-    assert run.left_on_the_terminal == lines
+    run.progress(3, 3, 70.0)
+    run.handler.close()
+    end = ["  here", "Head selectors", "2 jobs done after 1:10", ""]
+    assert run.left_on_the_terminal == [jobs, "Answers", *end]
 
 
 def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path: Path) -> None:
@@ -145,17 +129,13 @@ def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path: Path) -
     run.progress(0, 9, 0.0)
     for second in range(1, 301):
         run.handler.show(float(second))
-    lines = run.said.splitlines()[1:]
-    assert [line.split(": ")[0] for line in lines[:2]] == [
-        "0 of 9 jobs after 0:30",
-        "0 of 9 jobs after 1:00",
-    ]
+    lines = [line.split(": ")[0] for line in run.said.splitlines()[1:]]
+    assert lines[:2] == ["0 of 9 jobs after 0:30", "0 of 9 jobs after 1:00"]
     assert len(lines) == 10
     for second in range(90_000, 91_000):
         run.handler.show(float(second))
     assert len(run.said.splitlines()[1:]) == 11
-    assert "\r" not in run.said
-    assert "\x1b" not in run.said
+    assert not {"\r", "\x1b"} & set(run.said)
 
 
 def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_path: Path) -> None:
@@ -174,12 +154,10 @@ def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_
     assert run.said.endswith("\nDone. Open results/mini/report.html\n")
 
 
-@pytest.mark.parametrize(
-    ("quiet", "shown"), [(True, ["headroom: c\n"]), (False, [f"headroom: {c}\n" for c in "abc"])]
-)
+@pytest.mark.parametrize(("quiet", "shown"), [(True, "c"), (False, "abc")])
 def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
     quiet: bool,
-    shown: list[str],
+    shown: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -192,7 +170,7 @@ def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
     log = logging.getLogger("headroom.somewhere")
     for level, message in ((logging.INFO, "a"), (RESULT, "b"), (logging.ERROR, "c")):
         log.log(level, message)
-    assert capsys.readouterr().err.splitlines(keepends=True) == shown
+    assert capsys.readouterr().err == "".join(f"headroom: {each}\n" for each in shown)
     kept = (tmp_path / "logs" / "job.log").read_text(encoding="utf-8").splitlines()
     assert [line.split(" ", 2)[2] for line in kept] == ["INFO a", "RESULT b", "ERROR c"]
     for handler in cli._LOG.handlers:
@@ -206,7 +184,7 @@ def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(
     settings: Any = SimpleNamespace(dryrun=False, verbose=verbose)
     handler = LogHandler(settings, None)
     handler.setFormatter(DefaultFormatter())
-    stream = Stream(terminal=True)
+    stream = Terminal()
     handler.begin(Screen(stream, 0.0), 0.0)
     assert os.environ["HEADROOM_QUIET"] == quiet
     handler.emit(logging.makeLogRecord({"msg": "Using shell: sh", "levelno": logging.INFO}))
@@ -221,30 +199,26 @@ def test_every_rule_of_a_stage_is_one_of_the_workflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "total", "seconds", "said"),
+    ("done", "total", "seconds", "waits", "said"),
     [
-        (0, 9200, 0.0, "loading the model"),
-        (0, 9200, 4.0, "writing the first of 9200 answers"),
-        (2, 9200, 53.0, "2 of 9200 answers after 53 s"),
-        (2, 3, 53.0, "2 of 3 answers after 53 s"),
-        (100, 9200, 50.0, "100 of 9200 answers, 2.0/s, 4550 s left"),
-        (30, 120, 60.0, "30 of 120 answers, 30.0 a minute, 180 s left"),
+        (0, 9200, 0.0, False, "loading the model"),
+        (0, 9200, 4.0, False, "writing the first of 9200 answers"),
+        (2, 9200, 53.0, False, "2 of 9200 answers after 53 s"),
+        (2, 3, 53.0, False, "2 of 3 answers after 53 s"),
+        (100, 9200, 50.0, False, "100 of 9200 answers, 2.0/s, 4550 s left"),
+        (30, 120, 60.0, False, "30 of 120 answers, 30.0 a minute, 180 s left"),
+        (0, 71, 0.0, True, "waiting for other answers before these 71"),
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(
-    done: int, total: int, seconds: float, said: str
+    done: int, total: int, seconds: float, waits: bool, said: str
 ) -> None:
-    assert client.progress(done, total, seconds) == said
-
-
-def test_a_batch_that_waits_says_so() -> None:
-    assert client.progress(0, 71, 0.0, waits=True) == "waiting for other answers before these 71"
+    assert client.progress(done, total, seconds, waits=waits) == said
 
 
 def test_words() -> None:
-    assert doing("compress", {"subject": "r-01234567", "data": "", "arm": "full-89abcdef"}) == (
-        "compressing r, arm full"
-    )
+    compressing = {"subject": "r-01234567", "data": "", "arm": "full-89abcdef"}
+    assert doing("compress", compressing) == "compressing r, arm full"
     assert doing("draw_sweep_math", {}) == "draw sweep math"
     assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
     assert progress("INFO loading the model\n") == "loading the model"

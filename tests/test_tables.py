@@ -1,3 +1,8 @@
+"""Tables, and records: how a file was made, and whether it is still the same."""
+
+import json
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -5,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headroom.errors import TableError
+from headroom.record import Stopwatch, intact, read_json, read_record, record_path, write_record
 from headroom.tables import (
     ACCURACY,
     EMBEDDINGS,
@@ -87,9 +93,8 @@ def test_reading_refuses_other_columns_and_types(tmp_path):
 
 def test_only_the_accuracy_matrix_may_have_columns_more(tmp_path):
     file = tmp_path / "accuracy.parquet"
-    z = {"question_id": ["a", "b"], "subject": None, "level": None, "L00H01": [1, 0]}
-    schema = pa.schema([*ACCURACY, pa.field("L00H01", pa.int8(), False)])
-    write_table(file, pd.DataFrame(z), schema)
+    z = pd.DataFrame({"question_id": ["a", "b"], "subject": None, "level": None, "L00H01": [1, 0]})
+    write_table(file, z, pa.schema([*ACCURACY, pa.field("L00H01", pa.int8(), False)]))
     with pytest.raises(TableError, match=r"unknown columns \['L00H01'\]"):
         read_table(file, ACCURACY)
     assert read_table(file, ACCURACY, exact=False)["L00H01"].tolist() == [1, 0]
@@ -136,3 +141,51 @@ def test_an_interrupted_write_leaves_the_older_file_and_nothing_else(tmp_path):
         raise KeyboardInterrupt
     assert file.read_text(encoding="utf-8") == '{\n  "old": "größer"\n}\n'
     assert [path.name for path in tmp_path.iterdir()] == ["value.json"]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A JSON file about the weights beside it."""
+    file = tmp_path / "model.json"
+    write_json(file, {"folder": "checkpoint"})
+    weights = tmp_path / "checkpoint" / "part" / "weights.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"0123456789")
+    write_record(weights, Stopwatch(), {})  # a record is not a part
+    write_record(file, Stopwatch(), {"seed": 3}, tmp_path / "checkpoint")
+    return file
+
+
+def test_a_record_holds_facts_and_digests(made: Path) -> None:
+    facts = read_record(made)
+    assert facts["seed"] == 3
+    assert facts["sha256"].keys() == {"model.json", "checkpoint/part/weights.safetensors"}
+    assert {"versions", "git_commit", "started", "host"} <= facts.keys()
+
+
+def test_a_whole_file_is_read_and_a_damaged_one_named(made: Path) -> None:
+    assert read_json(made) == {"folder": "checkpoint"}
+    made.write_text(made.read_text().replace("k", "j"))
+    with pytest.raises(TableError) as error:
+        read_json(made)
+    assert str(error.value) == (
+        f"{made} cannot be read (it is damaged: its checksum differs); remove it and run again"
+    )
+    record_path(made).unlink()
+    made.write_text("[7]")
+    assert read_json(made) == [7]  # nothing says otherwise
+
+
+def test_a_damaged_part_is_named_with_what_makes_it_anew(made: Path) -> None:
+    weights = made.parent / "checkpoint/part/weights.safetensors"
+    weights.write_bytes(b"0123456798")
+    with pytest.raises(TableError, match=rf"^{weights} cannot .*; remove {made} and run again$"):
+        intact(made)
+
+
+def test_a_missing_file_and_one_that_is_no_json_are_named(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="is missing; the rule that makes it has not run"):
+        read_json(tmp_path / "none.json")
+    (tmp_path / "bad.json").write_text(json.dumps([1])[:-1])
+    with pytest.raises(TableError, match=r"bad.json cannot be read .*; remove it and run again"):
+        read_json(tmp_path / "bad.json")

@@ -31,13 +31,9 @@ def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where a user stands: a model and a table of twenty questions."""
     folder = tmp_path_factory.mktemp("user")
     shutil.copytree(llama, folder / "my-llama")
+    rows = [(f"{n} plus {n % 7}", n + 3, "train" if n % 2 else "test") for n in range(20)]
     with (folder / "mine.csv").open("w", newline="") as stream:
-        table = csv.writer(stream)
-        table.writerow(["prompt", "gold", "part"])
-        table.writerows(
-            [f"{number} plus {number % 7}", number + 3, "train" if number % 2 else "test"]
-            for number in range(20)
-        )
+        csv.writer(stream).writerows([("prompt", "gold", "part"), *rows])
     texts = [{"text": f"Question : {n} plus {n % 7} Answer : {n + 3}"} for n in range(30)]
     (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, texts)))
     (config,) = [block for block in blocks("yaml") if block.startswith("run:")]
@@ -55,17 +51,18 @@ def test_every_command_and_the_python_run_as_they_stand(
         program, *words = shlex.split(command)
         if program == "snakemake":
             words = [sys.executable, "-m", program, *words, "--snakefile", str(ROOT / "Snakefile")]
-            environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-            done = subprocess.run(
-                words, env=environment, capture_output=True, text=True, check=False
-            )
+            options: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
+            done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, **options)
             assert done.returncode == 0, done.stdout + done.stderr
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
-    assert (folder / "my-sweep/results/sweep/report.html").is_file()
-    assert (folder / "my-export/results/sweep/report.html").is_file()
-    assert (folder / "my-llama-smaller/README.md").is_file()
-    assert (folder / "my-llama-recovered/recovery.json").is_file()
+    for made in (
+        "my-sweep/results/sweep/report.html",
+        "my-export/results/sweep/report.html",
+        "my-llama-smaller/README.md",
+        "my-llama-recovered/recovery.json",
+    ):
+        assert (folder / made).is_file(), made
 
     (python,) = [block for block in blocks("python") if block.startswith("import headroom")]
     names: dict[str, Any] = {}

@@ -22,6 +22,15 @@ VALUES: dict[str, Any] = {
 }
 
 
+SBATCH = """
+import os, sys, pathlib
+pathlib.Path("asked").write_text("\\n".join(sys.argv[1:]))
+(out,) = [word[9:] for word in sys.argv if word.startswith("--output=")]
+pathlib.Path(out).write_text("tiny 57\\n")
+sys.exit(int(os.environ["STATUS"]))
+"""
+
+
 @pytest.fixture(autouse=True)
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -49,30 +58,16 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
     assert "no engine runs" in capsys.readouterr().out
 
 
-def test_without_heads_there_is_no_pilot(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(yaml.safe_dump({**VALUES, "sweeps": {}}))
-    assert cli.main(["pilot", str(config)]) == 2
-    assert "no model of this config has heads to prune" in capsys.readouterr().err
-
-
 def test_slurm_runs_it_in_one_allocation(
-    config: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    tmp_path = config.parent
     monkeypatch.setenv("PATH", "")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
     assert "there is no sbatch on the path" in capsys.readouterr().err
     stub = tmp_path / "bin" / "sbatch"
     stub.parent.mkdir()
-    stub.write_text(
-        f"#!{sys.executable}\nimport os, sys, pathlib\n"
-        "pathlib.Path('asked').write_text('\\n'.join(sys.argv[1:]))\n"
-        "out = [word for word in sys.argv if word.startswith('--output=')][0][9:]\n"
-        "pathlib.Path(out).write_text('tiny 57\\n')\n"
-        "sys.exit(int(os.environ['STATUS']))\n"
-    )
+    stub.write_text(f"#!{sys.executable}\n{SBATCH}")
     stub.chmod(0o755)
     profile = tmp_path / "workflow/profiles/slurm/config.yaml"
     profile.parent.mkdir(parents=True)
@@ -90,6 +85,9 @@ def test_slurm_runs_it_in_one_allocation(
     monkeypatch.setenv("STATUS", "1")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
     assert "the job has failed (tiny 57)" in capsys.readouterr().err
+    config.write_text(yaml.safe_dump({**VALUES, "sweeps": {}}))
+    assert cli.main(["pilot", str(config)]) == 2
+    assert "no model of this config has heads to prune" in capsys.readouterr().err
 
 
 def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(

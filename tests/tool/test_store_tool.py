@@ -128,17 +128,20 @@ def test_it_asks_before_it_removes(
 ) -> None:
     save(config())
     asked: list[str] = []
+    replies = iter([EOFError, "no", "", "y"])
 
-    def nobody(question: str) -> str:
-        raise EOFError
+    def reply(question: str) -> str:
+        asked.append(question)
+        if isinstance(said := next(replies), str):
+            return said
+        raise said
 
-    for answer in (nobody, "no", "", "y"):
-        write(OLD)
-        reply = answer if callable(answer) else lambda q, a=answer: asked.append(q) or a
-        monkeypatch.setattr("builtins.input", reply)
+    monkeypatch.setattr("builtins.input", reply)
+    write(OLD)
+    for stays in (True, True, True, False):
         assert run("--prune") == 0
-        assert OLD.exists() == (answer != "y")
-        assert ("nothing is removed" in capsys.readouterr().out) == (answer != "y")
+        assert OLD.exists() == stays
+        assert ("nothing is removed" in capsys.readouterr().out) == stays
     assert "Remove 1 files, 0.0 MB? [y/N]" in asked[0]
 
 
@@ -151,18 +154,17 @@ LOCK = Path(".snakemake/locks/0.output.lock")
 DAMAGED = Path("results/damaged/config.json")
 
 
+ENGINES = "headroom.tool.store.status"
+
+
 @pytest.mark.parametrize(
     ("change", "options", "reason"),
     [
-        (lambda patch: write(LOCK), ["--yes"], "--unlock"),
-        (
-            lambda patch: patch.setattr("headroom.tool.store.status", lambda: [{"process": 7}]),
-            ["--yes"],
-            "headroom engine stop",
-        ),
-        (lambda patch: patch.setattr("builtins.input", _late), [], "a run is under way"),
-        (lambda patch: write(DAMAGED), ["--yes"], "results/damaged/config.json"),
-        (lambda patch: Path("results/mini/config.json").unlink(), ["--yes"], "no config is known"),
+        (lambda _: write(LOCK), ["--yes"], "--unlock"),
+        (lambda p: p.setattr(ENGINES, lambda: [{"process": 7}]), ["--yes"], "headroom engine stop"),
+        (lambda p: p.setattr("builtins.input", _late), [], "a run is under way"),
+        (lambda _: write(DAMAGED), ["--yes"], "results/damaged/config.json"),
+        (lambda _: Path("results/mini/config.json").unlink(), ["--yes"], "no config is known"),
     ],
     ids=["a lock", "an engine", "a run that begins", "a damaged config", "no config"],
 )
