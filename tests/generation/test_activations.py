@@ -63,6 +63,8 @@ def test_lengths_behind_the_projection_are_those_of_its_outputs() -> None:
 
 
 def test_the_job_reads_prompts_with_the_base_models_answers(run_config: Config) -> None:
+    with pytest.raises(TableError, match="base"):
+        activations.run(run_config, "tiny", "greedy", "small")
     inline.run(run_config, "tiny", "greedy", "small", BASE)
     activations.run(run_config, "tiny", "greedy", "small")
     work = Work(run_config, "tiny", "greedy", "small")
@@ -72,8 +74,3 @@ def test_the_job_reads_prompts_with_the_base_models_answers(run_config: Config) 
     record = read_record(path)
     assert record["texts"] == 4
     assert record["tokens"] > sum(map(len, work.base().values())) > 0
-
-
-def test_without_base_answers_the_table_that_is_missing_is_named(run_config: Config) -> None:
-    with pytest.raises(TableError, match="base"):
-        activations.run(run_config, "tiny", "greedy", "small")

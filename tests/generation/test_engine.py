@@ -21,8 +21,7 @@ from headroom.variants import BASE, Variant
 LENGTHS = (3, 29, 5, 17, 2, 11, 23, 1, 7)
 VARIANTS = (BASE, Variant(0, 5), Variant(2, 1), Variant(3, 4))
 NEW_TOKENS = 13
-THRESHOLD = 1e-4
-"""A tenth of the margin that is promised: some of these models have small logits."""
+THRESHOLD = 1e-4  # a tenth of the margin promised: some of these models have small logits
 DECODERS = {
     **{architecture.name: architecture for architecture in tiny_models.DECODERS},
     "Mistral, window 8": tiny_models.wide("Mistral", sliding_window=8),
@@ -31,8 +30,7 @@ DECODERS = {
     ),
 }
 QWEN2 = DECODERS["Qwen2"]
-OWN_MODULES = DECODERS["Olmo2"]
-"""Runs by its own modules, which tests can watch and disturb."""
+OWN_MODULES = DECODERS["Olmo2"]  # runs by its own modules, which tests can watch and disturb
 
 
 def loaded_model(model: PreTrainedModel, eos: tuple[int, ...] = ()) -> LoadedModel:
@@ -78,9 +76,8 @@ def reference(loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKEN
         )
     best = torch.cat(out.logits).topk(2).values
     tokens = tuple(out.sequences[0, len(request.prompt) :].tolist())
-    ended = tokens[-1] in loaded.eos_token_ids
     margin = (best[:, 0] - best[:, 1]).min().item()
-    if ended:
+    if tokens[-1] in loaded.eos_token_ids:
         return Answer(request, tokens[:-1], "eos", margin)
     return Answer(request, tokens, "length", margin)
 
@@ -91,11 +88,11 @@ def assert_alike(found: Mapping[Request, Answer], expected: Mapping[Request, Ans
     close = 0
     for request, answer in found.items():
         other = expected[request]
-        if min(answer.margin, other.margin) <= THRESHOLD:
+        if min(answer.margin, other.margin) > THRESHOLD:
+            assert (answer.token_ids, answer.stop_reason) == (other.token_ids, other.stop_reason)
+            assert answer.margin == pytest.approx(other.margin, abs=THRESHOLD)
+        else:
             close += 1
-            continue
-        assert (answer.token_ids, answer.stop_reason) == (other.token_ids, other.stop_reason)
-        assert answer.margin == pytest.approx(other.margin, abs=THRESHOLD)
     assert close <= len(found) / 5
 
 
@@ -238,28 +235,23 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(
         answer_all(loaded, requests(), batch_size=3)
 
 
-def test_a_prompt_longer_than_the_positions_and_a_head_out_of_range_are_refused() -> None:
+def test_what_cannot_be_answered_is_refused() -> None:
     loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
-    with pytest.raises(ModelError, match="'long' has 64 tokens; the model takes 1 to 63"):
-        answer_all(loaded, [Request("long", (5,) * 64)], batch_size=2)
-    with pytest.raises(ModelError, match="'none' has 0 tokens"):
-        answer_all(loaded, [Request("none", ())], batch_size=2)
-    with pytest.raises(ModelError, match="head 6 is out of range"):
-        answer_all(loaded, [Request("q", (5, 6), Variant(1, 6))], batch_size=2)
-
-
-def test_models_with_a_recurrent_state_are_refused() -> None:
-    loaded = loaded_model(tiny_models.build(tiny_models.HYBRIDS[0]))
-    with pytest.raises(ModelError, match="use a decoder with plain attention"):
-        Engine(loaded, Decoding(), 2)
-
-
-def test_rotary_frequencies_that_depend_on_the_batch_are_refused() -> None:
+    for prompt, variant, message in (
+        ((5,) * 64, BASE, "'q' has 64 tokens; the model takes 1 to 63"),
+        ((), BASE, "'q' has 0 tokens"),
+        ((5, 6), Variant(1, 6), "head 6 is out of range"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            answer_all(loaded, [Request("q", prompt, variant)], batch_size=2)
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
-    settings = QWEN2.settings | {"rope_parameters": rope}
-    loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
-    with pytest.raises(ModelError, match="rope_type 'dynamic'"):
-        Engine(loaded, Decoding(), 2)
+    dynamic = tiny_models.wide("Qwen2", **QWEN2.settings | {"rope_parameters": rope})
+    for architecture, message in (
+        (tiny_models.HYBRIDS[0], "use a decoder with plain attention"),
+        (dynamic, "rope_type 'dynamic'"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            Engine(loaded_model(tiny_models.build(architecture)), Decoding(), 2)
 
 
 def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,5 +265,4 @@ def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch: pytest.Monkey
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     token = 4 * 2 * 2 * 8 * 4  # layers, keys and values, heads of them, width, bytes
     assert fitting_rows(loaded, decoder, few) == max(1, (1 << 20) // 8 // (2 * token * 612))
-    answers = list(Engine(loaded, few, None).run(requests()[:2]))
-    assert len(answers) == 2
+    assert len(list(Engine(loaded, few, None).run(requests()[:2]))) == 2

@@ -1,7 +1,8 @@
-"""The generate job, on a tiny model in a store of its own."""
+"""The generate job, on a tiny model in a store of its own, and the journal of what is answered."""
 
 import json
 import multiprocessing
+import random
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,27 +15,22 @@ import inline
 from comparing import Comparison
 from headroom import paths
 from headroom.config import Config, Sweep
+from headroom.generation import journal
 from headroom.generation.prompts import prompt_text
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
-from headroom.planning.store import key, split_key
+from headroom.planning.store import split_key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_metadata, read_table
 from headroom.variants import BASE, Variant
 
 PRUNED = Variant(1, 4)
-SWEEP = Sweep(model="tiny", questions="small", layers=(1,))
 
 
-def answers_file(values: Config, questions: str, decoding: str, variant: Variant) -> Path:
-    return Path(
-        paths.ANSWERS.format(
-            model=key(values, "models", "tiny"),
-            decoding=key(values, "decodings", decoding),
-            questions=key(values, "questions", questions),
-            variant=variant,
-        )
-    )
+def answers_file(
+    values: Config, questions: str, decoding: str = "greedy", variant: Variant = PRUNED
+) -> Path:
+    return Work(values, "tiny", decoding, questions).output(variant)
 
 
 def run(
@@ -46,11 +42,6 @@ def run(
     return read_table(file, ANSWERS), json.loads(record_path(file).read_text())
 
 
-def as_lists(answers: pd.DataFrame) -> list[list[Any]]:
-    columns = answers[["question_id", "sample", "stop_reason"]]
-    return [*columns.to_numpy().tolist(), *(list(tokens) for tokens in answers["token_ids"])]
-
-
 def assert_alike(found: pd.DataFrame, expected: pd.DataFrame) -> None:
     compared = Comparison()
     assert compared.answers(expected.reset_index(drop=True), found)
@@ -59,6 +50,10 @@ def assert_alike(found: pd.DataFrame, expected: pd.DataFrame) -> None:
 
 def forbid_loading(*_: object, **__: object) -> None:
     raise AssertionError("the model was loaded")
+
+
+def refuse(path: Path) -> None:
+    raise PermissionError(path)
 
 
 def test_answers_stand_in_the_order_of_questions_then_samples(
@@ -78,10 +73,10 @@ def test_answers_stand_in_the_order_of_questions_then_samples(
 def test_equal_runs_write_equal_bytes(run_config: Config) -> None:
     base, _ = run(run_config, "small", variant=BASE)
     pruned, _ = run(run_config, "small")
-    assert as_lists(base) != as_lists(pruned)
+    assert [*map(list, base["token_ids"])] != [*map(list, pruned["token_ids"])]
     for tokens, text in zip(pruned["token_ids"], pruned["text"], strict=True):
         assert text.split() == [f"w{token - 3}" for token in tokens if token > 2]  # none special
-    file = answers_file(run_config, "small", "greedy", PRUNED)
+    file = answers_file(run_config, "small")
     first = file.read_bytes()
     run(run_config, "small")
     assert file.read_bytes() == first
@@ -91,7 +86,7 @@ def test_equal_runs_write_equal_bytes(run_config: Config) -> None:
 @pytest.mark.parametrize("decoding", ["greedy", "T0.6"])
 def test_a_larger_draw_takes_over_finished_answers(run_config: Config, decoding: str) -> None:
     fresh, _ = run(run_config, "large", decoding)
-    answers_file(run_config, "large", decoding, PRUNED).unlink()
+    answers_file(run_config, "large", decoding).unlink()
     run(run_config, "small", decoding)
     samples = run_config.decodings[decoding].samples
     grown, record = run(run_config, "large", decoding)
@@ -107,26 +102,23 @@ def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.M
     assert record["reused"] == record["answers"] == 4
 
 
-@pytest.mark.parametrize("other", ["split", "variant", "decoding"])
+@pytest.mark.parametrize(
+    "other", [("other",), ("small", "T0.6"), ("small", "greedy", BASE)], ids=str
+)
 def test_answers_of_another_split_variant_or_decoding_are_not_taken_over(
-    run_config: Config, monkeypatch: pytest.MonkeyPatch, other: str
+    run_config: Config, monkeypatch: pytest.MonkeyPatch, other: tuple[Any, ...]
 ) -> None:
     run(run_config, "large")
     monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     with pytest.raises(AssertionError, match="was loaded"):
-        run(
-            run_config,
-            "other" if other == "split" else "small",
-            "T0.6" if other == "decoding" else "greedy",
-            BASE if other == "variant" else PRUNED,
-        )
+        run(run_config, *other)
 
 
 def test_a_damaged_table_is_not_taken_over(
     run_config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(run_config, "large")
-    answers_file(run_config, "large", "greedy", PRUNED).write_bytes(b"PAR1")
+    answers_file(run_config, "large").write_bytes(b"PAR1")
     small, record = run(run_config, "small")
     assert len(small) == 4
     assert record["reused"] == 0
@@ -136,7 +128,7 @@ def test_a_damaged_table_is_not_taken_over(
 def test_a_finished_table_that_snakemake_removes_is_put_back(
     run_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = answers_file(run_config, "small", "greedy", PRUNED)
+    file = answers_file(run_config, "small")
     arguments = ("tiny", "greedy", "small", PRUNED)
     inline.run(run_config, *arguments)
     made, inode = file.read_bytes(), file.stat().st_ino
@@ -157,10 +149,11 @@ def test_the_second_names_of_tables_go_when_the_run_is_complete(
     run_config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("tiny", "greedy", "small", PRUNED)
-    config = run_config.model_copy(update={"sweeps": {"one": SWEEP}})
+    sweep = Sweep(model="tiny", questions="small", layers=(1,))
+    config = run_config.model_copy(update={"sweeps": {"one": sweep}})
     inline.run(config, *names)
     second = Work(config, *names[:3]).finished(PRUNED)
-    answers_file(config, "small", "greedy", PRUNED).unlink()
+    answers_file(config, "small").unlink()
     forget_finished(config, [])
     forget_finished(config, batches(config))
     assert second.exists()  # the only one left
@@ -173,21 +166,15 @@ def test_the_second_names_of_tables_go_when_the_run_is_complete(
     assert not second.parent.exists()
 
 
-def refuse(path: Path) -> None:
-    raise PermissionError(path)
-
-
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
     alone, _ = run(run_config, "large")
-    file = answers_file(run_config, "large", "greedy", PRUNED)
+    file = answers_file(run_config, "large")
     file.unlink()
     # Processes: transformers cannot load models in two threads at once.
     start = multiprocessing.get_context("fork").Process
-    twins = [
-        start(target=inline.run, args=(run_config, "tiny", "greedy", "large", PRUNED))
-        for _ in range(2)
-    ]
+    arguments = (run_config, "tiny", "greedy", "large", PRUNED)
+    twins = [start(target=inline.run, args=arguments) for _ in range(2)]
     for twin in twins:
         twin.start()
     for twin in twins:
@@ -196,3 +183,65 @@ def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
     assert_alike(read_table(file, ANSWERS), alone)
     assert [each.name for each in file.parent.iterdir() if each.suffix != ".json"] == [file.name]
     assert not list(Path(paths.RESULTS).rglob("*.jsonl"))
+
+
+RECORDS = [
+    {"question_id": f"q{n}", "token_ids": [*range(n)], "text": "\n7 é\u2028" * n, "margin": 0.1 * n}
+    for n in range(12)
+]
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.jsonl"
+    assert journal.read(path) == []
+    journal.append(path, RECORDS[:5])
+    journal.append(path, RECORDS[5:])
+    journal.sync(path)
+    journal.sync(tmp_path / "absent.jsonl")  # it has become a table
+    assert journal.read(path) == RECORDS
+
+
+def test_a_cut_anywhere_costs_only_the_record_that_it_meets(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    ends = []
+    for record in RECORDS[:6]:
+        journal.append(path, [record])
+        ends.append(path.stat().st_size)
+    whole = path.read_bytes()
+    for length in range(len(whole) + 1):
+        path.write_bytes(whole[:length])
+        finished = sum(end <= length for end in ends)
+        assert journal.read(path) == RECORDS[:finished]
+        journal.append(path, RECORDS[6:8])
+        assert journal.read(path) == [*RECORDS[:finished], *RECORDS[6:8]]
+
+
+def test_a_changed_byte_costs_at_most_its_own_record_and_a_neighbour(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    journal.append(path, RECORDS)
+    whole = path.read_bytes()
+    choose = random.Random(0)
+    for _ in range(300):
+        place = choose.randrange(1, len(whole))
+        damaged = bytearray(whole)
+        damaged[place] ^= choose.randrange(1, 256)
+        path.write_bytes(damaged)
+        found = journal.read(path)
+        assert [record for record in RECORDS if record in found] == found
+        assert len(RECORDS) - 2 <= len(found) < len(RECORDS)
+
+
+def _append_many(path: Path, records: list[dict[str, Any]]) -> None:
+    for record in records:
+        journal.append(path, [record])
+
+
+def test_several_processes_may_append(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    process = multiprocessing.get_context("spawn").Process
+    running = [process(target=_append_many, args=(path, RECORDS[n::3])) for n in range(3)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+    assert sorted(journal.read(path), key=lambda record: record["margin"]) == RECORDS

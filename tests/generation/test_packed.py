@@ -1,4 +1,4 @@
-"""The decoder: whom it serves, and that it is the model's own modules but for rounding."""
+"""The decoder: whom it serves, and that it and its linear layers compute what they should."""
 
 import random
 from collections.abc import Sequence
@@ -8,16 +8,26 @@ import pytest
 import tiny_models
 import torch
 from test_engine import answer_all, assert_exact, loaded_model, requests
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
-from headroom.generation import attention
+from headroom.generation import attention, weights
 from headroom.generation.attention import Segments, Slots
 from headroom.generation.decoder import Decoder, masked
+from headroom.generation.weights import Linear, fast_linear
 from headroom.models.geometry import find_heads
 from headroom.models.masks import pruned
 from headroom.models.removal import remove_heads
 from headroom.variants import BASE, Variant
 
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 10000.0,
+    "original_max_position_embeddings": 32,
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+}
 SERVED = {
     "Qwen2": tiny_models.wide("Qwen2", head_dim=8),
     "Qwen3": tiny_models.wide("Qwen3"),
@@ -27,17 +37,7 @@ SERVED = {
     "Llama, biased MLP, another activation": tiny_models.wide(
         "Llama", mlp_bias=True, hidden_act="gelu"
     ),
-    "Llama 3 frequencies": tiny_models.wide(
-        "Llama",
-        rope_parameters={
-            "rope_type": "llama3",
-            "rope_theta": 10000.0,
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": 32,
-        },
-    ),
+    "Llama 3 frequencies": tiny_models.wide("Llama", rope_parameters=LLAMA3),
 }
 OTHERS = {
     "an activation that is not known": tiny_models.wide("Llama", hidden_act="relu"),
@@ -46,7 +46,7 @@ OTHERS = {
 ROWS = [BASE, Variant(0, 5), Variant(2, 1), Variant(2, 3, kind="noise"), Variant(3, 0)]
 
 
-def biased(architecture: tiny_models.Architecture) -> torch.nn.Module:
+def biased(architecture: tiny_models.Architecture) -> nn.Module:
     model = tiny_models.build(architecture)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -83,13 +83,8 @@ def flash(
         if window_size_left is not None:
             assert window_size_right == 0
             seen = seen.triu(length - own.shape[1] - window_size_left)
-        found = torch.nn.functional.scaled_dot_product_attention(
-            own,
-            keys[place].transpose(0, 1),
-            values[place].transpose(0, 1),
-            attn_mask=seen,
-            enable_gqa=True,
-        )
+        read = (states[place].transpose(0, 1) for states in (keys, values))
+        found = scaled_dot_product_attention(own, *read, attn_mask=seen, enable_gqa=True)
         outputs.append(found.transpose(0, 1))
     return (torch.cat(outputs),)
 
@@ -166,3 +161,66 @@ def test_answers_of_a_cut_model_are_those_of_generate(name: str):
     assert (Decoder.of(loaded) is not None) == (name != "Phi3")
     wanted = requests([BASE, Variant(0, 2), Variant(2, 3), Variant(3, 5)])
     assert_exact(loaded, answer_all(loaded, wanted, batch_size=4))
+
+
+ONEDNN = weights._prefers_onednn(torch.float32, "cpu")
+
+
+@pytest.fixture(params=["MKL", "oneDNN", "oneDNN, but for small products"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "MKL":
+        monkeypatch.setattr(weights, "_prefers_onednn", lambda *_: False)
+    elif not ONEDNN:
+        pytest.skip("this processor takes MKL")
+    elif request.param == "oneDNN":
+        monkeypatch.setattr(weights, "_SMALL", 0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 19])
+@pytest.mark.usefixtures("library")
+def test_products_are_those_of_double_precision(rows: int, dtype: torch.dtype) -> None:
+    torch.manual_seed(rows)
+    sizes = ((rows, 1, 24), (40, 24), (40,), (rows, 1, 40))
+    states, weight, bias, other = (torch.randn(*size).to(dtype) for size in sizes)
+    kept = other.clone()
+    plain = states.double() @ weight.double().T
+    with torch.inference_mode():
+        layer, biased = Linear(weight), Linear(weight, bias)
+        pairs = [
+            (layer(states), plain),
+            (biased(states), plain + bias),
+            (layer(states, "silu"), silu(plain)),
+            (layer(states, "gelu"), gelu(plain)),
+            (layer(states, "gelu_pytorch_tanh"), gelu(plain, approximate="tanh")),
+            (layer.then("mul", other, states), plain * other),
+            (layer.then("add", other, states), plain + other),
+            (biased.then("add", other, states), plain + bias + other),
+        ]
+    tolerance = 1e-4 if dtype == torch.float32 else 0.1
+    for found, expected in pairs:
+        assert found.dtype == dtype
+        assert torch.allclose(found.double(), expected, atol=tolerance, rtol=tolerance / 10)
+    assert torch.equal(other, kept)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_model_is_itself_again_after_the_block() -> None:
+    model = nn.Sequential(nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 8, bias=False))
+    states = torch.linspace(-1, 1, 5 * 24).view(5, 24)
+    with torch.inference_mode():
+        before = model(states)
+        with fast_linear(model):
+            assert torch.allclose(model(states), before, atol=1e-5)
+        assert torch.equal(model(states), before)
+    assert "forward" not in vars(model[0])
+
+
+@pytest.mark.parametrize(("capability", "wide"), [("AVX2", False), ("AVX512", True)])
+def test_onednn_is_for_the_widest_vectors_only(
+    capability: str, wide: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    available = torch.backends.mkldnn.is_available()
+    found = weights._prefers_onednn.__wrapped__(torch.float32, "cpu")
+    assert found == (wide and available)

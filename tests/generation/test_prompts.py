@@ -37,6 +37,7 @@ def tokenizer(
     )
 
 
+CHAT, PLAIN = tokenizer(template=TURNS), tokenizer()
 CHATML = ("<|im_start|>", "<|im_end|>")
 LLAMA = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
 AUTHORS = Decoding(prompt="authors")
@@ -47,18 +48,8 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
     ("known", "decoding", "family", "expected"),
     [
         # The model's own template; without the system's turn; the line before the question.
-        (
-            tokenizer(template=TURNS),
-            Decoding(),
-            "math",
-            f"<s>[system]{SYSTEM_PROMPT}[user]{QUESTION}[assistant]",
-        ),
-        (
-            tokenizer(template=TURNS),
-            Decoding(system=None),
-            "math",
-            f"<s>[user]{QUESTION}[assistant]",
-        ),
+        (CHAT, Decoding(), "math", f"<s>[system]{SYSTEM_PROMPT}[user]{QUESTION}[assistant]"),
+        (CHAT, Decoding(system=None), "math", f"<s>[user]{QUESTION}[assistant]"),
         (
             tokenizer(template=NO_SYSTEM),
             Decoding(),
@@ -66,13 +57,8 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
             f"<s>[user]{SYSTEM_PROMPT}\n\n{QUESTION}[assistant]",
         ),
         # Without a template.
-        (
-            tokenizer(),
-            Decoding(system="Think."),
-            "math",
-            f"Think.\n\nQuestion: {QUESTION}\nAnswer:",
-        ),
-        (tokenizer(), Decoding(system=None), "math", f"Question: {QUESTION}\nAnswer:"),
+        (PLAIN, Decoding(system="Think."), "math", f"Think.\n\nQuestion: {QUESTION}\nAnswer:"),
+        (PLAIN, Decoding(system=None), "math", f"Question: {QUESTION}\nAnswer:"),
         # The authors': one newline more after the system's turn, two after GSM8K's question, a
         # second BOS; their own template with their system line where they wrote no prompt.
         (
@@ -100,8 +86,8 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
             "What is 2 + 3?<|eot_id|><|start_header_id|>assistant<|end_header_id|>",
         ),
         (tokenizer(*LLAMA, template=TURNS), AUTHORS, "gsm8k", OF_GSM8K),
-        (tokenizer(template=TURNS), AUTHORS, "gsm8k", OF_GSM8K),
-        (tokenizer(), AUTHORS, "math", f"Question: {QUESTION}. Let's think step by step."),
+        (CHAT, AUTHORS, "gsm8k", OF_GSM8K),
+        (PLAIN, AUTHORS, "math", f"Question: {QUESTION}. Let's think step by step."),
     ],
 )
 def test_the_prompt_is_that_of_tokenizer_decoding_and_family(
@@ -112,9 +98,8 @@ def test_the_prompt_is_that_of_tokenizer_decoding_and_family(
 
 def test_braces_in_a_question_stay_as_they_are() -> None:
     question = r"What is \frac{1}{2} of {system}?"
-    known = tokenizer("<|im_start|>", template=TURNS)
-    assert question in prompt_text(known, question, Decoding(prompt="authors"), "math")
-    assert question in prompt_text(tokenizer(), question, Decoding(), "math")
+    for known, decoding in ((tokenizer(*CHATML, template=TURNS), AUTHORS), (PLAIN, Decoding())):
+        assert question in prompt_text(known, question, decoding, "math")
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
@@ -132,8 +117,8 @@ def test_the_default_prompt_has_no_second_bos(adds_bos: bool) -> None:
 
 
 def test_facts_name_template_and_example_by_their_hashes() -> None:
-    facts = prompt_facts(tokenizer(template=TURNS), Decoding(), "math")
+    facts = prompt_facts(CHAT, Decoding(), "math")
     other = prompt_facts(tokenizer(template=NO_SYSTEM), Decoding(), "math")
     assert facts["chat_template_sha256"] != other["chat_template_sha256"]
     assert facts["example_sha256"] != other["example_sha256"]
-    assert prompt_facts(tokenizer(), Decoding(), "math")["chat_template_sha256"] is None
+    assert prompt_facts(PLAIN, Decoding(), "math")["chat_template_sha256"] is None

@@ -1,4 +1,4 @@
-"""Verified and resumed answers, held against `transformers.generate` with weights zeroed."""
+"""Verified and resumed answers, placebos' too, held against `transformers.generate`."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -6,24 +6,19 @@ from collections.abc import Mapping, Sequence
 import pytest
 import tiny_models
 import torch
-from test_engine import (
-    DECODERS,
-    assert_alike,
-    assert_exact,
-    loaded_model,
-    random_prompts,
-)
+from noisy_hook import noisy
+from test_engine import DECODERS, Fed, assert_alike, assert_exact, loaded_model, random_prompts
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.config import Decoding
 from headroom.generation import batch
 from headroom.generation.decoder import Decoder
-from headroom.generation.engine import Answer, Engine, Request
+from headroom.generation.engine import Answer, Engine, Request, rows_together
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
 from headroom.models.masks import edited_weights
-from headroom.variants import BASE, Variant
+from headroom.variants import BASE, Variant, matched_noise, numeric, replays
 
 NEW_TOKENS = 11
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
@@ -88,8 +83,8 @@ def test_all_families_give_the_tokens_of_generate_on_edited_weights(
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     before = copy.deepcopy(loaded.model.state_dict())
     answers = sweep(loaded, plan(random_prompts((9, 4)), FAMILIES), batch_size=5)
-    noisy = [request for request in answers if request.variant.kind == "noise"]
-    assert_exact(loaded, {each: answers[each] for each in answers if each not in noisy}, NEW_TOKENS)
+    heads = {each: answer for each, answer in answers.items() if each.variant.kind != "noise"}
+    assert_exact(loaded, heads, NEW_TOKENS)
     assert 0 < accepted(answers) < 1
     after = loaded.model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
@@ -105,8 +100,7 @@ def test_batch_and_chunk_sizes_change_no_token(
     wanted = plan(random_prompts((17, 1, 6)), VARIANTS)
     expected = sweep(loaded, wanted)
     monkeypatch.setattr(batch, "FIRST_CHUNK", first_chunk)
-    answers = sweep(loaded, wanted, batch_size)
-    assert_alike(answers, expected)
+    assert_alike(sweep(loaded, wanted, batch_size), expected)
 
 
 def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
@@ -158,9 +152,7 @@ def test_questions_verified_together_give_the_tokens_of_generate(
 def test_a_wrong_draft_costs_no_token(draft: tuple[int, ...]) -> None:
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((5,)), VARIANTS[1:])
-    expected = sweep(loaded, wanted)
-    answers = sweep(loaded, wanted, q0=draft)
-    assert_alike(answers, expected)
+    assert_alike(sweep(loaded, wanted, q0=draft), sweep(loaded, wanted))
 
 
 def test_base_answers_nobody_asked_for_are_not_handed_out() -> None:
@@ -228,3 +220,75 @@ def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str
         chosen = torch.tensor(answer.token_ids, dtype=torch.long)
         below += (truth.amax(-1) - truth[range(len(chosen)), chosen]).tolist()
     assert max(below) <= 2 * max(errors) < 2
+
+
+HEADS = [Variant(layer, head) for layer in (0, 2) for head in (0, 3, 4)]
+NOISE = matched_noise(HEADS)
+
+
+@pytest.mark.parametrize("name", ["Qwen2", "GPT2", "Bloom"])  # the last is entered nowhere
+def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name: str) -> None:
+    loaded = loaded_model(build(name), eos=(2, 5, 40))
+    prompts = random_prompts((9, 4))
+    answers = sweep(loaded, plan(prompts, [BASE, *HEADS, *NOISE]))
+    changed = 0
+    for variant in NOISE:
+        own = {request: answer for request, answer in answers.items() if request.variant == variant}
+        with noisy(loaded.model, loaded.geometry, variant):
+            assert_exact(loaded, own, NEW_TOKENS)
+        base = [answers[request].token_ids for request in plan(prompts, [BASE])]
+        changed += sum(a.token_ids != b for a, b in zip(own.values(), base, strict=True))
+    assert changed
+    assert accepted(answers) > 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_numeric_placebos_equal_base_without_being_verified(known: bool) -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    prompts = random_prompts()
+    expected = sweep(loaded, plan(prompts, [BASE]))
+    drafts = {r.question_id: a.token_ids for r, a in expected.items()} if known else {}
+    answers = sweep(loaded, plan(prompts, numeric(3)), 5, **drafts)
+    base = plan(prompts, [BASE])
+    for placebo in numeric(3):
+        own = plan(prompts, [placebo])
+        assert_alike({b: answers[p] for b, p in zip(base, own, strict=True)}, expected)
+    assert accepted(answers) == 0
+
+
+def test_replays_change_nothing_and_are_verified_as_heads_are() -> None:
+    loaded = loaded_model(build("Qwen2"), eos=(2, 40))
+    prompts = random_prompts()
+    answers = sweep(loaded, plan(prompts, [BASE, *HEADS, *replays([0, 3])]))
+    for variant in replays([0, 3]):
+        for own, base in zip(plan(prompts, [variant]), plan(prompts, [BASE]), strict=True):
+            assert answers[own].token_ids == answers[base].token_ids
+            assert answers[own].accepted >= len(answers[own].token_ids) - 1
+
+
+def test_each_numeric_placebo_has_batches_of_its_own() -> None:
+    fed: dict[Variant, list[int]] = {}
+    for variant in (BASE, *numeric(3)):
+        loaded = loaded_model(build("Olmo2"), eos=(2, 40))
+        fed[variant] = Fed(loaded.model).steps
+        sweep(loaded, plan(random_prompts(), [variant]), batch_size=8)
+    assert [max(rows) for rows in fed.values()] == [8, 7, 6, 5]
+    loaded = loaded_model(build("Olmo2"), eos=(2, 40))
+    together = Fed(loaded.model).steps
+    sweep(loaded, plan(random_prompts(), [BASE, *numeric(3)]), batch_size=8)
+    assert together == [rows for steps in fed.values() for rows in steps]  # as if each were alone
+
+
+def test_in_half_precision_other_batches_change_some_answers() -> None:
+    loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]).bfloat16())
+    prompts = random_prompts(range(2, 40))
+    answers = sweep(loaded, plan(prompts, [BASE, *numeric(4)]), 16, new_tokens=24)
+    base = [answers[request].token_ids for request in 4 * plan(prompts, [BASE])]
+    others = [answers[request].token_ids for request in plan(prompts, numeric(4))]
+    assert 0 < sum(map(tuple.__ne__, base, others)) < len(others)
+
+
+def test_numbers_of_rows_follow_from_the_placebos_number() -> None:
+    assert [rows_together(8, placebo) for placebo in range(1, 6)] == [7, 6, 5, 4, 7]
+    assert [rows_together(1, placebo) for placebo in (1, 2)] == [1, 1]
+    assert len({rows_together(64, placebo) for placebo in range(1, 33)}) == 32
