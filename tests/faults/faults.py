@@ -33,12 +33,7 @@ class HungError(Exception):
 class Run:
     """A run of the workflow in a folder, towards one file.
 
-    Args:
-        folder: where it runs.
-        values: its config.
-        target: the file that it makes.
-        draw: chooses the moment of the fault, and what it befalls.
-        seconds: how long an undisturbed run takes.
+    `draw` chooses the moment of the fault and what it befalls; undisturbed, it takes `seconds`.
     """
 
     def __init__(
@@ -65,12 +60,7 @@ class Run:
             process.wait(self.draw.uniform(0.1, self._seconds))
 
     def finish(self) -> list[str]:
-        """Run to the end as a user does; return what had to be removed because a message said so.
-
-        Raises:
-            HungError: it does not end.
-            AssertionError: it fails, and does not say what to do.
-        """
+        """Run to the end as a user does; return what had to go because a message said so."""
         removed: list[str] = []
         for _ in range(4):
             try:
@@ -123,11 +113,6 @@ class Run:
 
 
 def ended(run: Run, process: subprocess.Popen[bytes]) -> None:
-    """Wait for the end of a process of a run.
-
-    Raises:
-        HungError: there is none.
-    """
     try:
         process.wait(run.patience)
     except subprocess.TimeoutExpired:
@@ -174,16 +159,19 @@ def fill_the_disk(run: Run) -> None:
 
 def make_immutable(run: Run) -> None:
     """Make a file of the run unchangeable at some moment, until the run is over."""
+
+    def chattr(how: str) -> None:
+        if file:
+            subprocess.run(["chattr", how, str(file)], check=False, capture_output=True)
+
     process = run.start()
     run.wait_for_the_moment(process)
     file = choose(run, Path.is_file)
     try:
-        if file:
-            subprocess.run(["chattr", "+i", str(file)], check=False, capture_output=True)
+        chattr("+i")
         ended(run, process)
     finally:
-        if file:
-            subprocess.run(["chattr", "-i", str(file)], check=False, capture_output=True)
+        chattr("-i")
 
 
 def damage(run: Run) -> None:

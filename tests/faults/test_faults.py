@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mini import MINIATURE, REASONER, ROOT, Snakemake, left_over
+from mini import MINIATURE, POOL, REASONER, ROOT, Snakemake, left_over
 
 from comparing import assert_same, contents
 from faults import FAULTS, HungError, Run, rounds
@@ -25,28 +25,20 @@ from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
 
-ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)
-"""How many rounds; those that this machine cannot do are left out, and others done."""
-FROM = os.environ.get("HEADROOM_FAULTS_FROM")
-"""Number of the first round; by default it follows from the commit."""
+ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)  # of those that this machine can do
+FROM = os.environ.get("HEADROOM_FAULTS_FROM")  # the first round; by default by the commit
 SEED = int(os.environ.get("HEADROOM_FAULTS_SEED", "0"))
-NEEDED = {
-    "fill the disk": "mount",
-    "make a file immutable": "chattr",
-    "move the clock": "faketime",
-}
+NEEDED = {"fill the disk": "mount", "make a file immutable": "chattr", "move the clock": "faketime"}
 SWEEP: dict[str, Any] = {
     "run": "mini",
     "models": {"tiny": REASONER},
     "questions": {"test": MINIATURE["questions"]["test"]},
     "decodings": {"greedy": {"max_new_tokens": 60}},
-    "sweeps": {"math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 3]}},
+    "sweeps": {"math": {"model": "tiny", "questions": "test", **POOL}},
 }
-"""A sweep of two heads."""
 
 
 def first_round() -> int:
-    """Return the number of the first round."""
     if FROM:
         return int(FROM)
     asked = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
@@ -55,7 +47,6 @@ def first_round() -> int:
 
 
 def can_befall(fault: str) -> bool:
-    """Tell whether this machine lets us do it."""
     needed = NEEDED.get(fault)
     return needed is None or (os.geteuid() == 0 and shutil.which(needed) is not None)
 
@@ -83,11 +74,9 @@ def test_no_fault_loses_or_spoils_anything(
     seconds = time.monotonic() - begin
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")  # what the quiet run has compiled is kept
     with capsys.disabled():
-        left_out = sorted(fault for fault in FAULTS if not can_befall(fault))
         print(f"\nmake faults FROM={first} ROUNDS={ROUNDS}", flush=True)
-        print(
-            *(f"left out: {fault} needs root and {NEEDED[fault]}" for fault in left_out), sep="\n"
-        )
+        for fault in sorted(fault for fault in FAULTS if not can_befall(fault)):
+            print(f"left out: {fault} needs root and {NEEDED[fault]}")
     possible = (each for each in islice(rounds(SEED), first, None) if can_befall(each[1]))
     befallen: Counter[str] = Counter()
     failed: list[str] = []
@@ -100,9 +89,8 @@ def test_no_fault_loses_or_spoils_anything(
             FAULTS[fault](run)
             removed = run.finish()
             assert_undisturbed(run, quiet, removed)
-            outcome += (
-                f"as undisturbed; named as damaged: {removed}" if removed else "as undisturbed"
-            )
+            outcome += "as undisturbed"
+            outcome += f"; named as damaged: {removed}" if removed else ""
         except (AssertionError, HungError) as error:
             outcome += str(error)
             failed.append(outcome)

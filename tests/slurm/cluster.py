@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -74,15 +75,12 @@ class Cluster:
         """Write the configuration, start all daemons, wait until all nodes are idle."""
         host = socket.gethostname().partition(".")[0]
         (self._folder / "state").mkdir(parents=True)
-        nodes = [
+        nodes = "\n".join(
             _NODE.format(name=name, host=host, port=17001 + number)
             for number, name in enumerate(NODES)
-        ]
-        (SETTINGS / "slurm.conf").write_text(
-            _CONFIG.format(
-                host=host, folder=self._folder, nodes="\n".join(nodes), partition=PARTITION
-            )
         )
+        text = _CONFIG.format(host=host, folder=self._folder, nodes=nodes, partition=PARTITION)
+        (SETTINGS / "slurm.conf").write_text(text)
         (SETTINGS / "gres.conf").write_text(
             "AutoDetect=off\nNodeName=n[1-3] Name=gpu Type=h200 File=/dev/null\n"
         )
@@ -138,11 +136,7 @@ class Cluster:
 
 
 def install() -> None:
-    """Install SLURM from the distribution's packages.
-
-    Raises:
-        MissingError: it cannot be, or there is one that is not ours.
-    """
+    """Install SLURM from the distribution's packages, unless there is one that is not ours."""
     if os.geteuid() != 0:
         raise MissingError("only root may install and start it")
     if (SETTINGS / "slurm.conf").exists():
@@ -151,15 +145,11 @@ def install() -> None:
         return
     if not shutil.which("apt-get"):
         raise MissingError("it is installed by apt-get only, which is not here")
-    for arguments in (["update", "-qq"], ["install", "-qq", "--yes", "--no-install-recommends"]):
-        packages = PACKAGES if arguments[0] == "install" else ()
-        done = subprocess.run(
-            ["apt-get", *arguments, *packages],
-            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    install = ["install", "-qq", "--yes", "--no-install-recommends", *PACKAGES]
+    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    options: dict[str, Any] = {"env": variables, "capture_output": True, "text": True}
+    for arguments in (["update", "-qq"], install):
+        done = subprocess.run(["apt-get", *arguments], check=False, **options)
         if done.returncode:
             raise MissingError(f"apt-get fails: {done.stderr.strip().splitlines()[-1:]}")
 

@@ -21,7 +21,6 @@ from mini import MINIATURE, REASONER, ROOT, Snakemake
 
 from comparing import assert_same, contents
 
-PROFILE = ROOT / "workflow/profiles/slurm"
 WITHOUT_ACCOUNTING = (
     *("--slurm-no-account", "--slurm-status-command", "squeue"),
     *("--slurm-init-seconds-before-status-checks", "2", "--seconds-between-status-checks", "2"),
@@ -59,9 +58,9 @@ def sweep() -> dict[str, Any]:
 
 def profile(folder: Path) -> Path:
     """Write the shipped profile with partition and account named, as a user does."""
-    values = yaml.safe_load((PROFILE / "config.yaml").read_text())
+    values = yaml.safe_load((ROOT / "workflow/profiles/slurm/config.yaml").read_text())
     values["default-resources"] |= {"slurm_partition": cluster.PARTITION, "slurm_account": "none"}
-    folder.mkdir()
+    folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(values))
     return folder
 
@@ -119,7 +118,7 @@ def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(
 class Breakages:
     """Whatever breaks a run: each once, as soon as there is something to break.
 
-    A node is drained from the start. The base model's job runs out of time, layer 0's is cancelled
+    A node is drained from the start; the base model's job runs out of time, layer 0's is cancelled
     and layer 1's node cut off, both when they have finished a table.
     """
 
@@ -142,32 +141,26 @@ class Breakages:
             if not self._late_job:
                 return False
             scontrol(f"JobId={self._late_job}", "TimeLimit=1")
-        if state(self._late_job) != "TIMEOUT":
-            for process in processes_of(SLURM_JOB_ID=self._late_job):  # it may have started more
-                with contextlib.suppress(psutil.Error):
-                    process.send_signal(signal.SIGSTOP)
-            return False
-        for process in processes_of(SLURM_JOB_ID=self._late_job):
-            with contextlib.suppress(psutil.Error):
-                process.kill()  # on a cluster with cgroups none is left
-        return True
+        late = "JobState=TIMEOUT" in output("scontrol", "show", "job", self._late_job)
+        for process in processes_of(SLURM_JOB_ID=self._late_job):  # it may have started more
+            with contextlib.suppress(psutil.Error):  # on a cluster with cgroups none is left
+                process.send_signal(signal.SIGKILL if late else signal.SIGSTOP)
+        return late
 
     def _cancelled(self) -> bool:
         job = job_of("0")
-        if not job or not self._has_table(0):
-            return False
-        subprocess.run(["scancel", job], check=True)
-        return True
+        if found := bool(job and self._has_table(0)):
+            subprocess.run(["scancel", job], check=True)
+        return found
 
     def _cut_off(self) -> bool:
         job = job_of("1")
-        if not job or not self._has_table(1):
-            return False
-        node, _ = running()[job]
-        self._slurm.crash_node(node)
-        self._slurm.start_node(node)
-        scontrol("NodeName=n1", "State=resume")
-        return True
+        if found := bool(job and self._has_table(1)):
+            node, _ = running()[job]
+            self._slurm.crash_node(node)
+            self._slurm.start_node(node)
+            scontrol("NodeName=n1", "State=resume")
+        return found
 
     def _has_table(self, layer: int) -> bool:
         found = tables(self._folder, layer)
@@ -176,14 +169,7 @@ class Breakages:
 
 
 def scontrol(*update: str) -> None:
-    """Change a node or job."""
     subprocess.run(["scontrol", "update", *update], check=True)
-
-
-def state(job: str) -> str:
-    """Return the state of a job, past ones too."""
-    found = re.search(r"JobState=(\w+)", output("scontrol", "show", "job", job))
-    return found[1] if found else ""
 
 
 def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
@@ -194,11 +180,9 @@ def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
         folder = tmp_path / device
         folder.mkdir()
         sweep["models"]["tiny"]["device"] = device
-        Snakemake(folder)(
-            {**sweep, "sweeps": {"math": {**sweep["sweeps"]["math"], "layers": [1], "heads": [2]}}},
-            *("--workflow-profile", str(profile(tmp_path / f"{device}-profile"))),
-            *(*WITHOUT_ACCOUNTING, "answers"),
-        )
+        sweep["sweeps"]["math"] |= {"layers": [1], "heads": [2]}
+        own = str(profile(tmp_path / f"{device}-profile"))
+        Snakemake(folder)(sweep, "--workflow-profile", own, *WITHOUT_ACCOUNTING, "answers")
         jobs = output("scontrol", "--oneliner", "show", "job").splitlines()
         asked[device] = {
             bool(re.search(r"TresPer\w+=\S*gpu", job)) for job in jobs if f"WorkDir={folder}" in job
@@ -210,7 +194,7 @@ def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
 def test_a_pilot_is_measured_in_one_allocation(
     slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
 ) -> None:
-    profile(tmp_path / "slurm").rename(make(tmp_path / "workflow/profiles") / "slurm")
+    profile(tmp_path / "workflow/profiles/slurm")
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     command = [sys.executable, "-m", "headroom.cli", "pilot", "sweep.yaml", "--slurm"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -219,8 +203,3 @@ def test_a_pilot_is_measured_in_one_allocation(
     jobs = output("scontrol", "--oneliner", "show", "job").splitlines()
     (job,) = [job for job in jobs if f"WorkDir={tmp_path}" in job]
     assert re.search(r"TresPer\w+=\S*gpu", job)
-
-
-def make(folder: Path) -> Path:
-    folder.mkdir(parents=True)
-    return folder

@@ -1,19 +1,11 @@
 """Runs of the real Snakefile, in miniature."""
 
-import copy
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from filelock import FileLock
 from mini import MINIATURE, Snakemake
-
-
-@pytest.fixture
-def miniature() -> dict[str, Any]:
-    """The demo in miniature, as config values that a test may change."""
-    return copy.deepcopy(MINIATURE)
 
 
 @pytest.fixture(scope="session")

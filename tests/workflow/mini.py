@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,31 +23,27 @@ REASONER: dict[str, Any] = {
 }
 """The model that ships: trained, so that nearly all of its margins are sound."""
 
+GENERATED = {"benchmark": "generated_math", "sampling": "first"}
+POOL: dict[str, Any] = {"layers": [1], "heads": [0, 3]}
+LONG: dict[str, Any] = {"max_new_tokens": 100}
 MINIATURE: dict[str, Any] = {
     "run": "mini",
     "models": {"tiny": REASONER},
     "questions": {
-        "test": {"benchmark": "generated_math", "split": "test", "n": 15, "sampling": "first"},
-        "train": {"benchmark": "generated_math", "split": "train", "n": 20, "sampling": "first"},
+        "test": {**GENERATED, "split": "test", "n": 15},
+        "train": {**GENERATED, "split": "train", "n": 20},
     },
     "decodings": {
-        "greedy": {"max_new_tokens": 100},
-        "authors": {"prompt": "authors", "max_new_tokens": 100},
-        "T0.6": {
-            "temperature": 0.6,
-            "top_k": 40,
-            "top_p": 0.95,
-            "samples": 3,
-            "max_new_tokens": 100,
-        },
+        "greedy": LONG,
+        "authors": {"prompt": "authors", **LONG},
+        "T0.6": {"temperature": 0.6, "top_k": 40, "top_p": 0.95, "samples": 3, **LONG},
     },
     "embedders": {"tiny": {"model": "tiny"}},
     "sweeps": {
         "math": {
             "model": "tiny",
             "questions": "test",
-            "layers": [1],
-            "heads": [0, 3],
+            **POOL,
             "placebos": "both",
         }
     },
@@ -56,8 +53,7 @@ MINIATURE: dict[str, Any] = {
             "train": "train",
             "test": "test",
             "embedder": "tiny",
-            "layers": [1],
-            "heads": [0, 3],
+            **POOL,
             "geometry": ["ball", "literal"],
             "sampling": ["T0.6"],
             "dimension": [3],
@@ -134,18 +130,9 @@ class Snakemake:
 def planned(done: subprocess.CompletedProcess[str] | str) -> dict[str, int]:
     """Return the number of jobs of each rule that a dry run announced."""
     text = done if isinstance(done, str) else done.stdout + done.stderr
-    counts: dict[str, int] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        if line.split() == ["job", "count"]:
-            next(lines)
-            for row in lines:
-                cells = row.split()
-                if len(cells) != 2:
-                    break
-                counts[cells[0]] = int(cells[1])
-            break
-    return counts
+    table = re.search(r"^job +count\n-.*\n((?:\w+ +\d+\n)+)", text, re.MULTILINE)
+    rows = table[1].splitlines() if table else []
+    return {rule: int(count) for rule, count in map(str.split, rows)}
 
 
 def left_over(folder: Path) -> list[str]:

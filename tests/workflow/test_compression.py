@@ -10,9 +10,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from mini import Snakemake, facts
+from mini import Snakemake, facts, left_over
 
 from comparing import assert_same, contents
+from headroom import paths
 from headroom.config import parse
 from headroom.planning.batches import arms
 from headroom.tool.export import export
@@ -56,46 +57,33 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_arm_and_seed_answers_the_test_part(finished: Path) -> None:
+def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished: Path) -> None:
     (data,) = (finished / "results/store/problems").glob("made-*.parquet")
-    problems = pd.read_parquet(data)
+    problems, run = pd.read_parquet(data), finished / "results/words"
     test = problems[problems["part"] == "test"]
-    outcomes = pd.read_parquet(finished / "results/words/compression/made/outcomes.parquet")
-    counts = outcomes.groupby(["arm", "seed", "quantised"]).size()
-    wanted = {("baseline", False), ("full", False), ("full", True)}
-    assert {(arm, seed, int8) for arm, seed, int8 in counts.index} == {
-        (arm, SEED, int8) for arm, int8 in wanted
-    }
-    assert set(counts) == {len(test)}
+    outcomes = pd.read_parquet(run / "compression/made/outcomes.parquet")
+    counts = outcomes.groupby(["arm", "seed", "quantised"]).size().to_dict()
+    wanted = (("baseline", False), ("full", False), ("full", True))
+    assert counts == {(arm, SEED, int8): len(test) for arm, int8 in wanted}
     assert set(outcomes["example_id"]) == set(test["example_id"])
     assert set(outcomes["stratum"]) <= {"low", "medium", "high"}
 
-
-def test_measurements_have_a_row_for_each_arm_and_batch(finished: Path) -> None:
-    rows = pd.read_csv(finished / "results/words/compression/made/measurements.csv")
+    rows = pd.read_csv(run / "compression/made/measurements.csv")
     assert len(rows) == 3 * 2
     assert rows["seconds"].gt(0).all()
     sizes = rows.drop_duplicates(["arm", "quantised"]).set_index(["arm", "quantised"])
     assert sizes["heads"].tolist() == [6, 4, 4]
     # A head of 8 dimensions: its slices of three projections with biases, and of the output.
-    gone = 2 * (4 * 24 * 8 + 3 * 8)
     base, full = sizes["parameters"].iloc[[0, 1]]
-    assert base - full == gone
+    assert base - full == 2 * (4 * 24 * 8 + 3 * 8)
     assert rows["peak_bytes"].notna().sum() == 2
     assert rows["end_to_end_seconds"].notna().sum() == 3
-
-
-def test_tables_figures_and_report_are_made(finished: Path) -> None:
-    for name in (
-        "tables/compression_table1.tex",
-        "tables/compression_cost.csv",
-        "report.html",
-    ):
-        assert (finished / "results/words" / name).stat().st_size > 0, name
+    for name in ("tables/compression_table1.tex", "tables/compression_cost.csv", "report.html"):
+        assert (run / name).stat().st_size > 0, name
 
 
 def test_nothing_is_left_over_and_nothing_to_do(finished: Path) -> None:
-    assert list((finished / "results/store/.journal").rglob("*")) == []
+    assert not left_over(finished)
     done = Snakemake(finished)(COMPRESSION)
     assert "Nothing to be done" in done.stdout + done.stderr
 
@@ -125,7 +113,7 @@ def test_a_killed_compression_goes_on_and_ends_with_the_same_files(
     shutil.copytree(finished, folder)
     config = parse(COMPRESSION)
     (full,) = (arm for arm in arms(config, "made") if arm.name == "full")
-    target = full.file("results/store/compressed/{subject}/{data}/{arm}/{seed}/history.json", SEED)
+    target = full.file(paths.HISTORY, SEED)
     before = contents(folder / Path(target).parent)
     del before["int8.parquet"]  # another job's
     shutil.rmtree(folder / Path(target).parent)
@@ -146,14 +134,9 @@ def test_a_killed_compression_goes_on_and_ends_with_the_same_files(
     run(COMPRESSION, "--unlock")
     run(COMPRESSION, "--cores", "1", "--rerun-incomplete", target)
     after = contents(folder / Path(target).parent)
-    assert after.keys() == before.keys()
-    for name in before:
-        if name == "history.json":
-            old, new = json.loads(before[name]), json.loads(after[name])
-            assert old.pop("seconds") > 0
-            assert new.pop("seconds") > 0
-            assert new == old
-        else:
-            assert after[name] == before[name], name
+    for texts in (before, after):
+        texts["history.json"] = json.loads(texts["history.json"])
+        assert texts["history.json"].pop("seconds") > 0
+    assert after == before
     assert facts(folder / target)["seed"] == SEED
     assert list(journal.rglob("*")) == []

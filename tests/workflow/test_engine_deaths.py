@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from mini import REASONER, Snakemake, left_over
+from mini import GENERATED, POOL, REASONER, Snakemake, left_over
 
 import inline
 from comparing import assert_same, contents
@@ -22,7 +22,6 @@ from headroom.planning.inputs import resolve
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
-GENERATED = {"benchmark": "generated_math", "sampling": "first"}
 SWEEP: dict[str, Any] = {
     "run": "sweep",
     "models": {"tiny": REASONER, "eager": {**REASONER, "attention": "eager"}},
@@ -45,8 +44,7 @@ SWEEP: dict[str, Any] = {
             "train": "train",
             "test": "test",
             "embedder": "tiny",
-            "layers": [1],
-            "heads": [0, 3],
+            **POOL,
             "sampling": ["T0.6"],
             "max_n": 2,
             "redraws": 2,
@@ -76,13 +74,13 @@ def journaled(moments: Path) -> int:
     return count.stat().st_size if count.exists() else 0
 
 
-def processes(folder: Path) -> list[psutil.Process]:
-    """Return the engine processes of a folder."""
+def engines() -> list[psutil.Process]:
+    """Return the engine processes of this folder."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             engine = "headroom.generation.server" in process.cmdline()
-            if engine and process.cwd() == str(folder):
+            if engine and process.cwd() == str(Path.cwd()):
                 found.append(process)
     return found
 
@@ -113,10 +111,9 @@ def undisturbed(config: Config) -> None:
     forget_finished(config, batches(config))
 
 
-def wait_for_engines(folder: Path) -> None:
-    """Wait until no engine is left."""
+def wait_for_engines() -> None:
     deadline = time.monotonic() + 120
-    while processes(folder):
+    while engines():
         assert time.monotonic() < deadline, "an engine is left"
         time.sleep(0.05)
 
@@ -141,7 +138,7 @@ def test_a_sweep_that_is_interrupted_and_whose_engine_is_killed_ends_with_the_sa
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGINT)
     running.wait(timeout=300)
-    wait_for_engines(disturbed)
+    wait_for_engines()
     kept = answered(config)
     assert first <= kept == journaled(moments) < total // 2
 
@@ -153,10 +150,10 @@ def test_a_sweep_that_is_interrupted_and_whose_engine_is_killed_ends_with_the_sa
     while Snakemake(disturbed)(SWEEP, *OPTIONS, "12"[failures % 2], check=False).returncode:
         failures += 1
         assert failures <= KILLS, "a run fails though no engine was killed"
-        assert not processes(disturbed), "a run that fails stops its engines"
+        assert not engines(), "a run that fails stops its engines"
         before, kept = kept, answered(config)
         assert before < kept, "answers are lost"
-    wait_for_engines(disturbed)
+    wait_for_engines()
     assert not left_over(disturbed)
     assert failures > 0
     # What was journaled is not answered again, but for the records that were cut.

@@ -23,11 +23,7 @@ TABLES = ("controls/math/heads.csv", "controls/math/gains.csv", "controls/math/s
 
 
 def frozen(folder: Path) -> dict[str, Any]:
-    """Return the greedy answers of a finished miniature that hang on no near-tie, and its tables.
-
-    Answers by batch and variant, each question's as the checksum of its tokens; outcomes as 0 and 1
-    in the order of the questions; tables by column.
-    """
+    """Return a finished miniature's greedy answers that hang on no near-tie, and its tables."""
     found: dict[str, Any] = {"answers": {}, "outcomes": {}, "tables": {}}
     for file in sorted((folder / "results/store").glob("tiny-*/[ga]*/*/*.parquet")):
         table = pd.read_parquet(file)
@@ -53,12 +49,9 @@ def test_the_miniature_gives_the_frozen_numbers(finished: tuple[Path, str]) -> N
     now, before = frozen(finished[0]), json.loads(TABLE.read_text(encoding="utf-8"))
     compared = 0
     for name, answers in before["answers"].items():
-        both = (
-            answers.keys() & now["answers"][name].keys()
-        )  # a margin at the limit falls either way
-        assert {each: answers[each] for each in both} == {
-            each: now["answers"][name][each] for each in both
-        }, name
+        new = now["answers"][name]
+        both = answers.keys() & new.keys()  # a margin at the limit falls either way
+        assert {each: answers[each] for each in both} == {each: new[each] for each in both}, name
         compared += len(both)
     assert compared >= 0.9 * sum(map(len, before["answers"].values()))
     assert now["outcomes"] == before["outcomes"]
