@@ -42,7 +42,7 @@ FILES = [file for file in sorted(SOURCE.rglob("*.py")) if room_of(file) != "__in
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(SOURCE)))
-def test_imports_point_down(file: Path) -> None:
+def test_imports_point_down(file):
     room = room_of(file)
     allowed = ROOMS[ROOMS.index(room) :]
     assert imports(file) <= set(allowed), f"{room} may import {' '.join(allowed)}"
@@ -64,7 +64,7 @@ def test_imports_point_down(file: Path) -> None:
         ),
     ],
 )
-def test_start_up_imports_nothing_heavy(command: str, forbidden: str) -> None:
+def test_start_up_imports_nothing_heavy(command, forbidden):
     code = f"import sys; {command}; print(*sorted(sys.modules))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(run.stdout.split()) & set(forbidden.split())

@@ -48,9 +48,7 @@ def write(folder: Path, answers: pd.DataFrame, *, tokens: int = 3, figure: str =
 @pytest.mark.parametrize(
     ("column", "value"), [("token_ids", [9]), ("text", "other"), ("stop_reason", "length")]
 )
-def test_an_answer_whose_margins_are_sound_is_compared_whole(
-    column: str, value: object, tmp_path: Path
-) -> None:
+def test_an_answer_whose_margins_are_sound_is_compared_whole(column, value, tmp_path):
     before = write(tmp_path / "a", table())
     after = write(tmp_path / "b", table(**{column: (3, value)}))
     with pytest.raises(AssertionError, match=r"wrong: .*base\.parquet"):
@@ -58,9 +56,7 @@ def test_an_answer_whose_margins_are_sound_is_compared_whole(
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_near_tie_in_one_of_the_tables_excuses_an_answer_and_what_follows(
-    side: int, tmp_path: Path
-) -> None:
+def test_a_near_tie_in_one_of_the_tables_excuses_an_answer_and_what_follows(side, tmp_path):
     tables = [table(), table(token_ids=(3, [9]), text=(3, "other"))]
     tables[side].loc[3, "margin"] = 9e-4
     before = write(tmp_path / "a", tables[0])

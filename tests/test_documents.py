@@ -31,7 +31,7 @@ def made_by_a_run(path: str) -> bool:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
-def test_links_and_paths_lead_somewhere(document: Path) -> None:
+def test_links_and_paths_lead_somewhere(document):
     text = document.read_text(encoding="utf-8")
     for link in LINK.findall(text):
         if link.startswith("https://"):
@@ -45,7 +45,7 @@ def test_links_and_paths_lead_somewhere(document: Path) -> None:
         assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_the_package_works_from_its_wheel(tmp_path: Path) -> None:
+def test_the_package_works_from_its_wheel(tmp_path):
     source = tmp_path / "source"
     shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):

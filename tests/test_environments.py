@@ -54,14 +54,14 @@ def wanted(*extras: str) -> list[Requirement]:
         (DEVELOPER, ["slurm", "dev"]),
     ],
 )
-def test_every_dependency_is_locked_inside_its_range(names: list[str], extras: list[str]) -> None:
+def test_every_dependency_is_locked_inside_its_range(names, extras):
     versions = pins(*names)
     for requirement in wanted(*extras):
         for version in versions[canonicalize_name(requirement.name)]:
             assert requirement.specifier.contains(version), f"{version} is outside {requirement}"
 
 
-def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch() -> None:
+def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch():
     def others(name: str, *left_out: str) -> list[str]:
         kept = (r for r in locked(name) if not CUDA_ONLY.match(r.name) and r.name not in left_out)
         return [str(r) for r in kept]
@@ -75,7 +75,7 @@ def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch(
     assert all(name.endswith("-cu12") for name in named)
 
 
-def test_a_user_gets_no_developers_tools() -> None:
+def test_a_user_gets_no_developers_tools():
     """Both locks together pin each package once: the second lies on top of the first."""
     assert not pins("dev.txt").keys() & pins("cuda.txt").keys()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -84,7 +84,7 @@ def test_a_user_gets_no_developers_tools() -> None:
 
 
 @pytest.mark.parametrize("names", [USER, DEVELOPER])
-def test_a_lock_holds_all_that_its_packages_need(names: list[str]) -> None:
+def test_a_lock_holds_all_that_its_packages_need(names):
     """The locks are installed without resolving: what they lack, nothing else brings."""
     versions = {canonicalize_name(r.name): str(r.specifier)[2:] for r in locked(*names) if here(r)}
     queue = [(name, frozenset[str]()) for name in versions]
@@ -103,14 +103,14 @@ def test_a_lock_holds_all_that_its_packages_need(names: list[str]) -> None:
                 queue.append((need.name, frozenset(need.extras)))
 
 
-def test_installed_packages_are_the_locked_ones() -> None:
+def test_installed_packages_are_the_locked_ones():
     for requirement in filter(here, locked(*DEVELOPER)):
         found = installed_version(requirement.name).partition("+")[0]
         assert requirement.specifier.contains(found), f"{requirement.name} {found}"
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / ".github/workflows").glob("*.yaml")))
-def test_a_workflow_of_github_names_what_is_there(file: Path) -> None:
+def test_a_workflow_of_github_names_what_is_there(file):
     workflow = yaml.safe_load(file.read_text())
     targets = set(re.findall(r"^([\w.-]+(?: [\w.-]+)*):", (ROOT / "Makefile").read_text(), re.M))
     targets = {target for line in targets for target in line.split()}
@@ -128,7 +128,7 @@ def test_a_workflow_of_github_names_what_is_there(file: Path) -> None:
             assert targets.issuperset(re.findall(r"make (\w+)", command))
 
 
-def test_a_release_is_what_the_snakefile_and_the_documents_name() -> None:
+def test_a_release_is_what_the_snakefile_and_the_documents_name():
     """`apptainer pull` names the file of NAME:TAG after both."""
     release = (ROOT / ".github/workflows/release.yaml").read_text()
     assert '"oras://ghcr.io/${GITHUB_REPOSITORY,,}:${GITHUB_REF_NAME#v}"' in release

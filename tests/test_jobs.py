@@ -36,14 +36,14 @@ MAY_IMPORT = [
 """In each process one after the other: what one may import, those after it may, too."""
 
 
-def test_every_command_is_looked_at() -> None:
+def test_every_command_is_looked_at():
     named = {job.function for job in JOBS} | {*SHORTCUTS.values()}
     modules = {function.partition(":")[0] for function in named}
     assert modules == {module for chain in MAY_IMPORT for module in chain}
 
 
 @pytest.mark.parametrize("chain", MAY_IMPORT)
-def test_a_job_imports_what_it_needs(chain: dict[str, str]) -> None:
+def test_a_job_imports_what_it_needs(chain):
     code = (
         "import sys; from importlib import import_module\n"
         "for module in sys.argv[1:]:\n"
@@ -58,9 +58,7 @@ def test_a_job_imports_what_it_needs(chain: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("cores", ["0", "-1", "two", ""])
-def test_what_is_no_number_of_cores_is_refused(
-    cores: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_number_of_cores_is_refused(cores, capsys, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # the command sets it: here for the test only
     monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     words = ["generate", "--config=c", "--model=m", "--decoding=d", "--questions=q"]

@@ -3,10 +3,9 @@
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 import headroom
-from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 from headroom.models.masks import edited_weights
 from headroom.variants import Variant
@@ -41,23 +40,8 @@ def logits(model: nn.Module) -> Tensor:
         return model(input_ids=PROMPT)[0]
 
 
-def answers(model: PreTrainedModel) -> Tensor:
-    return model.generate(PROMPT, do_sample=False, max_new_tokens=9, attention_mask=PROMPT > 0)
-
-
-def test_generate_equals_that_of_zeroed_weights(model):
-    with edited_weights(model, find_heads(model), Variant(1, 4)):
-        expected = answers(model)
-    base = answers(model)
-    with headroom.pruned(model, layer=1, head=4) as same:
-        assert same is model
-        assert torch.equal(answers(model), expected)
-    assert not torch.equal(base, expected)
-    assert torch.equal(answers(model), base)
-
-
 def test_blocks_within_one_another_take_out_several_heads(model):
-    geometry = find_heads(model)
+    geometry, base = find_heads(model), logits(model)
     with (
         edited_weights(model, geometry, Variant(1, 4)),
         edited_weights(model, geometry, Variant(2, 0)),
@@ -65,6 +49,7 @@ def test_blocks_within_one_another_take_out_several_heads(model):
         expected = logits(model)
     with headroom.pruned(model, layer=1, head=4), headroom.pruned(model, layer=2, head=0):
         torch.testing.assert_close(logits(model), expected)
+    assert torch.equal(logits(model), base)
 
 
 @pytest.mark.parametrize("in_place", [True, False])
@@ -92,12 +77,6 @@ def test_a_compiled_model_is_pruned_inside_the_block_and_compiled_after_it(model
     torch.testing.assert_close(logits(compiled), base)
     assert runs
     assert (base - expected).abs().max() > 0.01
-
-
-@pytest.mark.parametrize(("layer", "head", "message"), [(3, 0, "layer 3"), (1, 6, "head 6")])
-def test_a_head_that_is_none_is_refused(model, layer: int, head: int, message: str):
-    with pytest.raises(ModelError, match=message), headroom.pruned(model, layer=layer, head=head):
-        raise AssertionError("the block must not be entered")
 
 
 def test_everything_that_is_offered_is_there():

@@ -102,7 +102,7 @@ class Demo:
 
 
 @pytest.mark.parametrize("seed", [0, 4, 10, 13])
-def test_time_left_of_the_demo_is_within_half_of_the_truth_from_a_fifth_on(seed: int) -> None:
+def test_time_left_of_the_demo_is_within_half_of_the_truth_from_a_fifth_on(seed):
     demo = Demo(seed)
     assert sum(job.rule == "generate" for job in demo.jobs.values()) == 109
     *told, (end, last) = demo.run(Pace(demo.jobs, CORES))
@@ -126,7 +126,7 @@ def replayed(*jobs: Planned, cores: int = 2) -> Pace:
 NOW = 3 * expected("done")
 
 
-def test_nothing_is_said_before_three_jobs_are_done() -> None:
+def test_nothing_is_said_before_three_jobs_are_done():
     pace = Pace({n: Planned("a", str(n), 0.0, []) for n in range(9)})
     for number in range(3):
         assert pace.left(float(number)) is None
@@ -137,14 +137,12 @@ def test_nothing_is_said_before_three_jobs_are_done() -> None:
 
 
 @pytest.mark.parametrize(("after", "jobs"), [([], 1), ([1], 2)])
-def test_jobs_that_wait_for_one_another_do_not_run_side_by_side(
-    after: list[int], jobs: int
-) -> None:
+def test_jobs_that_wait_for_one_another_do_not_run_side_by_side(after, jobs):
     pace = replayed(Planned("a", "1", 0.0, []), Planned("a", "2", 0.0, after))
     assert pace.left(NOW) == pytest.approx(jobs * expected("a"))
 
 
-def test_a_long_batch_is_not_guessed_before_some_of_it_is_done() -> None:
+def test_a_long_batch_is_not_guessed_before_some_of_it_is_done():
     batches = [Planned("generate", name, 9000.0, []) for name in ("long", "longer")]
     pace = replayed(*batches, cores=1)
     pace.start(1, NOW)
@@ -155,7 +153,7 @@ def test_a_long_batch_is_not_guessed_before_some_of_it_is_done() -> None:
     assert left == pytest.approx(600.0 * 19, rel=0.05)  # two thirds of the plan, for both
 
 
-def test_what_the_plan_states_counts_once_for_jobs_that_share_it() -> None:
+def test_what_the_plan_states_counts_once_for_jobs_that_share_it():
     one, fifty = (
         replayed(*(Planned("generate", "batch", 500.0, []) for _ in range(jobs))).left(NOW) or 0.0
         for jobs in (1, 50)
@@ -163,7 +161,7 @@ def test_what_the_plan_states_counts_once_for_jobs_that_share_it() -> None:
     assert 100 < one < fifty < 1.1 * one
 
 
-def test_a_rule_that_takes_longer_than_thought_does_so_again() -> None:
+def test_a_rule_that_takes_longer_than_thought_does_so_again():
     pace = replayed(*(Planned("a", str(n), 0.0, [n - 1]) for n in range(1, 5)), cores=1)
     for number in (1, 2):
         pace.start(number, NOW + 10.0 * (number - 1))
@@ -171,7 +169,7 @@ def test_a_rule_that_takes_longer_than_thought_does_so_again() -> None:
     assert 12 < (pace.left(NOW + 20.0) or 0.0) < 20  # twice 10 s, where 2.5 were expected
 
 
-def test_word_of_the_answers_done_is_taken_over_what_was_planned() -> None:
+def test_word_of_the_answers_done_is_taken_over_what_was_planned():
     pace = replayed(*(Planned("generate", "batch", 1000.0, []) for _ in range(3)), cores=1)
     pace.start(1, NOW)
     pace.said(1, "30 of 40 answers")
@@ -179,7 +177,7 @@ def test_word_of_the_answers_done_is_taken_over_what_was_planned() -> None:
     assert left == pytest.approx(20.0, abs=3.0)
 
 
-def test_a_failed_job_is_still_to_be_done() -> None:
+def test_a_failed_job_is_still_to_be_done():
     pace = replayed(Planned("a", "1", 0.0, []))
     pace.start(1, NOW)
     pace.finish(1, NOW, failed=True)

@@ -71,7 +71,7 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "")  # what a handler sets is undone
 
 
-def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
+def test_a_stage_is_headed_once_and_results_stand_below(tmp_path):
     run = Run(tmp_path)
     run.note(0.0, LogEvent.RUN_INFO, stats={"generate": 3, "grade": 2, "all": 1, "total": 6})
     for number in (1, 2, 3):
@@ -101,7 +101,7 @@ def test_a_stage_is_headed_once_and_results_stand_below(tmp_path: Path) -> None:
     ]
 
 
-def test_the_status_is_one_line_that_is_written_anew_and_never_broken(tmp_path: Path) -> None:
+def test_the_status_is_one_line_that_is_written_anew_and_never_broken(tmp_path):
     run = Run(tmp_path, terminal=True)
     stats = {"generate": 1, "train_selector": 1, "all": 1, "total": 3}
     run.note(0.0, LogEvent.RUN_INFO, stats=stats)
@@ -123,7 +123,7 @@ def test_the_status_is_one_line_that_is_written_anew_and_never_broken(tmp_path: 
     assert run.left_on_the_terminal == [jobs, "Answers", *end]
 
 
-def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path: Path) -> None:
+def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path):
     run = Run(tmp_path)
     run.start(1, "grade", model="m", decoding="d", questions="q")
     run.progress(0, 9, 0.0)
@@ -138,7 +138,7 @@ def test_a_log_has_a_line_now_and_then_and_fewer_in_a_long_run(tmp_path: Path) -
     assert not {"\r", "\x1b"} & set(run.said)
 
 
-def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_path: Path) -> None:
+def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_path):
     run = Run(tmp_path)
     for chatter in ("Select jobs to execute...", "Group jobs: inactive (local execution)", ""):
         run.note(0.0, None, chatter)
@@ -156,12 +156,8 @@ def test_what_snakemake_says_of_its_own_work_is_left_out_and_causes_are_not(tmp_
 
 @pytest.mark.parametrize(("quiet", "shown"), [(True, "c"), (False, "abc")])
 def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
-    quiet: bool,
-    shown: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    quiet, shown, tmp_path, monkeypatch, capsys
+):
     for name, value in (("handlers", []), ("propagate", True), ("level", logging.DEBUG)):
         monkeypatch.setattr(cli._LOG, name, value)
     if not quiet:
@@ -178,9 +174,7 @@ def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
 
 
 @pytest.mark.parametrize(("verbose", "quiet"), [(False, "1"), (True, "")])
-def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(
-    verbose: bool, quiet: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(verbose, quiet, monkeypatch):
     settings: Any = SimpleNamespace(dryrun=False, verbose=verbose)
     handler = LogHandler(settings, None)
     handler.setFormatter(DefaultFormatter())
@@ -191,7 +185,7 @@ def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(
     assert ("Using shell: sh" in stream.getvalue()) == verbose
 
 
-def test_every_rule_of_a_stage_is_one_of_the_workflow() -> None:
+def test_every_rule_of_a_stage_is_one_of_the_workflow():
     text = "".join(file.read_text(encoding="utf-8") for file in RULES.glob("*.smk"))
     for rules in STAGES.values():
         assert [rule for rule in rules if f"rule {rule}:" not in text] == []
@@ -210,13 +204,11 @@ def test_every_rule_of_a_stage_is_one_of_the_workflow() -> None:
         (0, 71, 0.0, True, "waiting for other answers before these 71"),
     ],
 )
-def test_no_time_left_is_told_before_it_is_worth_something(
-    done: int, total: int, seconds: float, waits: bool, said: str
-) -> None:
+def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, waits, said):
     assert client.progress(done, total, seconds, waits=waits) == said
 
 
-def test_words() -> None:
+def test_words():
     compressing = {"subject": "r-01234567", "data": "", "arm": "full-89abcdef"}
     assert doing("compress", compressing) == "compressing r, arm full"
     assert doing("draw_sweep_math", {}) == "draw sweep math"

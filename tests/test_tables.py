@@ -156,14 +156,14 @@ def made(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_record_holds_facts_and_digests(made: Path) -> None:
+def test_a_record_holds_facts_and_digests(made):
     facts = read_record(made)
     assert facts["seed"] == 3
     assert facts["sha256"].keys() == {"model.json", "checkpoint/part/weights.safetensors"}
     assert {"versions", "git_commit", "started", "host"} <= facts.keys()
 
 
-def test_a_whole_file_is_read_and_a_damaged_one_named(made: Path) -> None:
+def test_a_whole_file_is_read_and_a_damaged_one_named(made):
     assert read_json(made) == {"folder": "checkpoint"}
     made.write_text(made.read_text().replace("k", "j"))
     with pytest.raises(TableError) as error:
@@ -176,14 +176,14 @@ def test_a_whole_file_is_read_and_a_damaged_one_named(made: Path) -> None:
     assert read_json(made) == [7]  # nothing says otherwise
 
 
-def test_a_damaged_part_is_named_with_what_makes_it_anew(made: Path) -> None:
+def test_a_damaged_part_is_named_with_what_makes_it_anew(made):
     weights = made.parent / "checkpoint/part/weights.safetensors"
     weights.write_bytes(b"0123456798")
     with pytest.raises(TableError, match=rf"^{weights} cannot .*; remove {made} and run again$"):
         intact(made)
 
 
-def test_a_missing_file_and_one_that_is_no_json_are_named(tmp_path: Path) -> None:
+def test_a_missing_file_and_one_that_is_no_json_are_named(tmp_path):
     with pytest.raises(TableError, match="is missing; the rule that makes it has not run"):
         read_json(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text(json.dumps([1])[:-1])

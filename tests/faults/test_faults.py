@@ -14,7 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import pytest
 from mini import MINIATURE, POOL, REASONER, ROOT, Snakemake, left_over
 
 from comparing import assert_same, contents
@@ -51,7 +50,7 @@ def can_befall(fault: str) -> bool:
     return needed is None or (os.geteuid() == 0 and shutil.which(needed) is not None)
 
 
-def test_rounds_are_the_same_from_any_number_and_all_faults_take_turns() -> None:
+def test_rounds_are_the_same_from_any_number_and_all_faults_take_turns():
     many = list(islice(rounds(0), 40 * len(FAULTS)))
     assert [number for number, _ in many] == list(range(len(many)))
     assert list(islice(rounds(0), 71, 83)) == many[71:83]
@@ -59,9 +58,7 @@ def test_rounds_are_the_same_from_any_number_and_all_faults_take_turns() -> None
     assert many != list(islice(rounds(1), len(many)))
 
 
-def test_no_fault_loses_or_spoils_anything(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_fault_loses_or_spoils_anything(tmp_path, monkeypatch, capsys):
     first = first_round()
     assert first >= 0 and ROUNDS > 0, f"{ROUNDS} rounds from {first} are none"
     config = resolve(parse(SWEEP))

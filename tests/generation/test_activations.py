@@ -8,7 +8,6 @@ from test_engine import loaded_model, random_prompts
 
 import inline
 from headroom import paths
-from headroom.config import Config
 from headroom.errors import TableError
 from headroom.generation import activations
 from headroom.generation.work import Work
@@ -17,7 +16,7 @@ from headroom.tables import ACTIVATIONS, read_table
 from headroom.variants import BASE, Variant, noise_direction
 
 
-def test_shares_are_those_of_a_plain_loop_over_tokens() -> None:
+def test_shares_are_those_of_a_plain_loop_over_tokens():
     loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]))
     texts = random_prompts((5, 8))
     table = activations.measure(loaded, texts).set_index(["layer", "head"])
@@ -39,7 +38,7 @@ def test_shares_are_those_of_a_plain_loop_over_tokens() -> None:
     assert table["share"].groupby("layer").sum().tolist() == pytest.approx([1] * tiny_models.LAYERS)
 
 
-def test_lengths_behind_the_projection_are_those_of_its_outputs() -> None:
+def test_lengths_behind_the_projection_are_those_of_its_outputs():
     """Of a head: the projection's output with its slice alone; of noise: with the noise alone."""
     loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]))
     text = random_prompts((7,))[0]
@@ -62,7 +61,7 @@ def test_lengths_behind_the_projection_are_those_of_its_outputs() -> None:
                 assert table.loc[(1, head), column] == pytest.approx(wanted, rel=1e-4)
 
 
-def test_the_job_reads_prompts_with_the_base_models_answers(run_config: Config) -> None:
+def test_the_job_reads_prompts_with_the_base_models_answers(run_config):
     with pytest.raises(TableError, match="base"):
         activations.run(run_config, "tiny", "greedy", "small")
     inline.run(run_config, "tiny", "greedy", "small", BASE)

@@ -1,6 +1,5 @@
 """The self-check: a right engine passes, each wrong one falls, warns, and answers rightly then."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, partialmethod
 from typing import Any
@@ -35,7 +34,7 @@ def answer_all(dtype: torch.dtype) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_right_engine_stays_on_its_path(dtype: torch.dtype) -> None:
+def test_a_right_engine_stays_on_its_path(dtype):
     facts = answer_all(dtype)
     assert facts["path"] == "dense"
     assert "falls" not in facts
@@ -84,14 +83,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize(("of", "name", "mutant"), MUTANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_each_wrong_engine_falls_and_the_fall_is_told(
-    of: type,
-    name: str,
-    mutant: Callable[..., Any],
-    dtype: torch.dtype,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_each_wrong_engine_falls_and_the_fall_is_told(of, name, mutant, dtype, monkeypatch, caplog):
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     monkeypatch.setattr(check, "GROUP", 4)
     monkeypatch.setattr(of, name, partialmethod(partial(mutant, getattr(of, name))))
@@ -102,7 +94,7 @@ def test_each_wrong_engine_falls_and_the_fall_is_told(
     assert "please report" in caplog.text
 
 
-def test_another_attention_falls_to_the_dense_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_attention_falls_to_the_dense_one(monkeypatch):
     def flash(*inputs: Any) -> Tensor:
         return dense(*inputs).flip(-1)
 
@@ -114,7 +106,7 @@ def test_another_attention_falls_to_the_dense_one(monkeypatch: pytest.MonkeyPatc
     assert engine.facts["falls"][0].startswith("flash to dense: ")
 
 
-def test_a_model_in_float32_is_itself_again_afterwards() -> None:
+def test_a_model_in_float32_is_itself_again_afterwards():
     model = build("Qwen2").bfloat16()
     ids = torch.tensor([random_prompts((9,))[0]])
     before = {name: each.clone() for name, each in model.named_parameters()}

@@ -132,7 +132,7 @@ class Fed:
     ("name", "attention"),
     [("Qwen2", "sdpa"), ("Mistral, window 8", "eager"), ("Gemma2", "eager"), ("Bloom", "sdpa")],
 )
-def test_tokens_equal_those_of_generate_with_the_head_zeroed(name: str, attention: str) -> None:
+def test_tokens_equal_those_of_generate_with_the_head_zeroed(name, attention):
     model = tiny_models.build(DECODERS[name], attention)
     ids = torch.tensor([random_prompts()[3]])
     frequent = int(model.generate(ids, do_sample=False, max_new_tokens=5, eos_token_id=None)[0, -1])
@@ -140,7 +140,7 @@ def test_tokens_equal_those_of_generate_with_the_head_zeroed(name: str, attentio
     assert_exact(loaded, answer_all(loaded, requests(), batch_size=4))
 
 
-def test_answers_longer_than_the_first_buffers_stay_exact() -> None:
+def test_answers_longer_than_the_first_buffers_stay_exact():
     settings = QWEN2.settings | {"max_position_embeddings": 300}
     loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))
     wanted = requests()
@@ -148,7 +148,7 @@ def test_answers_longer_than_the_first_buffers_stay_exact() -> None:
     assert_exact(loaded, {each: answers[each] for each in (wanted[1], wanted[7])}, 150)
 
 
-def test_every_end_of_sequence_ends_an_answer_and_none_is_part_of_it() -> None:
+def test_every_end_of_sequence_ends_an_answer_and_none_is_part_of_it():
     model = tiny_models.build(QWEN2)
     endless = answer_all(loaded_model(model), requests(), batch_size=3)
     assert {answer.stop_reason for answer in endless.values()} == {"length"}
@@ -166,7 +166,7 @@ def test_every_end_of_sequence_ends_an_answer_and_none_is_part_of_it() -> None:
         assert answer.stop_reason == ("eos" if cut < NEW_TOKENS else "length")
 
 
-def test_rows_leave_when_they_end_and_others_enter() -> None:
+def test_rows_leave_when_they_end_and_others_enter():
     model = tiny_models.build(OWN_MODULES)
     loaded = loaded_model(model, eos=(2, 40, 41, 42, 43))
     wanted = [
@@ -183,7 +183,7 @@ def test_rows_leave_when_they_end_and_others_enter() -> None:
     assert fed.steps.count(6) > len(fed.steps) / 2
 
 
-def test_samples_of_a_question_share_one_prefill() -> None:
+def test_samples_of_a_question_share_one_prefill():
     model = tiny_models.build(OWN_MODULES)
     prompts = random_prompts((4, 9, 6))
     wanted = [Request(f"q{n}", p, BASE, k) for n, p in enumerate(prompts) for k in range(16)]
@@ -194,7 +194,7 @@ def test_samples_of_a_question_share_one_prefill() -> None:
     assert len({answer.token_ids for answer in answers.values()}) == 48
 
 
-def test_samples_of_any_variant_do_not_depend_on_batch_or_order() -> None:
+def test_samples_of_any_variant_do_not_depend_on_batch_or_order():
     # Answers end at unlike times, so that groups of samples enter beside other rows.
     loaded = loaded_model(tiny_models.build(QWEN2), eos=tuple(range(2, 20)))
     sampling = {"temperature": 0.9, "top_k": 20, "top_p": 0.9, "samples": 3, "seed": 7}
@@ -210,9 +210,7 @@ def test_samples_of_any_variant_do_not_depend_on_batch_or_order() -> None:
     assert answers != other_seed
 
 
-def test_out_of_memory_halves_the_batch_and_loses_no_answer(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_out_of_memory_halves_the_batch_and_loses_no_answer(caplog):
     model = tiny_models.build(OWN_MODULES)
     loaded = loaded_model(model, eos=(2, 40))
     expected = answer_all(loaded, requests(), batch_size=9)
@@ -235,7 +233,7 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(
         answer_all(loaded, requests(), batch_size=3)
 
 
-def test_what_cannot_be_answered_is_refused() -> None:
+def test_what_cannot_be_answered_is_refused():
     loaded = loaded_model(tiny_models.build(DECODERS["GPT2"]))
     for prompt, variant, message in (
         ((5,) * 64, BASE, "'q' has 64 tokens; the model takes 1 to 63"),
@@ -254,7 +252,7 @@ def test_what_cannot_be_answered_is_refused() -> None:
             Engine(loaded_model(tiny_models.build(architecture)), Decoding(), 2)
 
 
-def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_a_batch_follow_from_shape_and_memory(monkeypatch):
     loaded = loaded_model(tiny_models.build(QWEN2))
     decoder = Decoder.of(loaded)
     few = Decoding(max_new_tokens=100)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 import inline
 from comparing import Comparison
@@ -56,9 +55,7 @@ def refuse(path: Path) -> None:
     raise PermissionError(path)
 
 
-def test_answers_stand_in_the_order_of_questions_then_samples(
-    run_config: Config, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_answers_stand_in_the_order_of_questions_then_samples(run_config, tokenizer):
     answers, record = run(run_config, "small", "T0.6", BASE)
     assert answers["question_id"].tolist() == [f"q{n}" for n in (3, 2, 1, 0) for _ in range(3)]
     assert answers["sample"].tolist() == [0, 1, 2] * 4
@@ -70,7 +67,7 @@ def test_answers_stand_in_the_order_of_questions_then_samples(
     assert record["prompt"]["example"].startswith("Please reason")
 
 
-def test_equal_runs_write_equal_bytes(run_config: Config) -> None:
+def test_equal_runs_write_equal_bytes(run_config):
     base, _ = run(run_config, "small", variant=BASE)
     pruned, _ = run(run_config, "small")
     assert [*map(list, base["token_ids"])] != [*map(list, pruned["token_ids"])]
@@ -84,7 +81,7 @@ def test_equal_runs_write_equal_bytes(run_config: Config) -> None:
 
 
 @pytest.mark.parametrize("decoding", ["greedy", "T0.6"])
-def test_a_larger_draw_takes_over_finished_answers(run_config: Config, decoding: str) -> None:
+def test_a_larger_draw_takes_over_finished_answers(run_config, decoding):
     fresh, _ = run(run_config, "large", decoding)
     answers_file(run_config, "large", decoding).unlink()
     run(run_config, "small", decoding)
@@ -94,7 +91,7 @@ def test_a_larger_draw_takes_over_finished_answers(run_config: Config, decoding:
     assert record["reused"] == 4 * samples
 
 
-def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_draw_needs_no_model(run_config, monkeypatch):
     large, _ = run(run_config, "large")
     monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     small, record = run(run_config, "small")
@@ -106,17 +103,15 @@ def test_a_smaller_draw_needs_no_model(run_config: Config, monkeypatch: pytest.M
     "other", [("other",), ("small", "T0.6"), ("small", "greedy", BASE)], ids=str
 )
 def test_answers_of_another_split_variant_or_decoding_are_not_taken_over(
-    run_config: Config, monkeypatch: pytest.MonkeyPatch, other: tuple[Any, ...]
-) -> None:
+    run_config, monkeypatch, other
+):
     run(run_config, "large")
     monkeypatch.setattr("headroom.generation.worker.load", forbid_loading)
     with pytest.raises(AssertionError, match="was loaded"):
         run(run_config, *other)
 
 
-def test_a_damaged_table_is_not_taken_over(
-    run_config: Config, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_table_is_not_taken_over(run_config, caplog):
     run(run_config, "large")
     answers_file(run_config, "large").write_bytes(b"PAR1")
     small, record = run(run_config, "small")
@@ -125,9 +120,7 @@ def test_a_damaged_table_is_not_taken_over(
     assert "not reused" in caplog.text
 
 
-def test_a_finished_table_that_snakemake_removes_is_put_back(
-    run_config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_finished_table_that_snakemake_removes_is_put_back(run_config, monkeypatch):
     file = answers_file(run_config, "small")
     arguments = ("tiny", "greedy", "small", PRUNED)
     inline.run(run_config, *arguments)
@@ -145,9 +138,7 @@ def test_a_finished_table_that_snakemake_removes_is_put_back(
         inline.run(run_config, *arguments)
 
 
-def test_the_second_names_of_tables_go_when_the_run_is_complete(
-    run_config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_second_names_of_tables_go_when_the_run_is_complete(run_config, monkeypatch):
     names = ("tiny", "greedy", "small", PRUNED)
     sweep = Sweep(model="tiny", questions="small", layers=(1,))
     config = run_config.model_copy(update={"sweeps": {"one": sweep}})
@@ -167,7 +158,7 @@ def test_the_second_names_of_tables_go_when_the_run_is_complete(
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
-def test_a_job_started_twice_at_once_does_no_harm(run_config: Config) -> None:
+def test_a_job_started_twice_at_once_does_no_harm(run_config):
     alone, _ = run(run_config, "large")
     file = answers_file(run_config, "large")
     file.unlink()
@@ -191,7 +182,7 @@ RECORDS = [
 ]
 
 
-def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+def test_records_come_back_as_they_were(tmp_path):
     path = tmp_path / "new" / "a.jsonl"
     assert journal.read(path) == []
     journal.append(path, RECORDS[:5])
@@ -201,7 +192,7 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     assert journal.read(path) == RECORDS
 
 
-def test_a_cut_anywhere_costs_only_the_record_that_it_meets(tmp_path: Path) -> None:
+def test_a_cut_anywhere_costs_only_the_record_that_it_meets(tmp_path):
     path = tmp_path / "a.jsonl"
     ends = []
     for record in RECORDS[:6]:
@@ -216,7 +207,7 @@ def test_a_cut_anywhere_costs_only_the_record_that_it_meets(tmp_path: Path) -> N
         assert journal.read(path) == [*RECORDS[:finished], *RECORDS[6:8]]
 
 
-def test_a_changed_byte_costs_at_most_its_own_record_and_a_neighbour(tmp_path: Path) -> None:
+def test_a_changed_byte_costs_at_most_its_own_record_and_a_neighbour(tmp_path):
     path = tmp_path / "a.jsonl"
     journal.append(path, RECORDS)
     whole = path.read_bytes()
@@ -229,19 +220,3 @@ def test_a_changed_byte_costs_at_most_its_own_record_and_a_neighbour(tmp_path: P
         found = journal.read(path)
         assert [record for record in RECORDS if record in found] == found
         assert len(RECORDS) - 2 <= len(found) < len(RECORDS)
-
-
-def _append_many(path: Path, records: list[dict[str, Any]]) -> None:
-    for record in records:
-        journal.append(path, [record])
-
-
-def test_several_processes_may_append(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    process = multiprocessing.get_context("spawn").Process
-    running = [process(target=_append_many, args=(path, RECORDS[n::3])) for n in range(3)]
-    for process in running:
-        process.start()
-    for process in running:
-        process.join()
-    assert sorted(journal.read(path), key=lambda record: record["margin"]) == RECORDS

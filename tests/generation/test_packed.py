@@ -1,7 +1,6 @@
 """The decoder: whom it serves, and that it and its linear layers compute what they should."""
 
 import random
-from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -93,9 +92,7 @@ def flash(
     ("kind", "places"), [("flash", range(2, 7)), ("dense", [6, 0, 3, 2, 8])], ids=str
 )
 @pytest.mark.parametrize("name", SERVED)
-def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
-    name: str, places: Sequence[int], kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(name, places, kind, monkeypatch):
     monkeypatch.setattr(torch.ops.aten, "_flash_attention_forward", flash)
     loaded = loaded_model(biased(SERVED[name]))
     assert Decoder.of(loaded) is not None
@@ -121,7 +118,7 @@ def test_logits_of_ragged_rows_are_those_of_the_models_own_modules(
                 assert torch.allclose(logits[row], own, atol=1e-4), (row, counts)
 
 
-def test_unused_slots_and_columns_change_nothing() -> None:
+def test_unused_slots_and_columns_change_nothing():
     decoder = Decoder(loaded_model(tiny_models.build(SERVED["Qwen2"])))
     found = []
     for poison in (0.0, 1e30):
@@ -137,13 +134,13 @@ def test_unused_slots_and_columns_change_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_model_of_another_function_runs_by_its_own_modules(name: str) -> None:
+def test_a_model_of_another_function_runs_by_its_own_modules(name):
     loaded = loaded_model(biased(OTHERS[name]))
     assert Decoder.of(loaded) is None
     assert_exact(loaded, answer_all(loaded, requests()[:3], batch_size=2))
 
 
-def test_a_served_class_that_computes_something_else_fails_the_trial() -> None:
+def test_a_served_class_that_computes_something_else_fails_the_trial():
     model = tiny_models.build(SERVED["Qwen2"])
     model.model.layers[1].register_forward_hook(lambda _, __, output: output * 1.1)
     assert Decoder.of(loaded_model(model)) is None
@@ -154,7 +151,7 @@ CUT = [Variant(0, 3), Variant(0, 4), Variant(0, 5), Variant(2, 1), Variant(2, 5)
 
 
 @pytest.mark.parametrize("name", ["Qwen3", "Phi3"])
-def test_answers_of_a_cut_model_are_those_of_generate(name: str):
+def test_answers_of_a_cut_model_are_those_of_generate(name):
     model = tiny_models.build(next(one for one in tiny_models.DECODERS if one.name == name))
     remove_heads(model, find_heads(model), CUT)
     loaded = loaded_model(model)
@@ -179,7 +176,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 19])
 @pytest.mark.usefixtures("library")
-def test_products_are_those_of_double_precision(rows: int, dtype: torch.dtype) -> None:
+def test_products_are_those_of_double_precision(rows, dtype):
     torch.manual_seed(rows)
     sizes = ((rows, 1, 24), (40, 24), (40,), (rows, 1, 40))
     states, weight, bias, other = (torch.randn(*size).to(dtype) for size in sizes)
@@ -205,7 +202,7 @@ def test_products_are_those_of_double_precision(rows: int, dtype: torch.dtype) -
 
 
 @pytest.mark.usefixtures("library")
-def test_a_model_is_itself_again_after_the_block() -> None:
+def test_a_model_is_itself_again_after_the_block():
     model = nn.Sequential(nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 8, bias=False))
     states = torch.linspace(-1, 1, 5 * 24).view(5, 24)
     with torch.inference_mode():
@@ -217,9 +214,7 @@ def test_a_model_is_itself_again_after_the_block() -> None:
 
 
 @pytest.mark.parametrize(("capability", "wide"), [("AVX2", False), ("AVX512", True)])
-def test_onednn_is_for_the_widest_vectors_only(
-    capability: str, wide: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_onednn_is_for_the_widest_vectors_only(capability, wide, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     available = torch.backends.mkldnn.is_available()
     found = weights._prefers_onednn.__wrapped__(torch.float32, "cpu")

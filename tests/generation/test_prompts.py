@@ -4,7 +4,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from headroom.config import SYSTEM_PROMPT, Decoding, Family
+from headroom.config import SYSTEM_PROMPT, Decoding
 from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
 
 QUESTION = "What is 2 + 3?"
@@ -90,20 +90,18 @@ OF_GSM8K = f"<s>[system]Solve the following question.[user]{QUESTION}[assistant]
         (PLAIN, AUTHORS, "math", f"Question: {QUESTION}. Let's think step by step."),
     ],
 )
-def test_the_prompt_is_that_of_tokenizer_decoding_and_family(
-    known: PreTrainedTokenizerFast, decoding: Decoding, family: Family, expected: str
-) -> None:
+def test_the_prompt_is_that_of_tokenizer_decoding_and_family(known, decoding, family, expected):
     assert prompt_text(known, QUESTION, decoding, family) == expected
 
 
-def test_braces_in_a_question_stay_as_they_are() -> None:
+def test_braces_in_a_question_stay_as_they_are():
     question = r"What is \frac{1}{2} of {system}?"
     for known, decoding in ((tokenizer(*CHATML, template=TURNS), AUTHORS), (PLAIN, Decoding())):
         assert question in prompt_text(known, question, decoding, "math")
 
 
 @pytest.mark.parametrize("adds_bos", [False, True])
-def test_the_default_prompt_has_no_second_bos(adds_bos: bool) -> None:
+def test_the_default_prompt_has_no_second_bos(adds_bos):
     chat = tokenizer(template=TURNS, adds_bos=adds_bos)
     ids = encode_prompt(chat, prompt_text(chat, QUESTION, Decoding(), "math"))
     assert ids[0] == chat.bos_token_id
@@ -116,7 +114,7 @@ def test_the_default_prompt_has_no_second_bos(adds_bos: bool) -> None:
     assert list(ids) == plain(prompt_text(plain, QUESTION, Decoding(), "math"))["input_ids"]
 
 
-def test_facts_name_template_and_example_by_their_hashes() -> None:
+def test_facts_name_template_and_example_by_their_hashes():
     facts = prompt_facts(CHAT, Decoding(), "math")
     other = prompt_facts(tokenizer(template=NO_SYSTEM), Decoding(), "math")
     assert facts["chat_template_sha256"] != other["chat_template_sha256"]

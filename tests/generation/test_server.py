@@ -142,9 +142,7 @@ def answered_here(config: Config, *variants: Variant) -> list[pd.DataFrame]:
     return tables
 
 
-def test_one_engine_answers_all_jobs_and_works_ahead(
-    spawned: Config, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
     served = spawned
     outputs = [work_on(served).output(variant) for variant in (BASE, *HEADS)]
     expected = answered_here(served, BASE, *HEADS)
@@ -178,7 +176,7 @@ def test_one_engine_answers_all_jobs_and_works_ahead(
         assert said in capsys.readouterr().out
 
 
-def test_a_job_that_finds_an_engine_needs_no_config_class(served: Config) -> None:
+def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     config = Path(paths.CONFIG.format(run=served.run))
     write_json(config, served.model_dump(mode="json"))
     keys = work_on(served).keys
@@ -206,9 +204,7 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served: Config) -> Non
     assert not client.collect(config, *keys.values(), str(HEADS[0]), 2)
 
 
-def test_each_device_has_a_worker_that_loads_the_model_itself(
-    served: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatch):
     (expected,) = answered_here(served, HEADS[0])
     right = worker.Worker.of
 
@@ -226,7 +222,7 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(
     assert Comparison().answers(expected, found)
 
 
-def test_a_table_that_cannot_be_written_is_one_jobs_error(served: Config) -> None:
+def test_a_table_that_cannot_be_written_is_one_jobs_error(served):
     run(served, BASE)
     output = work_on(served).output(HEADS[0])
     output.mkdir()
@@ -239,7 +235,7 @@ def test_a_table_that_cannot_be_written_is_one_jobs_error(served: Config) -> Non
     assert len(engines()) == 3
 
 
-def test_an_idle_engine_leaves(served: Config) -> None:
+def test_an_idle_engine_leaves(served):
     work = work_on(served)
     client.ask(work, BASE, cores=1, idle=0.5)
     wait_until(lambda: not engines() and not client._names())
@@ -247,9 +243,7 @@ def test_an_idle_engine_leaves(served: Config) -> None:
 
 
 @pytest.mark.parametrize("victim", ["engine", "worker"])
-def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
-    served: Config, victim: str
-) -> None:
+def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(served, victim):
     run(served, BASE)
     engine, *workers = engines()
     for process in workers:
@@ -278,7 +272,7 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
     assert len(engines()) == 3
 
 
-def test_a_model_that_cannot_be_loaded_is_the_jobs_error(served: Config) -> None:
+def test_a_model_that_cannot_be_loaded_is_the_jobs_error(served):
     file = Path(paths.MODEL.format(model=key(served, "models", "tiny")))
     file.write_text('{"folder": "absent/model"}', encoding="utf-8")
     with pytest.raises(EngineError, match="absent/model"):
@@ -286,9 +280,7 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error(served: Config) -> None
     wait_until(lambda: not engines())
 
 
-def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense(
-    served: Config,
-) -> None:
+def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense(served):
     run(served, BASE)
     with connect(served) as connection:
         ask(connection, served, OTHER, "large")
@@ -312,9 +304,7 @@ def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense
     assert len(engines()) == 3
 
 
-def test_other_settings_and_other_folders_have_engines_of_their_own(
-    served: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_path, monkeypatch):
     names = {place(served, cores).name for cores in (1, 2)}
     for update in ({"dtype": "bfloat16"}, {"batch_size": 5}):
         names.add(place(of_model(served, **update)).name)
@@ -326,7 +316,7 @@ def test_other_settings_and_other_folders_have_engines_of_their_own(
     assert len(names) == 5
 
 
-def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served: Config) -> None:
+def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     other = of_model(served, attention="eager")
     file = Path(paths.MODEL.format(model=key(other, "models", "tiny")))
     write_json(file, {"folder": served.models["tiny"].source})
@@ -342,7 +332,7 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served: Conf
     assert len(engines()) == 6
 
 
-def test_an_engine_is_stopped_by_a_signal_and_says_so(served: Config) -> None:
+def test_an_engine_is_stopped_by_a_signal_and_says_so(served):
     run(served, BASE)
     engine, *workers = engines()
     for process in workers:
@@ -355,9 +345,7 @@ def test_an_engine_is_stopped_by_a_signal_and_says_so(served: Config) -> None:
     wait_until(lambda: not engines())
 
 
-def test_stopping_waits_for_an_engine_that_begins_or_is_about_to_end(
-    served: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopping_waits_for_an_engine_that_begins_or_is_about_to_end(served, tmp_path, monkeypatch):
     holds = socket.socket(socket.AF_UNIX)  # its name, and does not listen
     holds.bind(f"\0{place(served).name}")
     stopping = threading.Thread(target=client.stop)
@@ -373,9 +361,7 @@ def test_stopping_waits_for_an_engine_that_begins_or_is_about_to_end(
     run(served, BASE)
 
 
-def test_a_process_that_takes_the_name_and_does_not_listen_is_told_of(
-    served: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_takes_the_name_and_does_not_listen_is_told_of(served, monkeypatch):
     monkeypatch.setattr(client, "_SECONDS_TO_LISTEN", 4 * client._SECONDS_BETWEEN_TRIES)
     with socket.socket(socket.AF_UNIX) as holds:
         holds.bind(f"\0{place(served).name}")

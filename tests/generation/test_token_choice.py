@@ -21,7 +21,7 @@ def random_logits(rows: int) -> torch.Tensor:
     return 3 * torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(0))
 
 
-def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone() -> None:
+def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone():
     reference = uniforms(3, "math/17", 5, 100)
     assert np.array_equal(uniforms(3, "math/17", 5, 40), reference[:40])
     others = [(4, "math/17", 5), (3, "math/18", 5), (3, "math/17", 6), (3, "5\nmath/17", 3)]
@@ -29,7 +29,7 @@ def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone() ->
     assert reference.min() >= 0 and reference.max() < 1
 
 
-def test_uniforms_are_uniform_and_uncorrelated_across_questions() -> None:
+def test_uniforms_are_uniform_and_uncorrelated_across_questions():
     numbers = np.stack([uniforms(0, f"q{n}", 0, 40) for n in range(500)])
     counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
     # Chi-square with 19 degrees of freedom: 43.8 is exceeded with probability 0.001.
@@ -40,7 +40,7 @@ def test_uniforms_are_uniform_and_uncorrelated_across_questions() -> None:
 
 
 @pytest.mark.parametrize(("top_k", "top_p"), [(None, 1.0), (7, 1.0), (None, 0.8), (11, 0.9)])
-def test_sampled_tokens_follow_the_models_probabilities(top_k: int | None, top_p: float) -> None:
+def test_sampled_tokens_follow_the_models_probabilities(top_k, top_p):
     draws, temperature = 20_000, 1.7
     logits = random_logits(1)
     uniform = torch.tensor(uniforms(0, "q", 0, draws))
@@ -59,9 +59,7 @@ def test_sampled_tokens_follow_the_models_probabilities(top_k: int | None, top_p
     ("temperature", "top_k", "top_p"),
     [(0.6, None, 1.0), (1.3, None, 0.95), (0.1, 9, 0.5), (1.3, 9, 1.0), (0.6, 99, 1e-6)],
 )
-def test_truncation_equals_that_of_transformers(
-    temperature: float, top_k: int | None, top_p: float
-) -> None:
+def test_truncation_equals_that_of_transformers(temperature, top_k, top_p):
     logits = random_logits(31)
     tokens, weights = candidates(logits, temperature, top_k, top_p)
     found = torch.zeros(31, VOCABULARY, dtype=torch.float64).scatter(-1, tokens, weights)
@@ -71,13 +69,13 @@ def test_truncation_equals_that_of_transformers(
     assert torch.allclose(found, expected, atol=1e-12)
 
 
-def test_the_ends_of_the_unit_interval_give_tokens_that_have_weight() -> None:
+def test_the_ends_of_the_unit_interval_give_tokens_that_have_weight():
     logits = torch.tensor([[-math.inf, 1.0, 2.0, -math.inf]]).expand(2, -1)
     uniform = torch.tensor([0.0, 1 - 2**-53], dtype=torch.float64)
     assert sample(logits, uniform, 1.0).tolist() == [1, 2]
 
 
-def test_greedy_takes_the_first_of_equal_tokens_and_tells_the_gap_to_the_second_best() -> None:
+def test_greedy_takes_the_first_of_equal_tokens_and_tells_the_gap_to_the_second_best():
     tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
     assert tokens.tolist() == [1, 1, 0]
     assert gaps.tolist() == [0.0, 1.5, 0.0]

@@ -76,9 +76,7 @@ def accepted(answers: Mapping[Request, Answer]) -> float:
 
 
 @pytest.mark.parametrize("name", DECODERS)
-def test_all_families_give_the_tokens_of_generate_on_edited_weights(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_families_give_the_tokens_of_generate_on_edited_weights(name, monkeypatch):
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     before = copy.deepcopy(loaded.model.state_dict())
@@ -93,9 +91,7 @@ def test_all_families_give_the_tokens_of_generate_on_edited_weights(
 
 
 @pytest.mark.parametrize(("batch_size", "first_chunk"), [(1, 4), (5, 1), (100, 64)])
-def test_batch_and_chunk_sizes_change_no_token(
-    batch_size: int, first_chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batch_and_chunk_sizes_change_no_token(batch_size, first_chunk, monkeypatch):
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((17, 1, 6)), VARIANTS)
     expected = sweep(loaded, wanted)
@@ -103,7 +99,7 @@ def test_batch_and_chunk_sizes_change_no_token(
     assert_alike(sweep(loaded, wanted, batch_size), expected)
 
 
-def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
+def test_every_part_of_an_answer_is_verified_or_decoded_once():
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
     base = sweep(loaded, plan(prompts, [BASE]))
@@ -117,7 +113,7 @@ def test_every_part_of_an_answer_is_verified_or_decoded_once() -> None:
             assert answer.accepted == min(agreed, NEW_TOKENS - 1)
 
 
-def test_base_answers_handed_in_replace_those_generated() -> None:
+def test_base_answers_handed_in_replace_those_generated():
     loaded = loaded_model(build("Olmo2"), eos=(2, 40))
     prompts = random_prompts((5, 8))
     expected = sweep(loaded, plan(prompts, VARIANTS))
@@ -134,9 +130,7 @@ def test_base_answers_handed_in_replace_those_generated() -> None:
 
 
 @pytest.mark.parametrize(("name", "first_chunk"), [("Llama", 64), ("Qwen2", 1), ("Qwen3", 6)])
-def test_questions_verified_together_give_the_tokens_of_generate(
-    name: str, first_chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_verified_together_give_the_tokens_of_generate(name, first_chunk, monkeypatch):
     monkeypatch.setattr(batch, "FIRST_CHUNK", first_chunk)
     loaded = loaded_model(build(name), eos=(2, 40))
     prompts = random_prompts()
@@ -149,13 +143,13 @@ def test_questions_verified_together_give_the_tokens_of_generate(
 
 
 @pytest.mark.parametrize("draft", [(), (9,), (2,), (9,) * 40])
-def test_a_wrong_draft_costs_no_token(draft: tuple[int, ...]) -> None:
+def test_a_wrong_draft_costs_no_token(draft):
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((5,)), VARIANTS[1:])
     assert_alike(sweep(loaded, wanted, q0=draft), sweep(loaded, wanted))
 
 
-def test_base_answers_nobody_asked_for_are_not_handed_out() -> None:
+def test_base_answers_nobody_asked_for_are_not_handed_out():
     loaded = loaded_model(build("Qwen2"))
     wanted = plan(random_prompts((5, 3)), VARIANTS[1:])
     answers = sweep(loaded, wanted)
@@ -166,7 +160,7 @@ def test_base_answers_nobody_asked_for_are_not_handed_out() -> None:
     assert_alike(alone, {request: answers[request] for request in alone})
 
 
-def test_empty_answers_and_a_limit_of_one_are_verified() -> None:
+def test_empty_answers_and_a_limit_of_one_are_verified():
     free = loaded_model(build("Qwen2"))
     wanted = plan(random_prompts((5, 3)), VARIANTS)
     first = {r: a.token_ids[0] for r, a in sweep(free, wanted).items()}
@@ -179,7 +173,7 @@ def test_empty_answers_and_a_limit_of_one_are_verified() -> None:
     assert {r: a.token_ids for r, a in short.items()} == {r: (t,) for r, t in first.items()}
 
 
-def test_positions_end_verified_answers_too() -> None:
+def test_positions_end_verified_answers_too():
     loaded = loaded_model(build("GPT2"))
     answers = sweep(loaded, plan(random_prompts((60, 58)), VARIANTS))
     assert accepted(answers) > 0
@@ -189,7 +183,7 @@ def test_positions_end_verified_answers_too() -> None:
     assert_exact(loaded, {r: answers[r] for r in answers if len(r.prompt) == 60}, 4)
 
 
-def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> None:
+def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers():
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompt = random_prompts((6,))[0]
     wanted = [Request(name, prompt, variant) for variant in VARIANTS for name in "ab"]
@@ -200,7 +194,7 @@ def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers() -> No
 
 
 @pytest.mark.parametrize("name", ["Qwen2", "Gemma", "Olmo2"])
-def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name: str) -> None:
+def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name):
     model = build(name)
     with torch.no_grad():
         model.lm_head.weight *= 3  # to the size of a trained model's
@@ -227,7 +221,7 @@ NOISE = matched_noise(HEADS)
 
 
 @pytest.mark.parametrize("name", ["Qwen2", "GPT2", "Bloom"])  # the last is entered nowhere
-def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name: str) -> None:
+def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name):
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     prompts = random_prompts((9, 4))
     answers = sweep(loaded, plan(prompts, [BASE, *HEADS, *NOISE]))
@@ -243,7 +237,7 @@ def test_noise_gives_the_tokens_of_generate_with_the_same_hook(name: str) -> Non
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_numeric_placebos_equal_base_without_being_verified(known: bool) -> None:
+def test_numeric_placebos_equal_base_without_being_verified(known):
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
     expected = sweep(loaded, plan(prompts, [BASE]))
@@ -256,7 +250,7 @@ def test_numeric_placebos_equal_base_without_being_verified(known: bool) -> None
     assert accepted(answers) == 0
 
 
-def test_replays_change_nothing_and_are_verified_as_heads_are() -> None:
+def test_replays_change_nothing_and_are_verified_as_heads_are():
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
     answers = sweep(loaded, plan(prompts, [BASE, *HEADS, *replays([0, 3])]))
@@ -266,7 +260,7 @@ def test_replays_change_nothing_and_are_verified_as_heads_are() -> None:
             assert answers[own].accepted >= len(answers[own].token_ids) - 1
 
 
-def test_each_numeric_placebo_has_batches_of_its_own() -> None:
+def test_each_numeric_placebo_has_batches_of_its_own():
     fed: dict[Variant, list[int]] = {}
     for variant in (BASE, *numeric(3)):
         loaded = loaded_model(build("Olmo2"), eos=(2, 40))
@@ -279,7 +273,7 @@ def test_each_numeric_placebo_has_batches_of_its_own() -> None:
     assert together == [rows for steps in fed.values() for rows in steps]  # as if each were alone
 
 
-def test_in_half_precision_other_batches_change_some_answers() -> None:
+def test_in_half_precision_other_batches_change_some_answers():
     loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]).bfloat16())
     prompts = random_prompts(range(2, 40))
     answers = sweep(loaded, plan(prompts, [BASE, *numeric(4)]), 16, new_tokens=24)
@@ -288,7 +282,7 @@ def test_in_half_precision_other_batches_change_some_answers() -> None:
     assert 0 < sum(map(tuple.__ne__, base, others)) < len(others)
 
 
-def test_numbers_of_rows_follow_from_the_placebos_number() -> None:
+def test_numbers_of_rows_follow_from_the_placebos_number():
     assert [rows_together(8, placebo) for placebo in range(1, 6)] == [7, 6, 5, 4, 7]
     assert [rows_together(1, placebo) for placebo in (1, 2)] == [1, 1]
     assert len({rows_together(64, placebo) for placebo in range(1, 33)}) == 32

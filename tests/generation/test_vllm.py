@@ -16,7 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from comparing import NEAR_TIE
 from headroom import paths
-from headroom.config import Config, Decoding, parse
+from headroom.config import Decoding, parse
 from headroom.errors import ConfigError, ModelError
 from headroom.generation.engine import Engine, Request
 from headroom.generation.vllm import VllmModel
@@ -106,7 +106,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokeniz
     return folder
 
 
-def test_vllm_gives_the_answers_and_margins_of_the_engine(llama: Path) -> None:
+def test_vllm_gives_the_answers_and_margins_of_the_engine(llama):
     generator = torch.Generator().manual_seed(3)
     prompts = {
         f"q{length}": tuple(torch.randint(3, 97, (length,), generator=generator).tolist())
@@ -138,9 +138,7 @@ def test_vllm_gives_the_answers_and_margins_of_the_engine(llama: Path) -> None:
     assert found["refused"][1].startswith("L00N05: vLLM prunes heads and no more")
 
 
-def test_what_vllm_cannot_do_is_refused_before_the_first_job(
-    run_config: Config, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_vllm_cannot_do_is_refused_before_the_first_job(run_config, monkeypatch):
     values = run_config.model_dump(mode="json")
     values["models"]["tiny"]["backend"] = "vllm"
     monkeypatch.setattr("headroom.planning.inputs.find_spec", lambda name: None)

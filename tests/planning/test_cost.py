@@ -1,6 +1,5 @@
 """Prices of cards: what the table says of a batch follows from bytes and operations."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +25,7 @@ from headroom.variants import BASE
 ARMS = ("baseline", "full")
 
 
-def test_a_token_costs_two_operations_a_weight_at_least() -> None:
+def test_a_token_costs_two_operations_a_weight_at_least():
     planned = config()
     batch = batches(planned)[0]
     tokens = generation_cost(planned, batch).tokens
@@ -34,7 +33,7 @@ def test_a_token_costs_two_operations_a_weight_at_least() -> None:
         assert generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
 
 
-def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
+def test_the_plan_names_cards_that_cannot_hold_a_model():
     lines = describe(config(models={"big": {"billions": 30.0}})).splitlines()
     told = {line.split("  ")[0]: line for line in lines}
     assert told["A100 40 GB"].split()[-3:] == ["62", "not", "big"]
@@ -42,7 +41,7 @@ def test_the_plan_names_cards_that_cannot_hold_a_model() -> None:
     assert "this CPU" in told
 
 
-def test_an_arm_s_time_counts_its_test_and_its_scoring() -> None:
+def test_an_arm_s_time_counts_its_test_and_its_scoring():
     planned = config(compressions={"own": {"model": "big", "train": "train", "test": "test"}})
     study, card = planned.compressions["own"], CARDS["H100"]
     base = Batch("big", "greedy", "test", (BASE,))
@@ -62,7 +61,7 @@ def test_an_arm_s_time_counts_its_test_and_its_scoring() -> None:
     assert training_request(planned, study).minutes > minutes[0]  # every arm's test, five times
 
 
-def test_the_plan_says_what_scoring_a_model_takes() -> None:
+def test_the_plan_says_what_scoring_a_model_takes():
     own = {"model": "big", "train": "train", "test": "test"}
     few = {"importance": {"batch_size": 3}}
     planned = config(compressions={"own": own, "few": own | {"method": few}})
@@ -75,7 +74,7 @@ def test_the_plan_says_what_scoring_a_model_takes() -> None:
         assert f"{rows} texts of 184 tokens" in line
 
 
-def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path: Path) -> None:
+def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path):
     file = tmp_path / "own.csv"
     rows = [f"{number} + 1,{number + 1},{'test' if number < 5 else 'train'}" for number in range(7)]
     file.write_text("\n".join(["question,answer,part", *rows]))
@@ -85,7 +84,7 @@ def test_the_questions_of_a_file_of_ones_own_are_counted(tmp_path: Path) -> None
     assert question_count(Questions(**own, file=str(tmp_path / "elsewhere.csv"))) == 1000
 
 
-def test_a_cpu_is_measured_and_a_cluster_s_is_not() -> None:
+def test_a_cpu_is_measured_and_a_cluster_s_is_not():
     assert 1e9 < this_cpu().flops < 1e13
     assert this_cpu() == this_cpu()
     planned = config(models={"big": {"device": "cpu", "dtype": "float32"}})

@@ -81,7 +81,7 @@ def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
         ("problems/asdiv/revision", "6" * 64, "problems/asdiv"),
     ],
 )
-def test_keys_follow_what_decides_the_content(path: str, value: Any, expected: str) -> None:
+def test_keys_follow_what_decides_the_content(path, value, expected):
     assert differing(REFERRING, changed(REFERRING, path, value)) == set(expected.split())
 
 
@@ -97,13 +97,13 @@ def test_keys_follow_what_decides_the_content(path: str, value: Any, expected: s
         ("compressions/words/method/importance", {"criterion": "random"}, {"alpha": 0.9}),
     ],
 )
-def test_what_decides_nothing_leaves_the_key(path: str, first: Any, second: Any) -> None:
+def test_what_decides_nothing_leaves_the_key(path, first, second):
     second = first | second if isinstance(first, dict) else second
     both = (changed(REFERRING, path, value) for value in (first, second))
     assert differing(*both) == set()
 
 
-def test_the_key_of_a_model_of_the_package_follows_its_content() -> None:
+def test_the_key_of_a_model_of_the_package_follows_its_content():
     def key_of(**origin: str) -> str:
         models = {"shipped": {**VALUES["models"]["tiny"], **origin}}
         values = {"run": "mini", "models": models}
@@ -116,7 +116,7 @@ def test_the_key_of_a_model_of_the_package_follows_its_content() -> None:
         local_folder("builtin:other")
 
 
-def test_a_path_is_filled_from_config_names(config: Config) -> None:
+def test_a_path_is_filled_from_config_names(config):
     store = Store(config)
     names = {"model": "tiny", "decoding": "T0.6", "questions": "train"}
     keys = [key(config, KINDS[wildcard], name) for wildcard, name in names.items()]
@@ -130,7 +130,7 @@ def test_a_path_is_filled_from_config_names(config: Config) -> None:
     assert store.path(paths.REPORT, run="other") == Path("results/other/report.html")
 
 
-def test_a_sweep_s_own_rules_have_files_of_their_own() -> None:
+def test_a_sweep_s_own_rules_have_files_of_their_own():
     config, run = parse(VALUES), Path("results/mini")
     sweep = {**VALUES["sweeps"]["table"], "grading": "authors"}
     both = parse(changed(VALUES, "sweeps/regraded", sweep))
@@ -147,9 +147,7 @@ def test_a_sweep_s_own_rules_have_files_of_their_own() -> None:
     assert Store(parse({**VALUES, "grading": "authors"})).of_sweep("table") == own
 
 
-def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(
-    config: Config,
-) -> None:
+def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(config):
     store = Store(config)
     for wildcard, kind in KINDS.items():
         for name in VALUES[kind]:

@@ -63,7 +63,7 @@ class Job(NamedTuple):
 BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 
 
-def test_jobs_of_a_layer_share_a_group(config: Config) -> None:
+def test_jobs_of_a_layer_share_a_group(config):
     groups: dict[str, str] = {}
     rules = Rules(config, 3, groups)
     first, second, base = (
@@ -76,13 +76,13 @@ def test_jobs_of_a_layer_share_a_group(config: Config) -> None:
 
 @pytest.mark.parametrize(("cores", "judges"), [(3, 3), (40, 17), (None, 1)])
 def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_are(
-    config: Config, cores: int | None, judges: int
-) -> None:
+    config, cores, judges
+):
     rules = Rules(config, cores, {})  # 337 variants of 500 questions
     assert rules.judges(wildcards(rules, **BATCH)) == judges
 
 
-def test_what_a_selector_reads(rules: Rules) -> None:
+def test_what_a_selector_reads(rules):
     asked, path = wildcards(rules, selector="math"), rules.store.path
 
     def file(template: str, questions: str, decoding: str = "greedy") -> str:
@@ -103,7 +103,7 @@ def test_what_a_selector_reads(rules: Rules) -> None:
     assert test in rules.drawn_from(asked.selector, "selector")
 
 
-def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
+def test_what_a_solver_and_its_arms_read(rules, config):
     baseline, full, scratch, _ = every = arms(config, "words")
     start = full.file(paths.TEACHER, 4)
     asked = SimpleNamespace(**full.wildcards, seed="4")
@@ -128,7 +128,7 @@ def test_what_a_solver_and_its_arms_read(rules: Rules, config: Config) -> None:
     assert rules.measured(SimpleNamespace(compression="words")) == histories
 
 
-def test_a_job_asks_for_more_at_each_attempt(rules: Rules, config: Config) -> None:
+def test_a_job_asks_for_more_at_each_attempt(rules, config):
     words, full = config.compressions["words"], arms(config, "words")[1]
     trained, solver = rules.training_resources, {"solver": full.subject, "data": full.data}
     arm = SimpleNamespace(**full.wildcards, seed="0")
@@ -144,7 +144,7 @@ def test_a_job_asks_for_more_at_each_attempt(rules: Rules, config: Config) -> No
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
 
 
-def test_wildcards_are_what_the_config_has(rules: Rules) -> None:
+def test_wildcards_are_what_the_config_has(rules):
     allowed = rules.constraints
     assert allowed["sweep"] == "table"
     assert set(allowed["solver"].split("|")) == {
@@ -157,12 +157,12 @@ def test_wildcards_are_what_the_config_has(rules: Rules) -> None:
     assert empty.answers_of_all() == empty.fetched == []
 
 
-def test_what_is_fetched(rules: Rules) -> None:
+def test_what_is_fetched(rules):
     kinds = " ".join(Path(file).parts[2] for file in rules.fetched)
     assert kinds == "models models sources sources embedders problems problems encoders"
 
 
-def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
+def test_the_report_shows_what_the_figures_rules_make(rules):
     shown = rules.reported()
     assert len(shown) == len(set(shown))
     assert not [file for file in shown if "{" in file]
@@ -176,9 +176,7 @@ def test_the_report_shows_what_the_figures_rules_make(rules: Rules) -> None:
 
 
 @pytest.mark.parametrize(("epochs", "drawn"), [(12, ["words", "fetched", "own"]), (11, [])])
-def test_losses_are_drawn_where_a_round_has_three_epochs(
-    config: Config, epochs: int, drawn: list[str]
-) -> None:
+def test_losses_are_drawn_where_a_round_has_three_epochs(config, epochs, drawn):
     studies = {}
     for name, study in config.compressions.items():  # of 4 rounds
         training = study.method.training.model_copy(update={"epochs": epochs})
@@ -190,7 +188,7 @@ def test_losses_are_drawn_where_a_round_has_three_epochs(
     ]
 
 
-def test_what_only_the_page_shows_makes_nothing_anew(rules: Rules) -> None:
+def test_what_only_the_page_shows_makes_nothing_anew(rules):
     shown = changed(VALUES, "selectors/math/title", "Mathematics")
     shown = changed(shown, "selectors/math/versus", "T0.6")
     shown = changed(shown, "questions/test/title", "Problems")
@@ -202,7 +200,7 @@ def test_what_only_the_page_shows_makes_nothing_anew(rules: Rules) -> None:
     assert others[0].settings() != others[1].settings()
 
 
-def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: Config) -> None:
+def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
     after = [Job.of("questions", 7), Job.of("fetch_model", 5)]
     generate = Job.of("generate", 3, wildcards(rules, **BATCH))
     name, unit, seconds, waits = rules.planned(generate, after)
@@ -219,7 +217,7 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules: Rules, config: 
     assert rules.planned(baseline, []) == ("compress", "9", 0.0, [])
 
 
-def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) -> None:
+def test_a_run_begins_with_its_config_and_its_plan(rules, caplog):
     limiter = SimpleNamespace(max_jobs=100, timespan=1)
     job = Job.of("audit", 2)
     workflow = SimpleNamespace(
@@ -238,7 +236,7 @@ def test_a_run_begins_with_its_config_and_its_plan(rules: Rules, caplog: Any) ->
     assert record.cores == 3
 
 
-def test_a_run_says_what_the_store_holds_and_what_is_missing(rules: Rules) -> None:
+def test_a_run_says_what_the_store_holds_and_what_is_missing(rules):
     """Two heads on all of MATH-500, 336 and base on 50 other questions, 16 samples, two prompts."""
     total = 500 * (336 + 1) + 500 * 16 + 500 + 50 * (336 + 1)
     parts = "0 of 2 models, 0 of 20 trained arms"
@@ -264,7 +262,7 @@ def test_a_run_says_what_the_store_holds_and_what_is_missing(rules: Rules) -> No
     assert held(rules) == f"In the store: {parts}, 1 of 20 trained arms"
 
 
-def test_a_rules_command_names_each_wildcard_of_its_job() -> None:
+def test_a_rules_command_names_each_wildcard_of_its_job():
     assert command("generate").endswith(
         "--variant {wildcards.variant} --cores {resources.engine_cores}"
     )
@@ -272,7 +270,7 @@ def test_a_rules_command_names_each_wildcard_of_its_job() -> None:
     assert command("audit") == "headroom audit --log {log}  --published {params.folder:q}"
 
 
-def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path: Path) -> None:
+def test_files_dated_in_the_future_come_to_the_present_in_their_order(tmp_path):
     begin, hour = time.time_ns(), 3_600_000_000_000
     ages = {"past": -hour, "a/input": hour, "next": hour + 1}
     ages |= {"a/b/output": 2 * hour, "beside": 2 * hour}

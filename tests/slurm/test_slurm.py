@@ -86,8 +86,8 @@ def tables(folder: Path, layer: int) -> dict[Path, int]:
 
 
 def test_a_sweep_on_a_cluster_that_breaks_ends_with_the_files_of_a_local_run(
-    slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
-) -> None:
+    slurm, sweep, tmp_path
+):
     local, far = tmp_path / "local", tmp_path / "far"
     local.mkdir()
     far.mkdir()
@@ -172,9 +172,7 @@ def scontrol(*update: str) -> None:
     subprocess.run(["scontrol", "update", *update], check=True)
 
 
-def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
-    slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(slurm, sweep, tmp_path):
     asked = {}
     for device in ("auto", "cpu"):
         folder = tmp_path / device
@@ -191,9 +189,7 @@ def test_a_job_asks_for_a_gpu_unless_its_model_is_for_the_cpu(
     assert asked == {"auto": {True, False}, "cpu": {False}}  # drawing the questions needs none
 
 
-def test_a_pilot_is_measured_in_one_allocation(
-    slurm: Cluster, sweep: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_pilot_is_measured_in_one_allocation(slurm, sweep, tmp_path):
     profile(tmp_path / "workflow/profiles/slurm")
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(sweep))
     command = [sys.executable, "-m", "headroom.cli", "pilot", "sweep.yaml", "--slurm"]

@@ -55,7 +55,7 @@ def run(source: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there() -> None:
+def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there():
     assert set(HOW_TOS) == {
         *("a benchmark", "a grader", "an importance criterion"),
         *("a family", "an architecture", "a figure"),
@@ -66,7 +66,7 @@ def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_t
             assert (ROOT / path).is_file(), path
 
 
-def test_a_grader_is_added_as_the_page_says(tmp_path: Path) -> None:
+def test_a_grader_is_added_as_the_page_says(tmp_path):
     source = extended("a grader", tmp_path)
     check = r"""
 from headroom.config import Questions
@@ -84,9 +84,7 @@ print(grader.equal(answer, "apple,pear"), grader.equal(answer, "apple"))
 
 
 @pytest.mark.parametrize("form", ["zero", "uniform"])
-def test_an_importance_criterion_is_added_as_the_page_says(
-    form: str, llama: Path, tmp_path: Path
-) -> None:
+def test_an_importance_criterion_is_added_as_the_page_says(form, llama, tmp_path):
     source = extended("an importance criterion", tmp_path)
     command = ["prune", str(llama), "--ratio", "0.34", "--criterion", "output", f"--{form}"]
     command += ["--out", str(tmp_path / "out"), "--device", "cpu"]
@@ -109,7 +107,7 @@ def test_an_importance_criterion_is_added_as_the_page_says(
     assert "smallest norm of the output weights" in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_family_is_added_as_the_page_says(tmp_path: Path) -> None:
+def test_a_family_is_added_as_the_page_says(tmp_path):
     source = extended("a family", tmp_path)
     check = """
 import torch
@@ -141,9 +139,7 @@ print(len({a.token_ids for a in found.values()}))
     assert int(run(source, "-c", check)) > 1
 
 
-def test_a_figure_is_drawn_as_the_page_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_figure_is_drawn_as_the_page_says(tmp_path, monkeypatch):
     source = extended("a figure", tmp_path)
     check = """
 import pandas as pd

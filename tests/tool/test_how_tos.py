@@ -41,9 +41,7 @@ def folder(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_command_and_the_python_run_as_they_stand(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     monkeypatch.chdir(folder)
     commands = [line for block in blocks("sh") for line in block.replace("\\\n", "").splitlines()]
     assert len(commands) == 13

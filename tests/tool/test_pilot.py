@@ -39,9 +39,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(config, capsys):
     assert cli.main(["pilot", str(config), "--cores", "1"]) == 0
     said = capsys.readouterr().out
     row = re.search(r"^tiny +57 +([\d,]+) +\d+ +([\d.]+) +([\d,]+) +([\d.]+) +", said, re.M)
@@ -58,9 +56,7 @@ def test_a_pilot_measures_base_and_two_heads_and_projects_the_whole(
     assert "no engine runs" in capsys.readouterr().out
 
 
-def test_slurm_runs_it_in_one_allocation(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_slurm_runs_it_in_one_allocation(config, monkeypatch, capsys):
     tmp_path = config.parent
     monkeypatch.setenv("PATH", "")
     assert cli.main(["pilot", str(config), "--slurm"]) == 2
@@ -90,9 +86,7 @@ def test_slurm_runs_it_in_one_allocation(
     assert "no model of this config has heads to prune" in capsys.readouterr().err
 
 
-def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_doctor_says_what_runs_where_and_check_what_is_not_fetched(config, capsys):
     assert cli.main(["doctor"]) == 0
     said = capsys.readouterr().out
     for word in ("python 3", "torch", "snakemake", "cores", "GB free", "HF_HUB_OFFLINE", "SLURM"):

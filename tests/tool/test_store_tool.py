@@ -1,7 +1,6 @@
 """What the store holds, who asks for it, and what may go."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def run(*arguments: str) -> int:
     return cli.main(["store", *arguments])
 
 
-def test_a_config_asks_for_every_file_that_it_makes() -> None:
+def test_a_config_asks_for_every_file_that_it_makes():
     own = config()
     files = make(own)
     entries = contents({"mine": own})
@@ -80,9 +79,7 @@ def test_a_config_asks_for_every_file_that_it_makes() -> None:
     assert not any(entry.idle for entry in entries)
 
 
-def test_what_no_config_asks_for_is_removed_and_nothing_else(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_no_config_asks_for_is_removed_and_nothing_else(capsys):
     long, short = config(), config(**SHORT)
     everything, needed = make(long), make(short)
     save(short)
@@ -98,7 +95,7 @@ def test_what_no_config_asks_for_is_removed_and_nothing_else(
     assert there() == needed
 
 
-def test_unfinished_work_stays_with_what_it_is_for() -> None:
+def test_unfinished_work_stays_with_what_it_is_for():
     own = config()
     journals = {write(file) for file in files_of(own) if ".jsonl" in file.name}
     arm = arms(own, "words")[1]
@@ -112,7 +109,7 @@ def test_unfinished_work_stays_with_what_it_is_for() -> None:
     assert not alien.parent.exists()
 
 
-def test_files_of_no_known_form_are_shown_and_stay(capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_no_known_form_are_shown_and_stay(capsys):
     save(config())
     notes = {write(Path("results/store/notes.txt")), write(Path("results/store/models/README.md"))}
     assert run("--prune", "--yes") == 0
@@ -123,9 +120,7 @@ def test_files_of_no_known_form_are_shown_and_stay(capsys: pytest.CaptureFixture
 OLD = Path("results/store/questions/old-01234567.parquet")
 
 
-def test_it_asks_before_it_removes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_asks_before_it_removes(monkeypatch, capsys):
     save(config())
     asked: list[str] = []
     replies = iter([EOFError, "no", "", "y"])
@@ -168,13 +163,9 @@ ENGINES = "headroom.tool.store.status"
     ],
     ids=["a lock", "an engine", "a run that begins", "a damaged config", "no config"],
 )
-def test_nothing_goes_while_it_cannot_be_told_what_is_needed(
-    change: Callable[[pytest.MonkeyPatch], Any],
-    options: list[str],
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nothing_goes_while_nobody_can_tell_what_is_needed(
+    change, options, reason, monkeypatch, capsys
+):
     write(OLD)
     save(config())
     change(monkeypatch)

@@ -55,9 +55,7 @@ def swept(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return folder, command
 
 
-def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(
-    swept: tuple[Path, list[str]], llama: Path
-) -> None:
+def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept, llama):
     run = load(swept[0] / "out/results/sweep")
     gold = run.questions("questions")["answer"].tolist()
     z = run.z()
@@ -71,11 +69,7 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(
     assert z["subject"].tolist()[:4] == ["kind 0", "kind 1", "kind 2", "kind 0"]
 
 
-def test_more_heads_keep_what_is_answered(
-    swept: tuple[Path, list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     folder, command = swept
     asked, answer = [], job.run
     monkeypatch.setattr(job, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
@@ -103,13 +97,7 @@ def test_more_heads_keep_what_is_answered(
         (["-n", "21"], "21 questions are requested, but .*mine.csv has 20; lower n"),
     ],
 )
-def test_bad_input_is_one_line(
-    swept: tuple[Path, list[str]],
-    tmp_path: Path,
-    change: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_one_line(swept, tmp_path, change, message, capsys):
     assert cli.main([*swept[1], *change, "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)

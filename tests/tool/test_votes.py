@@ -9,7 +9,7 @@ TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
 NUMBERS = Grading("numeric", "default")
 
 
-def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head() -> None:
+def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head():
     candidates, agreement = count_votes(HEADS, TEXTS, NUMBERS)
     found = [(one.answer, one.votes, one.heads) for one in candidates]
     assert found == [
@@ -22,7 +22,7 @@ def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head() -> No
     assert all(one.score is None for one in candidates)
 
 
-def test_a_verifier_outvotes_the_majority_but_not_without_an_answer() -> None:
+def test_a_verifier_outvotes_the_majority_but_not_without_an_answer():
     scores = [-3.0, 9.0, -2.5, -0.5, -4.0]  # the best text has no answer
     candidates, _ = count_votes(HEADS, TEXTS, NUMBERS, scores)
     assert [(one.answer, one.score) for one in candidates] == [
@@ -32,7 +32,7 @@ def test_a_verifier_outvotes_the_majority_but_not_without_an_answer() -> None:
     ]
 
 
-def test_mathematical_answers_are_compared_by_the_judge() -> None:
+def test_mathematical_answers_are_compared_by_the_judge():
     texts = [r"\boxed{\frac{1}{2}}", r"\boxed{0.5}", r"\boxed{\frac{2}{4}}", r"\boxed{x}"]
     candidates, agreement = count_votes(HEADS[:4], texts, Grading("math", "default"))
     assert [one.votes for one in candidates] == [3, 1]
@@ -40,7 +40,7 @@ def test_mathematical_answers_are_compared_by_the_judge() -> None:
     assert count_votes(HEADS[:1], TEXTS[:1], NUMBERS)[1] is None
 
 
-def test_a_result_is_shown_with_scores_where_there_are_some() -> None:
+def test_a_result_is_shown_with_scores_where_there_are_some():
     plain, agreement = count_votes(HEADS, TEXTS, NUMBERS)
     text = to_text(Solved("3 + 4?", plain, agreement, "8"))
     assert "score" not in text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from mini import MINIATURE, Snakemake
+from mini import MINIATURE
 
 from example_config import changed
 from headroom import cli
@@ -42,17 +42,13 @@ def refused(values: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> str:
         ("models/tiny/dtype", "float16", ["float16", "float32"]),
     ],
 )
-def test_one_line_names_what_is_wrong(
-    path: str, value: Any, words: list[str], here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_line_names_what_is_wrong(path, value, words, here, capsys):
     line = refused(changed(MINIATURE, path, value), capsys)
     for word in words:
         assert re.search(word, line)
 
 
-def test_a_machine_that_lacks_something(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_machine_that_lacks_something(here, monkeypatch, capsys):
     if not any(Path("/dev").glob("nvidia[0-9]")):  # the refusal is for machines without a GPU
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "which", lambda _: None)  # where SLURM is, jobs may have one
@@ -70,7 +66,7 @@ def test_a_machine_that_lacks_something(
     assert f"{results} cannot be written" in refused(MINIATURE, capsys)
 
 
-def test_the_workflow_refuses_before_any_job(snakemake: Snakemake, tmp_path: Path) -> None:
+def test_the_workflow_refuses_before_any_job(snakemake, tmp_path):
     done = snakemake(MINIATURE, "--cores", "0", check=False)
     assert done.returncode != 0
     assert "core" in done.stdout + done.stderr

@@ -57,7 +57,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished: Path) -> None:
+def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished):
     (data,) = (finished / "results/store/problems").glob("made-*.parquet")
     problems, run = pd.read_parquet(data), finished / "results/words"
     test = problems[problems["part"] == "test"]
@@ -82,15 +82,13 @@ def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished: Path
         assert (run / name).stat().st_size > 0, name
 
 
-def test_nothing_is_left_over_and_nothing_to_do(finished: Path) -> None:
+def test_nothing_is_left_over_and_nothing_to_do(finished):
     assert not left_over(finished)
     done = Snakemake(finished)(COMPRESSION)
     assert "Nothing to be done" in done.stdout + done.stderr
 
 
-def test_an_exported_compression_is_remade_without_its_solvers(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_an_exported_compression_is_remade_without_its_solvers(finished, tmp_path):
     first, exported = finished / "results/words", tmp_path / "exported"
     files = export(first, exported)
     for place, file in enumerate(sorted(files, key=lambda file: file.name != "history.json")):
@@ -106,9 +104,7 @@ def test_an_exported_compression_is_remade_without_its_solvers(
     assert_same(first, remade, frozenset({"report.html"}))  # it states times
 
 
-def test_a_killed_compression_goes_on_and_ends_with_the_same_files(
-    finished: Path, tmp_path: Path
-) -> None:
+def test_a_killed_compression_goes_on_and_ends_with_the_same_files(finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
     config = parse(COMPRESSION)

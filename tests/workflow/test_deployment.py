@@ -3,7 +3,6 @@
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import yaml
 from mini import MINIATURE, ROOT, planned
@@ -24,7 +23,7 @@ use rule * from headroom
 """What snakedeploy writes, but for the place of the workflow, which it names on GitHub."""
 
 
-def test_a_deployed_workflow_runs_with_its_own_config(tmp_path: Path) -> None:
+def test_a_deployed_workflow_runs_with_its_own_config(tmp_path):
     shutil.copytree(ROOT / "config", tmp_path / "config")
     deployed = tmp_path / "config/config.yaml"
     assert yaml.safe_load(deployed.read_text())["run"] == "demo"

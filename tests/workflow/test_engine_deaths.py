@@ -118,9 +118,9 @@ def wait_for_engines() -> None:
         time.sleep(0.05)
 
 
-def test_a_sweep_that_is_interrupted_and_whose_engine_is_killed_ends_with_the_same_answers(
-    moments: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(
+    moments, tmp_path, monkeypatch
+):
     quiet, disturbed = tmp_path / "quiet", tmp_path / "disturbed"
     config = resolve(parse(SWEEP))
     for folder in (quiet, disturbed):

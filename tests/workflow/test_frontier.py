@@ -1,6 +1,5 @@
 """Families of variants in a run of the real Snakefile: answered, graded, compared."""
 
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -29,7 +28,7 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def test_families_are_answered_graded_and_compared(copied: Path) -> None:
+def test_families_are_answered_graded_and_compared(copied):
     done = Snakemake(copied)(CONFIG)
     assert "solved by any answer with the tokens of" in done.stdout + done.stderr
     run = copied / "results/families"

@@ -28,7 +28,7 @@ def redrawn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return account, folder / "results" / account.folder
 
 
-def test_nothing_is_generated_and_no_question_is_told(redrawn: Redrawn) -> None:
+def test_nothing_is_generated_and_no_question_is_told(redrawn):
     _, run = redrawn
     store = run.parent / "store"
     assert not (store / "models").exists()
@@ -38,7 +38,7 @@ def test_nothing_is_generated_and_no_question_is_told(redrawn: Redrawn) -> None:
     assert (run / "report.html").stat().st_size > 100_000
 
 
-def test_the_gallery_and_readme_say_what_comes_out(redrawn: Redrawn) -> None:
+def test_the_gallery_and_readme_say_what_comes_out(redrawn):
     account, run = redrawn
     for kept in (readme.GALLERY / account.folder / "tables").glob("*.csv"):
         found = pd.read_csv(next(run.rglob(f"*/{account.of}/{kept.name}")))

@@ -14,7 +14,7 @@ from headroom.tool.run import load
 from headroom.tool.solve import Solver
 
 
-def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
+def test_tables_figures_and_report_are_made(finished):
     run = finished[0] / "results/mini"
     for name in (
         *("tables/math.tex", "tables/math.csv", "comparisons/math.csv"),
@@ -30,9 +30,7 @@ def test_tables_figures_and_report_are_made(finished: tuple[Path, str]) -> None:
     assert "Can heads go for good?" not in page
 
 
-def test_no_process_socket_lock_or_temporary_file_is_left_and_nothing_to_do(
-    finished: tuple[Path, str],
-) -> None:
+def test_no_process_socket_lock_or_temporary_file_is_left_and_nothing_to_do(finished):
     folder = finished[0]
     for place in ("../elsewhere", ".snakemake/locks", ".snakemake/incomplete"):
         assert [file for file in (folder / place).rglob("*") if not file.is_dir()] == []
@@ -49,9 +47,7 @@ def _works_in(process: psutil.Process, folder: Path) -> bool:
         return False
 
 
-def test_a_run_tells_what_the_store_lacks_its_findings_and_its_report(
-    finished: tuple[Path, str],
-) -> None:
+def test_a_run_tells_what_the_store_lacks_its_findings_and_its_report(finished):
     folder, said = finished
     answers = 15 * 7 + 15 * 3 + 15 + 20 * 3  # test: heads, samples, authors' prompt; train: heads
     held = f"In the store: 0 of {answers} answers ({answers} to generate), 0 of 1 models"
@@ -61,9 +57,7 @@ def test_a_run_tells_what_the_store_lacks_its_findings_and_its_report(
     assert "Done. Open results/mini/report.html" in said.splitlines()
 
 
-def test_the_selector_of_a_finished_run_solves_questions(
-    finished: tuple[Path, str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_selector_of_a_finished_run_solves_questions(finished, capsys):
     run = load(finished[0] / "results/mini")
     rows = run.questions("test").head(4)
     (file,) = run.folder.glob("graded/*/greedy-*/test-*.parquet")

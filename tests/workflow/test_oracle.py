@@ -45,7 +45,7 @@ def frozen(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_miniature_gives_the_frozen_numbers(finished: tuple[Path, str]) -> None:
+def test_the_miniature_gives_the_frozen_numbers(finished):
     now, before = frozen(finished[0]), json.loads(TABLE.read_text(encoding="utf-8"))
     compared = 0
     for name, answers in before["answers"].items():

@@ -5,7 +5,6 @@ import shutil
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -17,7 +16,7 @@ from headroom.errors import ConfigError
 from headroom.tool.export import export
 
 
-def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> None:
+def test_another_config_generates_nothing_that_the_store_has(copied):
     values: dict[str, Any] = {**MINIATURE, "run": "second", "selectors": {}, "comparisons": {}}
     values["sweeps"] = {"more": {"model": "tiny", "questions": "test", "layers": [1]}}
     counts = planned(Snakemake(copied)(values, "--dry-run"))
@@ -25,9 +24,7 @@ def test_another_config_generates_nothing_that_the_store_has(copied: Path) -> No
     assert not {"fetch_model", "source", "questions"} & set(counts)
 
 
-def test_an_exported_run_is_remade_without_model_or_benchmark(
-    finished: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_an_exported_run_is_remade_without_model_or_benchmark(finished, tmp_path):
     first, exported = finished[0] / "results/mini", tmp_path / "exported"
     files = export(first, exported)
     # A clone or a download dates files as it likes: here what others are made from is the newest.
@@ -42,9 +39,7 @@ def test_an_exported_run_is_remade_without_model_or_benchmark(
     assert_same(first, exported / "results/mini", frozenset({"report.html"}))  # it states times
 
 
-def test_an_export_is_a_dataset_whose_card_names_its_tables(
-    finished: tuple[Path, str], tmp_path: Path
-) -> None:
+def test_an_export_is_a_dataset_whose_card_names_its_tables(finished, tmp_path):
     export(finished[0] / "results/mini", tmp_path / "dataset")
     code = """
 import sys, datasets
@@ -73,7 +68,7 @@ for name in datasets.get_dataset_config_names(sys.argv[1]):
     ]
 
 
-def test_an_export_may_leave_question_texts_out(finished: tuple[Path, str], tmp_path: Path) -> None:
+def test_an_export_may_leave_question_texts_out(finished, tmp_path):
     files = export(finished[0] / "results/mini", tmp_path, without_texts=True)
     tables = [file for file in files if file.parent.name == "questions"]
     assert len(tables) == 2
@@ -83,7 +78,7 @@ def test_an_export_may_leave_question_texts_out(finished: tuple[Path, str], tmp_
         pd.testing.assert_frame_equal(pd.read_parquet(file), left_out)
 
 
-def test_a_run_without_answers_is_not_exported(copied: Path, tmp_path: Path) -> None:
+def test_a_run_without_answers_is_not_exported(copied, tmp_path):
     (gone,) = (copied / "results/store").glob("tiny-*/greedy-*/test-*/L01H03.parquet")
     gone.unlink()
     with pytest.raises(ConfigError, match=r"L01H03\.parquet and 0 more files .* are missing; run"):

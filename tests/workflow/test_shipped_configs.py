@@ -32,9 +32,7 @@ def planning(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | None],
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
-def test_a_shipped_config_can_be_planned(
-    config: Path, planning: Callable[[str | None], str]
-) -> None:
+def test_a_shipped_config_can_be_planned(config, planning):
     loaded = load(config)
     counts = planned(planning(config.stem))
     assert counts.get("generate", 0) == sum(len(batch.variants) for batch in batches(loaded))
@@ -50,12 +48,7 @@ def test_a_shipped_config_can_be_planned(
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
-def test_a_config_asks_for_every_file_that_its_run_makes_in_the_store(
-    config: Path,
-    planning: Callable[[str | None], str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_config_asks_for_every_stored_file(config, planning, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put_data(load(config), tmp_path)
     lines = re.findall(r"^ +output: (.*)$", planning(config.stem), re.MULTILINE)
@@ -67,7 +60,7 @@ def test_a_config_asks_for_every_file_that_its_run_makes_in_the_store(
     assert [entry for entry in entries if entry.asked_by != ("it",)] == []
 
 
-def test_the_paper_is_both_papers_configs_in_one() -> None:
+def test_the_paper_is_both_papers_configs_in_one():
     parts = [load(ROOT / f"config/{name}.yaml") for name in ("sprint", "compression")]
     paper = load(ROOT / "config/paper.yaml")
     for section in type(paper).model_fields:
@@ -79,9 +72,7 @@ def test_the_paper_is_both_papers_configs_in_one() -> None:
                     assert getattr(part, section).get(name, value) == value
 
 
-def test_readme_states_the_number_of_jobs_of_the_paper(
-    planning: Callable[[str | None], str],
-) -> None:
+def test_readme_states_the_number_of_jobs_of_the_paper(planning):
     counts = planned(planning("sprint"))
     stated = re.search(r"plans ([\d,]+) jobs, ([\d,]+) of them", (ROOT / "README.md").read_text())
     assert stated, "README.md does not say how many jobs config/sprint.yaml plans"
@@ -89,5 +80,5 @@ def test_readme_states_the_number_of_jobs_of_the_paper(
     assert numbers == [counts["total"], counts["generate"]]
 
 
-def test_the_demo_is_the_default(planning: Callable[[str | None], str]) -> None:
+def test_the_demo_is_the_default(planning):
     assert planned(planning(None)) == planned(planning("demo"))
