@@ -45,21 +45,13 @@ def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Pa
     """A config with two draws from one split and one from another, their tables in place."""
     monkeypatch.chdir(tmp_path)
     gsm8k: dict[str, Any] = {"benchmark": "generated_gsm8k", "split": "test", "sampling": "first"}
+    geometry = {"layers": tiny_models.LAYERS, "heads": tiny_models.QUERY_HEADS}
+    tiny = {"source": str(model_folder), **geometry, "kv_heads": tiny_models.KV_HEADS}
+    tiny |= {"billions": 0.001, "dtype": "float32", "device": "cpu", "batch_size": 3}
     values = config.parse(
         {
             "run": "tiny",
-            "models": {
-                "tiny": {
-                    "source": str(model_folder),
-                    "layers": tiny_models.LAYERS,
-                    "heads": tiny_models.QUERY_HEADS,
-                    "kv_heads": tiny_models.KV_HEADS,
-                    "billions": 0.001,
-                    "dtype": "float32",
-                    "device": "cpu",
-                    "batch_size": 3,
-                }
-            },
+            "models": {"tiny": tiny},
             "questions": {
                 "small": {**gsm8k, "n": 4},
                 "large": {**gsm8k, "n": 7},
@@ -75,18 +67,10 @@ def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Pa
         }
     )
     for name, section in values.questions.items():
-        rows = pd.DataFrame(
-            {
-                "question_id": [f"q{n}" for n in range(section.n or 0)][::-1],
-                "split": "test",
-                "subject": None,
-                "level": None,
-                "question": [f"w{n} w{2 * n} w7" for n in range(section.n or 0)][::-1],
-                "answer": "1",
-                "solution": None,
-                "source_row": range(section.n or 0),
-            }
-        )
+        numbers = range(section.n or 0)
+        rows = pd.DataFrame({"question_id": [f"q{n}" for n in numbers][::-1], "split": "test"})
+        rows["question"] = [f"w{n} w{2 * n} w7" for n in numbers][::-1]
+        rows = rows.assign(subject=None, level=None, answer="1", solution=None, source_row=numbers)
         file = paths.QUESTIONS.format(questions=key(values, "questions", name))
         write_table(Path(file), rows, QUESTIONS)
     model_file = paths.MODEL.format(model=key(values, "models", "tiny"))

@@ -235,13 +235,6 @@ def test_a_table_that_cannot_be_written_is_one_jobs_error(served):
     assert len(engines()) == 3
 
 
-def test_an_idle_engine_leaves(served):
-    work = work_on(served)
-    client.ask(work, BASE, cores=1, idle=0.5)
-    wait_until(lambda: not engines() and not client._names())
-    assert client.status() == []
-
-
 @pytest.mark.parametrize("victim", ["engine", "worker"])
 def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(served, victim):
     run(served, BASE)
@@ -272,12 +265,17 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(served,
     assert len(engines()) == 3
 
 
-def test_a_model_that_cannot_be_loaded_is_the_jobs_error(served):
+def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leaves(served):
     file = Path(paths.MODEL.format(model=key(served, "models", "tiny")))
+    right = file.read_text(encoding="utf-8")
     file.write_text('{"folder": "absent/model"}', encoding="utf-8")
     with pytest.raises(EngineError, match="absent/model"):
         run(served, BASE)
     wait_until(lambda: not engines())
+    file.write_text(right, encoding="utf-8")
+    client.ask(work_on(served), BASE, cores=1, idle=0.5)
+    wait_until(lambda: not engines() and not client._names())
+    assert client.status() == []
 
 
 def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense(served):
@@ -345,25 +343,22 @@ def test_an_engine_is_stopped_by_a_signal_and_says_so(served):
     wait_until(lambda: not engines())
 
 
-def test_stopping_waits_for_an_engine_that_begins_or_is_about_to_end(served, tmp_path, monkeypatch):
-    holds = socket.socket(socket.AF_UNIX)  # its name, and does not listen
-    holds.bind(f"\0{place(served).name}")
-    stopping = threading.Thread(target=client.stop)
-    stopping.start()
-    time.sleep(4 * client._SECONDS_BETWEEN_TRIES)
-    assert stopping.is_alive()
+def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that_never_does(
+    served, tmp_path, monkeypatch
+):
     (tmp_path / "elsewhere").mkdir()
-    with monkeypatch.context() as patch:
-        patch.chdir(tmp_path / "elsewhere")
-        assert client.stop() == 0  # is of another folder, and waits for nothing
-    holds.close()
+    with socket.socket(socket.AF_UNIX) as holds:  # its name, and does not listen
+        holds.bind(f"\0{place(served).name}")
+        stopping = threading.Thread(target=client.stop)
+        stopping.start()
+        time.sleep(4 * client._SECONDS_BETWEEN_TRIES)
+        assert stopping.is_alive()
+        with monkeypatch.context() as patch:
+            patch.chdir(tmp_path / "elsewhere")
+            assert client.stop() == 0  # is of another folder, and waits for nothing
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "_SECONDS_TO_LISTEN", 4 * client._SECONDS_BETWEEN_TRIES)
+            with pytest.raises(EngineError, match="does not listen"):
+                run(served, BASE)
     stopping.join()
     run(served, BASE)
-
-
-def test_a_process_that_takes_the_name_and_does_not_listen_is_told_of(served, monkeypatch):
-    monkeypatch.setattr(client, "_SECONDS_TO_LISTEN", 4 * client._SECONDS_BETWEEN_TRIES)
-    with socket.socket(socket.AF_UNIX) as holds:
-        holds.bind(f"\0{place(served).name}")
-        with pytest.raises(EngineError, match="does not listen"):
-            run(served, BASE)

@@ -144,7 +144,7 @@ def test_a_job_asks_for_more_at_each_attempt(rules, config):
         assert third == [first.gpus, 3 * first.megabytes, 3 * first.minutes]
 
 
-def test_wildcards_are_what_the_config_has(rules):
+def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
     allowed = rules.constraints
     assert allowed["sweep"] == "table"
     assert set(allowed["solver"].split("|")) == {
@@ -152,14 +152,11 @@ def test_wildcards_are_what_the_config_has(rules):
     }
     assert re.fullmatch(r"base-\w{8}", allowed["encoder"])
     assert re.fullmatch(r"tiny-\w{8}\|big-\w{8}", allowed["model"])
+    kinds = " ".join(Path(file).parts[2] for file in rules.fetched)
+    assert kinds == "models models sources sources embedders problems problems encoders"
     empty = Rules(parse({"run": "empty"}), 2, {})
     assert empty.constraints["model"] == empty.constraints["arm"] == "none"
     assert empty.answers_of_all() == empty.fetched == []
-
-
-def test_what_is_fetched(rules):
-    kinds = " ".join(Path(file).parts[2] for file in rules.fetched)
-    assert kinds == "models models sources sources embedders problems problems encoders"
 
 
 def test_the_report_shows_what_the_figures_rules_make(rules):

@@ -90,14 +90,14 @@ def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (["--layers", "2"], r"layers: \[2\]; model has 2 layers, numbered 0 to 1"),
-        (["--benchmark", "maths"], "benchmark 'maths' is not known; choose math500"),
-        (["--answer-column", "answer"], "no 'answer', only prompt, gold, kind; .* --question-col"),
-        (["--model", "./nowhere"], r"\./nowhere is not a folder; name a model folder or a hub id"),
-        (["-n", "21"], "21 questions are requested, but .*mine.csv has 20; lower n"),
+        ("--layers 2", r"layers: \[2\]; model has 2 layers, numbered 0 to 1"),
+        ("--benchmark maths", "benchmark 'maths' is not known; choose math500"),
+        ("--answer-column answer", "no 'answer', only prompt, gold, kind; .* --question-column"),
+        ("--model ./nowhere", r"\./nowhere is not a folder; name a model folder or a hub id"),
+        ("-n 21", "21 questions are requested, but .*mine.csv has 20; lower n"),
     ],
 )
 def test_bad_input_is_one_line(swept, tmp_path, change, message, capsys):
-    assert cli.main([*swept[1], *change, "--out", str(tmp_path / "out")]) == 2
+    assert cli.main([*swept[1], *change.split(), "--out", str(tmp_path / "out")]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert re.search(message, line)
