@@ -20,6 +20,7 @@ from mini import Snakemake
 from headroom.errors import TableError
 from headroom.record import intact, record_path
 from headroom.tables import read_arrow
+from processes import working_in
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")
 LONGEST = 600.0
@@ -91,21 +92,9 @@ class Run:
             except TableError as error:
                 yield str(error).removeprefix(f"{self.folder}/")
 
-    def processes(self, *words: str) -> list[psutil.Process]:
-        """Return the processes in the folder whose command line has some words."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                line = " ".join(process.cmdline())
-                if all(word in line for word in words) and (
-                    process.cwd() == str(self.folder) or str(self.folder) in line
-                ):
-                    found.append(process)
-        return found
-
     def kill(self, *words: str) -> None:
-        """Kill all these processes."""
-        found = self.processes(*words)
+        """Kill all processes in the folder whose command lines have some words."""
+        found = working_in(self.folder, *words)
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
@@ -124,7 +113,7 @@ def kill(run: Run, *words: str) -> None:
     """Kill a process of the run at some moment."""
     process = run.start()
     run.wait_for_the_moment(process)
-    victims = run.processes(*words)
+    victims = working_in(run.folder, *words)
     if victims:
         with contextlib.suppress(psutil.Error):
             run.draw.choice(victims).kill()

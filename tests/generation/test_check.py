@@ -54,7 +54,7 @@ def next_column(right: Any, self: Slots, layer: int, segments: Segments, *states
 
 
 def stale_length(right: Any, self: SlotRows, first: int, rows: Any, texts: Any) -> Tensor:
-    stale = self._lengths and max(map(len, texts)) == 1
+    stale = bool(self._lengths) and max(map(len, texts)) == 1
     if stale:
         self._lengths[-1] -= 1
     found = right(self, first, rows, texts)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant
+from processes import wait_until, working_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 HEADS = [Variant(1, 0), Variant(1, 4)]
@@ -80,13 +81,7 @@ def fork(_: list[str], **options: Any) -> None:
 
 
 def engines() -> list[psutil.Process]:
-    """Return the engine processes of this folder, workers included."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):  # others' processes, and those that end
-            if process.cwd() == str(Path.cwd()) and process.pid != os.getpid():
-                found.append(process)
-    return sorted(found, key=lambda process: process.create_time())
+    return working_in(Path.cwd())
 
 
 def run(values: Config, variant: Variant, questions: str = "small", cores: int = 2) -> None:
@@ -100,13 +95,6 @@ def work_on(values: Config, questions: str = "small") -> Work:
 def of_model(values: Config, **changed: Any) -> Config:
     model = values.models["tiny"].model_copy(update=changed)
     return values.model_copy(update={"models": {"tiny": model}})
-
-
-def wait_until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 300
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def place(values: Config, cores: int = 2) -> client.Place:

@@ -12,13 +12,18 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from processes import wait_until
 
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge", "slurm-wlm-basic-plugins")
 NODES = ("n1", "n2", "n3")
@@ -165,15 +170,6 @@ def processes_of(**variables: str) -> Iterator[psutil.Process]:
 def output(*command: str, check: bool = True) -> str:
     """Return what a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=check).stdout
-
-
-def wait_until(condition: Callable[[], object], seconds: float) -> None:
-    """Wait for a condition, but not for ever."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {seconds} s")
-        time.sleep(0.1)
 
 
 def main() -> None:

@@ -16,10 +16,11 @@ import cluster
 import psutil
 import pytest
 import yaml
-from cluster import Cluster, MissingError, output, processes_of, wait_until
+from cluster import Cluster, MissingError, output, processes_of
 from mini import MINIATURE, REASONER, ROOT, Snakemake
 
 from comparing import assert_same, contents
+from processes import wait_until
 
 WITHOUT_ACCOUNTING = (
     *("--slurm-no-account", "--slurm-status-command", "squeue"),

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from headroom import paths
 from headroom.config import parse
 from headroom.planning.batches import arms
 from headroom.tool.export import export
+from processes import wait_until
 
 SEED = 3
 COMPRESSION: dict[str, Any] = {
@@ -117,13 +117,8 @@ def test_a_killed_compression_goes_on_and_ends_with_the_same_files(finished, tmp
 
     run = Snakemake(folder)
     killed = run.start(COMPRESSION, "--cores", "1", target)
-    deadline = time.monotonic() + 900
-    while not any(
-        name.endswith(".safetensors") for *_, names in os.walk(journal) for name in names
-    ):
-        assert killed.poll() is None, "the job ended before it could be killed"
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: killed.poll() is not None or list(journal.rglob("*.safetensors")), 900)
+    assert killed.poll() is None, "the job ended before it could be killed"
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
 

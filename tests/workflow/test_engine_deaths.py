@@ -1,10 +1,8 @@
 """The engine is killed in the middle of a sweep, again and again: the next run just goes on."""
 
-import contextlib
 import json
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from headroom.generation import journal, prepare
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
+from processes import wait_until, working_in
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
 """How often the engine is killed; `make nightly` does it 20 times."""
@@ -75,14 +74,7 @@ def journaled(moments: Path) -> int:
 
 
 def engines() -> list[psutil.Process]:
-    """Return the engine processes of this folder."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            engine = "headroom.generation.server" in process.cmdline()
-            if engine and process.cwd() == str(Path.cwd()):
-                found.append(process)
-    return found
+    return working_in(Path.cwd(), "headroom.generation.server")
 
 
 def answered(config: Config) -> int:
@@ -111,13 +103,6 @@ def undisturbed(config: Config) -> None:
     forget_finished(config, batches(config))
 
 
-def wait_for_engines() -> None:
-    deadline = time.monotonic() + 120
-    while engines():
-        assert time.monotonic() < deadline, "an engine is left"
-        time.sleep(0.05)
-
-
 def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(
     moments, tmp_path, monkeypatch
 ):
@@ -133,12 +118,10 @@ def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(
     first = total // (KILLS + 2)
     moments.write_text(json.dumps({first: "wait"}))
     running = Snakemake(disturbed).start(SWEEP, *OPTIONS, "2")
-    while journaled(moments) < first:
-        assert running.poll() is None
-        time.sleep(0.05)
+    wait_until(lambda: journaled(moments) >= first or running.poll() is not None, 1800)
     os.killpg(running.pid, signal.SIGINT)
     running.wait(timeout=300)
-    wait_for_engines()
+    wait_until(lambda: not engines())
     kept = answered(config)
     assert first <= kept == journaled(moments) < total // 2
 
@@ -153,7 +136,7 @@ def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(
         assert not engines(), "a run that fails stops its engines"
         before, kept = kept, answered(config)
         assert before < kept, "answers are lost"
-    wait_for_engines()
+    wait_until(lambda: not engines())
     assert not left_over(disturbed)
     assert failures > 0
     # What was journaled is not answered again, but for the records that were cut.

@@ -1,10 +1,8 @@
 """The demo in miniature, through the real Snakefile: everything is made, and made once."""
 
 import json
-from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
 from mini import MINIATURE, Snakemake, left_over
 
@@ -12,6 +10,7 @@ from headroom import cli
 from headroom.errors import ConfigError
 from headroom.tool.run import load
 from headroom.tool.solve import Solver
+from processes import working_in
 
 
 def test_tables_figures_and_report_are_made(finished):
@@ -35,16 +34,9 @@ def test_no_process_socket_lock_or_temporary_file_is_left_and_nothing_to_do(fini
     for place in ("../elsewhere", ".snakemake/locks", ".snakemake/incomplete"):
         assert [file for file in (folder / place).rglob("*") if not file.is_dir()] == []
     assert not left_over(folder)
-    assert [process for process in psutil.process_iter() if _works_in(process, folder)] == []
+    assert working_in(folder) == []
     done = Snakemake(folder)(MINIATURE)
     assert "Nothing to be done" in done.stdout + done.stderr
-
-
-def _works_in(process: psutil.Process, folder: Path) -> bool:
-    try:
-        return Path(process.cwd()).is_relative_to(folder)
-    except psutil.Error:  # it has ended, or is another user's
-        return False
 
 
 def test_a_run_tells_what_the_store_lacks_its_findings_and_its_report(finished):

@@ -1,0 +1,30 @@
+"""Processes that tests start: who works in a folder, and waiting for what they do."""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+
+def working_in(folder: Path, *words: str) -> list[psutil.Process]:
+    """Return the other processes of a folder, oldest first, whose commands have some words."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # others' processes, and those that end
+            line = " ".join(process.cmdline())
+            near = Path(process.cwd()).is_relative_to(folder) or str(folder) in line
+            if near and process.pid != os.getpid() and all(word in line for word in words):
+                found.append(process)
+    return sorted(found, key=lambda process: process.create_time())
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 300.0) -> None:
+    """Wait for a condition, but not for ever."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {seconds} s")
+        time.sleep(0.02)
