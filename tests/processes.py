@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,3 +30,14 @@ def wait_until(condition: Callable[[], object], seconds: float = 300.0) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"not within {seconds} s")
         time.sleep(0.02)
+
+
+def python(*arguments: object, cwd: Path | None = None, **variables: str) -> str:
+    """Return what this Python prints, or fail with all that it said."""
+    command = [sys.executable, *map(str, arguments)]
+    environment = {**os.environ, **variables}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

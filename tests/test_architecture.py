@@ -1,11 +1,11 @@
 """Dependencies point one way, and start-up stays light."""
 
 import ast
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from processes import python
 
 SOURCE = Path(__file__).parents[1] / "src" / "headroom"
 
@@ -66,5 +66,4 @@ def test_imports_point_down(file):
 )
 def test_start_up_imports_nothing_heavy(command, forbidden):
     code = f"import sys; {command}; print(*sorted(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not set(run.stdout.split()) & set(forbidden.split())
+    assert not set(python("-c", code).split()) & set(forbidden.split())

@@ -1,14 +1,14 @@
 """The documents lead where they say, and the package works from its wheel."""
 
-import os
 import re
 import shutil
 import subprocess
-import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from processes import python
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted(
@@ -51,7 +51,7 @@ def test_the_package_works_from_its_wheel(tmp_path):
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = ["pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]
-    subprocess.run([sys.executable, "-m", *build, tmp_path, source], check=True)
+    python("-m", *build, tmp_path, source)
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")
@@ -61,10 +61,5 @@ def test_the_package_works_from_its_wheel(tmp_path):
     code = (
         "import headroom.cli as cli; print(cli.__file__); raise SystemExit(cli.main(['--version']))"
     )
-    found = subprocess.check_output(
-        [sys.executable, "-P", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(tmp_path / "site")},
-        cwd=tmp_path,
-        text=True,
-    )
+    found = python("-P", "-c", code, cwd=tmp_path, PYTHONPATH=str(tmp_path / "site"))
     assert found.startswith(str(tmp_path / "site"))

@@ -1,12 +1,10 @@
 """What the workflow's commands may import before they begin: start-up is most of a small job."""
 
-import subprocess
-import sys
-
 import pytest
 
 from headroom import cli
 from headroom.jobs import JOBS, SHORTCUTS
+from processes import python
 
 HEAVY = (
     *("pandas", "matplotlib", "scipy", "sympy", "torch", "transformers"),
@@ -49,10 +47,7 @@ def test_a_job_imports_what_it_needs(chain):
         "for module in sys.argv[1:]:\n"
         "    import_module(f'headroom.{module}'); print(*sys.modules)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, *chain], capture_output=True, text=True, check=True
-    )
-    for module, loaded in zip(chain, run.stdout.splitlines(), strict=True):
+    for module, loaded in zip(chain, python("-c", code, *chain).splitlines(), strict=True):
         found = set(HEAVY) & set(loaded.split())
         assert found <= set(chain[module].split()), f"headroom.{module} imports {sorted(found)}"
 

@@ -32,7 +32,7 @@ from headroom.planning.store import key
 from headroom.record import record_path
 from headroom.tables import ANSWERS, read_table, write_json
 from headroom.variants import BASE, Variant
-from processes import wait_until, working_in
+from processes import python, wait_until, working_in
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of forking
 HEADS = [Variant(1, 0), Variant(1, 4)]
@@ -178,10 +178,8 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
     given = {"config": config, **keys, "variant": HEADS[0], "cores": 2}
     options = [text for name, value in given.items() for text in (f"--{name}", str(value))]
     for _ in range(2):  # and once more after Snakemake has removed the table
-        command = [sys.executable, "-c", code, "generate", *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        status, *loaded = done.stdout.split()
-        assert status == "0", done.stderr
+        status, *loaded = python("-c", code, "generate", *options).split()
+        assert status == "0"
         assert "headroom.generation.client" in loaded
         assert not {"pydantic", "yaml", "pyarrow", "numpy"} & set(loaded)
         output = work_on(served).output(HEADS[0])

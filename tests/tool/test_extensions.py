@@ -1,15 +1,14 @@
 """What config/extend.md says can be done so: its own code, applied to a copy, works."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
+
+from processes import python
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "config" / "extend.md").read_text(encoding="utf-8")
@@ -44,15 +43,7 @@ def extended(name: str, folder: Path) -> Path:
 
 
 def run(source: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return python(*arguments, PYTHONPATH=str(source), OMP_NUM_THREADS="1")
 
 
 def test_every_extension_has_a_how_to_of_less_than_60_lines_that_names_what_is_there():

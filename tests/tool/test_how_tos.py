@@ -5,18 +5,16 @@ What needs a finished run with a selector is run in `tests/workflow/test_miniatu
 
 import csv
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headroom import cli
+from processes import python
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "config" / "how-to.md").read_text(encoding="utf-8")
@@ -48,10 +46,8 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     for command in commands:
         program, *words = shlex.split(command)
         if program == "snakemake":
-            words = [sys.executable, "-m", program, *words, "--snakefile", str(ROOT / "Snakefile")]
-            options: dict[str, Any] = {"capture_output": True, "text": True, "check": False}
-            done = subprocess.run(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, **options)
-            assert done.returncode == 0, done.stdout + done.stderr
+            own = ("--snakefile", ROOT / "Snakefile")
+            python("-m", program, *words, *own, OMP_NUM_THREADS="1")
         elif words[0] != "solve":
             assert cli.main(words) == 0, command
     for made in (

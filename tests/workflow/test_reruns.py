@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 import zlib
 from typing import Any
 
@@ -14,6 +12,7 @@ from mini import MINIATURE, Snakemake, planned
 from comparing import assert_same, contents
 from headroom.errors import ConfigError
 from headroom.tool.export import export
+from processes import python
 
 
 def test_another_config_generates_nothing_that_the_store_has(copied):
@@ -47,11 +46,8 @@ for name in datasets.get_dataset_config_names(sys.argv[1]):
     for split, table in datasets.load_dataset(sys.argv[1], name, cache_dir=sys.argv[2]).items():
         print(name, split, len(table), len(table.column_names))
 """
-    said = subprocess.check_output(
-        [sys.executable, "-c", code, tmp_path / "dataset", tmp_path / "cache"],
-        text=True,
-        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)},
-    )
+    folders = (tmp_path / "dataset", tmp_path / "cache")
+    said = python("-c", code, *folders, HF_HUB_OFFLINE="1", HF_HOME=str(tmp_path))
     test = ["base", "L01H00", "L01H03", "L01N00", "L01N03", "placebo01", "placebo02"]
     assert said.splitlines() == [
         "questions-test test 15 8",
