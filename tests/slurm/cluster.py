@@ -1,7 +1,5 @@
 """A real SLURM of three nodes on this host: installed, started, broken, stopped.
 
-    python tests/slurm/cluster.py    # starts it and waits; Ctrl-C stops it
-
 It needs root on Debian or Ubuntu: SLURM's job steps read `/etc/slurm` and nothing else. A host that
 has a SLURM of its own is left alone.
 """
@@ -12,16 +10,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from processes import wait_until
 
@@ -170,22 +164,3 @@ def processes_of(**variables: str) -> Iterator[psutil.Process]:
 def output(*command: str, check: bool = True) -> str:
     """Return what a command prints."""
     return subprocess.run(command, capture_output=True, text=True, check=check).stdout
-
-
-def main() -> None:
-    """Start a cluster and keep it until Ctrl-C."""
-    install()
-    with tempfile.TemporaryDirectory(prefix="headroom-slurm-") as folder:
-        cluster = Cluster(Path(folder))
-        try:
-            cluster.start()
-            print(output("sinfo"), "Ctrl-C stops it", sep="\n", flush=True)
-            signal.pause()
-        except KeyboardInterrupt:
-            pass
-        finally:
-            cluster.stop()
-
-
-if __name__ == "__main__":
-    main()

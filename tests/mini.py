@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 REASONER: dict[str, Any] = {
     "source": "builtin:reasoner",
