@@ -4,7 +4,6 @@ import ast
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,13 +35,10 @@ def test_nothing_reads_pickles_or_runs_what_it_reads(file):
 @pytest.mark.parametrize("name", OUTSIDE)
 @pytest.mark.parametrize("section", ["run", "models", "questions", "decodings", "sweeps"])
 def test_no_name_leads_out_of_the_results_folder(section, name):
-    values: dict[str, Any] = dict(VALUES)
-    if section == "run":
-        values["run"] = name
-    else:
-        values[section] = {**values[section], name: next(iter(values[section].values()))}
+    held = VALUES[section]
+    value = name if section == "run" else {**held, name: next(iter(held.values()))}
     with pytest.raises(ConfigError):
-        parse(values)
+        parse({**VALUES, section: value})
 
 
 def test_an_engine_and_another_user_refuse_each_other(monkeypatch):

@@ -21,6 +21,16 @@ def random_logits(rows: int) -> torch.Tensor:
     return 3 * torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(0))
 
 
+def probabilities(
+    logits: torch.Tensor, temperature: float, top_k: int | None, top_p: float
+) -> torch.Tensor:
+    """Return what transformers samples from."""
+    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
+    warpers += [TopKLogitsWarper(top_k)] if top_k else []
+    warpers += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+    return warpers(None, logits.double()).softmax(-1)
+
+
 def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone():
     reference = uniforms(3, "math/17", 5, 100)
     assert np.array_equal(uniforms(3, "math/17", 5, 40), reference[:40])
@@ -79,15 +89,3 @@ def test_greedy_takes_the_first_of_equal_tokens_and_tells_the_gap_to_the_second_
     tokens, gaps = choose(torch.tensor([[1.0, 3.0, 3.0], [0.0, 5.0, 3.5], [5.0, 5.0, 1.0]]))
     assert tokens.tolist() == [1, 1, 0]
     assert gaps.tolist() == [0.0, 1.5, 0.0]
-
-
-def probabilities(
-    logits: torch.Tensor, temperature: float, top_k: int | None, top_p: float
-) -> torch.Tensor:
-    """Return what transformers samples from."""
-    warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
-    if top_k:
-        warpers.append(TopKLogitsWarper(top_k))
-    if top_p < 1:
-        warpers.append(TopPLogitsWarper(top_p))
-    return warpers(None, logits.double()).softmax(-1)

@@ -6,13 +6,16 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from mini import ROOT, Snakemake, planned
 
 from example_config import SHIPPED, put_data
 from headroom.config import load
 from headroom.planning.batches import all_arms, arms, batches
 from headroom.planning.inputs import resolve
 from headroom.tool.store import contents
+from mini import ROOT, Snakemake, planned
+
+CODER = "qwen2.5-coder-0.5b"
+NAMES = {"laptop": CODER, "frontier-laptop": f"{CODER}-families"}
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,7 @@ def planning(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | None],
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
 def test_a_shipped_config_can_be_planned(config, planning):
     loaded = load(config)
+    assert loaded.run == NAMES.get(config.stem, config.stem)
     counts = planned(planning(config.stem))
     assert counts.get("generate", 0) == sum(len(batch.variants) for batch in batches(loaded))
     runs = {
