@@ -1,5 +1,6 @@
 """A user's own random Llama and a CSV of twenty questions, from the command line alone."""
 
+import contextlib
 import csv
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers import PreTrainedTokenizerFast as Fast
 
 from headroom import cli
-from headroom.generation import job
+from headroom.generation import client, job
 from headroom.tool.run import load
 
 HEAD_DIM = 8
@@ -66,6 +67,8 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept, llama
     assert z["L01H02"].mean() > 0.8  # the gold answers are its own
     assert z["base"].mean() < 0.8
     assert run.heads()["variant"].tolist() == ["base", "L01H02", "L01H05"]
+    with contextlib.chdir(swept[0] / "out"):
+        assert client.status() == []  # its engine has left
     assert z["subject"].tolist()[:4] == ["kind 0", "kind 1", "kind 2", "kind 0"]
 
 
