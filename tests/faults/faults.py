@@ -15,11 +15,11 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
-from mini import Snakemake
 
 from headroom.errors import TableError
 from headroom.record import intact, record_path
 from headroom.tables import read_arrow
+from mini import Snakemake
 from processes import working_in
 
 OPTIONS = ("--cores", "2", "--keep-going", "--rerun-incomplete", "--latency-wait", "1")

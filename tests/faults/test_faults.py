@@ -14,8 +14,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from mini import MINIATURE, POOL, REASONER, ROOT, Snakemake, left_over
-
 from comparing import assert_same, contents
 from faults import FAULTS, HungError, Run, rounds
 from headroom import paths
@@ -23,6 +21,7 @@ from headroom.config import parse
 from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store
+from mini import MINIATURE, POOL, REASONER, ROOT, Snakemake, left_over
 
 ROUNDS = int(os.environ.get("HEADROOM_FAULTS") or 3)  # of those that this machine can do
 FROM = os.environ.get("HEADROOM_FAULTS_FROM")  # the first round; by default by the commit

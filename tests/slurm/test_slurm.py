@@ -17,9 +17,9 @@ import psutil
 import pytest
 import yaml
 from cluster import Cluster, MissingError, output, processes_of
-from mini import MINIATURE, REASONER, ROOT, Snakemake
 
 from comparing import assert_same, contents
+from mini import MINIATURE, REASONER, ROOT, Snakemake
 from processes import wait_until
 
 WITHOUT_ACCOUNTING = (

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
 from mini import MINIATURE, Snakemake
 
 

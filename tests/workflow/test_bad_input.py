@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from mini import MINIATURE
 
 from example_config import changed
 from headroom import cli
+from mini import MINIATURE
 
 ABSENT = {"benchmark": "math500", "split": "test", "file": "absent.jsonl"}
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from mini import Snakemake, facts, left_over
 
 from comparing import assert_same, contents
 from headroom import paths
 from headroom.config import parse
 from headroom.planning.batches import arms
 from headroom.tool.export import export
+from mini import Snakemake, facts, left_over
 from processes import wait_until
 
 SEED = 3

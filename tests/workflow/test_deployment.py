@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import yaml
+
 from mini import MINIATURE, ROOT, planned
 
 SNAKEFILE = f"""

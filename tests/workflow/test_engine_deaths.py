@@ -8,7 +8,6 @@ from typing import Any
 
 import psutil
 import pytest
-from mini import GENERATED, POOL, REASONER, Snakemake, left_over
 
 import inline
 from comparing import assert_same, contents
@@ -17,6 +16,7 @@ from headroom.generation import journal, prepare
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
+from mini import GENERATED, POOL, REASONER, Snakemake, left_over
 from processes import wait_until, working_in
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))

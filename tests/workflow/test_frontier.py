@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+
 from mini import MINIATURE, REASONER, Snakemake
 
 CONFIG: dict[str, Any] = {

@@ -4,12 +4,12 @@ import json
 
 import pandas as pd
 import pytest
-from mini import MINIATURE, Snakemake, left_over
 
 from headroom import cli
 from headroom.errors import ConfigError
 from headroom.tool.run import load
 from headroom.tool.solve import Solver
+from mini import MINIATURE, Snakemake, left_over
 from processes import working_in
 
 
