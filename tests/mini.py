@@ -130,7 +130,7 @@ class Snakemake:
 def planned(done: subprocess.CompletedProcess[str] | str) -> dict[str, int]:
     """Return the number of jobs of each rule that a dry run announced."""
     text = done if isinstance(done, str) else done.stdout + done.stderr
-    table = re.search(r"^job +count\n-.*\n((?:\w+ +\d+\n)+)", text, re.MULTILINE)
+    table = re.search(r"^job +count\n-.*\n((?:\S+ +\d+\n)+)", text, re.MULTILINE)
     rows = table[1].splitlines() if table else []
     return {rule: int(count) for rule, count in map(str.split, rows)}
 
