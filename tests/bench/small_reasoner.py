@@ -1,9 +1,6 @@
 """An untrained reasoner in the hub's format, with weights so large that every head counts."""
 
-from pathlib import Path
-
 import torch
-from transformers import Qwen2ForCausalLM
 
 from headroom.benchmarks.generated import corpus
 from headroom.reasoner.training import Settings, new_model, train_tokenizer
@@ -13,19 +10,18 @@ SETTINGS = Settings(
 )
 
 
-def make(settings: Settings = SETTINGS) -> tuple[Qwen2ForCausalLM, object]:
+def make(settings=SETTINGS, scale=1.0):
     texts = (text for problem in corpus(200, seed=1) for text in problem[:2])
     tokenizer = train_tokenizer(texts, settings.vocabulary)
     model = new_model(settings, tokenizer)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.normal_(std=0.25, generator=generator)
+            parameter.normal_(std=0.25 * scale, generator=generator)
     return model.eval(), tokenizer
 
 
-def save(folder: Path) -> Path:
-    model, tokenizer = make()
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def save(folder, settings=SETTINGS, scale=1.0):
+    for part in make(settings, scale):
+        part.save_pretrained(folder)
     return folder

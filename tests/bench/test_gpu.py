@@ -29,10 +29,9 @@ main([sys.argv[1]])
         ("7b", ["engine, decoding", "engine, sweep, 90% forced"]),
     ],
 )
-def test_each_stage_runs_with_few_packages(stage: str, told: list[str]) -> None:
-    found = subprocess.run(
-        [sys.executable, "-c", _WITHOUT, stage], capture_output=True, text=True, check=False
-    )
+def test_each_stage_runs_with_few_packages(stage, told):
+    command = [sys.executable, "-c", _WITHOUT, stage]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr[-2000:]
     assert all(words in found.stdout for words in told), found.stdout
     assert "falls" not in found.stdout

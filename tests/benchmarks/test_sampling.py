@@ -1,7 +1,10 @@
+"""Which questions are drawn, and which test questions resemble training questions."""
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from headroom.benchmarks.overlap import COLUMNS, overlap
 from headroom.benchmarks.sampling import CLUSTERS, draw
 from headroom.config import Questions
 from headroom.errors import BenchmarkError
@@ -12,7 +15,7 @@ SIZES = (31, 29, 23, 19, 17, 11, 5)
 
 
 @pytest.fixture
-def split() -> pd.DataFrame:
+def split():
     groups = np.random.default_rng(0).permutation(np.repeat(np.arange(len(SIZES)), SIZES))
     ids = [f"test/{index}" for index in range(len(groups))]
     rows = pd.DataFrame({"question_id": ids, "subject": groups.astype(str)})
@@ -20,51 +23,37 @@ def split() -> pd.DataFrame:
 
 
 @pytest.fixture
-def vectors(split) -> np.ndarray:
+def vectors(split):
     """Embeddings [questions, 13]: a point for each group, and a little noise."""
     noise = np.random.default_rng(1).normal(scale=0.01, size=(len(split), 13))
-    centres = 10 * np.eye(13)[: len(SIZES)]
-    return (centres[split["subject"].astype(int)] + noise).astype(np.float32)
+    return (10 * np.eye(13)[split["subject"].astype(int)] + noise).astype(np.float32)
 
 
-def asking(n: int | None, sampling: str = "uniform", seed: int = 0) -> Questions:
-    embedder = "any" if sampling == "clusters" else None
-    return Questions(
-        benchmark="math500", split="test", n=n, sampling=sampling, seed=seed, embedder=embedder
-    )
+def asking(n, sampling="uniform", seed=0):
+    how = {"n": n, "sampling": sampling, "seed": seed}
+    how |= {"embedder": "any"} if sampling == "clusters" else {}
+    return Questions(benchmark="math500", split="test", **how)
 
 
-SAMPLINGS = pytest.mark.parametrize("sampling", ["first", "uniform", "clusters"])
-
-
-@SAMPLINGS
+@pytest.mark.parametrize("sampling", ["first", "uniform", "clusters"])
 def test_growing_n_keeps_the_questions_drawn_before(split, vectors, sampling):
-    before: set[str] = set()
+    pd.testing.assert_frame_equal(draw(split, asking(None, sampling), None), split)
+    before = set()
     for n in (1, 2, 7, 20, 61, len(split)):
         now = set(draw(split, asking(n, sampling), vectors)["question_id"])
         assert before < now
         before = now
 
 
-@SAMPLINGS
-def test_without_n_the_whole_split_is_drawn(split, sampling):
-    pd.testing.assert_frame_equal(draw(split, asking(None, sampling), None), split)
-
-
-@pytest.mark.parametrize("sampling", ["uniform", "clusters"])
-def test_the_seed_decides_the_draw(split, vectors, sampling):
-    draws = [
-        frozenset(draw(split, asking(30, sampling, seed), vectors)["question_id"])
-        for seed in (0, 0, 1, 2)
-    ]
-    assert draws[0] == draws[1]
-    assert len(set(draws)) == 3
-
-
-def test_a_uniform_draw_does_not_depend_on_the_order_of_the_source(split):
-    other = split.iloc[::-1].reset_index(drop=True)
-    mine = set(draw(split, asking(40), None)["question_id"])
-    assert mine == set(draw(other, asking(40), None)["question_id"])
+def test_the_seed_decides_the_draw_and_not_the_order_of_the_source(split, vectors):
+    for sampling in ("uniform", "clusters"):
+        drawn = [draw(split, asking(30, sampling, seed), vectors) for seed in (0, 0, 1, 2)]
+        first, again, *others = (frozenset(rows["question_id"]) for rows in drawn)
+        assert first == again
+        assert len({first, *others}) == 3
+    turned = split.iloc[::-1].reset_index(drop=True)
+    drawn = [set(draw(rows, asking(40), None)["question_id"]) for rows in (split, turned)]
+    assert drawn[0] == drawn[1]
 
 
 def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
@@ -79,3 +68,34 @@ def test_clusters_give_the_same_number_until_they_run_out(split, vectors):
 def test_more_questions_than_the_split_has_are_refused_with_both_numbers(split):
     with pytest.raises(BenchmarkError, match=r"136 questions .* has 135; lower n"):
         draw(split, asking(136), None)
+
+
+def questions(**texts):
+    return pd.DataFrame({"question_id": list(texts), "question": list(texts.values())})
+
+
+def test_each_degree_is_told_and_the_strongest_counts():
+    long = "A train leaves the old station at noon and another one follows it an hour later"
+    train = questions(a="What is 2 + 3?", b="Find x if $x = 1,200$.", c=long, d="Same here")
+    test = questions(
+        a="something else",
+        e="what is  2 + 3?",
+        f="Find x if $x = 7$.",
+        g="Yesterday a train leaves the old station at noon and another one arrives",
+        h="A bus leaves the old station at noon and another one comes back from the town hall",
+        i="What is 2 * 3?",
+    )
+    found = overlap(train, test)
+    assert list(found.columns) == COLUMNS
+    assert list(found.itertuples(index=False, name=None)) == [
+        ("a", "same id", "a"),
+        ("e", "same text", "a"),
+        ("f", "other numbers", "b"),
+        ("g", "8-grams", "c"),
+    ]
+
+
+def test_of_a_text_that_is_not_at_hand_only_the_id_is_compared():
+    found = overlap(questions(a="", b=""), questions(b="", c=""))
+    degrees = found.set_index("question_id")["degree"]
+    assert degrees.to_dict() == {"b": "same id", "c": "unknown"}

@@ -1,8 +1,8 @@
 import gzip
 import json
 import logging
-from pathlib import Path
 
+import datasets
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -10,20 +10,15 @@ import pytest
 
 from headroom.benchmarks import sources
 from headroom.benchmarks.sources import HubDataset, read_source
-from headroom.config import Questions
-from headroom.errors import BenchmarkError
+from headroom.config import Questions, parse
+from headroom.errors import BenchmarkError, ConfigError
+from headroom.planning.inputs import resolve
 from headroom.tables import QUESTIONS
 
+MATH_KEYS = ("problem", "answer", "subject", "level", "unique_id", "solution")
 MATH_ROWS = [
-    {
-        "problem": problem,
-        "solution": rf"It is $\boxed{{{answer}}}$.",
-        "answer": answer,
-        "subject": subject,
-        "level": level,
-        "unique_id": unique_id,
-    }
-    for problem, answer, subject, level, unique_id in (
+    dict(zip(MATH_KEYS, (*row, rf"It is $\boxed{{{row[1]}}}$."), strict=True))
+    for row in (
         ("What is $1+1$?", "2", "Algebra", 1, "test/algebra/7.json"),
         ("What is $2+2$?", "4", "Geometry", None, "test/geometry/5.json"),
         ("Wie groß ist $3+3$?", "6", "Number Theory", 5, "test/number_theory/3.json"),
@@ -35,42 +30,32 @@ GSM8K_ROWS = [
 ]
 
 
-def write_jsonl(file: Path, rows: list) -> str:
-    text = "".join(json.dumps(row) + "\n" for row in rows)
-    if file.suffix == ".gz":
-        file.write_bytes(gzip.compress(text.encode()))
-    else:
-        file.write_text(text)
-    return str(file)
+def write_jsonl(file, rows):
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
 
 
-def math500(file: Path | str, **more) -> Questions:
-    return Questions(benchmark="math500", split="test", file=str(file), **more)
+def read(benchmark, file=None, split="test", **more):
+    where = {"file": str(file)} if file else {}
+    return read_source(Questions(benchmark=benchmark, split=split, **where, **more))
 
 
-def gsm8k(file: Path | str, split: str = "test") -> Questions:
-    return Questions(benchmark="gsm8k", split=split, file=str(file))
-
-
-def changed(index: int, **values) -> list[dict]:
+def changed(index, **values):
     """Return the MATH rows with some values of one row changed; ... removes a key."""
     rows = [dict(row) for row in MATH_ROWS]
     rows[index].update(values)
     return [{key: value for key, value in row.items() if value is not ...} for row in rows]
 
 
-def test_a_math_file_becomes_a_question_table(tmp_path):
-    rows = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)))
+def test_a_file_becomes_a_question_table(tmp_path):
+    rows = read("math500", write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS))
     assert rows.columns.tolist() == QUESTIONS.names
-    assert rows["question_id"].tolist() == [row["unique_id"] for row in MATH_ROWS]
-    assert rows["question"].tolist() == [row["problem"] for row in MATH_ROWS]
-    assert rows["answer"].tolist() == ["2", "4", "6"]
-    assert rows["subject"].tolist() == ["Algebra", "Geometry", "Number Theory"]
+    names = {"question_id": "unique_id", "question": "problem", "answer": "answer"}
+    for column, key in (names | {"subject": "subject"}).items():
+        assert rows[column].tolist() == [row[key] for row in MATH_ROWS]
     assert rows["source_row"].tolist() == [0, 1, 2]
-
-
-def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and_row(tmp_path):
-    rows = read_source(gsm8k(write_jsonl(tmp_path / "train.jsonl", GSM8K_ROWS), split="train"))
+    # Gold answers of GSM8K are numbers without commas, and ids name split and row.
+    rows = read("gsm8k", write_jsonl(tmp_path / "train.jsonl", GSM8K_ROWS), split="train")
     assert rows["answer"].tolist() == ["1001", "-12"]
     assert rows["question_id"].tolist() == ["gsm8k/train/00000", "gsm8k/train/00001"]
     assert rows["solution"].tolist() == ["Count <<1000+1=1001>>1001.", "Very."]
@@ -80,7 +65,7 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (changed(1, answer=...), r"line 2 has no 'answer', only problem, solution, subject"),
+        (changed(1, answer=...), r"line 2 has no 'answer', only problem, subject, level"),
         (changed(1, answer=None), r"line 2: answer is null"),
         (changed(1, answer=""), r'line 2: answer is "", not an answer'),
         (changed(0, answer=" None "), r'line 1: answer is " None "'),
@@ -95,8 +80,8 @@ def test_gold_answers_of_gsm8k_are_numbers_without_commas_and_ids_name_split_and
 def test_a_bad_row_is_refused_with_its_line(tmp_path, rows, message):
     file = write_jsonl(tmp_path / "questions.jsonl", rows)
     with pytest.raises(BenchmarkError, match=message) as error:
-        read_source(math500(file))
-    assert str(error.value).startswith(file)
+        read("math500", file)
+    assert str(error.value).startswith(str(file))
     assert "\n" not in str(error.value)
 
 
@@ -104,7 +89,7 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path, rows, message):
 def test_a_gsm8k_row_without_final_number_is_refused_with_its_line(tmp_path, answer):
     rows = [GSM8K_ROWS[0], {"question": "?", "answer": answer}]
     with pytest.raises(BenchmarkError, match=r"line 2: answer is .* ends with '#### '"):
-        read_source(gsm8k(write_jsonl(tmp_path / "test.jsonl", rows)))
+        read("gsm8k", write_jsonl(tmp_path / "test.jsonl", rows))
 
 
 ONE = json.dumps(MATH_ROWS[0]).encode()
@@ -128,14 +113,14 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, content, message)
     elif content is not None:
         (tmp_path / name).write_bytes(content)
     with pytest.raises(BenchmarkError, match=message):
-        read_source(math500(tmp_path / name))
+        read("math500", tmp_path / name)
 
 
 def test_known_rows_without_answer_are_left_out_with_a_warning(tmp_path, caplog):
     rows = changed(1, unique_id="train/number_theory/7117.json", answer="")
     rows[2] |= {"unique_id": "train/algebra/25040.json", "answer": "None"}
     with caplog.at_level(logging.WARNING):
-        kept = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
+        kept = read("math500", write_jsonl(tmp_path / "questions.jsonl", rows))
     assert kept["question_id"].tolist() == ["test/algebra/7.json"]
     assert "left out 2 rows: train/number_theory/7117.json" in caplog.text
     assert "train/algebra/25040.json" in caplog.text
@@ -144,61 +129,133 @@ def test_known_rows_without_answer_are_left_out_with_a_warning(tmp_path, caplog)
 def test_the_id_that_prm800k_gave_twice_is_kept_once_if_the_problem_is_the_same(tmp_path, caplog):
     twice = {"unique_id": "test/precalculus/24307.json", "problem": "One problem"}
     rows = [MATH_ROWS[0] | twice, MATH_ROWS[1] | twice, MATH_ROWS[2]]
-    kept = read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
+    kept = read("math500", write_jsonl(tmp_path / "questions.jsonl", rows))
     assert kept["source_row"].tolist() == [0, 2]
     assert "test/precalculus/24307.json (second copy)" in caplog.text
     rows[1]["problem"] = "Another problem"
     with pytest.raises(BenchmarkError, match="line 1 and again at line 2"):
-        read_source(math500(write_jsonl(tmp_path / "questions.jsonl", rows)))
+        read("math500", write_jsonl(tmp_path / "questions.jsonl", rows))
 
 
-@pytest.fixture
-def local_hub(tmp_path, monkeypatch):
-    """Let the loader of the hub read folders on disk, and cache nothing outside the test."""
-    import datasets
-
+@pytest.mark.parametrize(
+    ("benchmark", "name", "rows"), [("math500", None, MATH_ROWS), ("gsm8k", "main", GSM8K_ROWS)]
+)
+def test_the_hub_and_a_file_give_the_same_questions(benchmark, name, rows, tmp_path, monkeypatch):
+    """The loader of the hub reads a folder on disk, and caches nothing outside the test."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-
-    def put(benchmark: str, name: str | None, rows: list) -> None:
-        folder = tmp_path / "hub" / benchmark
-        (folder / (name or ".")).mkdir(parents=True)
-        table = pa.Table.from_pylist(rows)
-        pq.write_table(table, folder / (name or ".") / "test-00000-of-00001.parquet")
-        files = f"{name}/test-*" if name else "test-*"
-        card = f"configs:\n- config_name: {name or 'default'}\n  data_files:\n"
-        card += f"  - split: test\n    path: {files}\n"
-        (folder / "README.md").write_text(f"---\n{card}---\n")
-        pinned = HubDataset(str(folder), name, "0" * 40)
-        monkeypatch.setitem(sources.PINNED, benchmark, pinned)
-
-    return put
-
-
-def test_the_hub_and_a_file_give_the_same_questions(local_hub, tmp_path):
-    local_hub("math500", None, MATH_ROWS)
-    local_hub("gsm8k", "main", GSM8K_ROWS)
-    math = read_source(Questions(benchmark="math500", split="test"))
-    grade_school = read_source(Questions(benchmark="gsm8k", split="test"))
-    file = write_jsonl(tmp_path / "questions.jsonl", MATH_ROWS)
-    pd.testing.assert_frame_equal(math, read_source(math500(file)))
-    file = write_jsonl(tmp_path / "test.jsonl", GSM8K_ROWS)
-    pd.testing.assert_frame_equal(grade_school, read_source(gsm8k(file)))
+    folder, inside = tmp_path / "hub", name or "."
+    (folder / inside).mkdir(parents=True)
+    table = pa.Table.from_pylist(rows)
+    pq.write_table(table, folder / inside / "test-00000-of-00001.parquet")
+    config = {"config_name": name or "default"}
+    config["data_files"] = [{"split": "test", "path": f"{name}/test-*" if name else "test-*"}]
+    (folder / "README.md").write_text(f"---\n{json.dumps({'configs': [config]})}\n---\n")
+    monkeypatch.setitem(sources.PINNED, benchmark, HubDataset(str(folder), name, "0" * 40))
+    file = write_jsonl(tmp_path / "test.jsonl", rows)
+    pd.testing.assert_frame_equal(read(benchmark), read(benchmark, file))
 
 
 def test_math_train_of_the_real_data_lacks_only_the_two_rows_without_answer(headroom_data, caplog):
-    section = Questions(
-        benchmark="math_train", split="train", file=str(headroom_data / "math_train.jsonl.gz")
-    )
-    rows = read_source(section)
+    rows = read("math_train", headroom_data / "math_train.jsonl.gz", split="train")
     assert len(rows) == 11_998
     # Algebra, Intermediate Algebra, Prealgebra, Number Theory and so on.
-    assert rows["subject"].value_counts().tolist() == [
-        *(2807, 2101, 1994, 1347 - 2, 1308, 1236, 1207)
-    ]
+    sizes = [2807, 2101, 1994, 1347 - 2, 1308, 1236, 1207]
+    assert rows["subject"].value_counts().tolist() == sizes
     assert rows["level"].value_counts().sort_index().tolist() == [958, 2152, 2618, 2776, 3494 - 2]
     assert rows["level"].isna().sum() == 2
     assert rows["question_id"].is_unique
     assert rows["question"].duplicated().sum() == 1
     assert "left out 2 rows: train/number_theory/7115.json" in caplog.text
-    test_ids = read_source(math500(headroom_data / "math500.jsonl"))["question_id"]
+    test_ids = read("math500", headroom_data / "math500.jsonl")["question_id"]
     assert not set(test_ids) & set(rows["question_id"])
+
+
+CSV = (
+    'q,a,topic,grade\r\n"What is 1, doubled?",2,Numbers,1\r\n'
+    '"Who wrote\r\n""Emma""?",Austen,Books,\r\n'
+)
+
+
+COLUMNS = {"question": "q", "answer": "a", "subject": "topic", "level": "grade"}
+
+
+def custom(file, columns=COLUMNS, split="dev"):
+    return read("custom", file, split, columns=columns)
+
+
+def test_a_table_of_ones_own_becomes_a_question_table(tmp_path):
+    (tmp_path / "mine.csv").write_bytes(b"\xef\xbb\xbf" + CSV.encode())
+    (tmp_path / "mine.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    rows = [
+        {"q": "What is 1, doubled?", "a": 2, "topic": "Numbers", "grade": 1},
+        {"q": 'Who wrote\r\n"Emma"?', "a": "Austen", "topic": "Books", "grade": None},
+    ]
+    write_jsonl(tmp_path / "mine.jsonl", rows)
+    names = ("mine.csv", "mine.csv.gz", "mine.jsonl")
+    first, *others = (custom(tmp_path / name) for name in names)
+    assert first["question"].tolist() == [row["q"] for row in rows]
+    assert first["answer"].tolist() == ["2", "Austen"]
+    assert first["subject"].tolist() == ["Numbers", "Books"]
+    assert first["question_id"].tolist() == ["000000", "000001"]
+    assert first["split"].unique().tolist() == ["dev"]
+    assert first["level"].fillna(0).tolist() == [1, 0]
+    assert all(other.equals(first) for other in others)
+
+
+def test_a_column_may_name_the_split_of_each_row(tmp_path):
+    rows = [{"q": f"{n} + 1?", "a": n + 1, "fold": n % 3} for n in range(7)]
+    file = write_jsonl(tmp_path / "folds.jsonl", rows)
+    columns = {"question": "q", "answer": "a", "split": "fold"}
+    parts = [custom(file, columns, str(fold)) for fold in range(3)]
+    assert [part["answer"].tolist() for part in parts] == [["1", "4", "7"], ["2", "5"], ["3", "6"]]
+    assert parts[1]["source_row"].tolist() == [1, 4]
+    with pytest.raises(BenchmarkError, match=r"has no questions whose fold is '3'"):
+        custom(file, columns, "3")
+    with pytest.raises(BenchmarkError, match="has no 'part'"):
+        custom(file, {**columns, "split": "part"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("q,a,topic\nx,1,t\n", "line 2 has no 'grade', only q, a, topic; the columns"),
+        ("q,a,topic,grade\nx,1,t\n", "line 2 has more or fewer cells than the header"),
+        ("q,a,topic,grade\nx,,t,2\n", 'line 2: a is "", not a non-empty text or number'),
+        ("q,a,topic,grade\nx,1,t,7\n", "line 2: grade is .*, not a number from 1 to 5"),
+        ('q,a,topic,grade\n"x,1,t,2\n', "is not CSV in UTF-8"),
+        ("q,a,topic,grade\n\xff", "is not CSV in UTF-8"),
+    ],
+)
+def test_a_table_that_is_not_what_the_config_says_is_refused(tmp_path, text, message):
+    file = tmp_path / "mine.csv"
+    file.write_bytes(text.encode("latin-1"))
+    with pytest.raises(BenchmarkError, match=message):
+        custom(file)
+
+
+def config(**values):
+    mine = {"benchmark": "custom", "split": "dev", "columns": {"question": "q"}, **values}
+    return parse({"run": "own", "models": {}, "questions": {"mine": mine}, "decodings": {}})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, "a custom benchmark has a `file` or a `dataset`"),
+        ({"file": "a.csv", "dataset": "me/mine"}, "and not both"),
+        ({"file": "a.csv", "subset": "main"}, "`subset` is a part of a `dataset`"),
+        ({"file": "a.csv", "grader": "guess"}, "Input should be 'math', 'numeric'"),
+        ({"file": "a.csv", "columns": {"prompt": "q"}}, "unknown key 'questions.mine.columns.pro"),
+        ({"file": "a.csv", "benchmark": "gsm8k", "split": "test"}, "`columns` belongs to bench"),
+    ],
+)
+def test_a_custom_benchmark_is_described_whole_or_refused(values, message):
+    with pytest.raises(ConfigError, match=message):
+        config(**values)
+
+
+def test_a_dataset_on_the_hub_has_to_be_pinned():
+    with pytest.raises(ConfigError, match=r"'main' is not a commit hash .*datasets/me/mine HEAD"):
+        resolve(config(dataset="me/mine", revision="main"))
+    pinned = resolve(config(dataset="me/mine", revision="ab" * 20))
+    assert pinned.questions["mine"].grader == "math"

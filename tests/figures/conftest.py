@@ -1,10 +1,13 @@
 from contextlib import chdir
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import simulated_trials
 import simulation
+from headroom.analysis.compressions import tables
+from headroom.analysis.published import conditions
 from headroom.config import Config
 
 
@@ -27,3 +30,16 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
         simulated_trials.fill(config, made)
         simulation.write_trials(config)
     return folder, config
+
+
+@pytest.fixture(scope="session")
+def made() -> dict[str, pd.DataFrame]:
+    """Return the tables of two solvers on Math23k, the second larger and with one seed."""
+    least = simulated_trials.study(
+        solver="big", arms=["baseline", "full"], variations={}, seeds=[3], int8=[]
+    )
+    second = simulated_trials.trial(least, name="second", examples=53, papers_data="Math23k")
+    for history in second.histories["baseline"].values():
+        history["parameters"] *= 3
+    first = simulated_trials.trial(papers_data="Math23k")
+    return tables([first, second], conditions(simulation.PUBLISHED))

@@ -1,13 +1,10 @@
-import json
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from latex_document import typeset
 
 import simulated_trials
-from headroom.analysis import latex
 from headroom.analysis.compressions import COLUMNS, knee, tables, warnings
 from headroom.analysis.published import conditions
 from headroom.analysis.trials import (
@@ -20,7 +17,6 @@ from headroom.analysis.trials import (
     savings,
 )
 from headroom.config.study import ARMS
-from headroom.planning.exhibits import COMPRESSION_TABLES, PRINTED_TABLES
 from headroom.statistics.bootstrap import SeedBootstrap
 from simulation import PUBLISHED
 
@@ -99,11 +95,8 @@ def test_families_of_arms_differ_in_one_setting(trial):
     mixed = ["alpha_0", "alpha_03", "full", "alpha_07", "alpha_1"]
     assert list(mixtures_of(trial, distilled=True).values()) == mixed
     plain = mixtures_of(trial, distilled=False)
-    assert [plain[alpha] for alpha in (0.0, 0.5, 1.0)] == [
-        "without_norm",
-        "pruning_only",
-        "without_entropy",
-    ]
+    arms = [plain[alpha] for alpha in (0.0, 0.5, 1.0)]
+    assert arms == ["without_norm", "pruning_only", "without_entropy"]
 
 
 @pytest.mark.parametrize(
@@ -145,9 +138,8 @@ def test_trials_are_read_as_they_were_written(compressed, monkeypatch):
     trial, wanted = read_trial(compressed[1], "asdiv"), simulated_trials.trial()
     own, other = trial.right(BASELINE), wanted.right(BASELINE)
     pd.testing.assert_frame_equal(own, other, check_index_type=False)
-    assert trial.histories == wanted.histories
-    assert trial.encoder == simulated_trials.ENCODER
-    assert (trial.papers_data, trial.papers_model) == ("ASDiv-A", None)
+    for name in ("histories", "encoder", "papers_data", "papers_model"):
+        assert getattr(trial, name) == getattr(wanted, name)
 
 
 def test_variations_stand_against_the_method():
@@ -179,51 +171,22 @@ def test_speed_is_told_at_every_length_and_batch(trial):
         assert faster == pytest.approx(wanted)
 
 
-def test_tables_of_a_run_are_in_one_record(compressed):
-    folder = compressed[0] / "results/compressed/tables"
-    assert all((folder / f"compression_{name}.tex").stat().st_size for name in PRINTED_TABLES)
-    facts = json.loads((folder / "compression_cost.csv.run.json").read_text(encoding="utf-8"))
-    assert facts["files"] == [f"compression_{name}.csv" for name in COMPRESSION_TABLES]
-    assert len(facts["sources"]) == 6
-
-
-@pytest.fixture(scope="module")
-def made():
-    """Return the tables of two solvers on Math23k, the second larger and with one seed."""
-    least = simulated_trials.study(
-        solver="big", arms=["baseline", "full"], variations={}, seeds=[3], int8=[]
-    )
-    second = simulated_trials.trial(least, name="second", examples=53, papers_data="Math23k")
-    for history in second.histories["baseline"].values():
-        history["parameters"] *= 3
-    first = simulated_trials.trial(papers_data="Math23k")
-    found = tables([first, second], conditions(PUBLISHED))
-    assert {name: list(table) for name, table in found.items()} == COLUMNS
-    assert all(map(len, found.values()))
-    return found
-
-
-def test_ratios_have_the_paper_s_numbers_beside(made):
-    own = made["table1"].query("compression == 'asdiv'").set_index("ratio")
-    assert list(own.index) == [0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.6]
-    printed = own.loc[0.3].filter(like="published_").drop("published_model")
+def test_the_paper_s_numbers_stand_beside_what_they_are_about(made):
+    assert {name: list(table) for name, table in made.items() if len(table)} == COLUMNS
+    ratios = made["table1"].query("compression == 'asdiv'").set_index("ratio")
+    assert list(ratios.index) == [0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.6]
+    printed = ratios.loc[0.3].filter(like="published_").drop("published_model")
     assert printed.tolist() == pytest.approx([0.837, -0.007, 0.187, 0.068, 0.275, 0.175], abs=5e-4)
-    assert own.loc[[0.1, 0.4, 0.6], "published_accuracy"].isna().all()
-
-
-def test_the_larger_of_two_solvers_stands_beside_the_paper_s_large_one(made):
+    assert ratios.loc[[0.1, 0.4, 0.6], "published_accuracy"].isna().all()
     models = made["table2"].groupby("subject")["published_model"].unique().map(list)
-    assert dict(models) == {"tiny": ["ATHENA-base"], "big": ["ATHENA-large"]}
-    own = made["table2"].query("subject == 'big' and arm == 'full'").iloc[0]
-    assert own["published_accuracy"] == pytest.approx(0.86)
-
-
-def test_mixtures_stand_beside_table_3a_and_without_a_teacher_beside_table_4(made):
-    own = made["table3a"].set_index(["distilled", "alpha"])
-    same = 100 * own["published_accuracy"]
+    assert dict(models) == {"tiny": ["ATHENA-base"], "big": ["ATHENA-large"]}  # the larger one
+    full = made["table2"].query("subject == 'big' and arm == 'full'").iloc[0]
+    assert full["published_accuracy"] == pytest.approx(0.86)
+    mixtures = made["table3a"].set_index(["distilled", "alpha"])
+    same = 100 * mixtures["published_accuracy"]
     assert list(same.loc[True]) == pytest.approx([83.1, 83.8, 84.0, 83.5, 71.2])
-    assert list(same.loc[False].dropna()) == pytest.approx([83.1, 83.6, 71.2])
-    assert own["gap"].isna().sum() == 2  # the method's own alpha, with and without
+    assert list(same.loc[False].dropna()) == pytest.approx([83.1, 83.6, 71.2])  # Table 4
+    assert mixtures["gap"].isna().sum() == 2  # the method's own alpha, with and without
 
 
 def test_strata_come_in_the_paper_s_order(made):
@@ -239,10 +202,9 @@ def test_strata_come_in_the_paper_s_order(made):
 
 def test_the_ablation_lists_every_arm_once(made):
     own = made["table4"].query("compression == 'asdiv'").set_index("arm")
-    assert list(own.index) == list(ARMS)
+    assert own["gap"].isna().to_dict() == {name: name == "full" for name in ARMS}
     ours = ["joint_single_teacher", "small_from_scratch", "trained_on"]
     assert list(own.index[own["published_accuracy"].isna()]) == ours
-    assert own["gap"].isna().to_dict() == {name: name == "full" for name in ARMS}
 
 
 def test_cost_counts_all_rounds_and_seeds_and_eight_bits_stand_beside_none(made):
@@ -252,9 +214,8 @@ def test_cost_counts_all_rounds_and_seeds_and_eight_bits_stand_beside_none(made)
     assert full["seconds"] == pytest.approx(291)
     assert full["device_hours"] == pytest.approx(3 * 291 / 3600)
     assert "seed 1, 2: the loss rose" in own.loc[("asdiv", "random"), "warned"]
-    bits = made["quantisation"]
-    assert list(bits["arm"]) == ["baseline", "baseline", "full", "full"]
-    assert list(bits["quantised"]) == [False, True, False, True]
+    bits = made["quantisation"][["arm", "quantised"]].to_numpy().tolist()
+    assert bits == [[arm, bits] for arm in ("baseline", "full") for bits in (False, True)]
 
 
 def test_a_run_with_one_arm_has_some_tables():
@@ -262,10 +223,3 @@ def test_a_run_with_one_arm_has_some_tables():
     found = tables([simulated_trials.trial(own, examples=31)], conditions(PUBLISHED))
     assert {name for name, table in found.items() if len(table)} == {"table4", "speed", "cost"}
     assert found["table4"]["change"].isna().all()
-
-
-def test_latex_fits_the_page(made, tmp_path):
-    typeset(tmp_path, *(latex.of_study(name, made[name]) for name in PRINTED_TABLES))
-    text = latex.of_study("table4", made["table4"])
-    assert r"distillation\_only" in text
-    assert "no rows" in latex.of_study("table1", made["table1"].head(0))

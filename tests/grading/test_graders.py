@@ -1,15 +1,12 @@
-import gzip
-import json
 import re
 import time
 
+import pandas as pd
 import pytest
 
 from headroom.grading.graders import (
     BENCHMARKS,
     GRADERS,
-    boxed_or_line,
-    chosen_letter,
     find_grader,
     same_number,
     same_text,
@@ -49,35 +46,27 @@ def test_the_authors_judge_gsm8k_within_a_ten_thousandth(answer, equal):
     assert grader.extract("first 3, then 1,018") == "1018"
 
 
-@pytest.mark.parametrize(
-    ("text", "letter"),
-    [
-        (r"So it is \boxed{C}.", "C"),
-        (r"\boxed{\text{(b)}}", "B"),
-        ("(A) is tempting, but the answer is (D).", "D"),
-        ("Option B would need more. Answer: e", "E"),
-        ("Neither (A) nor (B), hence (C)", "C"),
-        (" b. ", "B"),
-        ("I do not know", None),
-        (r"\boxed{12}", None),
-    ],
-)
-def test_the_letter_of_a_choice_is_found(text, letter):
-    assert chosen_letter(text) == letter
-
-
 def test_texts_are_compared_without_case_and_space():
     assert same_text("  New\n York", "new york")
     assert not same_text("New York City", "new york")
-    assert boxed_or_line("thinking\n\n  Paris \n") == "Paris"
-    assert boxed_or_line(r"\boxed{Rome} or so") == "Rome"
-    assert boxed_or_line(" \n ") is None
 
+
+LETTER = [
+    (r"So it is \boxed{C}.", "C"),
+    (r"\boxed{\text{(b)}}", "B"),
+    ("(A) is tempting, but the answer is (D).", "D"),
+    ("Option B would need more. Answer: e", "E"),
+    ("Neither (A) nor (B), hence (C)", "C"),
+    (" b. ", "B"),
+    ("I do not know", None),
+    (r"\boxed{12}", None),
+]
+
+PARIS = "thinking\n\n  Paris \n"
+BOXED_OR_LINE = [(PARIS, "Paris"), (r"\boxed{Rome} or so", "Rome"), (" \n ", None)]
 
 LAST_BOXED = [
-    (r"so $\boxed{5}$.", "5"),
     (r"\boxed{3} or rather \boxed{4}", "4"),
-    (r"\boxed{\frac{1}{\sqrt{2}}}", r"\frac{1}{\sqrt{2}}"),
     (r"\boxed{ 7 }", "7"),
     (r"\boxed {17}.", "17"),
     (r"our answer is \boxed 9.", "9"),
@@ -97,7 +86,6 @@ LAST_BOXED = [
 
 FIRST_BOXED = [
     (r"\boxed{3} or rather \boxed{4}", "3"),
-    (r"\boxed{ x }", "x"),
     (r"\boxed{}", ""),
     (r"\boxed{5 and on", "5 and on"),
     (r"\boxed{\frac{1}{2}", r"\frac{1}{2"),
@@ -127,10 +115,9 @@ LAST_NUMBER = [
 ]
 
 
-def read(path):
-    opened = gzip.open if path.suffix == ".gz" else open
-    with opened(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
+def read(folder, *names):
+    parts = [pd.read_json(folder / name, lines=True, dtype=False) for name in names]
+    return pd.concat(parts).to_dict("records")
 
 
 @pytest.mark.parametrize(
@@ -140,6 +127,8 @@ def read(path):
         *(("math", "authors", *case) for case in FIRST_BOXED),
         *(("gsm8k", "default", *case) for case in BOXED_OR_NUMBER),
         *(("gsm8k", "authors", *case) for case in LAST_NUMBER),
+        *(("choice", "default", *case) for case in LETTER),
+        *(("exact", "default", *case) for case in BOXED_OR_LINE),
     ],
 )
 def test_the_final_answer_is_found(family, preset, text, answer):
@@ -157,7 +146,7 @@ def test_time_is_linear_in_the_length_of_hostile_text(family, preset, unit):
 
 
 def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
-    rows = read(headroom_data / "math_train.jsonl.gz") + read(headroom_data / "math500.jsonl")
+    rows = read(headroom_data, "math_train.jsonl.gz", "math500.jsonl")
     assert len(rows) == 12_500
     differing = {
         row["unique_id"]: (row["answer"], found)
@@ -173,7 +162,7 @@ def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
 
 @pytest.mark.parametrize("preset", ["default", "authors"])
 def test_final_numbers_of_all_gold_solutions_of_gsm8k_are_found(headroom_data, preset):
-    rows = read(headroom_data / "gsm8k_train.jsonl.gz") + read(headroom_data / "gsm8k_test.jsonl")
+    rows = read(headroom_data, "gsm8k_train.jsonl.gz", "gsm8k_test.jsonl")
     assert len(rows) == 8_792
     for solution in (row["answer"] for row in rows):
         gold = re.fullmatch(r".*#### (\S+)", solution, re.DOTALL)[1].replace(",", "")

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from headroom.grading.judge import canonical, shortcut
-from headroom.grading.pool import judge_pairs
+from headroom.grading.pool import Limits, judge_pairs
 
 PART = 1 if os.environ.get("HEADROOM_NIGHTLY") else 5
 """One in so many of MATH's gold answers is judged; every night all are."""
@@ -16,10 +16,8 @@ PART = 1 if os.environ.get("HEADROOM_NIGHTLY") else 5
 # answer, gold answer, equal for math-verify, equal for PRM800K's rules
 CASES = [
     ("5", "5", True, True),
-    ("5", "6", False, False),
     ("05", "5", True, True),
     ("-5", "5", False, False),
-    (" 5 ", "5", True, True),
     ("$5$", "5", True, True),
     ("1,000", "1000", True, True),
     (r"10,\!000", "10000", True, True),
@@ -36,8 +34,6 @@ CASES = [
     ("x = 5", "5", True, True),
     ("y=6", "x=5", False, False),
     ("x+1", "1+x", True, True),
-    ("(x+1)^2", "x^2+2x+1", True, True),
-    ("x^2", "y^2", False, False),
     (r"\sqrt{8}", r"2\sqrt{2}", True, True),
     (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", True, True),
     (r"\frac{\pi}{2}", r"\pi/2", True, True),
@@ -63,15 +59,40 @@ CASES = [
 ]
 
 
+# Answers on which graders of other projects hung, crashed or erred, as their users report (issues
+# of Math-Verify, and one of torchtitan): the first are towers, which may take too long.
+WRONG = [
+    (r"\frac{5^{(5^{(5^{(5^5)})} - 4)} - 5}{16}", "3"),
+    ("{@N 1276915 4951077 国 {1,1-3-10);5个_GENERAL2。 _HEADERS1 O}", "4951077"),
+    (r"10^{(5^{5^{5^{5^{5}}} \cdot \log_{10}(5)} - 4)}", "3"),
+    ("2003^{2002^{2001}}", "241"),
+    ("3x + 4y + 14=0", "3*x-1*y+13=0"),
+    (r"\frac{1}{2006!}", r"\frac{1}{2004!}"),
+    ("n=1, 2, 3", "n=2, 3, 4"),
+    ("D = (0, 1.5)", "D = (0, 1)"),
+    (r"21, 36, \text{ and } 82", r"19, 46, \text{ and } 82"),
+    (r"\frac{1}{3 \cdot 2^{2006}}", r"\frac{2^{2005}+1}{3 \cdot 2^{2006}}"),
+    (r"1 + \frac{1}{\mathrm{e}}", r"1 - \frac{1}{\mathrm{e}}"),
+    ("2021", r"\pm 2021"),
+    ("1:00", "12:00"),
+    (r"1, 3, 5, \ldots, 2n-1", r"1, 2, \ldots, n"),
+]
+RIGHT = [(r"\text{13}", "13"), ("009", "9")]
+
+
+@pytest.mark.parametrize("preset", ["default", "authors"])
+def test_what_stopped_or_misled_others_is_judged_right(preset):
+    limits = Limits(cpu_seconds=1, wall_seconds=20, memory_mib=512)
+    judged = judge_pairs(WRONG + RIGHT, preset, limits=limits)
+    assert [each.correct for each in judged] == [False] * len(WRONG) + [True] * len(RIGHT)
+    assert {each.verdict for each in judged[4:]} == {"judged"}
+
+
 @pytest.mark.parametrize(("preset", "column"), [("default", 2), ("authors", 3)])
 def test_the_judges_give_the_verdicts_of_the_table(preset, column):
     judged = judge_pairs([case[:2] for case in CASES], preset, workers=2)
-    wrong = [
-        (*case[:2], judgement)
-        for case, judgement in zip(CASES, judged, strict=True)
-        if judgement != ("judged", case[column])
-    ]
-    assert wrong == []
+    found = dict(zip((case[:2] for case in CASES), judged, strict=True))
+    assert found == {case[:2]: ("judged", case[column]) for case in CASES}
 
 
 @pytest.mark.parametrize("preset", ["default", "authors"])
@@ -100,7 +121,6 @@ def test_the_shortcut_leaves_all_else_to_the_judge(text):
 
 @pytest.fixture(scope="module")
 def golds(headroom_data):
-    """Return the gold answers of MATH, 12,000 of the training part and then 500 of the test."""
     with gzip.open(headroom_data / "math_train.jsonl.gz", "rt", encoding="utf-8") as lines:
         train = [json.loads(line)["answer"] for line in lines]
     with (headroom_data / "math500.jsonl").open(encoding="utf-8") as lines:
@@ -111,8 +131,7 @@ def golds(headroom_data):
 
 @pytest.mark.parametrize(("preset", "exceptions"), [("default", [""]), ("authors", [])])
 def test_all_gold_answers_of_math_are_judged_equal_to_themselves(golds, preset, exceptions):
-    # The judge itself is asked, integers too, once for each distinct gold answer. math-verify
-    # does not find an answer in the empty one (two questions have it).
+    # The judge itself is asked, integers too. math-verify finds no answer in the empty one.
     distinct = sorted({*exceptions, *sorted(set(golds))[::PART]})
     judged = judge_pairs([(gold, gold) for gold in distinct], preset, workers=2)
     assert {judgement.verdict for judgement in judged} == {"judged"}

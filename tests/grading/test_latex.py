@@ -8,8 +8,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import Any
 
 import pytest
 import sympy
@@ -41,28 +39,21 @@ HARD = [
 ]
 
 
-def test_real_answers_are_read_as_math_verify_reads_them(headroom_data):
-    golds = bench._golds(headroom_data / "math_train.jsonl.gz")
-    variants = 33 if len(golds) < COUNT else 1
-    pairs = bench.answers(golds, variants, seed=5)
+def real_answers(folder):
+    golds = bench._golds(folder / "math_train.jsonl.gz")
+    pairs = bench.answers(golds, 33 if len(golds) < COUNT else 1, seed=5)
     texts = sorted({canonical(text) for pair in pairs for text in pair})
-    _same_as_untouched(random.Random(5).sample(texts, min(COUNT, len(texts))))
+    return random.Random(5).sample(texts, min(COUNT, len(texts)))
 
 
-def test_texts_of_one_form_are_read_each_for_itself():
-    _same_as_untouched(HARD)
-
-
-def _same_as_untouched(texts: Sequence[str]) -> None:
-    untouched_reader = subprocess.run(
-        [sys.executable, untouched.__file__],
-        input=json.dumps(texts),
-        capture_output=True,
-        check=True,
-        text=True,
+@pytest.mark.parametrize("real", [False, True])
+def test_texts_are_read_as_math_verify_reads_them(real, request):
+    texts = real_answers(request.getfixturevalue("headroom_data")) if real else HARD
+    command = [sys.executable, untouched.__file__]
+    reader = subprocess.run(
+        command, input=json.dumps(texts), capture_output=True, check=True, text=True
     )
-    expected = json.loads(untouched_reader.stdout)
-    for text, shape in zip(texts, expected, strict=True):
+    for text, shape in zip(texts, json.loads(reader.stdout), strict=True):
         assert untouched.shape(_parse(text)) == shape, text
 
 
@@ -82,24 +73,26 @@ UNSURE = [
 ]
 
 
-@pytest.mark.parametrize(("first", "second"), UNEQUAL)
-def test_clearly_different_values_need_no_simplification(first, second):
-    a, b = _expression(first), _expression(second)
-    assert differ(a, b)
-    assert not latex._simplifies_to_zero(a, b)
+def expressions(first, second):
+    return _parse(first)[0], _parse(second)[0]
 
 
-@pytest.mark.parametrize(("first", "second"), EQUAL)
-def test_equal_expressions_are_never_told_apart(first, second):
-    a, b = _expression(first), _expression(second)
-    assert not differ(a, b)
-    assert grader.sympy_symbolic_eq(a, b)
+@pytest.mark.parametrize("pair", UNEQUAL)
+def test_clearly_different_values_need_no_simplification(pair):
+    assert differ(*expressions(*pair))
+    assert not latex._simplifies_to_zero(*expressions(*pair))
 
 
-@pytest.mark.parametrize(("first", "second"), UNSURE)
-def test_sympy_decides_where_it_is_not_clear(first, second, monkeypatch):
+@pytest.mark.parametrize("pair", EQUAL)
+def test_equal_expressions_are_never_told_apart(pair):
+    assert not differ(*expressions(*pair))
+    assert grader.sympy_symbolic_eq(*expressions(*pair))
+
+
+@pytest.mark.parametrize("pair", UNSURE)
+def test_sympy_decides_where_it_is_not_clear(pair, monkeypatch):
     monkeypatch.setattr(latex, "_simplifies_to_zero", lambda a, b: "asked")
-    assert grader.sympy_symbolic_eq(_expression(first), _expression(second)) is True
+    assert grader.sympy_symbolic_eq(*expressions(*pair)) is True
 
 
 def test_what_cannot_be_evaluated_is_simplified(monkeypatch):
@@ -107,7 +100,3 @@ def test_what_cannot_be_evaluated_is_simplified(monkeypatch):
     row, column = sympy.Matrix([[1, 2]]), sympy.Matrix([1, 2])
     assert grader.sympy_symbolic_eq(row, column)  # of other shapes: no difference
     assert grader.sympy_symbolic_eq(row, row)
-
-
-def _expression(text: str) -> Any:
-    return _parse(text)[0]

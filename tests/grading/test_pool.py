@@ -1,7 +1,6 @@
-"""The pool: limits, hostile answers, and what it leaves behind."""
+"""The pool: limits, kills, what workers must not do, and what it leaves behind."""
 
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -18,12 +17,7 @@ from headroom.grading.pool import Judgement, Limits, judge_pairs
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
 RIGHT = Judgement("judged", True)
 WRONG = Judgement("judged", False)
-
-
-def used() -> float:
-    """Return the CPU seconds of child processes that have ended; other load adds none to them."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return children.ru_utime + children.ru_stime
+TIMEOUT = Judgement("timeout", False)
 
 
 def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
@@ -38,9 +32,8 @@ def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
     monkeypatch.setattr(pool._Worker, "give", give_and_stop)
     limits = Limits(cpu_seconds=20, wall_seconds=1, memory_mib=256)
     # The tower is what keeps the worker busy until it is stopped.
-    assert judge_pairs([("9**9**9**9", "x")], "authors", limits=limits) == [
-        Judgement("timeout", False)
-    ]
+    (judged,) = judge_pairs([("9**9**9**9", "x")], "authors", limits=limits)
+    assert judged == TIMEOUT
 
 
 def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
@@ -48,7 +41,7 @@ def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
     pairs[40] = ("9**9**9**9", "x")
     alone = judge_pairs(pairs, "authors", workers=1, limits=LIMITS)
     assert judge_pairs(pairs[::-1], "authors", workers=3, limits=LIMITS) == alone[::-1]
-    assert {RIGHT, WRONG, Judgement("timeout", False)} == set(alone)
+    assert {RIGHT, WRONG, TIMEOUT} == set(alone)
 
 
 @pytest.mark.parametrize("killed", ["child", "parent", "both"])
@@ -98,9 +91,8 @@ def test_a_worker_reaches_neither_files_nor_network_nor_processes(attempt, tmp_p
         sys.addaudithook(worker._watch)
         {attempt}
     """
-    status = subprocess.run(
-        [sys.executable, "-B", "-c", textwrap.dedent(code)], cwd=tmp_path, check=False
-    ).returncode
+    command = [sys.executable, "-B", "-c", textwrap.dedent(code)]
+    status = subprocess.run(command, cwd=tmp_path, check=False).returncode
     assert status == (worker.EXIT_FORBIDDEN if attempt in FORBIDDEN else 0)
     assert not list(tmp_path.iterdir())
 
@@ -111,29 +103,28 @@ def children_of(pid):
 
 def alive(pid):
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-    return state != "Z"
 
 
-def wait_until(condition, seconds):
-    deadline = time.monotonic() + seconds
+def wait_until(condition):
+    deadline = time.monotonic() + 300
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
 
 
 @pytest.mark.parametrize(
-    ("sent", "to_group"),
+    ("sent", "kill"),
     [
-        (signal.SIGKILL, False),
-        (signal.SIGTERM, False),
-        (signal.SIGINT, True),
-        (signal.SIGINT, False),
+        (signal.SIGKILL, os.kill),
+        (signal.SIGTERM, os.kill),
+        (signal.SIGINT, os.killpg),
+        (signal.SIGINT, os.kill),
     ],
 )
-def test_no_worker_outlives_its_parent(sent, to_group):
+def test_no_worker_outlives_its_parent(sent, kill):
     code = """
         from headroom.grading.pool import judge_pairs, Limits
         judge_pairs([("9**9**9**9", "x")] * 99, "authors", workers=2, limits=Limits(cpu_seconds=2))
@@ -145,13 +136,13 @@ def test_no_worker_outlives_its_parent(sent, to_group):
         stderr=subprocess.DEVNULL,
     )
     try:
-        assert wait_until(lambda: len(children_of(parent.pid)) == 2, 300)
+        assert wait_until(lambda: len(children_of(parent.pid)) == 2)
         workers = children_of(parent.pid)
-        assert wait_until(lambda: all(map(children_of, workers)), 300)  # until they compute
+        assert wait_until(lambda: all(map(children_of, workers)))  # until they compute
         workers += [child for worker in workers for child in children_of(worker)]
-        (os.killpg if to_group else os.kill)(parent.pid, sent)
+        kill(parent.pid, sent)
         assert parent.wait(300) == -sent
-        assert wait_until(lambda: not any(map(alive, workers)), 300)
+        assert wait_until(lambda: not any(map(alive, workers)))
     finally:
         parent.kill()
         parent.wait()

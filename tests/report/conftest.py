@@ -1,3 +1,5 @@
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from functools import cache
@@ -58,5 +60,19 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], tuple[Pat
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[chromium.Page]:
     if not chromium.BINARY:
         pytest.skip("no Chromium is installed")
-    with chromium.page(tmp_path_factory.mktemp("profile")) as page:
-        yield page
+    to_browser, from_browser = os.pipe(), os.pipe()
+    command = [chromium.BINARY, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    command += ["--disable-background-networking", "--no-first-run", "--remote-debugging-pipe"]
+    command += [f"--user-data-dir={tmp_path_factory.mktemp('profile')}", "about:blank"]
+    # Chromium reads commands on descriptor 3 and answers on 4.
+    redirect = f'exec "$@" 3<&{to_browser[0]} 4>&{from_browser[1]}'
+    ends = (to_browser[0], from_browser[1])
+    process = subprocess.Popen(
+        ["bash", "-c", redirect, "bash", *command], pass_fds=ends, stderr=subprocess.DEVNULL
+    )
+    for end in ends:
+        os.close(end)
+    with os.fdopen(to_browser[1], "wb") as writer, os.fdopen(from_browser[0], "rb") as reader:
+        yield chromium.Page(writer, reader)
+        process.terminate()
+        process.wait(timeout=300)

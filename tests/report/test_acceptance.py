@@ -8,21 +8,16 @@ import pytest
 
 from headroom.analysis.facts import HOW
 
-pytestmark = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
-
 KINDS = ["whole", "sweep", "compression", *(["demo"] if chromium.DEMO.exists() else [])]
 
 
 @pytest.fixture(params=KINDS)
-def kind(request):
-    return request.param
-
-
-@pytest.fixture
-def page(kind, pages, browser):
+def page(request, pages, browser):
+    browser.kind = request.param
     browser.prefer("light")
     browser.resize(1280, 800)
-    browser.file = chromium.DEMO if kind == "demo" else pages(kind)[0]
+    found = (chromium.DEMO, None) if browser.kind == "demo" else pages(browser.kind)
+    browser.file, browser.config = found
     browser.open(browser.file)
     yield browser
     assert browser.complaints() == []
@@ -50,7 +45,7 @@ def test_the_first_screen_holds_the_verdicts_and_the_hero(page):
     assert all(bottom <= 844 for bottom in page.ask("bottoms('.verdicts li')")[:3])
 
 
-def test_words_stay_within_their_budget(page, kind, pages):
+def test_words_stay_within_their_budget(page):
     assert page.ask("words('body')") <= 2300
     for answer, told in page.ask("verdicts()"):
         assert len(answer.split()) <= 9
@@ -59,22 +54,20 @@ def test_words_stay_within_their_budget(page, kind, pages):
     assert max(len(text.split()) for text in page.ask("texts('caption, figcaption')")) <= 45
     text = page.run("document.body.innerText").lower()
     assert not re.findall(r"\b(?:surely|curse|arms?|nan)\b", text)
-    if kind != "demo":
-        config = pages(kind)[1]
+    if config := page.config:
         keys = {*config.questions, *config.sweeps, *config.selectors, *config.compressions}
         assert not keys & set(page.ask("texts('h1, h2, h3, summary')"))
 
 
 def test_links_land_on_their_headings(page):
     for anchor in page.ask("links('nav a')"):
-        page.run(f"document.querySelector('nav a[href=\"{anchor}\"]').click()")
+        page.click(f"nav a[href='{anchor}']")
         top = page.run(f"document.querySelector('{anchor} h2').getBoundingClientRect().top")
         at_end = page.ask("innerHeight + scrollY >= height() - 1")
         assert 0 <= top <= 160 or at_end
     targets = page.ask("links('a')")
     assert all(page.run(f"!!document.querySelector('{target}')") for target in targets)
-    page.run("document.querySelector('header a[href=\"#printed\"]').click()")
-    page.run("new Promise((done) => setTimeout(done, 50))")
+    page.click("header a[href='#printed']")
     assert page.run("document.querySelector('#printed details').open")
 
 
@@ -135,34 +128,25 @@ def test_print_is_short_and_light(page):
     page.prefer("light")
 
 
-def test_without_scripts_only_choosing_is_lost(page, kind):
+def test_without_scripts_only_choosing_is_lost(page):
     page.script(on=False)
     try:
         page.open(page.file)
         assert page.ask("verdicts()")
         assert len(page.ask("texts('table')")) >= 3
-        if kind != "compression":
+        if page.kind != "compression":
             assert page.ask("shown('.explorer .map').length") == 1
             assert "needs JavaScript" in page.run("document.body.innerText")
     finally:
         page.script(on=True)
 
 
-def test_the_file_is_small_and_fetches_nothing(page, kind):
+def test_the_file_is_small_and_fetches_nothing(page):
     html = page.file.read_text(encoding="utf-8")
-    assert len(html.encode()) <= 900_000 or kind != "demo"
+    assert len(html.encode()) <= 900_000 or page.kind != "demo"
     without_script = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)
     outside = r'(?:src|href|action|srcset|poster)="(?!#|data:)[^"]*'
     assert re.findall(outside, without_script) == []
     policy = re.search(r'Content-Security-Policy" content="([^"]*)', html)[1]
     assert policy.startswith("default-src 'none'")
     assert policy.count("unsafe") == 1  # styles
-
-
-def test_screens_are_taken_and_not_blank(page, tmp_path):
-    for width, scheme in ((1280, "light"), (390, "light"), (1280, "dark")):
-        page.resize(width, 900, phone=width < 800)
-        page.prefer(scheme)
-        page.screenshot(tmp_path / "screen.png")
-        assert (tmp_path / "screen.png").stat().st_size > 20_000
-    page.prefer("light")

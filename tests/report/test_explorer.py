@@ -18,7 +18,6 @@ from headroom.report import explorer
 from headroom.report.page import write_report
 from headroom.tables import ANSWERS, read_table, write_table
 
-in_browser = pytest.mark.skipif(not chromium.BINARY, reason="no Chromium is installed")
 # Markup, ends of script, direction marks, escapes, a null byte and a quote.
 HOSTILE = (
     "</script><script>alert(1)</script><img src='https://example.org/x' onerror=alert(2)>"
@@ -26,9 +25,9 @@ HOSTILE = (
 )
 
 
-def embedded(page: Path) -> list[dict]:
-    html = page.read_text(encoding="utf-8")
-    return json.loads(re.search(r'id="run">(.*?)</script>', html, re.DOTALL)[1])
+def put(page, selector, value):
+    event = f"one.value = {value}; one.dispatchEvent(new Event('input'))"
+    page.run(f"{{ const one = document.querySelector('{selector}'); {event}; }}")
 
 
 @pytest.fixture
@@ -41,14 +40,11 @@ def sweep(pages, browser):
     assert browser.complaints() == []
 
 
-@in_browser
 def test_every_head_opens_what_it_won_and_lost(sweep):
     folder = sweep.file.parent
     heads = pd.read_csv(folder / "controls/demo/heads.csv").set_index("variant").drop("base")
-    for head in sweep.run(
-        "[...document.querySelectorAll('[data-head]')].map((one) => one.dataset.head)"
-    ):
-        sweep.run(f"document.querySelector('[data-head={head}]').click()")
+    for head in sweep.ask("all('[data-head]').map((one) => one.dataset.head)"):
+        sweep.click(f"[data-head={head}]")
         counts = [int(n) for n in re.findall(r"(?:won|lost) (\d+)", sweep.ask("texts('.list')")[0])]
         assert counts == heads.loc[head, ["gained", "lost"]].tolist()
         assert f"Without {head}" in sweep.ask("texts('.head')")[0]
@@ -56,7 +52,6 @@ def test_every_head_opens_what_it_won_and_lost(sweep):
     assert head == heads.index[-1]
 
 
-@in_browser
 def test_texts_are_the_store_s_and_the_first_difference_is_marked(sweep):
     store = Store(sweep.config)
     (batch,) = [b for b in batches(sweep.config) if len(b.variants) > 5]
@@ -67,21 +62,18 @@ def test_texts_are_the_store_s_and_the_first_difference_is_marked(sweep):
     }
     (place, *_) = np.flatnonzero(read["base"] != read["L02H03"])
     sweep.run(f"location.hash = '#demo/L02H03/q{place}'")
-    sweep.run("new Promise((done) => setTimeout(done, 50))")
-    shown = sweep.run("[...document.querySelectorAll('.text')].map((one) => one.textContent)")
+    sweep.wait()
+    shown = sweep.ask("all('.text').map((one) => one.textContent)")
     assert shown == [read["base"][place], read["L02H03"][place]]
-    marks = sweep.run(
-        "[...document.querySelectorAll('.text mark')]"
-        ".map((one) => [one.previousSibling.data.length, one.textContent])"
-    )
+    of_mark = "(one) => [one.previousSibling.data.length, one.textContent]"
+    marks = sweep.ask(f"all('.text mark').map({of_mark})")
     start = next(n for n, (a, b) in enumerate(zip(*shown, strict=False)) if a != b)
     assert [at for at, _ in marks] == [start, start]
     assert "L02H03" in marks[1][1]
 
 
-@in_browser
 def test_keys_addresses_and_back_lead_through_the_map(sweep):
-    sweep.run("document.querySelector('[data-head=L00H00]').click()")
+    sweep.click("[data-head=L00H00]")
     sweep.run("document.querySelector('[data-head=L00H00]').focus()")
     sweep.press("ArrowRight", "ArrowDown")
     assert sweep.run("location.hash") == "#demo/L02H01"
@@ -91,37 +83,29 @@ def test_keys_addresses_and_back_lead_through_the_map(sweep):
     sweep.press("Escape")
     assert sweep.run("document.activeElement.dataset.head") == "L02H01"
     sweep.run("history.back()")
-    sweep.run("new Promise((done) => setTimeout(done, 100))")
+    sweep.wait(100)
     assert "/q" in sweep.run("location.hash")
     assert len(sweep.ask("texts('.text')")) == 2
     sweep.run("history.go(-2)")
-    sweep.run("new Promise((done) => setTimeout(done, 100))")
+    sweep.wait(100)
     assert "Without L00H01" in sweep.ask("texts('.head')")[0]
 
 
-@in_browser
 def test_a_group_recolours_the_map_and_search_narrows_the_list(sweep):
     z = pd.read_parquet(next((sweep.file.parent / "accuracy").rglob("greedy-*/math_test*.parquet")))
     part = z[z["subject"] == "Geometry"]
-    sweep.run(
-        "{ const one = document.getElementById('group'); one.selectedIndex = "
-        "[...one.options].findIndex((o) => o.text.startsWith('Geometry')); "
-        "one.dispatchEvent(new Event('input')); }"
-    )
+    geometry = "[...one.options].find((each) => each.text.startsWith('Geometry')).value"
+    put(sweep, "#group", geometry)
     gain = part["L05H02"].mean() - part["base"].mean()
     label = sweep.run("document.querySelector('[data-head=L05H02]').ariaLabel")
     assert f"{100 * gain:+.1f}".replace("-", "−").replace("+0.0", "0.0") in label
     classes = sweep.run("document.querySelector('[data-head=L05H02]').className")
     assert explorer.colour(gain) == classes
-    sweep.run(
-        "{ const one = document.querySelector('[type=search]'); one.value = 'nowhere'; "
-        "one.dispatchEvent(new Event('input')); }"
-    )
+    put(sweep, "[type=search]", "'nowhere'")
     assert "No question" in sweep.ask("texts('.list')")[0]
 
 
 def written(config) -> Path:
-    """Write the tables and the page of a filled run of sweeps; return the page."""
     simulation.write_sweeps(config, figures=False)
     simulation.audit(config)
     write_report(config)
@@ -134,7 +118,6 @@ def filled(tmp_path, monkeypatch):
     return simulation.demo().model_copy(update={"selectors": {}, "comparisons": {}})
 
 
-@in_browser
 def test_hostile_text_stays_inert(filled, browser):
     simulation.fill(filled, subjects=(HOSTILE, "Algebra"), text=HOSTILE)
     for batch in batches(filled):
@@ -150,37 +133,28 @@ def test_hostile_text_stays_inert(filled, browser):
     browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     for place in range(6):
         browser.run(f"location.hash = '#demo/L02H03/q{place}'")
-        browser.run("new Promise((done) => setTimeout(done, 30))")
+        browser.wait()
     text = " ".join(browser.ask("texts('.question')"))
-    assert "<script>alert(1)</script>" in text
-    assert "[U+202E]abc[U+2066]" in text
-    assert "[U+0000]" in text
-    assert "characters more]" in text
-    assert (
-        browser.run("document.querySelectorAll('.explorer img, .explorer svg, b script').length")
-        == 0
-    )
+    shown = ["<script>alert(1)</script>", "[U+202E]abc[U+2066]", "[U+0000]", "characters more]"]
+    assert [part for part in shown if part not in text] == []
+    assert browser.ask("all('.explorer img, .explorer svg, b script')") == []
     assert browser.complaints() == []
 
 
-@in_browser
 def test_a_run_without_texts_shows_ids_and_keeps_its_outcomes(filled, browser):
     simulation.fill(filled)
     store = Path("results/store")
     for file in [*store.rglob("L0*.parquet"), *(store / "questions").glob("*.parquet")]:
         file.unlink()
     browser.open(written(filled))
-    browser.run("document.querySelector('[data-head=L05H02]').click()")
-    assert "test/" in browser.run("document.querySelector('.list ol').innerText")
-    browser.run("document.querySelector('.list ol button').click()")
+    browser.click("[data-head=L05H02]")
+    assert "test/" in browser.ask("texts('.list ol')")[0]
+    browser.click(".list ol button")
     assert "answers lie in results/store/" in browser.ask("texts('.question')")[0]
     assert browser.complaints() == []
 
 
-@in_browser
-def test_at_the_papers_size_a_click_is_painted_within_a_fifth_of_a_second(
-    tmp_path, monkeypatch, browser
-):
+def test_of_the_papers_size_a_click_is_painted_soon(tmp_path, monkeypatch, browser):
     monkeypatch.chdir(tmp_path)
     config = simulation.paper_scale()
     name = next(iter(config.sweeps))
@@ -188,7 +162,8 @@ def test_at_the_papers_size_a_click_is_painted_within_a_fifth_of_a_second(
     simulation.fill(config, text="and note that 3x = 48. " * 20, alike=True)
     page = written(config)
     assert page.stat().st_size < 5e6
-    assert len(embedded(page)[0]["questions"]) == 500
+    embedded = re.search(r'id="run">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)[1]
+    assert len(json.loads(embedded)[0]["questions"]) == 500
     browser.resize(1280, 900)
     browser.open(page)
     assert browser.ask("beyond()") == 0

@@ -14,31 +14,28 @@ from headroom.analysis.facts import FORMS, Number, Sentence, Source, direction
 from headroom.analysis.verdicts import rival, title, verdicts
 from headroom.config import parse
 from headroom.errors import ConfigError
+from headroom.report.svg import Scale
 
 
 @pytest.fixture
 def config(tmp_path, monkeypatch):
-    """Return the config of a filled run of a sweep and two selectors."""
     monkeypatch.chdir(tmp_path)
     values = simulation.DEMO | {"comparisons": {}}
     values["selectors"] = dict.fromkeys(("one", "two"), values["selectors"]["math"])
     config = parse(values)
     simulation.fill(config)
     jobs.write_controls(config, "demo")
-    audit = pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]})
     path = Path(paths.AUDIT_TABLE.format(run=config.run, paper="sprint"))
     path.parent.mkdir()
-    audit.to_csv(path, index=False)
+    pd.DataFrame({"pairs": [60, 40], "beyond": [2, 3]}).to_csv(path, index=False)
     return config
 
 
 def told(config, section):
-    """Return the verdict of a section."""
     return next(each for each in verdicts(config) if each.section == section)
 
 
 def change(config, template, changes, **names):
-    """Change columns of a table of the run."""
     path = Path(template.format(run=config.run, **names))
     pd.read_csv(path).assign(**changes).to_csv(path, index=False)
 
@@ -95,8 +92,6 @@ def test_published_gains_are_held_against_luck(config):
 def test_each_verdict_is_a_line_with_the_numbers_of_the_page(config):
     for verdict in verdicts(config):
         assert re.sub("<[^>]*>", "", verdict.effect.__html__()) == str(verdict.effect)
-        assert len(verdict.answer.split()) <= 9
-        assert len(re.findall(r"\w\S*", str(verdict))) <= 32
         assert not re.search(r"nan|L\d\dH", str(verdict))
 
 
@@ -122,13 +117,11 @@ def test_what_a_sentence_is_given_is_escaped():
 
 
 def test_titles_are_words_not_keys(config):
-    assert title(config, "questions", "math_test") == "MATH-like"
-    assert title(config, "selectors", "one") == "MATH-like"
     values = config.model_dump(mode="json")
     values["questions"]["math_test"]["title"] = "Sums"
     values["selectors"]["two"]["title"] = "By question"
-    named = parse(values)
-    assert [title(named, "selectors", name) for name in ("one", "two")] == ["Sums", "By question"]
+    for of, titles in ((config, ["MATH-like"] * 2), (parse(values), ["Sums", "By question"])):
+        assert [title(of, "selectors", name) for name in ("one", "two")] == titles
 
 
 @pytest.mark.parametrize(
@@ -141,8 +134,20 @@ def test_sprint_is_held_against_what_the_config_names(config, versus, method):
     values["selectors"]["one"]["versus"] = "greedy cover"
     found = parse(values)
     assert rival(found, "one") == ("greedy cover", 16)
-    (told,) = [each for each in verdicts(found) if each.section == "sampling"]
-    assert "the other method" in told.answer
+    assert "the other method" in told(found, "sampling").answer
     values["selectors"]["one"]["versus"] = "luck"
     with pytest.raises(ConfigError, match=r"versus: 'luck' is not compared .*T0.6, greedy cover"):
         parse(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "limit"),
+    [([], math.inf), ([0.0], math.inf), ([math.nan, -3.0], math.inf), ([2.0, 7.0], 5.0)],
+)
+def test_a_scale_holds_zero_and_its_values_up_to_the_limit(values, limit):
+    scale = Scale.over(values, limit)
+    places = [scale.share(max(-limit, min(limit, each))) for each in (0.0, *values) if each == each]
+    assert all(0 <= place <= 100 for place in places)
+    assert scale.low < scale.high
+    # A single point lies at the start of its axis.
+    assert Scale(1, 1, log=True).share(1) == Scale(7, 7).share(7) == 0

@@ -1,24 +1,16 @@
 """A simulated accuracy matrix: clusters of questions, each solved by heads of its own."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 
-@dataclass(frozen=True)
-class Simulation:
+class Simulation(NamedTuple):
     embeddings: np.ndarray  # float32 [questions, embedding_dim]
     correct: np.ndarray  # bool [questions, pool]
 
 
-def simulate(
-    questions: int,
-    pool: int = 24,
-    clusters: int = 6,
-    embedding_dim: int = 32,
-    revealed: bool = True,
-    seed: int = 0,
-) -> Simulation:
+def simulate(questions, pool=24, clusters=6, embedding_dim=32, revealed=True, seed=0):
     """Head j knows cluster j mod clusters: it solves 85% of that cluster and 15% of the others.
 
     One question in ten is solved by no head. If `revealed`, an embedding is its cluster's centre

@@ -1,0 +1,184 @@
+"""A miniature reasoner learns as it should; the shipped one is and answers as its record says."""
+
+import json
+import logging
+import math
+import os
+import re
+from functools import partial
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from headroom.benchmarks import generated
+from headroom.config import SYSTEM_PROMPT, Decoding
+from headroom.generation.engine import Engine, Request
+from headroom.models.load import load_model
+from headroom.models.source import fetch_model, fingerprint
+from headroom.reasoner import shipped, training
+from headroom.reasoner.training import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
+from headroom.record import intact, read_record
+
+SHAPE = {"layers": 2, "hidden": 44, "query_heads": 6, "kv_heads": 3, "head_dim": 8}
+SIZES = {"intermediate": 50, "vocabulary": 301}
+MINIATURE = training.Settings(**SHAPE, **SIZES, steps=30, batch_size=7, seed=5)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    output = tmp_path_factory.mktemp("reasoner")
+    training.train_reasoner(output, MINIATURE)
+    return output
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_it_loads_like_any_model_with_the_shape_asked_for(folder, tokenizer):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+    wanted = {"self_attn.q_proj": (6 * 8, 44), "self_attn.k_proj": (3 * 8, 44)}
+    wanted |= {"self_attn.o_proj": (44, 6 * 8), "mlp.up_proj": (50, 44)}
+    for name, shape in wanted.items():
+        layers = [shapes.get(f"model.layers.{layer}.{name}.weight") for layer in range(3)]
+        assert layers == [shape, shape, None]
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    assert shapes["model.embed_tokens.weight"] == (301, 44)
+    end, pad = tokenizer.convert_tokens_to_ids([END, PAD])
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == end
+    assert model.generation_config.pad_token_id == pad != end
+
+
+def test_the_same_settings_give_the_same_files_and_another_seed_does_not(
+    folder, tmp_path, caplog, monkeypatch
+):
+    monkeypatch.setattr(training, "_SECONDS_BETWEEN_REPORTS", 0)
+    again, other = tmp_path / "again", tmp_path / "other"
+    torch.manual_seed(99)  # no part of training may draw from the global generator
+    state = torch.get_rng_state()
+    with caplog.at_level(logging.INFO):
+        training.train_reasoner(again, MINIATURE)
+    lines = re.findall(r"step (\d+) of 30, loss (\S+), \d+ s left", caplog.text)
+    training.train_reasoner(other, MINIATURE._replace(seed=6))
+    assert torch.equal(torch.get_rng_state(), state)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert files == {path.name: path.read_bytes() for path in again.iterdir()}
+    assert files["model.safetensors"] != (other / "model.safetensors").read_bytes()
+    losses = [float(loss) for _, loss in lines]
+    assert [int(step) for step, _ in lines] == list(range(1, 31))
+    assert losses[0] == pytest.approx(math.log(301), rel=0.05)
+    assert sum(losses[-5:]) / 5 < 0.7 * losses[0]
+
+
+def test_only_the_solution_is_learned_and_every_document_once(tokenizer):
+    documents = list(generated.corpus(150, seed=11))
+    solutions = []
+    for ids, labels in training._batches(documents, tokenizer, MINIATURE):
+        assert ids.shape == labels.shape
+        for tokens, targets in zip(ids, labels, strict=True):
+            learned = targets >= 0
+            assert torch.equal(tokens[1:][learned[:-1]], targets[learned])
+            solutions.append(tokenizer.decode(targets[learned]))
+    assert sorted(solutions) == sorted(document.solution + END for document in documents)
+
+
+def test_the_loss_equals_that_of_transformers(folder, tokenizer):
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    documents = list(generated.corpus(7, seed=13))
+    ((ids, labels),) = training._batches(documents, tokenizer, MINIATURE)
+    unshifted = torch.cat([torch.full((7, 1), -100), labels[:, :-1]], dim=1)
+    mask = ids != tokenizer.pad_token_id
+    with torch.inference_mode():
+        expected = model(input_ids=ids, attention_mask=mask, labels=unshifted).loss
+        assert training._loss(model, ids, labels).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_digits_are_single_and_any_text_survives_the_tokenizer(tokenizer):
+    assert len(tokenizer) == MINIATURE.vocabulary
+    assert tokenizer.tokenize("$1907$") == ["$", "1", "9", "0", "7", "$"]
+    for text in ["$\\frac{3}{4}$ of 120", "naïve 漢字 🙂\n\ttabs  and  spaces", "\\boxed{-7}"]:
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_the_chat_template_renders_questions_and_answers_without_the_system_text(tokenizer):
+    roles = {"system": SYSTEM_PROMPT, "user": "What is 2?", "assistant": "It is 2."}
+    system, user, assistant = ({"role": role, "content": said} for role, said in roles.items())
+    render = partial(tokenizer.apply_chat_template, tokenize=False)
+    asked = render([user], add_generation_prompt=True)
+    assert asked == f"{USER}What is 2?{ASSISTANT}"
+    assert render([system, user], add_generation_prompt=True) == asked
+    assert render([system, user, assistant]) == f"{asked}It is 2.{END}"
+
+
+SMALLEST_MARGIN = 1e-3
+"""Below it, another order of summation may change a token."""
+WEIGHTS = shipped.FOLDER / "model.safetensors"
+
+
+def test_its_files_are_those_of_its_record():
+    record = read_record(intact(WEIGHTS))
+    assert record["fingerprint"] == fingerprint(shipped.FOLDER)
+    assert record["settings"] == shipped.SETTINGS._asdict()
+    assert WEIGHTS.stat().st_size < 2_200_000  # half precision
+    assert fetch_model("builtin:reasoner", record["fingerprint"]) == shipped.FOLDER
+
+
+def test_its_tokenizer_is_trained_on_the_corpus_alone():
+    documents = generated.corpus(_TOKENIZER_DOCUMENTS, shipped.SETTINGS.seed)
+    texts = (text for document in documents for text in document[:2])
+    again = training.train_tokenizer(texts, shipped.SETTINGS.vocabulary)
+    kept = AutoTokenizer.from_pretrained(shipped.FOLDER)
+    assert kept.get_vocab() == again.get_vocab()
+    assert kept.chat_template == again.chat_template
+
+
+def test_its_loss_curve_has_a_row_a_step_and_falls():
+    rows = (shipped.FOLDER / "loss.csv").read_text(encoding="utf-8").splitlines()
+    losses = [float(row.split(",")[1]) for row in rows[1:]]
+    assert len(losses) == shipped.SETTINGS.steps
+    assert sum(losses[-50:]) < 0.1 * sum(losses[:50])
+
+
+def test_the_engine_gives_the_recorded_answers():
+    recorded = shipped.recorded()
+    loaded = load_model(str(shipped.FOLDER), dtype="float32", device="cpu")
+    questions = generated.generate("generated_math", "test", shipped.QUESTIONS, seed=0)
+    assert [answer["question_id"] for answer in recorded] == questions["question_id"].tolist()
+    chats = [[{"role": "user", "content": text}] for text in questions["question"]]
+    prompts = loaded.tokenizer.apply_chat_template(chats, add_generation_prompt=True)["input_ids"]
+    requests = [*map(Request, questions["question_id"], map(tuple, prompts))]
+    engine = Engine(loaded, Decoding(max_new_tokens=shipped.LONGEST), 64)
+    found = {answer.request.question_id: answer for answer in engine.run(requests, {})}
+    sound = [answer for answer in recorded if answer["margin"] > SMALLEST_MARGIN]
+    assert len(sound) >= 0.9 * len(recorded)
+    for answer in sound:
+        given = found[answer["question_id"]]
+        assert list(given.token_ids) == answer["token_ids"], answer["question_id"]
+        assert given.margin == pytest.approx(answer["margin"], abs=SMALLEST_MARGIN)
+    right = shipped.right(recorded)
+    assert right == read_record(WEIGHTS)["right"] > 0.6 * len(recorded)
+
+
+def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
+    monkeypatch.setattr(shipped, "QUESTIONS", 3)
+    monkeypatch.setattr(shipped, "LONGEST", 5)
+    small = {"layers": 2, "hidden": 24, "query_heads": 3, "kv_heads": 1, "head_dim": 8}
+    settings = shipped.SETTINGS._replace(**small, steps=2, intermediate=20, vocabulary=300)
+    shipped.make(tmp_path, settings)
+    made, kept = ({file.name for file in each.iterdir()} for each in (tmp_path, shipped.FOLDER))
+    assert made == kept
+    record = read_record(intact(tmp_path / "model.safetensors"))
+    assert record["fingerprint"] == fingerprint(tmp_path)
+    assert record["test_questions"] == 3
+    lines = (tmp_path / "answers.jsonl").read_text(encoding="utf-8").splitlines()
+    assert all(len(json.loads(line)["token_ids"]) <= 5 for line in lines)
+
+
+@pytest.mark.skipif("HEADROOM_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
+def test_training_again_reaches_the_same_accuracy(tmp_path):
+    shipped.make(tmp_path)
+    found, kept = read_record(tmp_path / "model.safetensors"), read_record(WEIGHTS)
+    assert found["right"] == pytest.approx(kept["right"], abs=0.07 * kept["test_questions"])

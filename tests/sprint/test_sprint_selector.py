@@ -1,0 +1,293 @@
+"""A head selector: its geometry, loss and file; how it is trained, and with which settings."""
+
+import math
+from dataclasses import astuple, fields, replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from simulated_heads import simulate
+
+from headroom.config import Selector
+from headroom.errors import ConfigError, TableError
+from headroom.sprint import training
+from headroom.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
+from headroom.sprint.rankers import greedy_cover
+from headroom.sprint.training import agreement, alignment, choose, fit, rank_again, separation
+from headroom.sprint.validation import ALL, readings, splits, trainings
+from headroom.statistics.answers import pass_at_n_ordered
+from headroom.statistics.bootstrap import Bootstrap
+
+EMBEDDING_DIM, POOL, DIMENSION = 11, 7, 5
+PLACES = {
+    "sphere": lambda u: u / u.norm(),
+    "ball": lambda u: u / (1 + u.norm() ** 2) ** 0.5,
+    "literal": lambda u: u,
+}
+each_geometry = pytest.mark.parametrize("geometry", PLACES)
+
+
+def make(geometry):
+    return HeadSelector(EMBEDDING_DIM, POOL, Setting(geometry, DIMENSION, 0.1), 0)
+
+
+def questions():
+    return torch.randn(13, EMBEDDING_DIM, generator=torch.Generator().manual_seed(1))
+
+
+@each_geometry
+def test_distances_equal_their_definition(geometry):
+    selector, place = make(geometry), PLACES[geometry]
+    found = selector.distances(questions())
+    assert found.shape == (13, POOL)
+    for i, x in enumerate(questions()):
+        for j, v in enumerate(selector.heads):
+            q = selector.theta_weight @ x + selector.theta_bias
+            wanted = (place(q) - place(v)).square().sum()
+            torch.testing.assert_close(found[i, j], wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_ranking_is_by_ascending_distance_and_ties_keep_the_order_of_the_pool():
+    selector = make("sphere")
+    with torch.no_grad():
+        selector.heads[5] = selector.heads[2]
+        wanted = selector.distances(questions()).clamp_min(0).numpy()
+    order, distances = rank(selector, questions())
+    assert (order == wanted.argsort(axis=1, kind="stable")).all()
+    assert (distances[:, :-1] <= distances[:, 1:]).all()
+    positions = order.argsort(axis=1)
+    assert (positions[:, 5] == positions[:, 2] + 1).all()
+
+
+@each_geometry
+def test_a_saved_selector_loads_again(geometry, tmp_path):
+    facts = {"heads": ["L00H00", "L00H01"], "embedder": "e-01234567", "seed": 3}
+    paths = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
+    for path in paths:
+        save(path, make(geometry), facts)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    selector, found = load(paths[0])
+    assert found.items() >= facts.items()
+    assert selector.setting == Setting(geometry, DIMENSION, 0.1)
+    assert torch.equal(selector.distances(questions()), make(geometry).distances(questions()))
+
+
+@pytest.mark.parametrize("content", [None, b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors"])
+def test_a_file_that_is_no_selector_is_refused_in_one_line(content, tmp_path):
+    path = tmp_path / "selector.safetensors"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(TableError, match=r"selector\.safetensors is not a head selector") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def as_printed(q, v, z, weight):
+    """The paper's formula, one sum at a time; questions that no head solves are left out."""
+    near = np.exp(-((q[:, None] - v) ** 2).sum(axis=2))
+    of_all = zip(near, z, strict=True)
+    terms = [-math.log(one[own].sum() / one.sum()) for one, own in of_all if any(own)]
+    pairs = combinations(range(len(v)), 2)
+    apart = sum((z[:, j] == z[:, k]).mean() * sum((v[j] - v[k]) ** 2) for j, k in pairs)
+    return np.mean(terms) - weight * apart
+
+
+@pytest.mark.parametrize("diversity", [0.0, 0.3])
+def test_loss_equals_the_formula_summed_one_term_at_a_time(diversity):
+    draw = torch.Generator().manual_seed(0)
+    queries = torch.randn(13, DIMENSION, generator=draw, dtype=torch.float64)
+    heads = torch.randn(POOL, DIMENSION, generator=draw, dtype=torch.float64)
+    correct = torch.rand(13, POOL, generator=draw) < 0.4
+    correct[[2, 5]] = torch.tensor([[False], [True]])
+    kept = correct.any(dim=1)
+    total = alignment(squared_distances(queries, heads)[kept], correct[kept])
+    total = total - diversity * separation(heads, agreement(correct).double())
+    wanted = as_printed(queries.numpy(), heads.numpy(), correct.numpy(), diversity)
+    assert total.item() == pytest.approx(wanted, abs=1e-6)  # s_jk is float32
+
+
+def test_alignment_survives_distances_that_underflow():
+    distances = torch.tensor([[4000.0, 1000.0, 1003.0]])
+    correct = torch.tensor([[True, False, True]])
+    wanted = 3 + math.log1p(math.exp(-3))
+    assert alignment(distances, correct).item() == pytest.approx(wanted, rel=1e-4)
+
+
+def options(**keys):
+    needed = {"model": "m", "train": "a", "test": "b", "layers": "all", "embedder": "e"}
+    return Selector(**needed | keys)
+
+
+def tensors(data):
+    return torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
+
+
+def train(data, *setting):
+    return fit(*tensors(data), [Setting(*setting, weight_decay=1.0, epochs=60)], [0])[0]
+
+
+@each_geometry
+def test_heads_are_found_where_embeddings_reveal_them_and_only_there(geometry):
+    lowest = {}
+    for revealed in (True, False):
+        learnt, test = (simulate(n, revealed=revealed, seed=n) for n in (300, 600))
+        selector = train(learnt, geometry, 8, 0.0).selector
+        order, _ = rank(selector, torch.from_numpy(test.embeddings))
+        sprint = pass_at_n_ordered(np.take_along_axis(test.correct, order, axis=1), 4)
+        cover = pass_at_n_ordered(test.correct[:, greedy_cover(learnt.correct)], 4)
+        lowest[revealed], _ = Bootstrap(600, 1000, seed=0).interval(sprint - cover)
+    assert lowest[True][0] > 0.4  # planted: 0.85 · 0.9 against about 0.25
+    assert lowest[True][1] > 0.2
+    assert (lowest[False] <= 0).all()
+
+
+def test_a_constant_feature_is_harmless():
+    data = simulate(53)
+    data.embeddings[:, [3, 8]] = 0.1, 0.0
+    data.embeddings[::2, 3] = np.nextafter(np.float32(0.1), np.float32(1))
+    trained = train(data, "sphere", 6, 0.1)
+    assert np.isfinite(trained.training_loss)
+    assert trained.selector.theta_weight[:, [3, 8]].abs().max() < 10
+
+
+def test_the_literal_reading_diverges_and_the_bounded_ones_do_not():
+    data = simulate(60)
+    for diversity in (0.01, 1.0):
+        literal = train(data, "literal", 6, diversity)
+        assert literal.diverged
+        assert literal.training_loss < -1  # the alignment term is never below 0
+        for geometry in ("sphere", "ball"):
+            bounded = train(data, geometry, 6, diversity)
+            assert not bounded.diverged
+            assert bounded.training_loss >= -4 * diversity
+    assert not train(data, "literal", 6, 0.0).diverged
+
+
+def test_training_on_questions_that_no_head_solves_is_refused():
+    data = simulate(20)
+    data.correct[:] = False
+    with pytest.raises(ConfigError, match="no head solves any of the 20 training questions"):
+        train(data, "sphere", 6, 0.0)
+
+
+def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean():
+    """Of two embeddings, one that tells the cluster and one that is noise."""
+    data, noise = simulate(80), simulate(80, revealed=False)
+    embeddings = {"blind": tensors(noise)[0], "telling": tensors(data)[0]}
+    several = {"embedder": ("blind", "telling"), "geometry": ("ball", "sphere")}
+    several |= {"dimension": (2, 7), "diversity": (0.0, 0.5), "weight_decay": (0.1, 2.0)}
+    chosen, table = choose(embeddings, tensors(data)[1], options(**several, epochs=20))
+    keys = [field.name for field in fields(Setting)]
+    assert len(table) == 2**5 * 3
+    assert set(table["seed"]) == {0, 1, 2}
+    best = table.groupby(keys)["mean_pass"].mean().idxmax()
+    assert astuple(chosen) == best
+    assert chosen.embedder == "telling"
+    assert {tuple(row) for row in table.loc[table["chosen"], keys].to_numpy()} == {best}
+    assert (table["pass_at_1"] <= table["pass_at_4"]).all()
+
+
+def alone(embeddings, correct, setting, seed):
+    """Train one selector with `torch.optim.AdamW`; return its distances and its loss."""
+    inputs = (embeddings - embeddings.mean(0)) / embeddings.std(0, correction=0)
+    kept, pool = correct.any(1), correct.shape[1]
+    weights = agreement(correct)
+    if setting.geometry != "literal":
+        weights /= pool * (pool - 1) / 2
+    selector = HeadSelector(embeddings.shape[1], pool, setting, seed)
+    groups = [
+        {"params": [selector.theta_weight], "weight_decay": setting.weight_decay},
+        {"params": [selector.theta_bias, selector.heads, selector.log_temperature]},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=setting.learning_rate, weight_decay=0.0)
+
+    def total():
+        distances = selector.distances(inputs[kept]) / selector.log_temperature.exp()
+        apart = separation(selector.placed_heads(), weights)
+        return alignment(distances, correct[kept]) - setting.diversity * apart
+
+    for _ in range(setting.epochs):
+        optimiser.zero_grad()
+        total().backward()
+        optimiser.step()
+    return selector.distances(inputs).detach(), total().item()
+
+
+@each_geometry
+def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry):
+    embeddings, correct = tensors(simulate(41, pool=11, embedding_dim=17))
+    assert 0 < (~correct.any(dim=1)).sum() < 41
+    several = [(0.0, 0.01), (0.3, 2.0), (0.05, 0.0), (0.0, 5.0)]  # λ and weight decay
+    settings = [Setting(geometry, 5, *each, epochs=25, learning_rate=0.02) for each in several]
+    seeds = [3, 3, 8, 1]
+    found = fit(embeddings, correct, settings, seeds)
+    for setting, seed, one in zip(settings, seeds, found, strict=True):
+        distances, final = alone(embeddings, correct, setting, seed)
+        assert one.selector.setting == setting
+        assert one.training_loss == pytest.approx(final, rel=1e-3, abs=1e-4)
+        learnt = one.selector.distances(embeddings).detach()
+        torch.testing.assert_close(learnt, distances, atol=2e-3, rtol=2e-3)
+
+
+def test_a_setting_that_diverged_is_not_chosen_however_good_it_looks(monkeypatch):
+    curves = iter([np.ones(16)] * 3 + [np.zeros(16)] * 3)  # of the diverged one, then of the other
+    monkeypatch.setattr(training, "ranked_pass", lambda *_: next(curves))
+    embeddings, correct = tensors(simulate(60))
+    one = {"geometry": ("literal",), "dimension": (6,), "weight_decay": (0.1,), "epochs": 100}
+    chosen, table = choose({"e": embeddings}, correct, options(diversity=(1.0, 0.0), **one))
+    assert chosen.diversity == 0.0
+    assert list(table["diverged"]) == [True] * 3 + [False] * 3
+
+
+def test_splits_folds_and_redraws_are_disjoint_and_complete():
+    first, second = splits(23, options(validation=0.2, seeds=(5, 6)))
+    whole, *found = trainings(23, options(validation=0.2, seeds=(4,), redraws=4))
+    redraws, folds = found[:4], found[4:]
+    assert [each.name for each in folds] == [f"without fold {number}" for number in range(5)]
+    assert sorted(row for each in folds for row in each.held_out) == list(range(23))
+    parts = [first, second, *((each.fit, each.held_out) for each in folds)]
+    assert [len(held_out) for _, held_out in parts] == [5, 5, 5, 5, 5, 4, 4]
+    assert all(sorted([*fitted, *held_out]) == list(range(23)) for fitted, held_out in parts)
+    assert set(first[1]) != set(second[1])
+    assert (whole.name, list(whole.fit), whole.held_out) == (ALL, list(range(23)), None)
+    assert [len(set(each.fit)) for each in redraws] == [15] * 4  # two thirds
+    assert len({tuple(each.fit) for each in redraws}) == 4
+    few = options(validation=0.9, seeds=(0,), redraws=0)
+    assert [len(asked) for _, asked in splits(2, few)] == [1]
+    assert len(trainings(3, few)) == 1 + 2
+    fewest = [each.fit for each in trainings(2, options(redraws=4)) if each.held_out is None]
+    assert [len(rows) for rows in fewest] == [2] * 5  # a setting is chosen on a split of them
+    with pytest.raises(ConfigError, match="1 training questions"):
+        trainings(1, few)
+
+
+@pytest.mark.parametrize("setting", ["fixed", "anew"])
+def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting):
+    embeddings, correct = tensors(simulate(31, pool=7))
+    test, _ = tensors(simulate(11, pool=7, seed=5))
+    several = {"dimension": (4,), "diversity": (0.0, 0.3), "weight_decay": (0.1,), "epochs": 15}
+    given = options(**several, seeds=(2, 9), redraws=2, redrawn_setting=setting)
+    kept = Setting("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
+    again = rank_again({"e": embeddings}, correct, {"e": test}, kept, given)
+    found = {(name, seed): order for name, seed, order in again}
+    of_name = {each.name: each for each in trainings(31, given)}
+    others = {
+        name: replace(kept, geometry=geometry, diversity=value)
+        for name, (geometry, value) in readings(given).items()
+    }
+    assert list(others) == ["sphere, λ = 0", "sphere, λ = 0.3", "ball, λ = 0", "ball, λ = 0.3"]
+    whole = [name for name, each in of_name.items() if each.held_out is None]
+    folds = [name for name in of_name if name not in whole]
+    wanted = {(name, seed) for name in whole for seed in (2, 9)}
+    assert set(found) == wanted | {(name, 2) for name in (*others, *folds)}
+    for (name, seed), order in found.items():
+        rows = of_name[name].fit if name in of_name else np.arange(31)
+        part, own = (embeddings[rows], correct[rows]), others.get(name, kept)
+        if setting == "anew" and name in whole and name != ALL:
+            own, _ = choose({"e": part[0]}, part[1], given)
+        (trained,) = fit(*part, [own], [seed])
+        vectors = embeddings[of_name[name].held_out] if name in folds else test
+        distances = trained.selector.distances(vectors).detach().numpy()
+        ordered = np.take_along_axis(distances, order.astype(int), axis=1)
+        assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn

@@ -1,0 +1,148 @@
+"""Intervals and tests, held against closed forms and against simulation of what they promise."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from headroom.statistics.bootstrap import Bootstrap, SeedBootstrap
+from headroom.statistics.paired import Component, false_discovery, mcnemar, paired_interval
+from headroom.statistics.proportion import unpaired_difference, wilson
+
+
+def test_intervals_hold_the_true_mean_about_as_often_as_promised():
+    draw = np.random.default_rng(3)
+    accuracy, questions, experiments = 0.7, 120, 1500
+    values = (draw.random((questions, experiments)) < accuracy).astype(float)
+    low, high = Bootstrap(questions, resamples=600, seed=4).interval(values)
+    coverage = np.mean((low <= accuracy) & (accuracy <= high))
+    assert 0.92 < coverage < 0.97  # 0.95, less what 120 zeros and ones cost; 4 sigma is 0.02
+
+
+def test_an_interval_that_ends_at_zero_ends_there_exactly():
+    """Held against counts in whole numbers, which leave no residue."""
+    questions, resamples, at_zero = 100, 199, 0
+    for seed in range(40):
+        draw = np.random.default_rng(seed)
+        bootstrap = Bootstrap(questions, resamples, seed)
+        values = np.repeat([-1.0, 1.0, 0.0], [25, 14 + seed % 5, 61 - seed % 5])
+        draw.shuffle(values)
+        chances = np.full(questions, 1 / questions)
+        counts = np.random.default_rng(seed).multinomial(questions, chances, size=resamples)
+        sums = np.sort(counts @ values.astype(int))
+        low, high = bootstrap.interval(values)
+        # 198 gaps: the quantiles of 2.5% and 97.5% lie 4.95 gaps from the ends.
+        exact = np.array([sums[[4, 5]] @ [5, 95], sums[[-6, -5]] @ [95, 5]]) / 10_000
+        np.testing.assert_allclose([low, high], exact, atol=1e-11)
+        assert (np.sign([low, high]) == np.sign(exact)).all()
+        assert not np.signbit([low, high])[exact == 0].any()
+        at_zero += int((exact == 0).any())
+    assert at_zero > 3
+
+
+def crossed(seeds, examples, experiments, of_seed):
+    """Draw outcomes whose true mean is 0, [seeds, examples, experiments]."""
+    draw = np.random.default_rng(seeds)
+    sizes = ((seeds, 1), (1, examples), (seeds, examples))
+    parts = [draw.normal(size=(*size, experiments)) for size in sizes]
+    return of_seed * parts[0] + 0.4 * parts[1] + 0.5 * parts[2]
+
+
+@pytest.mark.parametrize(("seeds", "of_seed"), [(2, 0.0), (3, 0.05), (3, 0.3), (5, 0.0), (5, 0.3)])
+def test_intervals_over_seeds_hold_the_true_mean_about_as_often_as_promised(seeds, of_seed):
+    low, high = SeedBootstrap(seeds, 61, 400, seed=1).interval(crossed(seeds, 61, 600, of_seed))
+    assert 0.92 < np.mean((low <= 0) & (high >= 0)) < 0.975
+
+
+def test_seeds_that_differ_widen_the_interval_as_a_random_effect_does():
+    low, high = SeedBootstrap(12, 83, 1000, seed=5).interval(crossed(12, 83, 200, 0.5))
+    student, normal = 2.201, 1.960  # quantiles, 11 degrees of freedom
+    wanted = 2 * np.hypot(student * 0.5 / 12**0.5, normal * np.sqrt(0.16 / 83 + 0.25 / (12 * 83)))
+    assert (high - low).mean() == pytest.approx(wanted, rel=0.05)
+
+
+def test_one_seed_is_the_bootstrap_over_examples():
+    values = np.random.default_rng(6).random((1, 41, 3))
+    found = SeedBootstrap(1, 41, 300, seed=7).interval(values)
+    np.testing.assert_allclose(found, Bootstrap(41, 300, seed=7).interval(values[0]))
+
+
+def of_counts(*pairs, questions=60):
+    differences = np.zeros((questions, len(pairs)), np.int8)
+    for head, (gained, lost) in enumerate(pairs):
+        differences[:gained, head] = 1
+        differences[gained : gained + lost, head] = -1
+    return differences
+
+
+def test_mcnemar_is_the_exact_binomial_test_of_the_changed_questions():
+    pairs = [(0, 0), (1, 0), (7, 2), (2, 7), (5, 5), (0, 9), (21, 13)]
+    found = mcnemar(of_counts(*pairs))
+    for p, (gained, lost) in zip(found, pairs, strict=True):
+        exact = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+        assert p == pytest.approx(exact)
+
+
+def test_false_discovery_is_that_of_scipy():
+    p = np.array([0.01, 0.04, 0.03, 0.9, 0.002])
+    assert false_discovery(p) == pytest.approx(stats.false_discovery_control(p))
+    assert len(false_discovery(np.array([]))) == 0
+
+
+def test_the_formula_with_means_is_that_of_bonett_and_price():
+    for gained, lost, n in ((0, 0, 40), (3, 1, 500), (20, 9, 61)):
+        low, high = paired_interval(of_counts((gained, lost), questions=n))
+        plus, minus = (gained + 1) / (n + 2), (lost + 1) / (n + 2)
+        half = stats.norm.ppf(0.975) * np.sqrt((plus + minus - (plus - minus) ** 2) / (n + 2))
+        assert (low[0], high[0]) == pytest.approx((plus - minus - half, plus - minus + half))
+
+
+@pytest.mark.parametrize(
+    ("questions", "discordant", "answers"),
+    [(500, 0.008, 1), (500, 0.03, 3), (200, 0.05, 8), (200, 0.3, 8), (1319, 0.01, 1)],
+)
+def test_the_interval_is_wrong_in_at_most_six_of_a_hundred(questions, discordant, answers):
+    draw = np.random.default_rng(questions)
+    gain = 0.4 * discordant  # 70% of the discordant questions are gained
+    shape = (questions, 4000)
+    sign = np.where(draw.random(shape) < 0.7, 1.0, -1.0)
+    size = np.mean([draw.random(shape) < discordant for _ in range(answers)], axis=0)
+    low, high = paired_interval(sign * size)
+    assert np.mean((gain < low) | (high < gain)) <= 0.06
+
+
+def test_an_interval_covers_what_else_varies():
+    """A true gain of 0.1 that turns with a draw known from a few redraws."""
+    draw = np.random.default_rng(0)
+    wrong, blind = [], []
+    for _ in range(2000):
+        shifts = draw.normal(0, 0.03, size=6)
+        differences = draw.choice([1, 0, -1], p=[0.2, 0.7, 0.1], size=(300, 1)) + shifts[0]
+        known = Component(np.array([shifts[1:].var(ddof=1)]), 4)
+        for found, components in ((wrong, [known]), (blind, [])):
+            low, high = paired_interval(differences, components=components)
+            found.append(not low[0] <= 0.1 <= high[0])
+    assert np.mean(wrong) <= 0.06
+    assert np.mean(blind) > 0.1
+
+
+def test_the_paired_interval_of_one_change_in_few_questions_stays_within_bounds():
+    low, high = paired_interval(of_counts((1, 0), (0, 3), (0, 0), questions=3))
+    assert (low >= -1).all() and (high <= 1).all() and (low < 0).all()
+
+
+def test_wilson_is_that_of_scipy():
+    n, correct = np.array([1, 7, 38, 124, 500, 61]), np.array([0, 7, 23, 1, 367, 60])
+    found = np.transpose(wilson(correct, n))
+    ends = [
+        stats.binomtest(*each).proportion_ci(method="wilson")
+        for each in zip(correct, n, strict=True)
+    ]
+    assert found == pytest.approx(np.array([(each.low, each.high) for each in ends]), abs=1e-12)
+
+
+def test_the_difference_is_that_of_newcombe():
+    # Newcombe 1998, table II, contrast (a), method 10: 56/70 - 48/80.
+    first, second = np.array([48 / 80]), np.array([56 / 70])
+    ends = wilson(np.array([48]), np.array([80])), wilson(np.array([56]), np.array([70]))
+    found = unpaired_difference(first, ends[0], second, ends[1])
+    assert np.ravel(found) == pytest.approx([0.0524, 0.3339], abs=5e-5)
