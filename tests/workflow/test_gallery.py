@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+
 from mini import Snakemake
 
 ROOT = Path(__file__).parents[2]
