@@ -2,6 +2,7 @@
 
 import math
 import re
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -71,6 +72,10 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert f"{hurt} hurt" in str(found)
     change(config, paths.CONTROLS, {"q": 0.001, "gain": 0.1}, sweep="demo", table="heads")
     assert told(config, "heads").answer == "24 heads help when lost"
+    folder = Path(paths.CONTROLS.format(run=config.run, sweep="demo", table="heads")).parent
+    shutil.copytree(folder, folder.with_name("again"))
+    both = config.model_copy(update={"sweeps": config.sweeps | {"again": config.sweeps["demo"]}})
+    assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
 
 
 @pytest.mark.parametrize(("p", "low", "mark"), [(0.001, 0.01, "▲"), (0.2, -0.01, "–")])

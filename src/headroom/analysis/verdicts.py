@@ -74,6 +74,13 @@ def title(config: Config, section: str, name: str) -> str:
     return _TITLES.get(kind, short(Path(own).stem.replace("_", " "), 24))
 
 
+def of_sweep(config: Config, sweep: str) -> str:
+    """Return the title of a sweep's questions, with its model if the run has several."""
+    section = config.sweeps[sweep]
+    model = f"{title(config, 'models', section.model)}, " if len(config.models) > 1 else ""
+    return f"{model}{title(config, 'questions', section.questions)} questions"
+
+
 def tested_on(config: Config, compression: str) -> str:
     """Return the page's name of what a compression was tested on."""
     study = config.compressions[compression]
@@ -99,14 +106,15 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
-    for sweep, section in config.sweeps.items():
+    for sweep in config.sweeps:
         table = Source.read(config, paths.CONTROLS, HEADS, sweep=sweep, table="heads")
         rows = table.rows[table.rows["variant"] != str(BASE)]
         helps, hurts = (table.of(found(rows)) for found in (helping, hurting))
         best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
         said = Sentence(
-            "{model}Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
-            model=f"{title(config, 'models', section.model)}: " * (len(config.sweeps) > 1),
+            "{of}: " * (len(config.sweeps) > 1)
+            + "Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
+            of=of_sweep(config, sweep),
             heads=table.of(rows).number("variant", "count", "count"),
             **{column: best.number(column, "points") for column in ("gain", "low", "high")},
             n=best.number("n", "count"),

@@ -21,7 +21,7 @@ from headroom import paths
 from headroom.analysis.facts import Columns, Sentence, Source, cells_of, columns, direction
 from headroom.analysis.latex import PRINTED
 from headroom.analysis.text import part, points, short
-from headroom.analysis.verdicts import rival, tested_on, title
+from headroom.analysis.verdicts import of_sweep, rival, tested_on, title
 from headroom.config import Config
 from headroom.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, find_exhibit
 from headroom.planning.shown import Shown
@@ -225,13 +225,6 @@ def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
         name = exhibit.replace("table", "Table ").capitalize()
         found[f"Second paper, {name}"] = table(source, {**of, **PRINTED})
     return {name: blocks for name, blocks in found.items() if blocks}
-
-
-def of_sweep(config: Config, sweep: str) -> str:
-    """Return the title of a sweep's questions, with its model if the run has several."""
-    section = config.sweeps[sweep]
-    model = f"{title(config, 'models', section.model)}, " if len(config.models) > 1 else ""
-    return f"{model}{title(config, 'questions', section.questions)} questions"
 
 
 def _sources(config: Config, template: str) -> Iterator[tuple[Source, dict[str, str]]]:

@@ -25,7 +25,7 @@ from headroom.analysis.facts import Sentence, Source, columns, direction
 from headroom.analysis.files import record
 from headroom.analysis.gains import accuracy_paths
 from headroom.analysis.trials import METHOD, NOTABLE
-from headroom.analysis.verdicts import rival, tested_on, title, verdicts
+from headroom.analysis.verdicts import of_sweep, rival, tested_on, title, verdicts
 from headroom.config import Config
 from headroom.planning.batches import batches
 from headroom.planning.store import Store
@@ -39,7 +39,6 @@ from headroom.report.blocks import (
     as_printed,
     fill,
     marks,
-    of_sweep,
     table,
 )
 from headroom.report.svg import Chart, Scale
