@@ -1,20 +1,40 @@
-"""Reading word problems: rows of the datasets, what is left out, what is refused."""
+"""Word problems: rows of the datasets, what is left out or refused, and parts of a dataset."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
+from headroom import paths
 from headroom.athena import problems as source
-from headroom.athena.equations import NUMBER, Problem, evaluate, infix, parse
+from headroom.athena.equations import (
+    NUMBER,
+    Constant,
+    Equation,
+    Negation,
+    Number,
+    Operation,
+    Problem,
+    evaluate,
+    infix,
+    parse,
+)
 from headroom.athena.expressions import Expressions, harvest, schedule
 from headroom.athena.generated import TEMPLATES, generate
 from headroom.athena.inference import lenient, strict
-from headroom.athena.problems import complexity, divide, operator_count
+from headroom.athena.problems import (
+    complexity,
+    divide,
+    nesting,
+    operator_count,
+    read_parts,
+    stratum,
+    table,
+)
 from headroom.config.compression import Partition, WordProblems
 from headroom.errors import BenchmarkError
+from headroom.tables import PROBLEMS, write_table
 
 CHINESE = {
     "id": "7",
@@ -115,12 +135,6 @@ def test_a_file_that_is_no_such_dataset_is_one_clear_line(tmp_path, rows, messag
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("dataset", ["asdiv_a", "math23k", "generated"])
-def test_settings_that_name_no_source_are_refused(dataset):
-    with pytest.raises(ValidationError, match=r"give `file`|give its `revision`|take `n`"):
-        WordProblems(dataset=dataset)
-
-
 def test_the_hub_is_asked_for_all_three_splits(monkeypatch):
     asked = []
 
@@ -166,6 +180,98 @@ def test_generated_problems_are_right_varied_and_stable():
 def test_scoring(predicted, gold, is_strict, is_lenient):
     assert strict(predicted, gold) == is_strict
     assert lenient(predicted, gold) == is_lenient
+
+
+EQUATIONS = ("n0+n1", "n0*n1", "n0-n1*n2", "(n0+n1)*n2", "n0+n1+n2+n0", "((n0+n1)*n2-n1)/n0")
+
+
+def problems(n: int, part: str = "train", copies: int = 1) -> list[Problem]:
+    """Make problems; every text stands `copies` times."""
+    return [
+        Problem(
+            problem_id=str(number),
+            text=f"{number // copies} {NUMBER} {NUMBER} {NUMBER}",
+            numbers=(1.0, 2.0, 5.0),
+            equation=parse(EQUATIONS[(number // copies) % len(EQUATIONS)]),
+            answer=1.0,
+            part=part if part != "fold" else str(number % 5),
+        )
+        for number in range(n)
+    ]
+
+
+CLASSES = {
+    "low 0": ["n0", "n0+n1*n2", "(n0*n1)+n2", "n0+(n1-n2)", "n0^2+n1"],
+    "medium 0": ["n0*n1+n2*n0"],
+    "medium 1": ["n0-(n1-n2)", "n0/(n1*n2)", "n0*(n1+n2)*(n1+n0)", "(n0+n1)^2"],
+    "high 0": ["n0+n1+n2+n0+n1+n2"],
+    "high 2": ["n0/(n1-(n2-n0))"],
+}
+
+
+@pytest.mark.parametrize("expected", CLASSES)
+def test_complexity_counts_operators_and_needed_brackets(expected):
+    for equation in map(parse, CLASSES[expected]):
+        assert f"{complexity(equation)} {nesting(equation)}" == expected
+    assert stratum(parse("n0*n1+n2*n0-n1")) == "medium *+-"
+
+
+@pytest.mark.parametrize("copies", [1, 7])
+def test_parts_keep_shares_and_strata_and_never_divide_a_text(copies):
+    everything = problems(2100, copies=copies)
+    parts = divide(everything, Partition(ratios=(7, 1, 2), seed=4))
+    assert sorted(p.problem_id for part in parts for p in part) == sorted(
+        p.problem_id for p in everything
+    )
+    for part, share in zip(parts, (0.7, 0.1, 0.2), strict=True):
+        assert len(part) == pytest.approx(2100 * share, abs=2 * copies)
+        for count in Counter(stratum(problem.equation) for problem in part).values():
+            assert count == pytest.approx(350 * share, abs=3 * copies)
+    texts = [{problem.text for problem in part} for part in parts]
+    assert not texts[0] & texts[1] and not texts[0] & texts[2] and not texts[1] & texts[2]
+
+
+def test_own_folds_are_used_and_others_drawn():
+    own = problems(500, "fold")
+    parts = divide(own, Partition(protocol="folds", fold=3))
+    assert {problem.part for problem in parts.test} == {"3"} and len(parts.test) == 100
+    assert [len(part) for part in parts] == pytest.approx([360, 40, 100], abs=2)
+    everything = problems(600)
+    drawn = [divide(everything, Partition(protocol="folds", fold=fold)).test for fold in range(5)]
+    assert sorted(int(p.problem_id) for fold in drawn for p in fold) == list(range(600))
+
+
+def test_an_empty_part_is_refused():
+    with pytest.raises(BenchmarkError, match="official leaves the dev part of 7 problems empty"):
+        divide(problems(7), Partition(protocol="official"))
+
+
+LEFT = Operation("-", Number(0), Operation("-", Number(1), Constant(0.1)))
+TREES: list[Equation] = [
+    Operation("+", Operation("+", Number(0), Number(1)), Number(0)),
+    Operation("+", Number(0), Operation("+", Number(1), Number(0))),  # the same without brackets
+    Operation("*", Number(0), Operation("/", Number(0), Number(1))),
+    Negation(Operation("^", Number(0), Constant(2.0))),
+    Operation("*", LEFT, Constant(1.25e-07)),
+    Operation("/", Constant(1 / 3), Constant(1e22)),
+]
+
+
+def test_parts_their_order_and_every_tree_come_back_from_a_table(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    drawn = divide(generate(70, seed=2), Partition(ratios=(4, 1, 2)))
+    numbers, text = (3.0, 0.7), f"{NUMBER} and {NUMBER} ?"
+    trees = [
+        Problem(str(place), text, numbers, tree, evaluate(tree, numbers), "train")
+        for place, tree in enumerate(TREES)
+    ]
+    parts = drawn._replace(train=[*drawn.train, *trees])
+    rows = table(parts)
+    write_table(Path(paths.PROBLEMS.format(data="made-1")), rows, PROBLEMS)
+    assert read_parts("made-1") == parts
+    sizes = {name: len(part) for name, part in parts._asdict().items()}
+    assert rows["part"].value_counts().to_dict() == sizes
+    assert rows["stratum"].tolist() == [stratum(p.equation) for part in parts for p in part]
 
 
 def rederived(problems: list[Problem], constants: tuple[float, ...], depth: int) -> float:

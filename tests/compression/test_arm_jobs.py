@@ -24,6 +24,7 @@ SEED = 3
 TRAINING = {"epochs": 2, "batch_size": 11}
 METHOD = {"ratio": 0.4, "rounds": 2, "training": TRAINING}
 MEASURED = {"seeds": [SEED], "tokens": [9], "batches": [1, 3], "repeats": 2}
+QUESTIONS_OF = {"benchmark": "generated_math", "sampling": "first"}
 VALUES: dict[str, Any] = {
     "run": "jobs",
     "problems": {"words": {"dataset": "generated", "n": 42, "partition": {"ratios": [4, 1, 1]}}},
@@ -46,20 +47,21 @@ VALUES: dict[str, Any] = {
         }
     },
     "questions": {
-        "train": {"benchmark": "generated_math", "split": "train", "n": 13, "sampling": "first"},
-        "test": {"benchmark": "generated_math", "split": "test", "n": 7, "sampling": "first"},
+        "train": {**QUESTIONS_OF, "split": "train", "n": 13},
+        "test": {**QUESTIONS_OF, "split": "test", "n": 7},
     },
     "decodings": {"greedy": {"max_new_tokens": 4}},
     "compressions": {
         "words": {
+            **MEASURED,
             "solver": "small",
             "data": "words",
             "method": METHOD,
             "arms": ["baseline", "small_from_scratch"],
             "int8": ["baseline"],
-            **MEASURED,
         },
         "decoder": {
+            **MEASURED,
             "model": "decoder",
             "train": "train",
             "test": "test",
@@ -67,7 +69,6 @@ VALUES: dict[str, Any] = {
             "arms": ["baseline", "full"],
             "variations": {"mixed": {"importance": {"criterion": "mixed"}}},
             "measured": ["baseline", "full"],
-            **MEASURED,
         },
     },
 }
@@ -87,8 +88,7 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
         patch.setattr(arm_measurements, "peak_bytes", lambda folders, *_: [7] * len(folders))
         read_data(config, data_key(config, "words"))
         prepare_decoder(config)
-        order = sorted(all_arms(config).values(), key=lambda arm: arm.settings.scratch)
-        for arm in order:
+        for arm in sorted(all_arms(config).values(), key=lambda arm: arm.settings.scratch):
             keys = arm.wildcards
             teacher = Path(arm.file(paths.TEACHER, SEED))
             if arm.study.model is None and not teacher.exists():
@@ -144,14 +144,23 @@ def removed(arm: Arm) -> list[str]:
     return [head for one in removals for head in one["heads"]]
 
 
-@pytest.mark.parametrize("compression", ["words", "decoder"])
-def test_outcomes_are_of_the_test_part(config, compression):
+def test_outcomes_are_of_the_test_part_and_gathered_in_the_arms_order(config):
     sizes = {"words": len(read_parts(data_key(config, "words")).test), "decoder": 7}
-    for arm in arms(config, compression):
-        rows = read_table(Path(arm.file(paths.OUTCOMES, SEED)), OUTCOMES)
-        assert len(rows) == sizes[compression]
-        assert not rows["quantised"].any()
-        assert read_record(Path(arm.file(paths.OUTCOMES, SEED)))["strict"] == rows["strict"].mean()
+    for compression, size in sizes.items():
+        for arm in arms(config, compression):
+            file = Path(arm.file(paths.OUTCOMES, SEED))
+            rows = read_table(file, OUTCOMES)
+            assert len(rows) == size
+            assert not rows["quantised"].any()
+            assert read_record(file)["strict"] == rows["strict"].mean()
+    rows = pd.read_parquet(paths.STUDY_OUTCOMES.format(run="jobs", compression="words"))
+    pairs = list(dict.fromkeys(zip(rows["arm"], rows["quantised"], strict=True)))
+    assert pairs == [("baseline", False), ("baseline", True), ("small_from_scratch", False)]
+    assert set(rows["seed"]) == {SEED}
+    file = paths.HISTORIES.format(run="jobs", compression="decoder")
+    histories = json.loads(Path(file).read_text())
+    assert list(histories) == ["baseline", "full", "mixed"]
+    assert list(histories["full"]) == [str(SEED)]
 
 
 def test_an_arm_from_scratch_has_the_heads_that_full_kept(config):
@@ -164,29 +173,14 @@ def test_an_arm_from_scratch_has_the_heads_that_full_kept(config):
     assert len(history(scratch)["rounds"][0]["epochs"]) == 4  # of solver and method
 
 
-def test_the_causal_criterion_removes_what_answers_do_without(config):
-    assert removed(by_name(config, "decoder")["full"])[:2] == ["L00H00", "L00H01"]
-
-
-def test_a_model_learns_its_own_right_answers(config):
-    own = history(by_name(config, "decoder")["full"])
+def test_a_model_learns_its_own_right_answers_without_the_heads_that_they_do_without(config):
+    full = by_name(config, "decoder")["full"]
+    assert removed(full)[:2] == ["L00H00", "L00H01"]
+    own = history(full)
     assert own["dev_strict"] is None
     assert own["tokens"] > 2 * 13 * 3
     assert own["heads"] - own["rounds"][-1]["heads"] == 4
     assert not Path("results/store/.journal").exists()
-
-
-def test_a_run_gathers_arms_in_their_order_and_eight_bits_after_them(config):
-    file = paths.STUDY_OUTCOMES.format(run="jobs", compression="words")
-    rows = pd.read_parquet(file)
-    pairs = list(dict.fromkeys(zip(rows["arm"], rows["quantised"], strict=True)))
-    assert pairs == [("baseline", False), ("baseline", True), ("small_from_scratch", False)]
-    assert set(rows["seed"]) == {SEED}
-    histories = json.loads(
-        Path(paths.HISTORIES.format(run="jobs", compression="decoder")).read_text()
-    )
-    assert list(histories) == ["baseline", "full", "mixed"]
-    assert list(histories["full"]) == [str(SEED)]
 
 
 def test_measurements_are_of_the_models_that_were_left(config):

@@ -1,55 +1,36 @@
-"""Criteria: norm and entropy against sums written out, scores against weights zeroed."""
+"""Criteria against sums written out and weights zeroed; the lowest heads go when they are due."""
 
+import itertools
 import math
 import weakref
 from typing import get_args
 
 import pandas as pd
 import pytest
+import tiny_models
 import torch
-from small import build, certain_solver, same, weights
+from small import certain_solver, same, weights
+from tiny_models import named, wide
 from torch import Tensor
-from transformers import (
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    MistralConfig,
-    MistralForCausalLM,
-    MPNetConfig,
-    MPNetModel,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import PreTrainedModel
 
 from headroom.athena.batches import Example, collate
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver
 from headroom.compression import calibration as calibration_module
 from headroom.compression.calibration import calibrate, text_batches, weight_norms
-from headroom.compression.choice import Scores
-from headroom.compression.criteria import (
-    CRITERIA,
-    accuracy_drops,
-    calibration,
-    head_scores,
-    mixed,
-)
-from headroom.config.compression import Encoder, Importance, Solver
+from headroom.compression.choice import Scores, heads_at, heads_due, lowest_heads
+from headroom.compression.criteria import CRITERIA, accuracy_drops, calibration, head_scores, mixed
+from headroom.config.compression import Compression, Importance
 from headroom.errors import ModelError
 from headroom.models.attention import eager_attention
 from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
 from headroom.models.load import word_tokenizer
 from headroom.models.masks import edited_weights
-from headroom.models.removal import find_readers, remove_heads
+from headroom.models.removal import find_readers, remove_heads, without
 from headroom.variants import Variant
 
-LAYERS, HEADS = 2, 3
-SMALL = Solver(
-    encoder=Encoder(layers=LAYERS, width=24, heads=HEADS, intermediate=20, min_count=1), depth=4
-)
-N = 11
+LAYERS, HEADS, N = 2, 3, 11
 GEOMETRY = HeadGeometry(
     tuple(AttentionLayer(index, f"{index}", HEADS, HEADS, 5) for index in (1, 4, 6))
 )
@@ -57,7 +38,7 @@ GEOMETRY = HeadGeometry(
 
 @pytest.fixture(scope="module")
 def solver() -> MathSolver:
-    solver = certain_solver(SMALL, N, 1)
+    solver = certain_solver(N)
     solver.athena.train()
     return solver
 
@@ -124,10 +105,6 @@ def test_a_solver_is_left_as_it_was_and_scored_without_dropout(solver, examples,
     assert all(not module._forward_pre_hooks for module in solver.athena.modules())
 
 
-def test_every_criterion_of_a_config_is_there():
-    assert set(get_args(Importance.model_fields["criterion"].annotation)) < CRITERIA.keys()
-
-
 def test_calibration_problems_are_always_the_same(examples):
     drawn = calibration(examples, Importance(calibration=7))
     assert drawn == calibration(examples, Importance(calibration=7))
@@ -136,52 +113,27 @@ def test_calibration_problems_are_always_the_same(examples):
     assert calibration(examples, Importance(calibration=None)) == examples
 
 
-def test_the_causal_criterion_needs_a_development_part(solver, examples):
+def test_data_that_does_not_suffice_is_refused(solver, examples):
+    assert set(get_args(Importance.model_fields["criterion"].annotation)) < CRITERIA.keys()
     geometry = find_heads(solver.athena.encoder)
     with pytest.raises(ModelError, match="criterion causal needs a development part"):
         head_scores(solver, geometry, examples, [], Importance(criterion="causal"), 0)
+    for columns, missing in (
+        (["base", "L01H00", "L01H02"], "L01H01"),
+        (["L01H00"], "base"),
+        (["base"], "all heads"),
+    ):
+        with pytest.raises(ModelError, match=f"lacks {missing}"):
+            accuracy_drops(pd.DataFrame({name: [1, 0] for name in columns}), GEOMETRY)
+    bert = tiny_models.build(named("Bert"))
+    one = {name: value[3:, :1] for name, value in texts().items()}
+    with pytest.raises(ModelError, match="no text to calibrate on has two tokens"):
+        calibrate(bert, find_heads(bert), [one])
 
 
-@pytest.mark.parametrize(
-    ("columns", "missing"),
-    [(["base", "L01H00", "L01H02"], "L01H01"), (["L01H00"], "base"), (["base"], "all heads")],
-)
-def test_a_matrix_with_holes_is_refused(columns, missing):
-    z = pd.DataFrame({name: [1, 0] for name in columns})
-    with pytest.raises(ModelError, match=f"lacks {missing}"):
-        accuracy_drops(z, GEOMETRY)
-
-
-VOCABULARY, DEPTH, WIDE, KV_HEADS, WIDTH, HEAD_DIM, WINDOW = 53, 3, 4, 2, 32, 8, 3
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": WIDTH,
-    "num_hidden_layers": DEPTH,
-    "num_attention_heads": WIDE,
-    "intermediate_size": 22,
-}
-LENGTHS = (9, 5, 2, 1)
-
-
-GROUPED = {**SHAPE, "num_key_value_heads": KV_HEADS}
-MODELS = {
-    "bert": (BertModel, BertConfig(**SHAPE)),
-    "qwen2": (Qwen2ForCausalLM, Qwen2Config(**GROUPED, head_dim=HEAD_DIM)),
-    # Queries see the last three keys.
-    "mistral": (MistralForCausalLM, MistralConfig(**GROUPED, sliding_window=WINDOW)),
-    # Returns no attention weights unless it is asked to keep them all.
-    "mpnet": (MPNetModel, MPNetConfig(**SHAPE)),
-}
-
-
-@pytest.fixture
-def bert() -> PreTrainedModel:
-    return build(*MODELS["bert"])
-
-
-@pytest.fixture
-def qwen2() -> PreTrainedModel:
-    return build(*MODELS["qwen2"])
+DEPTH, WIDE, HEAD_DIM, LENGTHS, WINDOW = 4, 6, 8, (9, 5, 2, 1), 3
+WINDOWED = wide("Mistral", sliding_window=WINDOW)  # queries see the last three keys
+KINDS = ("raw", "normalised", "peak")
 
 
 def texts(width: int = 9, *, left: bool = False) -> dict[str, Tensor]:
@@ -191,73 +143,68 @@ def texts(width: int = 9, *, left: bool = False) -> dict[str, Tensor]:
     for row, length in enumerate(LENGTHS):
         draw = torch.Generator().manual_seed(row)
         place = slice(width - length, width) if left else slice(0, length)
-        ids[row, place] = torch.randint(3, VOCABULARY, (length,), generator=draw)
+        ids[row, place] = torch.randint(3, 97, (length,), generator=draw)
         mask[row, place] = 1
     return {"input_ids": ids, "attention_mask": mask}
 
 
-def test_heads_of_a_group_share_the_norm_of_keys_and_values(qwen2):
+def test_the_norm_is_a_sum_over_projections_that_heads_may_share_or_that_are_fused():
+    qwen2, gpt2 = (tiny_models.build(named(name)) for name in ("Qwen2", "GPT2"))
     norms = weight_norms(qwen2, find_heads(qwen2))
     attention = qwen2.model.layers[1].self_attn
     for head in range(WIDE):
-        query, group = (slice(one * HEAD_DIM, (one + 1) * HEAD_DIM) for one in (head, head // 2))
+        query, group = (slice(one * HEAD_DIM, (one + 1) * HEAD_DIM) for one in (head, head // 3))
         expected = attention.q_proj.weight[query].abs().mean() + sum(
             module.weight[group].abs().mean() for module in (attention.k_proj, attention.v_proj)
         )
         assert norms[1][head].item() == pytest.approx(expected.item(), rel=1e-5)
+    weight = gpt2.transformer.h[1].attn.c_attn.weight  # (inputs, queries then keys then values)
+    parts = weight.unflatten(1, (3, WIDE, HEAD_DIM)).abs().mean((0, 3)).sum(0)
+    torch.testing.assert_close(weight_norms(gpt2, find_heads(gpt2))[1], parts)
 
 
-def test_the_norm_of_a_fused_projection_is_that_of_its_parts():
-    config = GPT2Config(vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=2, n_head=WIDE)
-    model = build(GPT2LMHeadModel, config)
-    weight = model.transformer.h[1].attn.c_attn.weight  # (inputs, queries then keys then values)
-    parts = weight.view(WIDTH, 3, WIDE, HEAD_DIM).abs().mean((0, 3)).sum(0)
-    torch.testing.assert_close(weight_norms(model, find_heads(model))[1], parts)
-
-
-def reference(model: PreTrainedModel, *, causal: bool, most: int = 99) -> dict[str, Tensor]:
+def reference(model: PreTrainedModel, *, causal: bool, most: int) -> dict[str, Tensor]:
     """Means over queries with two visible keys or more, one row at a time without padding."""
-    sums = {"raw": 0.0, "normalised": 0.0, "peak": 0.0}
+    sums: dict[str, Tensor] = dict.fromkeys(KINDS, torch.zeros(DEPTH, WIDE))
     queries = 0
     with eager_attention(model), torch.no_grad():
         for row, length in enumerate(LENGTHS):
             ids = texts()["input_ids"][row : row + 1, :length]
             maps = torch.stack(model(input_ids=ids, output_attentions=True).attentions)[:, 0]
-            for query in range(length):
+            for query in range(1 if causal or length == 1 else 0, length):
                 keys = query + 1 if causal else length
-                if keys < 2:
-                    continue
                 queries += 1
                 seen = min(keys, most)
                 p = maps[:, :, query, keys - seen : keys]
                 raw = -(p * p.log()).sum(-1)
-                sums["raw"] = sums["raw"] + raw
-                sums["normalised"] = sums["normalised"] + raw / math.log(seen)
-                sums["peak"] = sums["peak"] + p.max(-1).values
+                for kind, value in zip(KINDS, (raw, raw / math.log(seen), p.amax(-1)), strict=True):
+                    sums[kind] = sums[kind] + value
     return {name: value / queries for name, value in sums.items()}
 
 
 @pytest.mark.parametrize("width", [9, 12])
 @pytest.mark.parametrize(
-    ("name", "left"),
-    # Not BERT on the left: its positions are absolute, and another place is another text.
+    ("architecture", "left"),
     [
-        *(("bert", False), ("qwen2", False), ("qwen2", True)),
-        *(("mistral", False), ("mistral", True), ("mpnet", False)),
+        (named("Bert"), False),  # absolute positions: at another place it is another text
+        (named("MPNet"), False),  # returns attention weights only if asked to keep them all
+        *((one, left) for one in (named("Qwen2"), WINDOWED) for left in (False, True)),
     ],
+    ids=str,
 )
-def test_entropy_and_peak_do_not_depend_on_padding(name, left, width):
-    model = build(*MODELS[name])
-    most = WINDOW if name == "mistral" else 99
-    expected = reference(model, causal=name not in ("bert", "mpnet"), most=most)
+def test_entropy_and_peak_do_not_depend_on_padding(architecture, left, width):
+    model = tiny_models.build(architecture)
+    most = WINDOW if architecture is WINDOWED else 99
+    causal = architecture.name not in ("Bert", "MPNet")
+    expected = reference(model, causal=causal, most=most)
     found = calibrate(model, find_heads(model), [texts(width, left=left)])
-    for layer in range(DEPTH):
-        for kind in ("raw", "normalised", "peak"):
-            torch.testing.assert_close(found[kind][layer], expected[kind][layer])
-        assert ((found["normalised"][layer] >= 0) & (found["normalised"][layer] <= 1)).all()
+    for kind in KINDS:
+        torch.testing.assert_close(torch.stack([*found[kind].values()]), expected[kind])
+    assert all(((one >= 0) & (one <= 1)).all() for one in found["normalised"].values())
 
 
-def test_activations_are_means_over_valid_tokens(bert):
+def test_activations_are_means_over_valid_tokens():
+    bert = tiny_models.build(named("Bert"))
     found = calibrate(bert, find_heads(bert), [texts(12)], activations=True)["activations"]
     seen = []
     query = bert.encoder.layer[2].attention.self
@@ -267,18 +214,18 @@ def test_activations_are_means_over_valid_tokens(bert):
         for row, length in enumerate(LENGTHS):
             bert(input_ids=texts()["input_ids"][row : row + 1, :length])
     projected = [torch.cat(seen[part::3]).view(-1, WIDE, HEAD_DIM) for part in range(3)]
-    expected = sum(part.abs().mean((0, 2)) for part in projected)
-    torch.testing.assert_close(found[2], expected)
+    torch.testing.assert_close(found[2], sum(part.abs().mean((0, 2)) for part in projected))
 
 
-def test_a_pruned_model_is_scored_head_by_head(bert):
+def test_a_pruned_model_is_scored_head_by_head():
+    bert = tiny_models.build(named("Bert"))
     geometry = find_heads(bert)
     norms = weight_norms(bert, geometry)
     smaller = remove_heads(bert, geometry, [Variant(1, 0), Variant(1, 2)])
     again = weight_norms(bert, smaller)
-    torch.testing.assert_close(again[1], norms[1][[1, 3]])
+    torch.testing.assert_close(again[1], norms[1][[1, 3, 4, 5]])
     torch.testing.assert_close(again[2], norms[2])
-    assert calibrate(bert, smaller, [texts()])["raw"][1].shape == (2,)
+    assert calibrate(bert, smaller, [texts()])["raw"][1].shape == (4,)
 
 
 NORM = {0: torch.tensor([1.0, 2.0, 5.0]), 1: torch.tensor([3.0, 4.0])}
@@ -300,15 +247,9 @@ def test_the_mixture_is_that_of_equation_4(settings, first, second):
     assert found[0].tolist() == pytest.approx(first) and found[1].tolist() == pytest.approx(second)
 
 
-def test_texts_of_one_token_are_refused(bert):
-    one = {name: value[3:, :1] for name, value in texts().items()}
-    with pytest.raises(ModelError, match="no text to calibrate on has two tokens"):
-        calibrate(bert, find_heads(bert), [one])
-
-
-@pytest.mark.parametrize("name", ["bert", "qwen2"])
+@pytest.mark.parametrize("name", ["Bert", "Qwen2"])
 def test_one_layer_s_attention_is_held_at_a_time_and_no_logits(name, monkeypatch):
-    model, held = build(*MODELS[name]), []
+    model, held = tiny_models.build(named(name)), []
     # The search for readers runs the whole model, on six tokens.
     geometry = find_heads(model)
     readers = find_readers(model, geometry)
@@ -324,13 +265,14 @@ def test_one_layer_s_attention_is_held_at_a_time_and_no_logits(name, monkeypatch
         attention = model.get_submodule(next(iter(layer)).rpartition(".")[0])
         attention.register_forward_pre_hook(before)
         attention.register_forward_hook(after)
-    if name == "qwen2":
+    if name == "Qwen2":
         model.lm_head.register_forward_pre_hook(lambda *_: pytest.fail("logits are not needed"))
     calibrate(model, geometry, [texts(), texts(12)])
     assert len(held) == 2 * DEPTH and not any(weights() is not None for weights in held)
 
 
-def test_texts_are_scored_short_ones_first_and_each_once(qwen2):
+def test_texts_are_scored_short_ones_first_and_each_once():
+    qwen2 = tiny_models.build(named("Qwen2"))
     words = [f"w{number}" for number in range(40)]
     tokenizer = word_tokenizer(words, 1)
     lines = [" ".join(words[start : start + start % 7 + 1]) for start in range(11)]
@@ -344,3 +286,104 @@ def test_texts_are_scored_short_ones_first_and_each_once(qwen2):
         calibrate(qwen2, find_heads(qwen2), each)["normalised"] for each in (batches, alone)
     )
     assert all(torch.allclose(found[layer], expected[layer], atol=1e-5) for layer in expected)
+
+
+def geometry(*layers: tuple[int, int]) -> HeadGeometry:
+    """Layers of (query heads, key/value heads)."""
+    return HeadGeometry(
+        tuple(AttentionLayer(index, f"{index}", *heads, 5) for index, heads in enumerate(layers))
+    )
+
+
+def random_scores(heads: HeadGeometry, seed: int = 0) -> Scores:
+    draw = torch.Generator().manual_seed(seed)
+    return {layer.index: torch.rand(layer.query_heads, generator=draw) for layer in heads.layers}
+
+
+def test_the_count_equals_that_of_a_brute_force_over_single_heads():
+    heads = geometry((5, 5), (4, 4), (3, 3))
+    scores = random_scores(heads)
+    every = [Variant(layer.index, h) for layer in heads.layers for h in range(layer.query_heads)]
+
+    def total(chosen: tuple[Variant, ...]) -> float:
+        return sum(float(scores[head.layer][head.head]) for head in chosen)
+
+    for count in range(1, 10):
+        allowed = [
+            chosen
+            for chosen in itertools.combinations(every, count)
+            if all(
+                sum(head.layer == layer.index for head in chosen) < layer.query_heads
+                for layer in heads.layers
+            )
+        ]
+        assert lowest_heads(scores, heads, count) == sorted(min(allowed, key=total))
+
+
+@pytest.mark.parametrize(
+    ("shape", "layers", "unit", "steps", "left"),
+    [
+        ((8, 8), 4, "group", [1] * 8, [6, 6, 6, 6]),
+        ((5, 5), 3, "group", [2, 2, 3], [2, 3, 3]),
+        ((12, 4), 3, "group", [3, 9, 6], [6, 6, 6]),
+        ((12, 4), 3, "query", [4, 8, 12], [4, 4, 4]),
+        ((9, 3), 2, "query", [3, 3, 3], [3, 6]),
+    ],
+)
+def test_layers_lose_equal_numbers_over_many_removals(shape, layers, unit, steps, left):
+    """Though at every removal the scores of one layer are the lowest."""
+    whole = heads = geometry(*[shape] * layers)
+    for seed, count in enumerate(steps):
+        scores = {layer: one + layer for layer, one in random_scores(heads, seed).items()}
+        chosen = lowest_heads(scores, heads, count, scope="layer", unit=unit, whole=whole)
+        assert len(chosen) == count
+        heads = without(heads, chosen)
+    assert sorted(layer.query_heads for layer in heads.layers) == left
+
+
+@pytest.mark.parametrize("unit", ["group", "query"])
+@pytest.mark.parametrize("scope", ["all", "layer"])
+@pytest.mark.parametrize("count", range(10))
+def test_grouped_heads_leave_a_model_that_can_be_cut(unit, scope, count):
+    heads = geometry((6, 2), (6, 2), (6, 2))
+    chosen = lowest_heads(random_scores(heads, count), heads, count, scope=scope, unit=unit)
+    assert len(chosen) == count - count % (3 if unit == "group" else 2)
+    without(heads, chosen)
+
+
+MIDDLE = [0.4] * 3
+RANKED = [0.5, 0.1, 0.3, 0.2, 0.9, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("shape", "scores", "unit", "lowest"),
+    [
+        # A group has the mean of its heads' scores.
+        ((6, 2), {0: [0.0, 0.0, 0.9, *MIDDLE], 1: [0.35] * 6}, "group", "L00H00 L00H01 L00H02"),
+        ((6, 2), {0: [0.0, 0.0, 1.1, *MIDDLE], 1: [0.35] * 6}, "group", "L01H00 L01H01 L01H02"),
+        # Queries go by their rank in each group, heads that are only zeroed one by one.
+        ((6, 2), {0: RANKED, 1: [0.2] * 6}, "query", "L00H01 L00H03"),
+        ((6, 2), {0: RANKED}, "head", "L00H01 L00H03"),
+        ((6, 2), {0: RANKED}, "head", "L00H00 L00H01 L00H02 L00H03 L00H05"),
+        ((3, 3), {0: [0.5, 0.1, 0.3]}, "query", "L00H01 L00H02"),
+        ((3, 3), {1: [0.3, 0.2, 0.1]}, "group", "L01H01 L01H02"),  # layers without scores stay
+    ],
+)
+def test_units_go_by_their_scores(shape, scores, unit, lowest):
+    tensors = {layer: torch.tensor(values) for layer, values in scores.items()}
+    heads = lowest_heads(tensors, geometry(shape, shape), len(lowest.split()), unit=unit)
+    assert " ".join(map(str, heads)) == lowest
+
+
+@pytest.mark.parametrize(
+    ("heads", "settings", "removed"),
+    [
+        (144, {"ratio": 0.25}, [9, 18, 27, 36]),  # RoBERTa-base: nine a round
+        (100, {"ratio": 0.5, "start": 0.1, "exponent": 2}, [12, 20, 32, 50]),
+        (100, {"ratio": 0.29}, [7, 14, 21, 29]),  # 0.29 * 100 is below 29 in floating point
+    ],
+)
+def test_rounds_rise_to_the_target(heads, settings, removed):
+    found = [heads_due(Compression(**settings), heads, time, 4) for time in (1, 2, 3, 4)]
+    assert found == removed
+    assert found[-1] == heads_at(settings["ratio"], heads)

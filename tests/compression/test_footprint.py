@@ -1,25 +1,16 @@
 """Sizes against the closed form, the counter and known bytes; clocks that are ours."""
 
-import copy
 import itertools
 
 import numpy as np
 import pytest
+import tiny_models
 import torch
 from scipy.stats import ttest_rel
+from tiny_models import Architecture, encoder, wide
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-)
+from transformers import AutoModelForSequenceClassification, BertModel, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from example_config import config
@@ -43,43 +34,19 @@ from headroom.models.removal import remove_heads
 from headroom.planning.cost import scoring_memory
 from headroom.variants import Variant
 
-VOCABULARY, WIDTH, LAYERS, HEADS, HEAD_DIM, INNER, TOKENS = 53, 60, 3, 5, 12, 28, 7
-BERT = BertConfig(
-    vocab_size=VOCABULARY,
-    hidden_size=WIDTH,
-    num_hidden_layers=LAYERS,
-    num_attention_heads=HEADS,
-    intermediate_size=INNER,
-    num_labels=4,
-)
+TOKENS, WIDTH, INNER = 7, 48, 56
+QWEN2 = wide("Qwen2", head_dim=8, tie_word_embeddings=True)
 
 
-def bert() -> BertModel:
-    return BertModel(BERT, add_pooling_layer=False).eval()
+def bert() -> PreTrainedModel:
+    model = tiny_models.build(encoder("Bert"))
+    model.pooler = None
+    return model
 
 
-def qwen2() -> Qwen2ForCausalLM:
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=10,
-        intermediate_size=INNER,
-        tie_word_embeddings=True,
-    )
-    return Qwen2ForCausalLM(config).eval()
-
-
-def gpt2() -> GPT2LMHeadModel:
-    config = GPT2Config(vocab_size=VOCABULARY, n_embd=WIDTH, n_layer=LAYERS, n_head=HEADS)
-    return GPT2LMHeadModel(config).eval()
-
-
-@pytest.mark.parametrize("build", [bert, qwen2, gpt2])
-def test_the_closed_form_equals_the_counter(build):
-    model = build()
+@pytest.mark.parametrize("architecture", [encoder("Bert"), QWEN2, Architecture("GPT2")], ids=str)
+def test_the_closed_form_equals_the_counter(architecture):
+    model = bert() if architecture.name == "Bert" else tiny_models.build(architecture)
     geometry = find_heads(model)
     assert closed_form_flops(model, geometry, TOKENS) == counted_flops(model, TOKENS)
     group = geometry.layer(1).query_heads // geometry.layer(1).kv_heads
@@ -87,17 +54,14 @@ def test_the_closed_form_equals_the_counter(build):
     assert closed_form_flops(model, smaller, TOKENS) == counted_flops(model, TOKENS)
 
 
-def test_the_layers_of_a_model_are_counted_without_embeddings_and_head():
-    model = BertForSequenceClassification(BERT).eval()
+def test_sizes_leave_embeddings_and_head_out_of_layers_and_count_shared_weights_once():
+    model = tiny_models.build(Architecture("Bert", auto=AutoModelForSequenceClassification))
     found = size(model, find_heads(model), TOKENS)
     layer = 4 * (WIDTH * WIDTH + WIDTH) + 2 * WIDTH * INNER + INNER + WIDTH + 4 * WIDTH
-    assert found.layer_parameters == LAYERS * layer
+    assert found.layer_parameters == 4 * layer
     assert found.parameters == model.num_parameters()
     assert found.weight_bytes == 4 * found.parameters
-
-
-def test_shared_weights_count_once():
-    model = qwen2()
+    model = tiny_models.build(QWEN2)
     assert model.lm_head.weight is model.model.embed_tokens.weight
     assert weight_bytes(model) == 4 * model.num_parameters()
     assert weight_bytes(model.bfloat16()) == 2 * model.num_parameters()
@@ -105,8 +69,11 @@ def test_shared_weights_count_once():
 
 def test_a_token_s_keys_and_values_are_counted_as_a_cache_holds_them():
     group = [Variant(1, head) for head in range(3)]
-    for model, cut in ((qwen2().bfloat16(), group), (gpt2(), [])):
-        smaller = remove_heads(model, find_heads(model), cut) if cut else find_heads(model)
+    for model, cut in (
+        (tiny_models.build(QWEN2).bfloat16(), group),
+        (tiny_models.build(Architecture("GPT2")), group[:1]),
+    ):
+        smaller = remove_heads(model, find_heads(model), cut)
         with torch.no_grad():
             cache = model(torch.zeros(1, TOKENS, dtype=torch.long), use_cache=True).past_key_values
         held = [tensor for layer in cache.layers for tensor in (layer.keys, layer.values)]
@@ -114,20 +81,16 @@ def test_a_token_s_keys_and_values_are_counted_as_a_cache_holds_them():
         assert cache_bytes(model, smaller) == held_bytes / TOKENS
 
 
-def test_quantised_weights_are_a_quarter():
-    model = bert()
+def test_quantised_weights_are_a_quarter_and_those_in_half_precision_go_by_float32():
+    model, half = bert(), bert().bfloat16()
     linear = [m.weight.numel() for m in model.modules() if isinstance(m, nn.Linear)]
     saved = weight_bytes(model) - weight_bytes(quantised(model))
     assert saved == 3 * sum(linear) - 12 * len(linear)  # a scale and a zero point each
     assert isinstance(model.encoder.layer[0].attention.self.query, nn.Linear)
-
-
-def test_weights_in_half_precision_are_quantised_from_their_float32_copy():
-    half = bert().bfloat16()
-    ids = torch.arange(12).view(2, 6)
-    expected = quantised(copy.deepcopy(half).float())(ids)[0]
-    assert torch.equal(quantised(half)(ids)[0], expected)
+    found = quantised(half)
     assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    ids = torch.arange(12).view(2, 6)
+    assert torch.equal(found(ids)[0], quantised(half.float())(ids)[0])
 
 
 def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithms():
@@ -138,30 +101,28 @@ def test_two_calls_relative_to_each_other_are_a_paired_t_test_of_their_logarithm
     assert np.log(found[1, 1:]) == pytest.approx(list(interval))
     assert found[1, 0] == pytest.approx(np.sqrt(found[1, 1] * found[1, 2]))
 
-
-def test_what_was_not_timed_has_no_ratio_and_nothing_has_one_without_the_unpruned_model():
-    seconds = np.array([[4.0, np.nan, 3.0], [5.0, np.nan, 4.5]])
-    assert np.isnan(relative(seconds, base=0)).tolist() == [[False] * 3, [True] * 3, [False] * 3]
+    missing = np.insert(seconds, 1, np.nan, axis=1)  # what was not timed has no ratio
+    assert np.isnan(relative(missing, base=0)).tolist() == [[False] * 3, [True] * 3, [False] * 3]
     assert np.isnan(relative(seconds, base=None)).all()
     assert relative(seconds[:, :1], base=0).tolist() == [[1, 1, 1]]
 
 
 def test_a_fresh_process_tells_its_peak(tmp_path):
     """At least the weights; neither the peak of the model before it nor what the libraries take."""
-    shape = copy.deepcopy(BERT)
-    least = []
-    for inner, name in ((20_000, "wide"), (150_000, "widest"), (10_000, "narrow")):
-        shape.update({"intermediate_size": inner})  # embeddings that no token names stay on disk
+    least, names = [], ("wide", "widest", "narrow")
+    for inner, name in zip((20_000, 150_000, 10_000), names, strict=True):
+        shape = tiny_models.build_config(encoder("Bert", intermediate_size=inner))
         with no_init_weights():
             model = BertModel(shape, add_pooling_layer=False)
         model.save_pretrained(tmp_path / name)
         word_tokenizer(["some words"], 1).save_pretrained(tmp_path / name)
         least.append(weight_bytes(model))
-    folders = [tmp_path / name for name in ("wide", "widest", "narrow")]
-    peaks = peak_bytes(folders, 2, TOKENS)
+    peaks = peak_bytes([tmp_path / name for name in names], 2, TOKENS)
     assert all(weights < peak for weights, peak in zip(least, peaks, strict=True))
     # How much the libraries' buffers add hangs on the machine's threads; the weights are far more.
     assert max(peaks[0], peaks[2]) < 0.75 * least[1], "no model is told the peak of one before it"
+    with pytest.raises(ModelError, match=r"of \S*nowhere cannot be measured \("):
+        peak_bytes([tmp_path / "nowhere"], 2, TOKENS)
 
 
 def test_the_peak_of_scoring_is_what_the_plan_says():
@@ -169,17 +130,16 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
 
     The tensors are counted, since resident memory hangs on what the allocator keeps.
     """
-    texts, tokens, layers, heads = 6, 640, 6, 8
+    texts, tokens, heads = 6, 640, 8
     shape = {"vocab_size": 900, "hidden_size": 1024, "intermediate_size": 1500, "head_dim": 128}
-    shape |= {"num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(**shape)).eval()
+    shape |= {"num_hidden_layers": 6, "num_attention_heads": heads, "max_position_embeddings": 700}
+    model = tiny_models.build(wide("Llama", **shape))
     geometry, ids = find_heads(model), torch.randint(900, (texts, tokens))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         calibrate(model, geometry, [batch])
-    changes = [
-        each for each in profiled.profiler.kineto_results.events() if each.name() == "[memory]"
-    ]
+    events = profiled.profiler.kineto_results.events()
+    changes = [each for each in events if each.name() == "[memory]"]
     changes.sort(key=lambda each: each.start_ns())
     peak = max(itertools.accumulate(each.nbytes() for each in changes))
     own = config(
@@ -192,8 +152,3 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     settings = study.method.model_copy(update={"importance": importance})
     planned = 1e9 * scoring_memory(own, study, settings)
     assert peak + weight_bytes(model) == pytest.approx(planned, rel=0.25)
-
-
-def test_a_model_without_a_peak_is_named(tmp_path):
-    with pytest.raises(ModelError, match=r"of \S*nowhere cannot be measured \("):
-        peak_bytes([tmp_path / "nowhere"], 2, TOKENS)

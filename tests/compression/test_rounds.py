@@ -1,10 +1,12 @@
-"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted, and how
-one that is killed goes on to the same bits."""
+"""Compression as a whole: every arm by settings alone, teachers, schedules, what is noted, how one
+that is killed goes on to the same bits, and which settings do not go together.
+"""
 
 from collections.abc import Callable
 
 import pytest
 import torch
+from pydantic import ValidationError
 from small import killed_at, same, weights
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -22,10 +24,11 @@ from headroom.config.compression import (
     Importance,
     Solver,
     Training,
+    WordProblems,
 )
-from headroom.config.study import ARMS, arm
-from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
+from headroom.config.study import ARMS, arm, changed
+from headroom.errors import ConfigError, ModelError
+from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.variants import Variant
 
 LAYERS, HEADS, WIDTH = 2, 4, 20
@@ -68,6 +71,10 @@ def removed(history: History) -> list[str]:
     return [head for each in history.rounds for removal in each.removals for head in removal.heads]
 
 
+def heads(geometry: HeadGeometry) -> int:
+    return sum(layer.query_heads for layer in geometry.layers)
+
+
 def method(**changes) -> Compression:
     return METHOD.model_copy(update=changes)
 
@@ -93,7 +100,7 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name):
     assert same(before, weights(solver)) and not shape_of(solver.athena.encoder)
     gone = 0 if name in ("baseline", "distillation_only", "trained_on") else GONE
     geometry = find_heads(smaller.athena.encoder)
-    assert sum(layer.query_heads for layer in geometry.layers) == LAYERS * HEADS - gone
+    assert heads(geometry) == LAYERS * HEADS - gone
     head_dim = WIDTH // HEADS
     lost = parameters(solver.athena) - parameters(smaller.athena)
     assert lost == gone * (4 * WIDTH * head_dim + 3 * head_dim)
@@ -114,23 +121,24 @@ def test_every_arm_is_a_matter_of_settings(solver, run, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "teachers"),
+    ("settings", "teachers", "students"),
     [
-        ("full", [8, 6]),
-        ("joint_single_teacher", [8, 8]),
-        ("global", [8, 4]),
-        ("distillation_only", [8, 8]),
+        (arm("full", METHOD), [8, 6], [6, 4]),
+        (arm("joint_single_teacher", METHOD), [8, 8], [6, 4]),
+        (arm("global", METHOD), [8, 4], [4, 4]),
+        (arm("distillation_only", METHOD), [8, 8], [8, 8]),
+        (method(schedule="literal"), [8, 8, 7, 6, 5], [8, 7, 6, 5, 4]),
     ],
 )
-def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
-    run, monkeypatch, solver, name, teachers
+def test_a_recursive_teacher_is_the_student_before_the_last_pruning(
+    run, monkeypatch, solver, settings, teachers, students
 ):
-    taught, trained = [], [weights(solver)]
+    pairs, trained = [], [weights(solver)]
     original, train = rounds.distilled, rounds.train
 
-    def distilled(teacher, *rest):
-        taught.append(teacher)
-        return original(teacher, *rest)
+    def distilled(teacher, geometry, own):
+        pairs.append((teacher, geometry))
+        return original(teacher, geometry, own)
 
     def training(solver, *rest, **more):
         fit = train(solver, *rest, **more)
@@ -139,12 +147,14 @@ def test_a_recursive_teacher_is_the_student_before_the_rounds_pruning(
 
     monkeypatch.setattr(rounds, "distilled", distilled)
     monkeypatch.setattr(rounds, "train", training)
-    run(arm(name, METHOD))
-    heads = [sum(layer.query_heads for layer in find_heads(one.encoder).layers) for one in taught]
-    assert heads == teachers
-    recursive = name != "joint_single_teacher"
-    for number, one in enumerate(taught):
-        assert same(dict(one.athena.state_dict()), trained[number if recursive else 0])
+    run(settings)
+    assert [heads(find_heads(teacher.encoder)) for teacher, _ in pairs] == teachers
+    assert [heads(geometry) for _, geometry in pairs] == students
+    recursive = settings.distillation.teacher == "recursive"
+    if settings.schedule != "literal":
+        for number, (teacher, _) in enumerate(pairs):
+            known = trained[number if recursive else 0]
+            assert same(dict(teacher.athena.state_dict()), known)
 
 
 def test_each_round_ranks_the_heads_that_are_left_as_they_are_by_then(run):
@@ -211,29 +221,9 @@ def test_the_literal_schedule_takes_one_head_after_a_step(run):
     assert [len(removal.heads) for removal in only.removals] == [1, 1, 1, 1]
     assert [len(removal.scores) for removal in only.removals] == [8, 7, 6, 5]
     assert [epoch.steps for epoch in only.epochs] == [3, 6, 9]
-    assert any(
-        warning.startswith("1 of the removed heads went after the last step")
-        for warning in history.warnings()
-    )
-    in_rounds = run(METHOD)[1].warnings()
-    assert not [warning for warning in in_rounds if "after the last step" in warning]
-
-
-def test_the_literal_schedule_distils_from_the_solver_before_each_head(run, monkeypatch):
-    pairs = []
-    original = rounds.distilled
-
-    def distilled(teacher, geometry, settings):
-        heads = (
-            sum(one.query_heads for one in g.layers)
-            for g in (find_heads(teacher.encoder), geometry)
-        )
-        pairs.append(tuple(heads))
-        return original(teacher, geometry, settings)
-
-    monkeypatch.setattr(rounds, "distilled", distilled)
-    run(method(schedule="literal"))
-    assert pairs == [(8, 8), (8, 7), (7, 6), (6, 5), (5, 4)]
+    late = "1 of the removed heads went after the last step"
+    for own, count in ((history, 1), (run(METHOD)[1], 0)):
+        assert sum(warning.startswith(late) for warning in own.warnings()) == count
 
 
 def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(run, solver, monkeypatch):
@@ -247,8 +237,22 @@ def test_the_literal_schedule_stops_at_a_size_or_a_loss_of_accuracy(run, solver,
     assert len(removed(history)) == 2
 
 
-def test_what_is_trained_from_scratch_has_the_layout_and_other_weights(run, solver):
-    scratch, _ = run(arm("small_from_scratch", METHOD), layout=LAYOUT)
+def test_what_is_trained_from_scratch_has_a_layout_a_rate_and_a_length_of_its_own(
+    run, solver, monkeypatch
+):
+    recipes, train = [], rounds.train
+
+    def noted(learner, examples, dev, recipe, *rest, **more):
+        recipes.append(recipe)
+        return train(learner, examples, dev, recipe, *rest, **more)
+
+    monkeypatch.setattr(rounds, "train", noted)
+    settings = arm("small_from_scratch", METHOD)
+    longer = settings.model_copy(update={"scratch_rate": 7e-4, "scratch_times": 3})
+    for own, epochs, rate in ((longer, 15, 7e-4), (settings, 5, 1e-3)):
+        scratch, history = run(own, layout=LAYOUT)
+        assert (recipes[-1].epochs, recipes[-1].learning_rate) == (epochs, rate)
+        assert len(history.rounds[0].epochs) == epochs
     assert shape_of(scratch.athena.encoder) == LAYOUT
     words, known = (s.athena.encoder.get_input_embeddings().weight for s in (scratch, solver))
     assert words.shape == known.shape
@@ -257,22 +261,6 @@ def test_what_is_trained_from_scratch_has_the_layout_and_other_weights(run, solv
         if isinstance(module, torch.nn.Linear):
             own = scratch.athena.head.get_submodule(name).weight
             assert (own - module.weight).abs().mean() > 0.05, name
-
-
-def test_a_run_from_scratch_has_a_rate_and_a_length_of_its_own(run, monkeypatch):
-    recipes, train = [], rounds.train
-
-    def noted(learner, examples, dev, recipe, *rest, **more):
-        recipes.append(recipe)
-        return train(learner, examples, dev, recipe, *rest, **more)
-
-    monkeypatch.setattr(rounds, "train", noted)
-    scratch = arm("small_from_scratch", METHOD)
-    longer = scratch.model_copy(update={"scratch_rate": 7e-4, "scratch_times": 3})
-    for settings, epochs, rate in ((scratch, 5, 1e-3), (longer, 15, 7e-4)):
-        _, history = run(settings, layout=LAYOUT)
-        assert (recipes[-1].epochs, recipes[-1].learning_rate) == (epochs, rate)
-        assert len(history.rounds[0].epochs) == epochs
 
 
 def test_a_pruned_solver_is_the_same_once_it_is_loaded(run, tmp_path, examples):
@@ -300,37 +288,32 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(
     assert "\n" not in str(error.value)
 
 
-def epoch(number: int, solved: float, **losses: float) -> Epoch:
-    return Epoch(epoch=number, steps=3 * number, losses=losses, dev_strict=solved)
-
-
 def test_warnings_name_what_to_look_at():
-    def history(*losses: tuple[float, float], after: float) -> History:
-        rounds = [
-            Round(
-                removals=[],
-                heads=7,
-                parameters=90,
-                epochs=[epoch(n, after, a=x, b=1.0) for n, x in enumerate(two)],
-                best=2,
-            )
-            for two in losses
+    def history(*rounds: tuple[float, float], after: float) -> History:
+        known = {"removals": [], "heads": 7, "parameters": 90, "best": 2}
+        made = [
+            [
+                Epoch(epoch=n, steps=3 * n, losses={"a": x, "b": 1.0}, dev_strict=after)
+                for n, x in enumerate(losses)
+            ]
+            for losses in rounds
         ]
-        return History(dev_strict=0.5, heads=8, parameters=99, rounds=rounds)
+        before = {"dev_strict": 0.5, "heads": 8, "parameters": 99}
+        return History(**before, rounds=[Round(epochs=epochs, **known) for epochs in made])
 
     assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings() == []
     assert history((2.0, 1.0), (1.0, 3.0), after=0.484).warnings() == [
         "accuracy fell by 1.6 points; look at alpha, or lower the ratio",
         "the loss rose in round 2, from 2 to 4; lower exponent, or learning_rate",
     ]
-    assert History(dev_strict=0.5, heads=8, parameters=99).warnings() == []
+    assert history(after=0.0).warnings() == []
 
 
 LONGER = METHOD.training.model_copy(update={"epochs": 4, "checkpoint_steps": 2})
 JOURNALLED = {
     "recursive": method(training=LONGER),
     "original": method(
-        training=LONGER,
+        training=LONGER.model_copy(update={"patience": 3}),
         distillation=Distillation(teacher="original"),
         importance=Importance(criterion="random"),
     ),
@@ -395,3 +378,90 @@ def test_a_journal_of_another_compression_or_a_damaged_one_is_refused(
     (tmp_path / "rounds.safetensors").write_bytes(b"half")
     with pytest.raises(ModelError, match=r"is damaged .*; remove it and run again"):
         run(own, folder=tmp_path)
+
+
+STARTED = method(start=0.1, importance=Importance(entropy_sign=-1))
+
+
+def flat(settings: Compression) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in settings.model_dump().items():
+        inner = value if isinstance(value, dict) else {"": value}
+        found |= {f"{name}.{key}".rstrip("."): one for key, one in inner.items()}
+    return found
+
+
+LONE, ONE_TEACHER = {"distillation.teacher": "none"}, {"distillation.teacher": "original"}
+ONE_SHOT, WHOLE = {"schedule": "one_shot"}, {"ratio": 0.0, "start": 0.0}
+DIFFERING = {
+    "baseline": {**WHOLE, "rounds": 0},
+    "pruning_only": LONE,
+    "without_entropy": {**LONE, "importance.alpha": 1.0},
+    "without_norm": {**LONE, "importance.alpha": 0.0},
+    "response_distillation": {**ONE_TEACHER, "distillation.feature": "none"},
+    "feature_distillation": {**ONE_TEACHER, "distillation.response": False},
+    "random": {**ONE_SHOT, "importance.criterion": "random"},
+    "global": ONE_SHOT,
+    "attention_visualisation": {**ONE_SHOT, "importance.criterion": "attention"},
+    "distillation_only": WHOLE,
+    "full": {},
+    "joint_single_teacher": ONE_TEACHER,
+    "small_from_scratch": {**LONE, "scratch": True},
+    "trained_on": {**LONE, **WHOLE},
+}
+
+
+def test_an_arm_changes_what_its_name_says():
+    whole = flat(STARTED)
+    for name, differing in DIFFERING.items():
+        found = flat(arm(name, STARTED)).items()
+        assert {key: value for key, value in found if value != whole[key]} == differing, name
+    assert list(DIFFERING) == list(ARMS)
+    with pytest.raises(ConfigError, match="arm 'best' is not known; arms are baseline, pruning_"):
+        arm("best", STARTED)
+
+
+def test_all_arms_go_with_the_literal_reading():
+    reading = {"importance": {"entropy": "raw", "scale": "raw"}, "schedule": "literal"}
+    literal = changed(STARTED.model_copy(update={"smallest": 1000}), reading)
+    assert literal.importance.scale == "raw" and literal.importance.entropy_sign == -1
+    assert literal.schedule == "literal" and literal.training == STARTED.training
+    assert [arm(name, literal).schedule for name in ARMS].count("one_shot") == 3
+
+
+def test_what_decides_nothing_is_not_decisive():
+    def keyed(**changes) -> dict[str, object]:
+        return Compression(**{"ratio": 0.4, **changes}).decisive()
+
+    apart, fewer = {"scope": "layer"}, {"batch_size": 3}
+    assert keyed(importance=fewer) == keyed(training={"checkpoint_steps": 7}) == keyed()
+    assert keyed(scratch_rate=1e-3, scratch_times=2) == keyed()  # of an arm that is pruned
+    lone = {"scratch": True, "distillation": {"teacher": "none"}}
+    assert keyed(**lone, scratch_times=2) != keyed(**lone) != keyed(**lone, scratch_rate=1e-3)
+    # Ranks of layers are kept over removals, which once they were not: those keys are new.
+    for changes in ({}, {"schedule": "literal"}, {"schedule": "one_shot"}, {"rounds": 1}):
+        ranks = keyed(importance=apart, **changes)["importance"].get("ranks")
+        assert bool(ranks) == (changes in ({}, {"schedule": "literal"}))
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "message"),
+    [
+        (Compression, {"ratio": 0.2, "start": 0.3}, "start 0.3 is above ratio 0.2"),
+        (Compression, {"rounds": 0}, "0 rounds remove nothing"),
+        (Compression, {"training": {"epochs": 3}}, "3 epochs cannot be divided over 4 rounds"),
+        (Compression, {"smallest": 5}, "need `schedule: literal`"),
+        (Compression, {"largest_loss": 0.0}, "need `schedule: literal`"),
+        (Compression, {"scratch": True}, "weights from scratch have no teacher"),
+        (Distillation, {"response": False, "feature": "none"}, "the teacher teaches nothing"),
+        (Encoder, {"source": "roberta-base", "width": 64}, "shape of its own; remove width"),
+        (Encoder, {"width": 100, "heads": 3}, "cannot be divided into 3 heads"),
+        (Encoder, {"revision": "abc"}, "`revision` belongs to `source`"),
+        (WordProblems, {"dataset": "asdiv_a"}, "give `file`"),
+        (WordProblems, {"dataset": "math23k"}, "give its `revision`"),
+        (WordProblems, {"dataset": "generated"}, "take `n`"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(section, settings, message):
+    with pytest.raises(ValidationError, match=message):
+        section(**settings)

@@ -1,37 +1,35 @@
-"""Training a solver: it learns, goes on after a kill to the bit, and takes other objectives."""
-
-from collections.abc import Callable
+"""Training a solver: it learns, and moments are cut with weights; distillation losses against
+sums written out one candidate, thought, query and key at a time.
+"""
 
 import pytest
 import torch
 from accelerate.state import AcceleratorState
-from small import killed_at, same, weights
+from small import SMALL, certain_solver, same, weights
+from torch.distributions import Bernoulli, Categorical, kl_divergence
 
-from headroom.athena.batches import Example
+from headroom.athena.batches import Batch, Example, collate
 from headroom.athena.generated import generate
 from headroom.athena.problems import divide
 from headroom.athena.solver import MathSolver, new_solver
 from headroom.compression import training as training_module
+from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.training import Between, Fit, task, train
-from headroom.config.compression import Encoder, Partition, Solver, Training, profile
+from headroom.config.compression import Distillation, Partition, Training, profile
 from headroom.errors import ModelError
-from headroom.models.geometry import find_heads
-from headroom.models.learner import Verdict
+from headroom.models.attention import eager_attention
+from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.learner import Verdict, copied
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 
-SMALL = Solver(
-    encoder=Encoder(layers=2, width=24, heads=3, intermediate=32, min_count=1),
-    depth=4,
-    dropout=0.2,
-)
 RECIPE = Training(epochs=3, patience=None, batch_size=7, learning_rate=2e-3, checkpoint_steps=2)
 N = 31  # 5 steps an epoch, the last one of 3 problems
 
 
-def setup(n: int = N, seed: int = 2) -> tuple[MathSolver, list[Example]]:
-    problems = generate(n, seed=5)
-    solver = new_solver(SMALL, problems, seed)
+def setup() -> tuple[MathSolver, list[Example]]:
+    problems = generate(N, seed=5)
+    solver = new_solver(SMALL, problems, seed=2)
     return solver, solver.prepare(problems)
 
 
@@ -54,36 +52,6 @@ def test_the_fixture_profile_learns_generated_problems_within_seconds():
     train(solver, examples, [], settings.training, seed=0, device="cpu")
     solved = sum(verdict.strict for verdict in solver.verdicts(test))
     assert solved >= 0.5 * len(test)
-
-
-def test_a_killed_training_goes_on_to_the_same_weights(tmp_path):
-    """It dies at step 8, in the middle of the second epoch, after the checkpoint of step 6."""
-    _, examples = setup()
-    whole, undisturbed = fit(recipe(patience=3), dev=examples[:9])
-    checkpoint = tmp_path / "state.safetensors"
-
-    class Counter(Between):
-        def __init__(self, count: Callable[[], None]) -> None:
-            self.count = count
-            self.steps: list[int] = []
-
-        def after_step(self, step: int) -> bool:
-            self.steps.append(step)
-            self.count()
-            return False
-
-    def resumed(count: Callable[[], None] = lambda: None):
-        counter = Counter(count)
-        found = fit(recipe(patience=3), dev=examples[:9], checkpoint=checkpoint, between=counter)
-        return *found, counter.steps
-
-    killed_at(8, resumed)
-    for steps in (list(range(7, 16)), []):  # a finished training is not trained again
-        trained, result, done = resumed()
-        assert done == steps
-        assert same(whole, trained)
-        assert result == undisturbed
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["state.safetensors"]
 
 
 def test_accumulated_gradients_are_those_of_the_whole_batch():
@@ -112,32 +80,29 @@ def test_moments_are_cut_with_the_weights(monkeypatch):
                 remove_heads(encoder, find_heads(encoder), [Variant(1, 1)])
             return step == 3
 
-    def moments(run) -> dict[str, dict[str, torch.Tensor]]:
-        state = run.optimizer.state
+    def moments(run) -> dict[tuple[str, str], torch.Tensor]:
         return {
-            name: {key: value.clone() for key, value in state[one].items()}
+            (name, key): value.clone()
             for name, one in run.named.items()
-            if one in state
+            for key, value in run.optimizer.state.get(one, {}).items()
         }
 
     def noted(run) -> None:
-        seen.append(moments(run))
+        before = moments(run)
         take(run)
-        seen.append(moments(run))
+        seen.extend([before, moments(run)])
 
     monkeypatch.setattr(training_module._Run, "take_moments", noted)
     train(solver, examples, [], recipe(epochs=1), seed=9, between=Cut(), device="cpu")
     before, after = seen
-    left, attention, cut = torch.tensor([*range(8), *range(16, 24)]), "layer.1.attention.", 0
-    for name, own in before.items():
-        axis = 0 if f"{attention}self." in name else 1
-        if axis == 0 or f"{attention}output.dense.weight" in name:
-            cut += 1
-            own = {
-                key: one.index_select(axis, left) if one.ndim else one for key, one in own.items()
-            }
-        assert same(own, after[name]), name
-    assert cut == 7 and before.keys() == after.keys()
+    left, cut = torch.tensor([*range(8), *range(16, 24)]), 0
+    axes = {"layer.1.attention.self.": 0, "layer.1.attention.output.dense.weight": 1}
+    for (name, key), own in before.items():
+        for part, axis in axes.items():
+            if part in name and own.ndim:
+                own, cut = own.index_select(axis, left), cut + 1
+        assert torch.equal(own, after[name, key]), name
+    assert cut == 2 * 7 and before.keys() == after.keys()
 
 
 def test_patience_ends_training_and_takes_the_best_epoch():
@@ -161,18 +126,15 @@ def test_patience_ends_training_and_takes_the_best_epoch():
 
 
 def test_without_patience_the_development_part_is_looked_at_once():
-    _, examples = setup()
-    seen = [epoch.dev_strict for epoch in fit(dev=examples[:9])[1].epochs]
+    trained, result = fit(dev=setup()[1][:9])
+    seen = [epoch.dev_strict for epoch in result.epochs]
     assert seen[:2] == [None, None] and seen[2] is not None
-    assert same(fit(dev=examples[:9])[0], fit()[0])
+    assert same(trained, fit()[0])
 
 
-def test_patience_without_a_development_part_is_refused():
+def test_what_cannot_be_trained_is_one_clear_line():
     with pytest.raises(ModelError, match="patience needs a development part"):
         fit(recipe(patience=2))
-
-
-def test_a_loss_that_is_no_number_is_one_clear_line():
     with pytest.raises(ModelError, match=r"^the task part of the loss is nan at step 1; lower "):
         fit(objective=lambda *both: {"task": task(*both)["task"] * float("nan")})
 
@@ -187,3 +149,112 @@ def test_mixed_precision_trains_too():
     assert {tensor.dtype for tensor in trained.values() if tensor.is_floating_point()} == {
         torch.float32
     }
+
+
+PROBLEMS = generate(5, seed=5)
+
+
+@pytest.fixture(scope="module")
+def solver() -> MathSolver:
+    solver = certain_solver(len(PROBLEMS))
+    solver.athena.eval()
+    return solver
+
+
+@pytest.fixture(scope="module")
+def batch(solver: MathSolver) -> Batch:
+    return collate(solver.prepare(PROBLEMS), solver.tokenizer.pad_token_id)
+
+
+@pytest.fixture(scope="module")
+def teacher(solver: MathSolver) -> MathSolver:
+    """It lacks a head itself, so that places and numbers differ."""
+    smaller = copied(solver)
+    remove_heads(smaller.encoder, find_heads(smaller.encoder), [Variant(1, 0)])
+    return frozen(smaller)
+
+
+@pytest.fixture
+def student(teacher: MathSolver) -> tuple[MathSolver, HeadGeometry]:
+    """Other weights, without heads 0 and 2 of the first layer; 2 of the second."""
+    smaller = copied(teacher)
+    smaller.athena.requires_grad_(True)
+    heads = [Variant(0, 0), Variant(0, 2), Variant(1, 1)]
+    geometry = remove_heads(smaller.encoder, find_heads(smaller.encoder), heads)
+    with torch.no_grad():
+        for parameter in smaller.athena.parameters():
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.manual_seed(2)))
+    return smaller, geometry
+
+
+def outputs(solver: MathSolver, batch: Batch):
+    with torch.no_grad(), eager_attention(solver.encoder):
+        return solver.run(batch, attentions=True)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 4.0])
+def test_the_response_is_two_divergences(teacher, student, batch, temperature):
+    settings = Distillation(
+        temperature=temperature, feature="none", distill_weight=0.7, task_weight=0.2
+    )
+    solver, geometry = student
+    parts = distilled(teacher, geometry, settings)(solver, batch)
+    own, taught = outputs(solver, batch), outputs(teacher, batch)
+    p, q = (Bernoulli(logits=one.reason.double() / temperature) for one in (taught, own))
+    candidates = kl_divergence(p, q).mean().item()
+    answers = 0.0
+    for owner in range(len(PROBLEMS)):
+        its = batch.accepted[-1][1].owner == owner
+        p, q = (Categorical(logits=one.answer[its] / temperature) for one in (taught, own))
+        answers += kl_divergence(p, q).item() / len(PROBLEMS)
+    assert min(candidates, answers) > 1e-3
+    response = 0.7 * temperature**2 * (candidates + answers)
+    task = 0.2 * solver.task_loss(own, batch).item()
+    found = {name: part.item() for name, part in parts.items()}
+    assert found == pytest.approx({"task": task, "response": response}, rel=1e-4)
+
+
+SURVIVORS = {0: [1], 1: [0]}
+"""Places among the teacher's heads, which are 0, 1, 2 and, in the second layer, 1, 2."""
+
+
+@pytest.mark.parametrize("feature", ["matched", "mean"])
+@pytest.mark.parametrize("reduction", ["keys", "literal"])
+def test_the_feature_is_a_squared_difference_of_attention(
+    teacher, student, batch, feature, reduction
+):
+    settings = Distillation(feature=feature, reduction=reduction, response=False, beta=3.0)
+    solver, geometry = student
+    parts = distilled(teacher, geometry, settings)(solver, batch)
+    own, taught = outputs(solver, batch), outputs(teacher, batch)
+    valid, expected = batch.texts.attention_mask.bool(), 0.0
+    assert not valid.all()
+    for layer, (a, b) in enumerate(zip(own.attentions, taught.attentions, strict=True)):
+        found = []
+        for text, mask in enumerate(valid):  # [heads, queries, keys]
+            if feature == "mean":
+                squares = (a[text].mean(0) - b[text].mean(0)) ** 2
+            else:
+                squares = (a[text] - b[text, SURVIVORS[layer]]) ** 2
+            squares = squares.view(-1, *squares.shape[-2:])
+            found += squares[:, mask].sum(-1) if reduction == "keys" else squares
+        expected += torch.cat([one.flatten() for one in found]).mean().item() / 2
+    assert expected > 1e-5
+    assert parts["feature"].item() == pytest.approx(0.5 * 3.0 * expected, rel=1e-4)
+    assert set(parts) == {"task", "feature"}
+
+
+def test_attention_maps_have_no_dropout_while_a_student_trains(solver, batch):
+    solver = copied(solver)
+    solver.athena.train()
+    valid = batch.texts.attention_mask.bool()
+
+    def total() -> torch.Tensor:
+        maps = outputs(solver, batch).attentions
+        return torch.cat([layer.sum(-1).mean(1)[valid] for layer in maps])
+
+    torch.manual_seed(0)
+    with without_attention_dropout(solver.encoder):
+        torch.testing.assert_close(total(), torch.ones(2 * int(valid.sum())))
+        assert solver.encoder.encoder.layer[0].attention.output.dropout.p == 0.3
+    assert (total() - 1).abs().max() > 0.1

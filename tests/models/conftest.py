@@ -5,21 +5,14 @@ from pathlib import Path
 
 import pytest
 import tiny_models
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
-
-WORDS = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
 
 
 @pytest.fixture(scope="session")
 def qwen2_original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "qwen2"
     tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
-    vocabulary = {word: number for number, word in enumerate(WORDS)}
-    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[PAD]"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="[EOS]")
-    tokenizer.save_pretrained(folder)
+    words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
+    tiny_models.save_tokenizer(folder, words, eos_token="[EOS]")
     return folder
 
 

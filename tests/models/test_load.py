@@ -152,7 +152,7 @@ def encoder(kind: str) -> tuple[PretrainedConfig, type[PreTrainedModel], PreTrai
         config, model = BertConfig(max_position_embeddings=60), BertModel
     else:
         words = word_tokenizer(WORDS, 1)
-        config, model = RobertaConfig(pad_token_id=words.pad_token_id), RobertaModel
+        config, model = (RobertaConfig(pad_token_id=words.pad_token_id), RobertaModel)
     shape = {"hidden_size": 20, "num_hidden_layers": 3, "num_attention_heads": 5}
     config.update({**shape, "vocab_size": len(words), "intermediate_size": 24})
     return config, model, words

@@ -23,13 +23,7 @@ from transformers import PreTrainedModel
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.masks import pruned
-from headroom.models.removal import (
-    find_readers,
-    remove_heads,
-    surviving_heads,
-    without,
-    zero_heads,
-)
+from headroom.models.removal import find_readers, remove_heads, surviving_heads, without, zero_heads
 from headroom.variants import BASE, Variant
 
 REFUSED = {
@@ -112,23 +106,6 @@ def test_cutting_twice_keeps_the_first_numbers_and_leaves_a_copy_alone(
     assert surviving_heads(once, twice) == places
     assert torch.equal(outputs(teacher), before)
     assert find_heads(teacher) == once
-
-
-@pytest.mark.parametrize("architecture", [one for one in CUT if one in DECODERS[::6]], ids=str)
-def test_cached_decoding_equals_uncached(architecture: Architecture):
-    """With another number of key/value heads in one layer than in the next."""
-    model = tiny_models.build(architecture)
-    remove_heads(model, find_heads(model), some_heads(architecture, "group"))
-    length = {"min_new_tokens": 5, "max_new_tokens": 5, "pad_token_id": 0}
-    wanted = {"output_logits": True, "return_dict_in_generate": True}
-    cached, uncached = (
-        model.generate(**prompts(), use_cache=cache, do_sample=False, **length, **wanted)
-        for cache in (True, False)
-    )
-    assert torch.equal(cached.sequences, uncached.sequences)
-    torch.testing.assert_close(
-        torch.stack(cached.logits), torch.stack(uncached.logits), atol=1e-4, rtol=1e-4
-    )
 
 
 def test_searching_leaves_a_model_as_it_was_and_one_that_is_cut_still_trains():

@@ -4,13 +4,24 @@ Sizes are pairwise different (2 kv heads, 4 layers, 6 query heads, head width 10
 else 8), so that swapped axes cannot hide.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor
-from transformers import AutoModel, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 LAYERS, QUERY_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4, 6, 2, 10, 97
 _SIZES = {
@@ -149,6 +160,14 @@ def build(architecture: Architecture, attention: str = "sdpa") -> PreTrainedMode
             if parameter.ndim > 1:
                 parameter.normal_(std=0.2)
     return model.eval()
+
+
+def save_tokenizer(folder: Path, words: Sequence[str], **special: str) -> None:
+    """Write a tokenizer of whole words; the first one stands for all that are not known."""
+    numbers = {word: number for number, word in enumerate(words)}
+    tokenizer = Tokenizer(WordLevel(numbers, unk_token=words[0]))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
 
 
 def named(name: str) -> Architecture:

@@ -3,14 +3,17 @@
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from small import killed_at
 from transformers import AutoModelForCausalLM, AutoTokenizer
-from words import HELD_OUT, TEXTS
+from words import HELD_OUT, TEXTS, count_steps
 
 import headroom
 from headroom.cli import main
@@ -23,9 +26,6 @@ from headroom.recovery.evaluation import perplexity, text_losses
 from headroom.recovery.prune import Recovered
 from headroom.recovery.texts import cut
 from headroom.variants import Variant
-
-sys.path.append(str(Path(__file__).parents[1] / "compression"))
-from small import killed_at
 
 SMALL: dict[str, Any] = {
     "ratio": 0.4,
@@ -95,10 +95,11 @@ def test_equal_layers_make_a_plain_checkpoint(llama, tmp_path):
 def test_without_removal_only_the_weights_change(llama, tmp_path):
     done = recovered(llama, tmp_path / "out", ratio=0, teacher="original")
     assert done.removed == ()
-    before, after = weights(llama), weights(tmp_path / "out")
-    assert {name: each.shape for name, each in before.items()} == {
-        name: each.shape for name, each in after.items()
-    }
+    before, after = (
+        {name: each.shape for name, each in weights(folder).items()}
+        for folder in (llama, tmp_path / "out")
+    )
+    assert before == after
     assert done.measured["before"]["perplexity"] == done.measured["pruned"]["perplexity"]
     assert done.measured["recovered"]["perplexity"] != done.measured["before"]["perplexity"]
 
@@ -106,22 +107,16 @@ def test_without_removal_only_the_weights_change(llama, tmp_path):
 @pytest.mark.parametrize("step", [2, 4])
 def test_a_killed_run_ends_as_if_nothing_happened(step, llama, done, tmp_path, monkeypatch):
     """Killed in the first round (2 steps) and in the second; the state is written at each step."""
-    real, whole = training.train_round, training._step
-    each = lambda *arguments: real(*arguments, save_seconds=0.0)  # noqa: E731
 
     def killed(count) -> None:
-        def counted(*arguments):
-            count()
-            return whole(*arguments)
-
-        monkeypatch.setattr(training, "_step", counted)
-        monkeypatch.setattr("headroom.recovery.prune.train_round", each)
+        count_steps(count)
+        often = partial(training.train_round, save_seconds=0.0)
+        monkeypatch.setattr("headroom.recovery.prune.train_round", often)
         recovered(llama, tmp_path / "out")
 
     killed_at(step, killed)
-    monkeypatch.undo()
     assert not (tmp_path / "out").exists()
-    calls = []
+    calls, whole = [], training._step
     monkeypatch.setattr(training, "_step", lambda *a: calls.append(1) or whole(*a))
     again = recovered(llama, tmp_path / "out")
     assert len(calls) == 5 - (step - 1)
@@ -134,19 +129,16 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
     model = AutoModelForCausalLM.from_pretrained(llama)
     pieces, geometry = cut(TEXTS, AutoTokenizer.from_pretrained(llama), 8), find_heads(model)
 
-    def loss() -> float:
-        return text_losses(model, pieces, 4).mean
+    def loss(*without: Variant) -> float:
+        with ExitStack() as zeroed:
+            for head in without:
+                zeroed.enter_context(edited_weights(model, geometry, head))
+            return text_losses(model, pieces, 4).mean
 
-    found = loss_rises(model, geometry, loss, groups=True)
-    single = loss_rises(model, geometry, loss)
-    base = loss()
-    with edited_weights(model, geometry, Variant(1, 4)):
-        assert float(single[1][4]) == pytest.approx(loss() - base, abs=1e-6)
-        with (
-            edited_weights(model, geometry, Variant(1, 3)),
-            edited_weights(model, geometry, Variant(1, 5)),
-        ):
-            assert found[1][3:].tolist() == pytest.approx([loss() - base] * 3, abs=1e-6)
+    group = [Variant(1, head) for head in (3, 4, 5)]
+    single, found = (loss_rises(model, geometry, loss, groups=groups) for groups in (False, True))
+    assert float(single[1][4]) == pytest.approx(loss(group[1]) - loss(), abs=1e-6)
+    assert found[1][3:].tolist() == pytest.approx([loss(*group) - loss()] * 3, abs=1e-6)
     assert found[1].shape == (6,)
 
 
@@ -169,21 +161,13 @@ def test_the_causal_score_is_the_rise_without_a_group(llama):
 def test_what_cannot_be_done_is_said_before_anything_starts(
     options, message, llama, tmp_path, monkeypatch
 ):
-    def loads(*_: Any, **__: Any) -> None:
-        raise AssertionError("loaded")
-
-    monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", loads)
-    with pytest.raises(HeadroomError if message else AssertionError, match=message or "loaded"):
+    monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
+    with pytest.raises(HeadroomError if message else ZeroDivisionError, match=message):
         recovered(llama, tmp_path / "out", **options)
     assert (tmp_path / "out.partial").exists() is (message is None)
-
-
-def test_another_call_s_state_is_refused(llama, tmp_path, monkeypatch):
-    monkeypatch.setattr("headroom.recovery.prune.load_checkpoint", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        recovered(llama, tmp_path / "out")
-    with pytest.raises(HeadroomError, match=r"out.partial is of a call with other texts or sett"):
-        recovered(llama, tmp_path / "out", seed=1)
+    if message is None:
+        with pytest.raises(HeadroomError, match=r"out.partial is of a call with other texts or se"):
+            recovered(llama, tmp_path / "out", **options, seed=1)
 
 
 def test_the_command_prunes_trains_and_tells(llama, tmp_path, capsys):
@@ -194,11 +178,8 @@ def test_the_command_prunes_trains_and_tells(llama, tmp_path, capsys):
     assert main([*command, "--recover", *small, "--length", "8", "--calibration", "3"]) == 0
     assert "before" in (table := capsys.readouterr().out)
     assert "tokens/s, batch 8" in table
-    for wrong in (
-        ["--steps", "3"],
-        ["--recover", "--zero"],
-        ["--held-out", "x", "--criterion=norm"],
-    ):
+    refused = (["--steps", "3"], ["--recover", "--zero"], ["--held-out", "x", "--criterion=norm"])
+    for wrong in refused:
         assert main([*command[:-3], f"{tmp_path}/2", *command[-2:], *wrong]) == 2
     assert main(["prune", str(llama), "--ratio", "0.4", "--recover", "--out", "x"]) == 2
 

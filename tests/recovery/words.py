@@ -1,4 +1,8 @@
-"""The words of a tiny model, and texts of them."""
+"""The words of a tiny model, and texts of them; steps that are counted."""
+
+from collections.abc import Callable
+
+from headroom.recovery import training
 
 WORDS = ["[PAD]", "[END]", "user", "assistant", *(f"w{number}" for number in range(43))]
 TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} [END] {% endfor %}"
@@ -7,3 +11,9 @@ TEXTS = [
     for start in range(1, 31)
 ]
 HELD_OUT = TEXTS[:7]
+
+
+def count_steps(count: Callable[[], object]) -> None:
+    """Count before each step of a training from now on; for a process that is killed."""
+    step = training._step
+    training._step = lambda *arguments: (count(), step(*arguments))[1]
