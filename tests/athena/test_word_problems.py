@@ -186,7 +186,6 @@ EQUATIONS = ("n0+n1", "n0*n1", "n0-n1*n2", "(n0+n1)*n2", "n0+n1+n2+n0", "((n0+n1
 
 
 def problems(n: int, part: str = "train", copies: int = 1) -> list[Problem]:
-    """Make problems; every text stands `copies` times."""
     return [
         Problem(
             problem_id=str(number),

@@ -21,7 +21,6 @@ SMALL = Solver(
 
 
 def certain_solver(n: int) -> MathSolver:
-    """Return a solver of n generated problems that is sure of this and that."""
     solver = new_solver(SMALL, generate(n, seed=5), 1)
     draw = torch.Generator().manual_seed(1)
     with torch.no_grad():

@@ -81,7 +81,6 @@ def config() -> Config:
 
 @pytest.fixture(scope="module", autouse=True)
 def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A folder in which all jobs have run."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
         # A process of its own measures it: see test_footprint.

@@ -45,7 +45,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("form", ["zero", "uniform", "free"])
 def test_the_command_makes_a_model_that_loads(form, qwen2, tmp_path, capsys):
-    """The second group of every layer goes."""
     names = [f"L{layer:02d}H{head:02d}" for layer in range(LAYERS) for head in (3, 4, 5)]
     out = tmp_path / "out" / "pruned"
     command = ["prune", str(qwen2), "--heads", ",".join(names), "--out", str(out)]

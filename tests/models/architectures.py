@@ -39,13 +39,9 @@ _COLUMNS = (
 class Deviation(NamedTuple):
     """What losing each head does; shares of the largest output."""
 
-    packed: bool
-    """Whether headroom's own forward serves the model."""
-
-    largest: float
-    """Largest difference between masked head and zeroed weights."""
-    effect: float
-    """Smallest change of the outputs by a head."""
+    packed: bool  # whether headroom's own forward serves the model
+    largest: float  # difference between masked head and zeroed weights
+    effect: float  # smallest change of the outputs by a head
 
 
 def deviation(architecture: Architecture) -> Deviation:
@@ -75,7 +71,6 @@ def deviation(architecture: Architecture) -> Deviation:
 
 
 def row(architecture: Architecture, kind: str) -> str:
-    """Return an architecture's row of the table."""
     found = deviation(architecture)
     cells = [
         *(f"`{architecture.name}`", kind, str(len(architecture.layers))),
@@ -91,7 +86,6 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def page() -> str:
-    """Return the page."""
     rows = [row(each, kind) for kind, tested in TESTED.items() for each in tested]
     sides = ["---"] * 2 + ["--:"] * 3 + ["---"] + ["--:"] * 2
     return _HEAD + "\n".join([_line(_COLUMNS), _line(sides), *rows]) + "\n"

@@ -34,7 +34,6 @@ HEADS = (Variant(0, 4), Variant(17, 2))
 
 
 def written(file: Path, architecture: str = "llama", tensors: int = 1, **fields: int) -> Path:
-    """Write a GGUF file of a few numbers."""
     writer = GGUFWriter(file, architecture)
     for name, value in fields.items():
         writer.add_uint32(f"{architecture}.{name.replace('__', '.')}", value)

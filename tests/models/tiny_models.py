@@ -141,7 +141,6 @@ ENCODERS = [
 
 
 def build_config(architecture: Architecture) -> PretrainedConfig:
-    """Make a tiny config, under the names that its architecture gives to the sizes."""
     kind = getattr(transformers, f"{architecture.name}Config")
     sizes = {**_SIZES, **architecture.settings}
     return kind(**{kind.attribute_map.get(name, name): value for name, value in sizes.items()})
