@@ -15,7 +15,7 @@ from headroom.config.compression import Solver, WordProblems
 from headroom.config.experiments import Comparison, Frontier, Layers, Selector, Sweep
 from headroom.config.models import Embedder, Model
 from headroom.config.questions import Decoding, Preset, Questions
-from headroom.config.section import Name, Section, Seed
+from headroom.config.section import ALLOWED, Name, Section, Seed
 from headroom.config.study import Study
 from headroom.errors import ConfigError
 from headroom.variants import FAMILIES
@@ -264,6 +264,8 @@ def _describe(problem: Any) -> str:
         return f"key {key!r} is missing"
     if problem["type"] == "value_error":
         return f"{key}: {message}" if key else message
+    if problem["type"] == "string_pattern_mismatch":
+        message = f"use {ALLOWED[problem['ctx']['pattern']]}"
     return f"{key}: {message}, not {problem['input']!r}"
 
 

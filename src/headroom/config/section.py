@@ -5,9 +5,19 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Name = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$", max_length=64)
-]
+PATTERNS = {
+    "name": r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$",
+    "split": r"^[A-Za-z0-9_]+$",
+    "device": r"^(auto|cpu|cuda(:\d+)?|balanced)$",
+}
+ALLOWED = {
+    PATTERNS["name"]: "letters, digits, '.', '_' and single '-' between them",
+    PATTERNS["split"]: "letters, digits and '_'",
+    PATTERNS["device"]: "auto, cpu, cuda, cuda:N or balanced",
+}
+"""What messages say of a pattern."""
+
+Name = Annotated[str, Field(pattern=PATTERNS["name"], max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 
