@@ -78,6 +78,21 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
 
 
+def test_several_comparisons_of_families_are_told_by_their_questions(config):
+    frontier = {"model": "reasoner", "train": "math_train", "test": "math_test"}
+    named = parse(simulation.DEMO | {"frontiers": dict.fromkeys(("one", "two"), frontier)})
+    both = config.model_copy(update={"frontiers": named.frontiers})
+    row = {"family": "head", "versus": "sampling", "outcome": "pass", "order": "ordered"}
+    row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05, "adjusted": 0.02}
+    for name in both.frontiers:
+        file = Path(paths.FRONTIER.format(run=both.run, frontier=name, table="paired"))
+        file.parent.mkdir(parents=True)
+        pd.DataFrame([row]).to_csv(file, index=False)
+    found = told(both, "families")
+    assert (found.mark, found.answer) == ("▲", "Heads beat sampling")
+    assert str(found.effect) == "MATH-like, 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
+
+
 @pytest.mark.parametrize(("p", "low", "mark"), [(0.001, 0.01, "▲"), (0.2, -0.01, "–")])
 def test_the_question_matters_only_where_it_is_shown(config, p, low, mark):
     for name in ("one", "two"):

@@ -77,8 +77,12 @@ def title(config: Config, section: str, name: str) -> str:
 def of_sweep(config: Config, sweep: str) -> str:
     """Return the title of a sweep's questions, with its model if the run has several."""
     section = config.sweeps[sweep]
-    model = f"{title(config, 'models', section.model)}, " if len(config.models) > 1 else ""
-    return f"{model}{title(config, 'questions', section.questions)} questions"
+    return f"{_with_model(config, section.model, 'questions', section.questions)} questions"
+
+
+def _with_model(config: Config, model: str, section: str, name: str) -> str:
+    own = f"{title(config, 'models', model)}, " if len(config.models) > 1 else ""
+    return f"{own}{title(config, section, name)}"
 
 
 def tested_on(config: Config, compression: str) -> str:
@@ -191,7 +195,7 @@ def _question(config: Config) -> Iterator[Verdict]:
 
 
 def _families(config: Config) -> Iterator[Verdict]:
-    for name in config.frontiers:
+    for name, frontier in config.frontiers.items():
         table = Source.read(config, paths.FRONTIER, frontier=name, table="paired")
         tested = table.query("outcome == 'pass' and order == 'ordered' and adjusted == adjusted")
         heads = tested.where(family="head")
@@ -205,7 +209,9 @@ def _families(config: Config) -> Iterator[Verdict]:
             "▼": "Sampling beats heads",
         }.get(mark, "Heads are not shown to beat sampling")
         said = Sentence(
-            "{budget} answers' tokens: {difference} points.",
+            "{of}, " * (len(config.frontiers) > 1)
+            + "{budget} answers' tokens: {difference} points.",
+            of=_with_model(config, frontier.model, "frontiers", name),
             budget=row.number("budget", "count"),
             difference=row.interval("difference", "points", "low", "high"),
         )
