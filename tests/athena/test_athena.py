@@ -1,6 +1,7 @@
 """The solver's networks and its batches, against one problem at a time."""
 
 import math
+from dataclasses import is_dataclass
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from headroom.athena.networks import Athena, Judge
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import BenchmarkError, ModelError
-from headroom.models.learner import accuracy
+from headroom.models.learner import accuracy, move
 
 SETTINGS = Solver(
     encoder=Encoder(layers=2, width=12, heads=3, intermediate=20, min_count=1), depth=6
@@ -117,6 +118,19 @@ class OneByOne:
             self.premises += vectors
         answer = [self.judge(self.head.answer, one, self.goal)[1].item() for one in thoughts]
         return reason, answer
+
+
+def test_a_batch_moves_with_all_of_its_tensors(solver, examples):
+    def tensors(value):
+        if isinstance(value, Tensor):
+            return [value]
+        parts = vars(value).values() if is_dataclass(value) else value
+        return [] if isinstance(value, int) else [each for part in parts for each in tensors(part)]
+
+    batch = joined(solver, examples)
+    moved = tensors(move(batch, torch.device("meta")))
+    assert len(moved) == len(tensors(batch)) > 20
+    assert {each.device.type for each in moved} == {"meta"}
 
 
 def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver, examples):

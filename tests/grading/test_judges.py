@@ -32,6 +32,7 @@ CASES = [
     (r"\frac{2}{4}", r"\frac{1}{2}", True, False),  # PRM800K wants fractions reduced
     (r"-\frac{1}{2}", r"\frac{-1}{2}", True, True),
     ("x = 5", "5", True, True),
+    ("abc=5", "5", True, False),  # names of two letters at most
     ("y=6", "x=5", False, False),
     ("x+1", "1+x", True, True),
     (r"\sqrt{8}", r"2\sqrt{2}", True, True),

@@ -1,5 +1,6 @@
 """Prices of cards: what the table says of a batch follows from bytes and operations."""
 
+import os
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from headroom.planning.cost import (
     generation_cost,
     generation_request,
     generation_seconds,
+    memory,
     question_count,
     this_cpu,
     training_request,
@@ -31,6 +33,15 @@ def test_a_token_costs_two_operations_a_weight_at_least():
     tokens = generation_cost(planned, batch).tokens
     for card in CARDS.values():
         assert generation_seconds(planned, batch, card) > 2 * 1.5e9 * tokens / card.flops
+
+
+def test_memory_is_weights_and_rows_and_twice_the_weights_for_each_core_of_a_cpu():
+    model = config(models={"big": {"billions": 2.0, "batch_size": 3}}).models["big"]
+    weights = 2e9 * 2  # bfloat16
+    rows = 3 * 1000 * 2 * model.layers * model.kv_heads * 128 * 2
+    assert memory(model, CARDS["H100"]) == pytest.approx((weights + rows) / 1e9)
+    cores = len(os.sched_getaffinity(0))
+    assert memory(model, ANY_CORE) == pytest.approx(cores * (2 * weights + rows) / 1e9)
 
 
 def test_the_plan_names_cards_that_cannot_hold_a_model():

@@ -37,6 +37,13 @@ def best(differences, resamples, seed):
     return best_gain(differences, ~surely_hurts(differences), resamples, seed)
 
 
+def test_gains_are_studentised_by_the_questions_that_change():
+    one, six = np.eye(7, 1), np.array([0, 1, 1, 1, -1, -1, -1])[:, np.newaxis]
+    found = best_gain(np.hstack([one, six]).astype(np.int8), np.ones(2, dtype=bool), 20_000, 5)
+    # The first flips to +1 half of the time; else the second must reach 4 of 6, (6 + 1) in 64.
+    assert found.p == pytest.approx(1 / 2 + 7 / 128, abs=0.015)
+
+
 def test_the_null_is_calibrated_and_ruinous_heads_change_neither_level_nor_expectation():
     found, alone = (
         [best(outcomes(150, [0.0] * 9 + ruinous, s)[1], 199, s) for s in range(SIMULATIONS)]
