@@ -15,6 +15,7 @@ from headroom import cli
 from headroom.generation import client
 from headroom.saying import RESULT
 from snakemake_logger_plugin_headroom import LogHandler
+from snakemake_logger_plugin_headroom.pace import Pace, Planned
 from snakemake_logger_plugin_headroom.screen import Screen
 from snakemake_logger_plugin_headroom.words import STAGES, clock, doing, progress, stage_of
 
@@ -205,7 +206,11 @@ def test_every_rule_of_a_stage_is_one_of_the_workflow():
     ],
 )
 def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds, waits, said):
-    assert client.progress(done, total, seconds, waits=waits) == said
+    told = client.progress(done, total, seconds, waits=waits)
+    assert told == said
+    pace = Pace({1: Planned("generate", "batch", 100.0, [])})
+    pace.start(1, 0.0)
+    pace.said(1, progress(told))  # as the status line does
 
 
 def test_words():

@@ -1,6 +1,7 @@
 """Estimates a run's time left, from the expected costs of its jobs and those measured so far."""
 
 import heapq
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ SECONDS: Mapping[str, float] = {
 }
 """Approximate core seconds of a rule's job, in addition to its planned seconds."""
 
+_ANSWERED = re.compile(r"(\d+) of (\d+) answers")
 _USUAL = 2.5  # core seconds of every other rule's job
 _COLLECTING = 0.5  # core seconds of a job that shares another's work
 _ON_ALL_CORES = {"generate", "measure_compression"}
@@ -99,9 +101,10 @@ class Pace:
             self._of[job].left -= not failed
 
     def said(self, job: int, progress: str) -> None:
-        """Note a job's reported progress, such as `3 of 40 answers`."""
-        if job in self._of and progress.endswith("answers"):
-            done, total = (int(word) for word in progress.split() if word.isdecimal())
+        """Note a job's reported progress, such as `3 of 40 answers`; other words say nothing."""
+        counted = _ANSWERED.fullmatch(progress)
+        if counted and job in self._of:
+            done, total = map(int, counted.groups())
             self._of[job].done = done / max(total, 1)
 
     def left(self, now: float) -> float | None:

@@ -58,13 +58,13 @@ def test_every_command_and_the_python_run_as_they_stand(folder, monkeypatch):
     ):
         assert (folder / made).is_file(), made
 
-    (python,) = [block for block in blocks("python") if block.startswith("import headroom")]
+    (example,) = [block for block in blocks("python") if block.startswith("import headroom")]
     names: dict[str, Any] = {}
-    exec(python, names)
+    exec(example, names)
     assert names["z"].shape == (20, 6)  # id, subject, level, base and two heads
     assert names["figures"]
 
-    (python,) = [block for block in blocks("python") if block.startswith("from datasets")]
+    (example,) = [block for block in blocks("python") if block.startswith("from datasets")]
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", str(folder / "cache"))
-    exec(python, names)
+    exec(example, names)
     assert names["accuracy"]["test"].num_rows == 20
