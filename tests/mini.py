@@ -92,7 +92,7 @@ class Snakemake:
             timeout=self._patience,
             check=False,
         )
-        if check and done.returncode:
+        if check and (done.returncode or "Exception in thread" in done.stderr):
             raise AssertionError(f"snakemake failed:\n{done.stdout}\n{done.stderr}")
         return done
 

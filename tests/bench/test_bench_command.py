@@ -9,7 +9,7 @@ import small_reasoner
 from headroom.bench import command
 from headroom.bench.grading import _golds, answers, run
 from headroom.bench.rivals import RIVALS, Work
-from headroom.bench.sweep import spread
+from headroom.bench.sweep import report, spread
 from headroom.cli import main
 from headroom.errors import BenchmarkError
 from headroom.grading.judge import canonical
@@ -38,6 +38,8 @@ def test_every_row_is_measured_and_no_answer_differs(tmp_path, capsys):
     assert 0 < engine["product_rate"] < 1e14
     assert engine["outside_seconds"] < engine["cpu_seconds"] * 10
     assert "GFLOP in products" in printed
+    alone = {name: value for name, value in engine.items() if name != "ratio"}
+    assert "nan" not in report(found | {"rows": {"engine": alone}})
     assert found["variants"] == ["base", "L00H00", "L00H04", "L01H03", "L02H01"]
 
 

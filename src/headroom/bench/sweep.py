@@ -263,12 +263,12 @@ def report(facts: Mapping[str, Any]) -> str:
         if "failure" in row:
             lines.append(f"{name:16}not measured: {row['failure']}")
             continue
-        compared = "–"
+        ratio, compared = "–", "–"
         if "ratio" in row:
-            compared = f"{row['differing']} of {row['answers']}"
+            ratio, compared = f"{row['ratio']:.2f}", f"{row['differing']} of {row['answers']}"
         lines.append(
             f"{name:16}{'{} × {}'.format(*row['setting']):>8}{row['seconds']:9.2f}"
-            f"{row['cpu_seconds']:9.2f}{row.get('ratio', float('nan')):7.2f}"
+            f"{row['cpu_seconds']:9.2f}{ratio:>7}"
             f"{row['tokens_per_second']:10.0f}{row['of_floor']:7.1%}  {compared}"
         )
     engine = facts["rows"].get("engine", {})
