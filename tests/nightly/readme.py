@@ -41,7 +41,7 @@ class Account:
     folder: str
     """Of the gallery."""
     of: str
-    """The sweep, selector and frontier, which have one name."""
+    """The sweep and selector, which have one name."""
     questions: str
     model: str
     sizes: tuple[int, ...]
@@ -58,12 +58,12 @@ class Account:
     def text(self, run: Path) -> str:
         """Return the account of a run's folder, as Markdown."""
         if not (run / "sprint").exists():
-            return "\n\n".join(self._families(run / f"frontier/{self.of}"))
+            return "\n\n".join(self._families(run))
         heads = pd.read_csv(run / f"controls/{self.of}/heads.csv")
         curves = pd.read_parquet(run / f"sprint/{self.of}/pass_at_n.parquet")
         told = list(_selector(run / f"sprint/{self.of}", max(self.sizes)))
         if (run / "frontier").exists():
-            told += _families(run / f"frontier/{self.of}")
+            told += _families(run)
         if self.compression:
             told += _compression(run / "tables", self.compression)
         z = headroom.load(run).z(self.of)
@@ -109,7 +109,8 @@ class Account:
         titles = f"| method | N = {' | '.join(map(str, sizes))} |"
         return "\n".join([titles, f"| --- |{' --: |' * len(sizes)}", *rows])
 
-    def _families(self, folder: Path) -> Iterator[str]:
+    def _families(self, run: Path) -> Iterator[str]:
+        (folder,) = (run / "frontier").iterdir()
         families = pd.read_csv(folder / "families.csv", index_col="family")
         curves = pd.read_csv(folder / "curves.csv").query("order == 'ordered'")
         wide = curves.pivot(index="family", columns="n", values="pass")[list(self.sizes)] * 100
@@ -130,7 +131,7 @@ class Account:
         columns += ["N = 1", *map(str, self.sizes[1:])]
         titles = f"| {' | '.join(columns)} |"
         yield "\n".join([titles, f"| --- |{' --: |' * (len(columns) - 1)}", *rows])
-        yield " ".join(_families(folder))
+        yield " ".join(_families(run))
 
 
 DEMO = Account(
@@ -206,7 +207,10 @@ def _selector(folder: Path, size: int) -> Iterator[str]:
     )
 
 
-def _families(folder: Path) -> Iterator[str]:
+def _families(run: Path) -> Iterator[str]:
+    (folder,) = (run / "frontier").iterdir()
+    config = headroom.load(run).config
+    title = config.questions[config.frontiers[folder.name].test].title
     paired = pd.read_csv(folder / "paired.csv").query("order == 'ordered'")
     tested = paired.dropna(subset="adjusted")
     (vote,) = tested.query(
@@ -219,10 +223,10 @@ def _families(folder: Path) -> Iterator[str]:
     others = tested.query("family == 'head' and versus != 'sampling'")
     won = others.query("adjusted < 0.05 and difference > 0")["versus_title"]
     yield (
-        f"Any cheap change gives other answers: with the tokens of {heads.budget} of them "
-        f"{', '.join(solved)} and sampling {100 * heads.other:.1f}% solve a question (heads minus "
-        f"sampling {_points(heads.difference)}, {_points(heads.low)} to {_points(heads.high)}, "
-        f"p = {heads.adjusted:.2f} after Holm; heads are shown to beat "
+        f"Any cheap change gives other answers: with the tokens of {heads.budget} of them, of "
+        f"{heads.n} {title} questions {', '.join(solved)} and sampling {100 * heads.other:.1f}% "
+        f"are solved (heads minus sampling {_points(heads.difference)}, {_points(heads.low)} to "
+        f"{_points(heads.high)}, p = {heads.adjusted:.2f} after Holm; heads are shown to beat "
         f"{', '.join(won) or 'no other family'}). By vote heads reach {100 * vote.value:.1f} and "
         f"samples {100 * vote.other:.1f}% ({_points(vote.difference)}, {_points(vote.low)} to "
         f"{_points(vote.high)})."
