@@ -89,15 +89,17 @@ def name_curves(
     titles: Mapping[str, str],
     colors: Mapping[str, str],
     bold: str,
+    at: Mapping[Any, float] | None = None,
 ) -> None:
     """Write names to the right of axes, moved apart where they overlap, with lines to the ends.
 
     Args:
         axes: the axes, with all curves drawn.
-        ends: the curves' last values as fractions, by name; the curves end at the right edge.
+        ends: the curves' last values as fractions, by name.
         titles: what is written for each name.
         colors: the curves' colours.
         bold: the name that stands out.
+        at: where the curves end on the x axis; None: at its end.
     """
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
@@ -109,7 +111,8 @@ def name_curves(
         look["fontweight"] = "bold" if name == bold else "normal"
         leader = {"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0}
         look |= {"xytext": (1.06, place), "textcoords": "axes fraction", "arrowprops": leader}
-        axes.annotate(titles[str(name)], (axes.get_xlim()[1], value), **look)
+        end = axes.get_xlim()[1] if at is None else at[name]
+        axes.annotate(titles[str(name)], (end, value), **look)
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
