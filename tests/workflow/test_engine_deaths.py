@@ -16,7 +16,7 @@ from headroom.generation import journal, prepare
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
-from mini import GENERATED, POOL, REASONER, Snakemake, left_over
+from mini import GENERATED, MINIATURE, REASONER, Snakemake, left_over
 from processes import wait_until, working_in
 
 KILLS = int(os.environ.get("HEADROOM_KILLS", "2"))
@@ -32,24 +32,12 @@ SWEEP: dict[str, Any] = {
         "greedy": {"max_new_tokens": 80},
         "T0.6": {"temperature": 0.6, "samples": 2, "max_new_tokens": 80},
     },
-    "embedders": {"tiny": {"model": "tiny"}},
+    "embedders": MINIATURE["embedders"],
     "sweeps": {
         "math": {"model": "tiny", "questions": "test", "layers": [1], "heads": [0, 2, 3]},
         "other": {"model": "eager", "questions": "train", "layers": [2], "heads": [0]},
     },
-    "selectors": {
-        "math": {
-            "model": "tiny",
-            "train": "train",
-            "test": "test",
-            "embedder": "tiny",
-            **POOL,
-            "sampling": ["T0.6"],
-            "max_n": 2,
-            "redraws": 2,
-            "redrawn_setting": "fixed",
-        }
-    },
+    "selectors": MINIATURE["selectors"],
 }
 """Of three heads on two question sets, with samples of the base model; two models."""
 OPTIONS = ("--keep-going", "--rerun-incomplete", "answers", "--cores")

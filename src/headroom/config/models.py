@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from headroom.config.section import PATTERNS, Count, Section
+from headroom.config.section import DEVICE, Count, Section
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -30,7 +30,7 @@ class Model(Section):
     """Parameters in billions, for planning only."""
     dtype: Dtype = "bfloat16"
     """Type of weights and activations."""
-    device: Annotated[str, Field(pattern=PATTERNS["device"])] = "auto"
+    device: Annotated[str, Field(pattern=DEVICE)] = "auto"
     """auto: the GPU if there is one; balanced: spread over all GPUs by accelerate."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
     """Attention implementation of transformers."""

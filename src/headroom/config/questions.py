@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from headroom.config.section import PATTERNS, Count, Section, Seed
+from headroom.config.section import SPLIT, Count, Section, Seed
 
 Benchmark = Literal["math500", "math_train", "gsm8k", "generated_math", "generated_gsm8k", "custom"]
 Grader = Literal["math", "numeric", "choice", "exact"]
@@ -36,7 +36,7 @@ class Questions(Section):
 
     benchmark: Benchmark
     """The benchmark; decides hub id, columns and grading. custom: your own file or dataset."""
-    split: Annotated[str, Field(pattern=PATTERNS["split"])]
+    split: Annotated[str, Field(pattern=SPLIT)]
     """train or test; custom: any name. math500 has only test, math_train only train."""
     file: str | None = None
     """Local .jsonl or .csv (or .gz of it) in the hub's own columns, instead of the hub."""

@@ -5,19 +5,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-PATTERNS = {
-    "name": r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$",
-    "split": r"^[A-Za-z0-9_]+$",
-    "device": r"^(auto|cpu|cuda(:\d+)?|balanced)$",
-}
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._]*(-[A-Za-z0-9._]+)*$"
+SPLIT = r"^[A-Za-z0-9_]+$"
+DEVICE = r"^(auto|cpu|cuda(:\d+)?|balanced)$"
 ALLOWED = {
-    PATTERNS["name"]: "letters, digits, '.', '_' and single '-' between them",
-    PATTERNS["split"]: "letters, digits and '_'",
-    PATTERNS["device"]: "auto, cpu, cuda, cuda:N or balanced",
+    NAME: "letters, digits, '.', '_' and single '-' between them",
+    SPLIT: "letters, digits and '_'",
+    DEVICE: "auto, cpu, cuda, cuda:N or balanced",
 }
 """What messages say of a pattern."""
 
-Name = Annotated[str, Field(pattern=PATTERNS["name"], max_length=64)]
+Name = Annotated[str, Field(pattern=NAME, max_length=64)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Seed = Annotated[int, Field(ge=0, lt=2**32, strict=True)]
 

@@ -85,14 +85,17 @@ class GradedAnswers:
     def prompt_tokens(self, decoding: str, questions: str) -> float:
         """Return the mean length of a question's prompt in tokens; NaN if unknown.
 
-        Answers taken over from another draw do not tell it, so the variant with the fewest does.
+        Answers taken over from another draw do not tell it; where all of the base model's were, the
+        variant with the fewest does.
         """
         names = {"model": self.model, "decoding": decoding, "questions": questions}
         base = Store(self.config).path(paths.ANSWERS, variant=BASE, **names)
-        records = [read_record(file) for file in (base, *sorted(base.parent.glob("*.parquet")))]
-        known = [each for each in records if "prompt_tokens" in each]
-        least = min(known, key=lambda each: each.get("reused", 0), default={})
-        return float(least.get("prompt_tokens", np.nan))
+        found = read_record(base)
+        if "prompt_tokens" not in found:
+            others = map(read_record, sorted(base.parent.glob("*.parquet")))
+            known = (each for each in others if "prompt_tokens" in each)
+            found = min(known, key=lambda each: each.get("reused", 0), default={})
+        return float(found.get("prompt_tokens", np.nan))
 
 
 def costs_of(variant: Variant, depth: int) -> tuple[float, float, float]:
