@@ -72,6 +72,8 @@ class Run:
                 raise HungError("the run after the fault does not end") from None
             said = done.stderr if done.returncode else "\n".join(self._unreadable())
             if not (done.returncode or said):
+                made = (self.folder / self._target).exists()
+                assert made, f"the run after the fault makes nothing:\n{done.stdout}\n{done.stderr}"
                 return removed
             advice = re.findall(r"(results/\S+) cannot be read .*?; remove (\S+) and run", said)
             named = {file if what == "it" else what for file, what in advice}
@@ -90,7 +92,7 @@ class Run:
                 else:
                     intact(file)
             except TableError as error:
-                yield str(error).removeprefix(f"{self.folder}/")
+                yield str(error).replace(f"{self.folder}/", "")
 
     def kill(self, *words: str) -> None:
         """Kill all processes in the folder whose command lines have some words."""
