@@ -1,7 +1,7 @@
 """Answers without an engine process: what served answers are compared with."""
 
 from headroom.config import Config
-from headroom.generation import job, journal, worker
+from headroom.generation import client, journal, worker
 from headroom.generation.work import Work
 from headroom.variants import Variant
 
@@ -15,4 +15,4 @@ def run(config: Config, model: str, decoding: str, questions: str, variant: Vari
         loaded = worker.load(section, work.keys["model"], section.device)
         for _, answer in worker.Worker(loaded).run(work.unit(requests, work.base())):
             journal.append(work.journal(variant), [answer])
-    job.run(config, model, decoding, questions, variant)
+    client.run(config, model, decoding, questions, variant)

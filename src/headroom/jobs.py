@@ -31,7 +31,8 @@ questions generation.prepare:draw_questions(questions) Draw a question set.
 model generation.prepare:prepare_model(model) Fetch or train a model.
 embedder generation.prepare:prepare_embedder(embedder) Fetch an embedder.
 embed generation.prepare:embed_questions(embedder questions) Embed the questions of a set.
-generate generation.job:run(model decoding questions variant cores) Answer with one model variant.
+generate generation.client:run(model decoding questions variant cores) \
+Answer with one model variant.
 activations generation.activations:run(model decoding questions) Measure heads on own answers.
 grade grading.matrix:grade(model decoding questions) Judge answers; gather Z.
 regrade grading.matrix:grade(model decoding questions grading) Judge answers by other rules.

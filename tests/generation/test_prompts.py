@@ -103,13 +103,13 @@ def test_braces_in_a_question_stay_as_they_are():
 @pytest.mark.parametrize("adds_bos", [False, True])
 def test_the_default_prompt_has_no_second_bos(adds_bos):
     chat = tokenizer(template=TURNS, adds_bos=adds_bos)
-    ids = encode_prompt(chat, prompt_text(chat, QUESTION, Decoding(), "math"))
+    ids = encode_prompt(chat, QUESTION, Decoding(), "math")
     assert ids[0] == chat.bos_token_id
     assert ids.count(chat.bos_token_id) == 1
     turns = [{"role": "system", "content": SYSTEM_PROMPT}, {"role": "user", "content": QUESTION}]
     assert chat.apply_chat_template(turns, add_generation_prompt=True)["input_ids"] == list(ids)
     plain = tokenizer(adds_bos=adds_bos)
-    ids = encode_prompt(plain, prompt_text(plain, QUESTION, Decoding(), "math"))
+    ids = encode_prompt(plain, QUESTION, Decoding(), "math")
     assert ids.count(plain.bos_token_id) == int(adds_bos)
     assert list(ids) == plain(prompt_text(plain, QUESTION, Decoding(), "math"))["input_ids"]
 

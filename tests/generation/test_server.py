@@ -26,7 +26,7 @@ from comparing import Comparison
 from headroom import cli, paths
 from headroom.config import Config
 from headroom.errors import EngineError
-from headroom.generation import client, job, server, worker
+from headroom.generation import client, server, worker
 from headroom.generation.work import Work
 from headroom.planning.store import key
 from headroom.record import record_path
@@ -85,7 +85,7 @@ def engines() -> list[psutil.Process]:
 
 
 def run(values: Config, variant: Variant, questions: str = "small", cores: int = 2) -> None:
-    job.run(values, "tiny", "greedy", questions, variant, cores)
+    client.run(values, "tiny", "greedy", questions, variant, cores)
 
 
 def work_on(values: Config, questions: str = "small") -> Work:
@@ -192,14 +192,14 @@ def test_a_job_that_finds_an_engine_needs_no_config_class(served):
 
 def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatch):
     (expected,) = answered_here(served, HEADS[0])
-    right = worker.Worker.of
+    right = worker.load
 
-    def told(section: Any, model: str, device: str) -> worker.Worker:
+    def told(section: Any, model: str, device: str) -> Any:
         Path(f"loaded-{os.getpid()}").write_text(device)
         return right(section, model, device)
 
     monkeypatch.setattr(worker, "devices", lambda _: ["cpu", "cpu"])
-    monkeypatch.setattr(worker.Worker, "of", told)
+    monkeypatch.setattr(worker, "load", told)
     run(served, HEADS[0], cores=1)
     wait_until(lambda: len([*Path().glob("loaded-*")]) == 2)
     loaded = {int(file.name.partition("-")[2]) for file in Path().glob("loaded-*")}

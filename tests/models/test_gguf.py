@@ -116,8 +116,7 @@ def test_a_folder_in_the_hubs_format_comes_of_it(smol: Path, loaded: LoadedModel
 
 
 def prompts(loaded: LoadedModel) -> list[tuple[int, ...]]:
-    texts = [prompt_text(loaded.tokenizer, text, Decoding(), "math") for text in QUESTIONS]
-    return [tuple(encode_prompt(loaded.tokenizer, text)) for text in texts]
+    return [encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in QUESTIONS]
 
 
 def generated(

@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers import PreTrainedTokenizerFast as Fast
 
 from headroom import cli
-from headroom.generation import client, job
+from headroom.generation import client
 from headroom.tool.run import load
 
 HEAD_DIM = 8
@@ -74,8 +74,8 @@ def test_a_sweep_answers_and_grades_as_generate_with_zeroed_weights(swept, llama
 
 def test_more_heads_keep_what_is_answered(swept, monkeypatch, capsys):
     folder, command = swept
-    asked, answer = [], job.run
-    monkeypatch.setattr(job, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
+    asked, answer = [], client.run
+    monkeypatch.setattr(client, "run", lambda *names: (asked.append(str(names[4])), answer(*names)))
     assert cli.main([*command, "--heads", "2,3,5", "--out", str(folder / "out")]) == 0
     assert asked == ["L01H03"]
     printed = capsys.readouterr().out

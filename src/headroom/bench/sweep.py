@@ -23,7 +23,7 @@ from headroom.bench.rivals import Key, Outcome, Work, answer, ask, start
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding
 from headroom.errors import ModelError
-from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.generation.prompts import encode_prompt
 from headroom.models.load import LoadedModel, load_model
 from headroom.tables import write_json
 from headroom.variants import BASE, Variant
@@ -170,9 +170,7 @@ def _work(
     decoding = Decoding(max_new_tokens=max_new_tokens)
     rows = generate("generated_math", "test", questions, seed=0)
     prompts = {
-        question_id: encode_prompt(
-            loaded.tokenizer, prompt_text(loaded.tokenizer, question, decoding, "math")
-        )
+        question_id: encode_prompt(loaded.tokenizer, question, decoding, "math")
         for question_id, question in zip(rows["question_id"], rows["question"], strict=True)
     }
     return Work(prompts, tuple(variants), max_new_tokens)

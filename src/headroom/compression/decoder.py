@@ -27,7 +27,7 @@ from headroom.compression.criteria import accuracy_drops
 from headroom.config import Decoding, Family
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine
-from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.generation.prompts import encode_prompt
 from headroom.generation.requests import Request
 from headroom.grading.matrix import grade_answers
 from headroom.models.attention import attention_maps
@@ -166,8 +166,7 @@ class Decoder:
         last = (own,) if own in ends else ends[:1]  # the tokenizer's end token, if it ends answers
         examples = []
         for row in rows:
-            text = prompt_text(tokenizer, row.text, self.decoding, self.family)
-            prompt = encode_prompt(tokenizer, text)
+            prompt = encode_prompt(tokenizer, row.text, self.decoding, self.family)
             end = last if row.taught and row.ended else ()
             ids = np.array([*prompt, *row.taught, *end], dtype=np.int64)
             examples.append(Example(row, row.question_id, ids, len(prompt)))

@@ -1,9 +1,8 @@
 """What each head contributes: its share of what enters the output projection, and what leaves it.
 
-The base model reads its own answers once more, and for each head of each layer the length of its
-slice is held against that of all heads together. A head whose removal ruins the model may be one
-that carries most of its layer, or one that carries little. A noise placebo is as long as its head
-before the projection; how long both are behind it depends on the projection's weights.
+The base model reads its own answers once more. A head whose removal ruins the model may be one that
+carries most of its layer, or one that carries little. A noise placebo is as long as its head before
+the projection; how long both are behind it depends on the projection's weights.
 """
 
 import logging
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from headroom import paths
 from headroom.config import Config
 from headroom.errors import ModelError, TableError
-from headroom.generation.prompts import encode_prompt, prompt_text
+from headroom.generation.prompts import encode_prompt
 from headroom.generation.work import Work
 from headroom.models.geometry import AttentionLayer
 from headroom.models.load import LoadedModel, load_model
@@ -39,13 +38,7 @@ QUESTIONS = 32
 def run(config: Config, model: str, decoding: str, questions: str) -> None:
     """Measure the heads of a model on its own answers to the first questions of a set.
 
-    Writes `paths.ACTIVATIONS` and its record.
-
-    Args:
-        config: the run's config.
-        model: config name.
-        decoding: config name; greedy.
-        questions: config name.
+    Writes `paths.ACTIVATIONS` and its record. Names are config names; the decoding is greedy.
 
     Raises:
         ModelError: the model cannot be loaded, or one text alone does not fit into memory.
@@ -57,16 +50,15 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
     if not answers:
         raise TableError(f"{work.output(BASE)} is missing; the base model has not answered yet")
     section = config.models[model]
-    file = Path(paths.MODEL.format(model=work.keys["model"]))
-    folder = read_json(file)["folder"]
+    folder = read_json(Path(paths.MODEL.format(model=work.keys["model"])))["folder"]
     loaded = load_model(
         folder, dtype=section.dtype, device=section.device, attention=section.attention
     )
     settings = config.decodings[decoding], config.questions[questions].family
-    texts = []
-    for question, text in list(work.texts.items())[:QUESTIONS]:
-        prompt = prompt_text(loaded.tokenizer, text, *settings)
-        texts.append((*encode_prompt(loaded.tokenizer, prompt), *answers[question]))
+    texts = [
+        (*encode_prompt(loaded.tokenizer, text, *settings), *answers[question])
+        for question, text in list(work.texts.items())[:QUESTIONS]
+    ]
     try:
         table = measure(loaded, texts)
     except torch.OutOfMemoryError:
@@ -85,9 +77,7 @@ def run(config: Config, model: str, decoding: str, questions: str) -> None:
 def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFrame:
     """Return columns of `tables.ACTIVATIONS`: a row for each layer and head.
 
-    Args:
-        loaded: the model.
-        texts: token ids; each is read by itself.
+    Each text, of token ids, is read by itself.
     """
     sums: dict[int, Tensor] = {}
     noise: dict[int, Tensor] = {}  # what a unit of each head's noise is behind the projection
@@ -100,10 +90,8 @@ def measure(loaded: LoadedModel, texts: Sequence[tuple[int, ...]]) -> pd.DataFra
             own = [noise_direction(Variant(*place, kind="noise"), layer.width) for place in places]
             directions = torch.from_numpy(np.stack(own, axis=1)).to(slices)
             noise[layer.index] = (torch.cat(list(slices), dim=1) @ directions).norm(dim=0).cpu()
-            handle = projection.register_forward_pre_hook(
-                partial(_add, sums, layer, slices.mT @ slices)
-            )
-            hooks.callback(handle.remove)
+            hook = partial(_add, sums, layer, slices.mT @ slices)
+            hooks.callback(projection.register_forward_pre_hook(hook).remove)
         for text in texts:
             ids = torch.tensor([text], device=loaded.device)
             loaded.model.base_model(input_ids=ids, use_cache=False)

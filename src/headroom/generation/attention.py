@@ -2,8 +2,7 @@
 
 A row's keys and values lie in its slot, from column 0 on. All rows' tokens of a pass lie one after
 the other without padding; `Segments` says which are whose. `flash` is one call of ATen's operator
-for float16 and bfloat16 on GPUs from compute capability 8.0 on; `dense` pads queries, masks
-columns, and serves everything else.
+for float16 and bfloat16 on GPUs; `dense` pads queries, masks columns, and serves everything else.
 """
 
 from __future__ import annotations
@@ -55,15 +54,13 @@ class Segments:
     @cached_property
     def rows(self) -> Int[Tensor, " tokens"]:
         """The row of each token, counted from the first."""
-        return self._of_tokens(range(len(self.counts)))
+        numbers = np.repeat(range(len(self.counts)), self.counts)
+        return torch.as_tensor(numbers, device=self.device)
 
     @cached_property
     def own(self) -> Int[Tensor, " tokens"]:
         """The slot of each token."""
-        return self._of_tokens(self.slots)
-
-    def _of_tokens(self, numbers: Sequence[int]) -> Int[Tensor, " tokens"]:
-        return torch.as_tensor(np.repeat(numbers, self.counts), device=self.device)
+        return torch.as_tensor(np.repeat(self.slots, self.counts), device=self.device)
 
     @cached_property
     def columns(self) -> Int[Tensor, " tokens"]:

@@ -1,4 +1,4 @@
-"""A job's side of the engine: find it, start it, ask it, stop it.
+"""The generate job, and its side of the engine: find it, start it, ask it, stop it.
 
 One engine process serves one model under the same settings from one folder on one machine, any
 number of jobs. Its name is an abstract Unix socket, which is its lock, too: the kernel lets one
@@ -28,6 +28,7 @@ from headroom import paths
 from headroom.errors import EngineError
 
 if TYPE_CHECKING:
+    from headroom.config import Config
     from headroom.generation.work import Work
     from headroom.variants import Variant
 
@@ -72,18 +73,17 @@ class Place(NamedTuple):
     @property
     def log(self) -> Path:
         """What the engine prints, in the run whose job has started it."""
-        return Path(
-            paths.ENGINE_LOG.format(run=self.values["run"], engine=self.name.rpartition("-")[2])
-        )
+        engine = self.name.rpartition("-")[2]
+        return Path(paths.ENGINE_LOG.format(run=self.values["run"], engine=engine))
 
 
 def collect(
     config: Path, model: str, decoding: str, questions: str, variant: str, cores: int
 ) -> bool:
-    """Have an engine that runs answer all that a variant lacks and write its table; wait for it.
+    """Do as `run` if an engine runs, without reading the config as such.
 
     Args:
-        config: the run's config, as Snakemake has left it.
+        config: file of the run's config, as Snakemake has left it.
         model: its key.
         decoding: its key.
         questions: their key.
@@ -105,14 +105,35 @@ def collect(
     return connection is not None and _ask(connection, place, batch, variant)
 
 
-def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS) -> None:
-    """Have an engine answer a variant and write its table, as `collect`; start one if none runs.
+def run(
+    config: "Config", model: str, decoding: str, questions: str, variant: "Variant", cores: int = 1
+) -> None:
+    """Answer a question set with one variant of a model; write the table and its record.
 
-    Args:
-        work: the batch that the variant is of.
-        variant: what is pruned.
-        cores: how many CPU cores an engine may use.
-        idle: after how many seconds without a job a new engine leaves.
+    Answers that the store holds already, made for another draw from the same split, are taken
+    over, and those of a run that was killed. Only if some question is left, an engine is asked,
+    which may use so many cores. Names are config names.
+
+    Raises:
+        EngineError: the engine has failed, or was stopped. What is answered is kept.
+        TableError: the question set is missing or damaged.
+    """
+    from headroom.generation.work import Work
+    from headroom.record import Stopwatch
+
+    stopwatch = Stopwatch()
+    work = Work(config, model, decoding, questions)
+    if work.missing(variant):
+        ask(work, variant, cores)
+    else:
+        count = work.write(variant, stopwatch)
+        _LOG.info("%s: %d answers, %.1f s", variant, count, stopwatch.seconds)
+
+
+def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS) -> None:
+    """Have an engine answer a variant and write its table; start one if none runs.
+
+    A new engine leaves after `idle` seconds without a job.
 
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.
@@ -126,12 +147,7 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
 
 def status() -> list[dict[str, Any]]:
     """Return what each engine that runs in this folder says of itself."""
-    found = []
-    for connection in _running():
-        with connection, contextlib.suppress(ConnectionError):
-            connection.sendall(b'{"status":true}\n')
-            found += [said for said in _messages(connection) if "error" not in said]
-    return found
+    return [said for said in _tell_all(b'{"status":true}\n') if "error" not in said]
 
 
 def stop() -> int:
@@ -142,14 +158,14 @@ def stop() -> int:
         for name in names:
             if (connection := _try(name)) is None:  # it begins to listen, or is about to end
                 continue
-            with connection:
+            with connection, contextlib.suppress(ConnectionError):
                 # Who listens lives as long as the connection does: no other process has its id.
-                engine = _peer(connection)[0]
+                engine = check_peer(connection)
                 stopped.add(engine)
                 os.kill(engine, signal.SIGTERM)
                 connection.settimeout(_SECONDS_TO_STOP)
                 try:
-                    _drain(connection)
+                    list(_messages(connection))
                 except TimeoutError:
                     os.kill(engine, signal.SIGKILL)
         if time.monotonic() > deadline:
@@ -158,24 +174,18 @@ def stop() -> int:
     return len(stopped)
 
 
-def check_peer(connection: socket.socket) -> None:
-    """Refuse to talk to a process of another user.
+def check_peer(connection: socket.socket) -> int:
+    """Return the id of the process at the other end, as the kernel knows it.
 
     Raises:
-        EngineError: it is one.
+        EngineError: it is another user's.
     """
-    user = _peer(connection)[1]
+    size = struct.calcsize("3i")
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    process, user, _ = struct.unpack("3i", credentials)
     if user != os.getuid():
         raise EngineError(f"the process at the engine's socket is user {user}'s, not yours")
-
-
-def _peer(connection: socket.socket) -> tuple[int, int]:
-    """Return process and user id of the other end, as the kernel knows them."""
-    size = struct.calcsize("3i")
-    process, user, _ = struct.unpack(
-        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    )
-    return process, user
+    return int(process)
 
 
 def _prefix() -> str:
@@ -210,18 +220,10 @@ def _connect(place: Place, idle: float) -> socket.socket:
             if started == _TRIES:
                 raise EngineError(f"the engine dies as it starts; {place.log} says why")
             started += 1
-            _make_room()
+            # Engines of other models leave if their plan is done: memory may be short.
+            _tell_all(b'{"make_room":true}\n', _SECONDS_TO_STOP)
             _start(place, listener.fileno(), idle)
     return connection
-
-
-def _make_room() -> None:
-    """Have the engines of other models leave whose plan is done: memory may be short."""
-    for connection in _running():
-        with connection, contextlib.suppress(OSError):
-            connection.settimeout(_SECONDS_TO_STOP)
-            connection.sendall(b'{"make_room":true}\n')
-            _drain(connection)
 
 
 def _start(place: Place, listener: int, idle: float) -> None:
@@ -232,13 +234,7 @@ def _start(place: Place, listener: int, idle: float) -> None:
     place.log.parent.mkdir(parents=True, exist_ok=True)
     # A worker for each core needs no more; vLLM is one worker.
     threads = place.cores if place.section["backend"] == "vllm" else 1
-    order = {
-        "config": place.values,
-        "model": place.model,
-        "cores": place.cores,
-        "listener": listener,
-        "idle": idle,
-    }
+    order = {**place._asdict(), "listener": listener, "idle": idle}
     with place.log.open("ab") as log:
         subprocess.run(
             [sys.executable, "-P", "-m", "headroom.generation.server"],
@@ -276,23 +272,22 @@ def _try(name: str) -> socket.socket | None:
     return connection
 
 
-def _running() -> Iterator[socket.socket]:
-    """Connect to each engine that runs in this folder and on this machine."""
+def _tell_all(message: bytes, seconds: float | None = None) -> list[dict[str, Any]]:
+    """Return what the engines of this folder say to a message, each within some seconds."""
+    found: list[dict[str, Any]] = []
     for name in _names():
         if (connection := _try(name)) is not None:
-            yield connection
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(seconds)
+                connection.sendall(message)
+                found += _messages(connection)
+    return found
 
 
 def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
     with connection.makefile("rb") as stream:
         while (line := stream.readline(LINE_LIMIT)).endswith(b"\n"):
             yield json.loads(line)
-
-
-def _drain(connection: socket.socket) -> None:
-    with contextlib.suppress(ConnectionError):
-        while connection.recv(LINE_LIMIT):
-            pass
 
 
 def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], variant: str) -> bool:

@@ -51,8 +51,11 @@ def prompt_text(
     return template.format(system=system, question=question, end=end)
 
 
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str) -> tuple[int, ...]:
+def encode_prompt(
+    tokenizer: PreTrainedTokenizerBase, question: str, decoding: Decoding, family: Family
+) -> tuple[int, ...]:
     """Return a prompt's token ids, with the BOS that the tokenizer asks for, added once."""
+    text = prompt_text(tokenizer, question, decoding, family)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     if tokenizer.chat_template is None and ids[:1] != [tokenizer.bos_token_id]:
         # Plain text: whatever the tokenizer puts before an empty text, usually BOS or nothing.
@@ -65,13 +68,14 @@ def prompt_facts(
     tokenizer: PreTrainedTokenizerBase, decoding: Decoding, family: Family
 ) -> dict[str, Any]:
     """Return what a record says of the prompt: its example, and hashes of template and example."""
-    example = prompt_text(tokenizer, "What is 1 + 1?", decoding, family)
+    asked = tokenizer, "What is 1 + 1?", decoding, family
+    example = prompt_text(*asked)
     template = tokenizer.chat_template
     return {
         "preset": decoding.prompt,
         "chat_template_sha256": None if template is None else _sha256(str(template)),
         "example": example,
-        "example_tokens": list(encode_prompt(tokenizer, example)),
+        "example_tokens": list(encode_prompt(*asked)),
         "example_sha256": _sha256(example),
     }
 

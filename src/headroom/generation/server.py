@@ -64,10 +64,10 @@ class _Job:
 
 
 class Server:
-    """Serves jobs from a socket with some workers.
+    """Serves jobs from a listening socket with some workers.
 
     Args:
-        listener: the socket, listening.
+        listener: the socket.
         model: key of the model that it serves.
         idle: seconds without a job after which `run` returns.
     """
@@ -79,7 +79,6 @@ class Server:
         self._idle = idle
         self._jobs: set[_Job] = set()
         self._schedules: dict[tuple[str, ...], Schedule] = {}
-        self._begun: dict[Schedule, float] = {}
         self._unsynced: set[Path] = set()
         self._leaving = False
         self._selector = selectors.DefaultSelector()
@@ -107,7 +106,9 @@ class Server:
                 last_job = now
             if now - last_word >= _SECONDS_BETWEEN_WORDS:
                 last_word = now
-                self._report()
+                for job in self._jobs:
+                    if job.schedule is not None:
+                        self._tell_progress(job, job.schedule)
                 self._sync()
 
     def refuse(self, cause: str) -> None:
@@ -154,16 +155,22 @@ class Server:
             received = b""
         job.received += received
         if received.endswith(b"\n"):
-            self._asked(job, job.received)
+            self._asked(job)
         elif not received or len(job.received) > LINE_LIMIT:
             self._leave(job)
 
-    def _asked(self, job: _Job, line: bytes) -> None:
+    def _asked(self, job: _Job) -> None:
         """Answer a job's one message, now or when its variant is complete."""
         try:
-            message = json.loads(line)
+            message = json.loads(job.received)
             if message.keys() == {"status"}:
-                job.tell(**self._status())
+                job.tell(
+                    process=os.getpid(),
+                    model=self._model,
+                    workers=len(self._workers),
+                    jobs=sum(each.schedule is not None for each in self._jobs),
+                    batches={"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
+                )
             elif message.keys() == {"make_room"}:
                 self._leaving = self._is_done()
             else:
@@ -184,28 +191,24 @@ class Server:
         batch = (model, decoding, questions, part(variant))
         if batch not in self._schedules:
             config = parse(message["config"])
-            store = Store(config)
-            work = Work(
-                config,
-                store.name("model", model),
-                store.name("decoding", decoding),
-                store.name("questions", questions),
-            )
+            named = zip(("model", "decoding", "questions"), batch, strict=False)
+            work = Work(config, *(Store(config).name(*each) for each in named))
             self._schedules[batch] = Schedule(work, work.planned(variant), len(self._workers))
         schedule = self._schedules[batch]
         lacks = schedule.want(variant)
         job.schedule, job.variant = schedule, variant
         if lacks:
-            self._tell_progress(job)
+            self._tell_progress(job, schedule)
         else:
             self._complete(schedule, variant)
 
     def _is_done(self) -> bool:
         """Tell whether all is answered that this model's batches lack tables of."""
+        schedules = self._schedules.values()
         works = (
-            Work(config, b.model, b.decoding, b.questions)
-            for config in (schedule.work.config for schedule in self._schedules.values())
-            for b in batches(config)
+            Work(schedule.work.config, **batch.names)
+            for schedule in schedules
+            for batch in batches(schedule.work.config)
         )
         lacking = {
             tuple(work.keys.values())
@@ -213,19 +216,10 @@ class Server:
             if work.keys["model"] == self._model and work.lacking
         }
         return (
-            bool(self._schedules)
+            bool(schedules)
             and lacking <= {batch[:-1] for batch in self._schedules}  # of any part
-            and all(schedule.done == schedule.total for schedule in self._schedules.values())
+            and all(schedule.done == schedule.total for schedule in schedules)
         )
-
-    def _status(self) -> dict[str, Any]:
-        return {
-            "process": os.getpid(),
-            "model": self._model,
-            "workers": len(self._workers),
-            "jobs": sum(job.schedule is not None for job in self._jobs),
-            "batches": {"/".join(k): [s.done, s.total] for k, s in self._schedules.items()},
-        }
 
     def _feed(self) -> None:
         """Give each free worker the next unit, of batches that jobs wait for first."""
@@ -237,7 +231,6 @@ class Server:
             for schedule in schedules:
                 unit = schedule.next()
                 if unit is not None:
-                    self._begun.setdefault(schedule, time.monotonic())
                     worker.ready, worker.schedule = False, schedule
                     worker.connection.send(unit)
                     break
@@ -254,30 +247,27 @@ class Server:
             ) from None
         if word == "broken":
             raise EngineError(value)
-        if word == "ready":
-            worker.ready = True
-            return
         schedule = worker.schedule
-        assert schedule is not None
         if word == "answer":
+            assert schedule is not None
             variant, answer = value
             path = schedule.work.journal(variant)
             journal.append(path, [answer])
             self._unsynced.add(path)
             if schedule.answered(variant, answer):
                 self._complete(schedule, variant)
-        else:
-            worker.ready = True
-            if word == "failed":
-                schedule.fail()
-                self._finish(schedule, None, error=value)
+            return
+        worker.ready = True
+        if word == "failed":
+            assert schedule is not None
+            schedule.fail()
+            self._finish(schedule, None, error=value)
 
     def _complete(self, schedule: Schedule, variant: Variant) -> None:
         """Write the table of a variant that is complete, if jobs wait for it, and tell them."""
-        for job in self._jobs:
-            if (job.schedule, job.variant) == (schedule, variant):
-                break
-        else:
+        asked = (schedule, variant)
+        job = next((job for job in self._jobs if (job.schedule, job.variant) == asked), None)
+        if job is None:
             return
         try:
             message: dict[str, Any] = {"complete": schedule.work.write(variant, job.stopwatch)}
@@ -292,16 +282,10 @@ class Server:
                 job.tell(**message)
                 self._leave(job)
 
-    def _report(self) -> None:
-        for job in self._jobs:
-            if job.schedule is not None:
-                self._tell_progress(job)
-
-    def _tell_progress(self, job: _Job) -> None:
-        schedule, now = job.schedule, time.monotonic()
-        assert schedule is not None
-        seconds = now - self._begun.get(schedule, now)
-        waits = bool(self._begun) and schedule not in self._begun
+    def _tell_progress(self, job: _Job, schedule: Schedule) -> None:
+        begun = any(each.begun for each in self._schedules.values())
+        seconds = time.monotonic() - schedule.begun if schedule.begun else 0.0
+        waits = begun and not schedule.begun
         job.tell(done=schedule.done, total=schedule.total, seconds=seconds, waits=waits)
 
     def _sync(self) -> None:
@@ -316,7 +300,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    config = parse(order["config"])
+    config = parse(order["values"])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -349,12 +333,13 @@ def _start_workers(server: Server, section: Model, model: str, cores: int) -> No
 
     vLLM is loaded by its worker, and uses all cores itself.
     """
-    from headroom.generation.worker import Worker, devices, serve
+    from headroom.generation.worker import Worker, devices, load, serve
+
+    def worker_on(device: str) -> Worker:
+        return Worker(load(section, model, device))
 
     found = devices(section.device)
-    makers: list[Callable[[], Worker]] = [
-        partial(Worker.of, section, model, device) for device in found
-    ]
+    makers: list[Callable[[], Worker]] = [partial(worker_on, device) for device in found]
     if found == ["cpu"] and section.backend == "headroom":
         worker = makers[0]()
         makers = [lambda: worker] * cores

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from headroom import paths
 from headroom.config import Config, Decoding, Family
 from headroom.errors import EngineError, TableError
 from headroom.generation import journal
-from headroom.planning.batches import Batch, batches
+from headroom.planning.batches import Batch, find_batch
 from headroom.planning.store import Store, settings, split_key
 from headroom.record import Stopwatch, write_record
 from headroom.tables import ANSWERS, QUESTIONS, read_arrow, read_metadata, write_table
@@ -33,7 +34,6 @@ _LOG = logging.getLogger(__name__)
 
 Key = tuple[str, int]
 """Question id and sample: what a variant gives one answer to."""
-
 
 _GROUP = 24
 """Pruned variants that answer together; some tables are complete when one group is."""
@@ -68,8 +68,9 @@ class Work:
     @cached_property
     def keys(self) -> dict[str, str]:
         """The keys that fill the path templates."""
-        names = {"model": self.model, "decoding": self.decoding, "questions": self.questions}
-        return Store(self.config).keys(**names)
+        return Store(self.config).keys(
+            model=self.model, decoding=self.decoding, questions=self.questions
+        )
 
     @cached_property
     def split(self) -> str:
@@ -90,10 +91,8 @@ class Work:
     @property
     def lacking(self) -> list[Variant]:
         """The variants that the config has answer these questions and whose table is missing."""
-        names = (self.model, self.decoding, self.questions)
-        found = [b for b in batches(self.config) if (b.model, b.decoding, b.questions) == names]
-        variants = found[0].variants if found else ()
-        return [variant for variant in variants if not self.output(variant).exists()]
+        batch = find_batch(self.config, self.model, self.decoding, self.questions)
+        return [variant for variant in batch.variants if not self.output(variant).exists()]
 
     def planned(self, beside: Variant) -> list[Variant]:
         """Return the variants to answer ahead with one that is asked for: those of its part."""
@@ -120,21 +119,18 @@ class Work:
         if self._finished_before(variant):
             return []
         kept = self._kept(variant)[0]
-        left = [key for key in self._asked if key not in kept]
-        if left:
+        if left := [key for key in self._asked if key not in kept]:
             found = dict(self._elsewhere(variant))
-            taken = [found[key] for key in left if key in found]
-            if taken:
+            if taken := [found[key] for key in left if key in found]:
                 journal.append(self.journal(variant), taken)
             left = [key for key in left if key not in found]
         return left
 
     def unit(self, requests: list[tuple[Variant, Key]], base: dict[str, list[int]]) -> Unit:
         """Return requests with all that an engine needs to answer them."""
-        decoding = self.config.decodings[self.decoding]
         asked = {question for _, (question, _) in requests}
         return Unit(
-            decoding,
+            self.config.decodings[self.decoding],
             self.config.questions[self.questions].family,
             self.config.models[self.model].batch_size,
             {question: text for question, text in self.texts.items() if question in asked},
@@ -152,13 +148,10 @@ class Work:
         return {row["question_id"]: row["token_ids"] for row in rows}
 
     def write(self, variant: Variant, stopwatch: Stopwatch) -> int:
-        """Make a variant's table and record from its complete journal; drop the journal.
+        """Make a variant's table and record from its complete journal; return how many answers.
 
         A table that was finished before and that Snakemake has removed is put back: it removes the
         output of a job that it did not see end, and of all jobs of a group of which one fails.
-
-        Returns:
-            The number of answers.
 
         Raises:
             EngineError: the journal is not complete: someone has removed it.
@@ -185,9 +178,8 @@ class Work:
             "new_tokens": sum(len(row["token_ids"]) for row in rows),
             "truncated": sum(row["stop_reason"] == "length" for row in rows),
         }
-        prompts = [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]
-        if prompts:  # not of answers that were taken over
-            facts["prompt_tokens"] = sum(prompts) / len(prompts)
+        if prompts := [row["prompt_tokens"] for row in rows if "prompt_tokens" in row]:
+            facts["prompt_tokens"] = sum(prompts) / len(prompts)  # not of answers taken over
         write_record(output, stopwatch, facts)
         _link(output, self.finished(variant))
         self.journal(variant).unlink(missing_ok=True)
@@ -246,6 +238,8 @@ class Schedule:
     def __init__(self, work: Work, variants: list[Variant], workers: int) -> None:
         self.work = work
         self.total = self.done = 0
+        self.begun = 0.0
+        """When the first unit was handed out, by `time.monotonic`; 0 before."""
         self._workers = workers
         self._base = work.base()
         self._pending: dict[Variant, set[Key]] = {}
@@ -270,15 +264,14 @@ class Schedule:
 
     def next(self) -> Unit | None:
         """Return the next requests; None if all are handed out."""
-        if not self._group and self._queue:
+        if not self._group:
             self._open_group()
         if not self._group:
             return None
+        self.begun = self.begun or time.monotonic()
         left = len(self._group)
         questions = max(left / (2 * self._workers), min(_QUESTIONS, left / self._workers))
-        taken = [
-            self._group.pop(question) for question in list(self._group)[: math.ceil(questions)]
-        ]
+        taken = [self._group.pop(each) for each in list(self._group)[: math.ceil(questions)]]
         return self.work.unit([request for part in taken for request in part], self._base)
 
     def answered(self, variant: Variant, answer: dict[str, Any]) -> bool:
@@ -318,7 +311,7 @@ def part(variant: Variant) -> str:
 def forget_finished(config: Config, complete: Iterable[Batch]) -> None:
     """Drop the second names of the tables of batches whose jobs have all ended."""
     for batch in complete:
-        work = Work(config, batch.model, batch.decoding, batch.questions)
+        work = Work(config, **batch.names)
         folder = work.finished(BASE).parent
         for file in folder.glob("*.parquet"):
             if (work.output(BASE).parent / file.name).exists():

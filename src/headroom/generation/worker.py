@@ -16,7 +16,7 @@ from headroom.config import Decoding, Model
 from headroom.errors import HeadroomError
 from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Engine, Request
-from headroom.generation.prompts import encode_prompt, prompt_facts, prompt_text
+from headroom.generation.prompts import encode_prompt, prompt_facts
 from headroom.generation.vllm import VllmEngine, VllmModel
 from headroom.generation.work import Unit
 from headroom.models.load import LoadedModel, load_model
@@ -31,16 +31,11 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 class Worker:
     """Answers units with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel | VllmModel, decoder: Decoder | None = None) -> None:
+    def __init__(self, loaded: LoadedModel | VllmModel) -> None:
         self._loaded = loaded
-        self._decoder = decoder
+        # Made at once: what is forked later shares its memory.
+        self._decoder = None if isinstance(loaded, VllmModel) else Decoder.of(loaded)
         self._engines: dict[tuple[Decoding, int | None], Engine | VllmEngine] = {}
-
-    @classmethod
-    def of(cls, section: Model, model: str, device: str) -> "Worker":
-        """Load a model that the store names, and copy its weights as a decoder needs them."""
-        loaded = load(section, model, device)
-        return cls(loaded, None if isinstance(loaded, VllmModel) else Decoder.of(loaded))
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -53,9 +48,7 @@ class Worker:
         """
         tokenizer = self._loaded.tokenizer
         prompts = {
-            question: encode_prompt(
-                tokenizer, prompt_text(tokenizer, text, unit.decoding, unit.family)
-            )
+            question: encode_prompt(tokenizer, text, unit.decoding, unit.family)
             for question, text in unit.questions.items()
         }
         requests = [
@@ -104,18 +97,12 @@ class Worker:
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:
-    """Load a model that the store names.
-
-    Args:
-        section: its section of the config.
-        model: its key.
-        device: where to load it; takes the place of the config's.
+    """Load a model, by its section of the config and its key in the store, onto a device.
 
     Raises:
         ModelError: see `load_model` and `VllmModel`.
     """
-    file = Path(paths.MODEL.format(model=model))
-    folder = read_json(file)["folder"]
+    folder = read_json(Path(paths.MODEL.format(model=model)))["folder"]
     if section.backend == "vllm":
         return VllmModel(folder, section.dtype, device)
     return load_model(folder, dtype=section.dtype, device=device, attention=section.attention)
@@ -132,12 +119,12 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> No
     """Answer the units that come over a connection; the main function of a worker process.
 
     Each unit is answered by pairs of a word and a value: ``answer`` for each answer, at last
-    ``done``, or ``failed`` with the cause.
+    ``done``, or ``failed`` with the cause. The process dies with its parent.
 
     Args:
         connection: to the parent.
         make: returns the worker, its model loaded.
-        parent: process id of the parent, with which this process dies.
+        parent: its process id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:

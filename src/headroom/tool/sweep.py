@@ -140,7 +140,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
         cores: CPU cores to use; all by default.
         stay: whether the engine keeps running afterwards.
     """
-    from headroom.generation import client, job, prepare
+    from headroom.generation import client, prepare
     from headroom.planning.batches import batches
     from headroom.planning.store import Store
 
@@ -158,7 +158,7 @@ def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "
     ]
     try:
         for number, names in enumerate(asked, start=1):
-            job.run(config, *names, cores or len(os.sched_getaffinity(0)))
+            client.run(config, *names, cores or len(os.sched_getaffinity(0)))
             _LOG.info("%d of %d models have answered", number, len(asked))
     finally:
         if not stay:
