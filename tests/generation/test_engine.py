@@ -128,18 +128,6 @@ class Fed:
             self.steps.append(rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "attention"),
-    [("Qwen2", "sdpa"), ("Mistral, window 8", "eager"), ("Gemma2", "eager"), ("Bloom", "sdpa")],
-)
-def test_tokens_equal_those_of_generate_with_the_head_zeroed(name, attention):
-    model = tiny_models.build(DECODERS[name], attention)
-    ids = torch.tensor([random_prompts()[3]])
-    frequent = int(model.generate(ids, do_sample=False, max_new_tokens=5, eos_token_id=None)[0, -1])
-    loaded = loaded_model(model, eos=(frequent, 2))
-    assert_exact(loaded, answer_all(loaded, requests(), batch_size=4))
-
-
 def test_answers_longer_than_the_first_buffers_stay_exact():
     settings = QWEN2.settings | {"max_position_embeddings": 300}
     loaded = loaded_model(tiny_models.build(tiny_models.wide("Qwen2", **settings)))

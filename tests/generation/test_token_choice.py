@@ -39,16 +39,6 @@ def test_uniforms_are_a_function_of_seed_question_sample_and_position_alone():
     assert reference.min() >= 0 and reference.max() < 1
 
 
-def test_uniforms_are_uniform_and_uncorrelated_across_questions():
-    numbers = np.stack([uniforms(0, f"q{n}", 0, 40) for n in range(500)])
-    counts = np.histogram(numbers, bins=20, range=(0, 1))[0]
-    # Chi-square with 19 degrees of freedom: 43.8 is exceeded with probability 0.001.
-    assert ((counts - 1000) ** 2 / 1000).sum() < 43.8
-    # Under independence, each correlation has standard deviation 1 / sqrt(500).
-    correlations = np.corrcoef(numbers.T)[np.triu_indices(40, 1)]
-    assert abs(correlations).max() < 5 / math.sqrt(500)
-
-
 @pytest.mark.parametrize(("top_k", "top_p"), [(None, 1.0), (7, 1.0), (None, 0.8), (11, 0.9)])
 def test_sampled_tokens_follow_the_models_probabilities(top_k, top_p):
     draws, temperature = 20_000, 1.7

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+import tiny_models
+from test_engine import random_prompts
+from transformers import PreTrainedTokenizerFast
 
 from comparing import NEAR_TIE
 from headroom import paths
@@ -82,24 +83,7 @@ def in_vllm(script: str, *arguments: str) -> Any:
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
     """A folder with a Llama of random weights; vLLM's CPU attention wants heads 32 wide."""
-    config = LlamaConfig(
-        vocab_size=97,
-        hidden_size=48,
-        intermediate_size=56,
-        num_hidden_layers=4,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=64,
-        bos_token_id=1,
-        eos_token_id=ENDS,
-    )
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = LlamaForCausalLM(config).eval()
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.2)
+    model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=ENDS))
     folder = tmp_path_factory.mktemp("llama")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -107,11 +91,7 @@ def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokeniz
 
 
 def test_vllm_gives_the_answers_and_margins_of_the_engine(llama):
-    generator = torch.Generator().manual_seed(3)
-    prompts = {
-        f"q{length}": tuple(torch.randint(3, 97, (length,), generator=generator).tolist())
-        for length in (2, 5, 11, 23)
-    }
+    prompts = {f"q{len(prompt)}": prompt for prompt in random_prompts((2, 5, 11, 23))}
     asked = {"prompts": list(prompts.items()), "variants": list(map(str, VARIANTS))}
     asked["new_tokens"] = NEW_TOKENS
     found = in_vllm(ENGINE, str(llama), json.dumps(asked))
