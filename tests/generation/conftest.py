@@ -10,34 +10,29 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 import tiny_models
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from headroom import config, paths
 from headroom.config import Config
+from headroom.models.load import load_tokenizer
 from headroom.planning.store import key
 from headroom.tables import QUESTIONS, write_json, write_table
 
 
 @pytest.fixture(scope="session")
-def tokenizer() -> PreTrainedTokenizerFast:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("qwen2")
+    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
     words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
-    inner = Tokenizer(models.WordLevel({w: n for n, w in enumerate(words)}, unk_token="[PAD]"))
-    inner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     template = "{% for message in messages %}{{ message['content'] }} {% endfor %}w93"
-    return PreTrainedTokenizerFast(
-        tokenizer_object=inner, eos_token="[EOS]", pad_token="[PAD]", chat_template=template
-    )
+    special = {"eos_token": "[EOS]", "pad_token": "[PAD]", "chat_template": template}
+    tiny_models.save_tokenizer(folder, words, **special)
+    return folder
 
 
 @pytest.fixture(scope="session")
-def model_folder(
-    tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast
-) -> Path:
-    folder = tmp_path_factory.mktemp("qwen2")
-    tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
+def tokenizer(model_folder: Path) -> PreTrainedTokenizerBase:
+    return load_tokenizer(model_folder)
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from headroom.variants import Variant
 WANTED = plan(random_prompts((9, 4, 15)), [*VARIANTS, Variant(2, 3, kind="noise")])
 
 
-def answer_all(dtype: torch.dtype) -> dict[str, Any]:
-    loaded = loaded_model(build("Qwen2").to(dtype), eos=(2, 40))
+def answer_all(dtype: torch.dtype, name: str = "Qwen2") -> dict[str, Any]:
+    loaded = loaded_model(build(name).to(dtype), eos=(2, 40))
     engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, checked=True)
     answers = {answer.request: answer for answer in engine.run(WANTED)}
     assert answers.keys() == set(WANTED)
@@ -33,9 +33,10 @@ def answer_all(dtype: torch.dtype) -> dict[str, Any]:
     return engine.facts
 
 
+@pytest.mark.parametrize("name", ["Qwen2", "Gemma"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_right_engine_stays_on_its_path(dtype):
-    facts = answer_all(dtype)
+def test_a_right_engine_stays_on_its_path(dtype, name):
+    facts = answer_all(dtype, name)
     assert facts["path"] == "dense"
     assert "falls" not in facts
     assert facts["check"]["audited"] >= 8

@@ -136,24 +136,6 @@ def test_answers_longer_than_the_first_buffers_stay_exact():
     assert_exact(loaded, {each: answers[each] for each in (wanted[1], wanted[7])}, 150)
 
 
-def test_every_end_of_sequence_ends_an_answer_and_none_is_part_of_it():
-    model = tiny_models.build(QWEN2)
-    endless = answer_all(loaded_model(model), requests(), batch_size=3)
-    assert {answer.stop_reason for answer in endless.values()} == {"length"}
-    assert {len(answer.token_ids) for answer in endless.values()} == {NEW_TOKENS}
-    first, other = requests()[0], requests()[1]
-    ends = (endless[first].token_ids[0], endless[other].token_ids[4])
-    answers = answer_all(loaded_model(model, ends), requests(), batch_size=3)
-    assert answers[first].token_ids == ()
-    assert answers[first].stop_reason == "eos"
-    assert answers[first].margin > 0
-    for request, answer in answers.items():
-        tokens = endless[request].token_ids
-        cut = next((place for place, token in enumerate(tokens) if token in ends), NEW_TOKENS)
-        assert answer.token_ids == tokens[:cut]
-        assert answer.stop_reason == ("eos" if cut < NEW_TOKENS else "length")
-
-
 def test_rows_leave_when_they_end_and_others_enter():
     model = tiny_models.build(OWN_MODULES)
     loaded = loaded_model(model, eos=(2, 40, 41, 42, 43))

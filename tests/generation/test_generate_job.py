@@ -5,7 +5,6 @@ import multiprocessing
 import random
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,9 +12,9 @@ import pytest
 import inline
 from comparing import Comparison
 from headroom import paths
-from headroom.config import Config, Sweep
+from headroom.config import Sweep
 from headroom.generation import journal
-from headroom.generation.prompts import prompt_text
+from headroom.generation.prompts import encode_prompt
 from headroom.generation.work import Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.store import split_key
@@ -26,15 +25,11 @@ from headroom.variants import BASE, Variant
 PRUNED = Variant(1, 4)
 
 
-def answers_file(
-    values: Config, questions: str, decoding: str = "greedy", variant: Variant = PRUNED
-) -> Path:
+def answers_file(values, questions, decoding="greedy", variant=PRUNED):
     return Work(values, "tiny", decoding, questions).output(variant)
 
 
-def run(
-    values: Config, questions: str, decoding: str = "greedy", variant: Variant = PRUNED
-) -> tuple[pd.DataFrame, dict[str, Any]]:
+def run(values, questions, decoding="greedy", variant=PRUNED):
     inline.run(values, "tiny", decoding, questions, variant)
     shutil.rmtree("results/store/.journal")  # each is a whole run
     file = answers_file(values, questions, decoding, variant)
@@ -60,10 +55,9 @@ def test_answers_stand_in_the_order_of_questions_then_samples(run_config, tokeni
     assert answers["question_id"].tolist() == [f"q{n}" for n in (3, 2, 1, 0) for _ in range(3)]
     assert answers["sample"].tolist() == [0, 1, 2] * 4
     assert record["new_tokens"] == answers["token_ids"].map(len).sum()
-    decoding, family = run_config.decodings["T0.6"], run_config.questions["small"].family
-    prompts = [prompt_text(tokenizer, f"w{n} w{2 * n} w7", decoding, family) for n in range(4)]
-    lengths = [len(tokenizer(prompt).input_ids) for prompt in prompts]
-    assert record["prompt_tokens"] == sum(lengths) / 4
+    asked = run_config.decodings["T0.6"], run_config.questions["small"].family
+    prompts = [encode_prompt(tokenizer, f"w{n} w{2 * n} w7", *asked) for n in range(4)]
+    assert record["prompt_tokens"] == sum(map(len, prompts)) / 4
     assert record["prompt"]["example"].startswith("Please reason")
 
 

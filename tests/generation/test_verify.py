@@ -17,7 +17,6 @@ from headroom.generation.decoder import Decoder
 from headroom.generation.engine import Answer, Engine, Request, rows_together
 from headroom.models.geometry import find_heads
 from headroom.models.load import LoadedModel
-from headroom.models.masks import edited_weights
 from headroom.variants import BASE, Variant, matched_noise, numeric, replays
 
 NEW_TOKENS = 11
@@ -87,6 +86,7 @@ def test_all_families_give_the_tokens_of_generate_on_edited_weights(name, monkey
     assert 0 < accepted(answers) < 1
     after = loaded.model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
+    assert not any("forward" in vars(module) for module in loaded.model.modules())
     assert len({answer.token_ids for answer in answers.values()}) > 2
     assert (Decoder.of(loaded) is not None) == (name in SERVED)
 
@@ -172,29 +172,6 @@ def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers():
     for variant in VARIANTS:
         a, b = (answers[Request(name, prompt, variant)].token_ids for name in "ab")
         assert a == b
-
-
-@pytest.mark.parametrize("name", ["Qwen2", "Gemma", "Olmo2"])
-def test_in_half_precision_every_token_is_within_the_bound_of_the_best(name):
-    model = build(name)
-    with torch.no_grad():
-        model.lm_head.weight *= 3  # to the size of a trained model's
-    loaded = loaded_model(model.to(torch.bfloat16), eos=(2, 40))
-    answers = sweep(loaded, plan(random_prompts(), VARIANTS))
-    assert 0 < accepted(answers) < 1
-    precise = copy.deepcopy(model).float()
-    below, errors = [], []
-    for request, answer in answers.items():
-        text = torch.tensor([request.prompt + answer.token_ids])
-        place = slice(len(request.prompt) - 1, -1)
-        with torch.no_grad():
-            with edited_weights(precise, loaded.geometry, request.variant):
-                truth = precise(text).logits[0, place]
-            with edited_weights(model, loaded.geometry, request.variant):
-                errors += (model(text).logits[0, place] - truth).abs().amax(-1).tolist()
-        chosen = torch.tensor(answer.token_ids, dtype=torch.long)
-        below += (truth.amax(-1) - truth[range(len(chosen)), chosen]).tolist()
-    assert max(below) <= 2 * max(errors) < 2
 
 
 HEADS = [Variant(layer, head) for layer in (0, 2) for head in (0, 3, 4)]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import tiny_models
 from test_engine import random_prompts
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase
 
 from comparing import NEAR_TIE
 from headroom import paths
@@ -81,7 +81,7 @@ def in_vllm(script: str, *arguments: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerFast) -> Path:
+def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Path:
     """A folder with a Llama of random weights; vLLM's CPU attention wants heads 32 wide."""
     model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=ENDS))
     folder = tmp_path_factory.mktemp("llama")

@@ -82,13 +82,7 @@ def collect(
 ) -> bool:
     """Do as `run` if an engine runs, without reading the config as such.
 
-    Args:
-        config: file of the run's config, as Snakemake has left it.
-        model: its key.
-        decoding: its key.
-        questions: their key.
-        variant: what is pruned.
-        cores: how many CPU cores the engine may use.
+    Names are keys, as in the paths of the store, and the config is the file that Snakemake left.
 
     Returns:
         Whether it has; False if no engine runs, or if the config is not one that a run left.
@@ -319,8 +313,7 @@ def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], varian
 def progress(done: int, total: int, seconds: float, waits: bool = False) -> str:
     """Return words for so many answers in so many seconds, or for waiting until others are done.
 
-    Answers come batch by batch, the longest last, so that the first few say nothing of the time
-    left.
+    The first few say nothing of the time left: the longest answers of a batch come last.
     """
     if waits:
         return f"waiting for other answers before these {total}"

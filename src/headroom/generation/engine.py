@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from headroom.config import Decoding
     from headroom.models.load import LoadedModel
 
-__all__ = ["Answer", "Engine", "Request"]
-
 _LOG = logging.getLogger(__name__)
 
 _REFILL = 8
@@ -119,7 +117,13 @@ class Engine:
         others: dict[Variant, list[Request]] = defaultdict(list)
         drafts: dict[Prompt, Sequence[int]] = {}
         for request in requests:
-            self._validate(request)
+            self._loaded.geometry.check(request.variant)
+            if not 0 < len(request.prompt) < self._positions:
+                raise ModelError(
+                    f"the prompt of question {request.question_id!r} has {len(request.prompt)} "
+                    f"tokens; the model takes 1 to {self._positions - 1}: leave this question out, "
+                    f"or use a model with more positions"
+                )
             if FAMILIES[request.variant.kind].on_weights:
                 others[request.variant].append(request)
                 continue
@@ -186,15 +190,6 @@ class Engine:
         torch.cuda.empty_cache()
         self._batch_size //= 2
         _LOG.warning("out of GPU memory; going on with batches of %d", self._batch_size)
-
-    def _validate(self, request: Request) -> None:
-        self._loaded.geometry.check(request.variant)
-        if not 0 < len(request.prompt) < self._positions:
-            raise ModelError(
-                f"the prompt of question {request.question_id!r} has {len(request.prompt)} tokens; "
-                f"the model takes 1 to {self._positions - 1}: leave this question out, or use a "
-                f"model with more positions"
-            )
 
     def _answer(
         self, requests: Iterable[Request], drafts: dict[Prompt, Sequence[int]], placebo: int

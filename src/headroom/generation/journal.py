@@ -16,7 +16,8 @@ from typing import Any
 
 def append(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
     """Add records to a journal; they outlive this process, and after `sync` the machine too."""
-    lines = b"".join(_line(record) for record in records)
+    bodies = [json.dumps(record, separators=(",", ":")).encode() for record in records]
+    lines = b"".join(b"\n%08x %b" % (zlib.crc32(body), body) for body in bodies)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as stream:
         stream.write(lines)
@@ -28,19 +29,11 @@ def read(path: Path) -> list[dict[str, Any]]:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
         return []
-    return [json.loads(line[9:]) for line in lines if _is_whole(line)]
+    whole = (line[9:] for line in lines if line[:9] == b"%08x " % zlib.crc32(line[9:]))
+    return [json.loads(body) for body in whole]
 
 
 def sync(path: Path) -> None:
     """Have a journal written to the disk itself, if it is still there."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
         os.fsync(stream.fileno())
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    body = json.dumps(record, separators=(",", ":")).encode()
-    return b"\n%08x %b" % (zlib.crc32(body), body)
-
-
-def _is_whole(line: bytes) -> bool:
-    return line[:9] == b"%08x " % zlib.crc32(line[9:])

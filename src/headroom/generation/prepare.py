@@ -80,13 +80,12 @@ def prepare_embedder(config: Config, embedder: str) -> None:
     """Fetch an embedder, or find it beside its model; say in its JSON file where it is."""
     stopwatch = Stopwatch()
     section, store = config.embedders[embedder], Store(config)
-    if section.model is not None:
-        folder = str(read_json(store.path(paths.MODEL, model=section.model))["folder"])
-    else:
+    if section.source is not None:
         from headroom.embeddings import fetch_embedder
 
-        assert section.source is not None  # the schema asks for one of the two
         folder = str(fetch_embedder(section.source, section.revision))
+    else:
+        folder = read_json(store.path(paths.MODEL, model=str(section.model)))["folder"]
     output = store.path(paths.EMBEDDER, embedder=embedder)
     write_json(output, {"folder": folder})
     write_record(output, stopwatch, {"embedder": settings(config, "embedders", embedder)})

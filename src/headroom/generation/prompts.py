@@ -15,6 +15,7 @@ r"""From a question to the token ids of its prompt.
 """
 
 import hashlib
+from functools import partial
 from typing import Any
 
 from jinja2 import TemplateError
@@ -83,17 +84,14 @@ def prompt_facts(
 def _own_prompt(tokenizer: PreTrainedTokenizerBase, question: str, system: str | None) -> str:
     if tokenizer.chat_template is None:
         return _PLAIN.format(system=f"{system}\n\n" if system else "", question=question)
+    render = partial(tokenizer.apply_chat_template, tokenize=False, add_generation_prompt=True)
     user = {"role": "user", "content": question}
     if system is None:
-        return _apply(tokenizer, [user])
+        return str(render([user]))
     try:
-        return _apply(tokenizer, [{"role": "system", "content": system}, user])
+        return str(render([{"role": "system", "content": system}, user]))
     except TemplateError:
-        return _apply(tokenizer, [{"role": "user", "content": f"{system}\n\n{question}"}])
-
-
-def _apply(tokenizer: PreTrainedTokenizerBase, messages: list[dict[str, str]]) -> str:
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return str(render([{"role": "user", "content": f"{system}\n\n{question}"}]))
 
 
 def _authors_template(tokenizer: PreTrainedTokenizerBase, family: Family) -> str | None:

@@ -42,15 +42,7 @@ def sample(
     top_k: int | None = None,
     top_p: float = 1.0,
 ) -> Int[Tensor, " batch"]:
-    """Sample one token a row.
-
-    Args:
-        logits: of the next token.
-        uniform: one number in [0, 1) a row, float64.
-        temperature: divides the logits; above 0.
-        top_k: sample from the k most probable tokens only.
-        top_p: then, from the smallest set of most probable tokens that has this probability.
-    """
+    """Sample one token a row, by one number in [0, 1) a row, float64; see `candidates`."""
     tokens, weights = candidates(logits, temperature, top_k, top_p)
     cumulative = weights.cumsum(-1)
     total = cumulative[:, -1:].contiguous()
@@ -68,8 +60,8 @@ def candidates(
 ) -> tuple[Int[Tensor, "batch candidates"], Float[Tensor, "batch candidates"]]:
     """Return the tokens to choose from, by ascending id, and their weights (float64).
 
-    Tokens outside the top-p set have weight 0. The truncations are those of transformers'
-    `TopKLogitsWarper` and `TopPLogitsWarper`, in this order.
+    As transformers' warpers do: logits are divided by the temperature, above 0; of the `top_k` best
+    tokens (None: of all), those outside the smallest set of probability `top_p` get weight 0.
     """
     count = min(top_k or logits.shape[-1], logits.shape[-1])
     best, tokens = logits.topk(count, dim=-1)

@@ -25,7 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from headroom.config import Config, Model, parse
+from headroom.config import Model, parse
 from headroom.errors import EngineError, HeadroomError
 from headroom.generation import journal
 from headroom.generation.client import LINE_LIMIT, check_peer
@@ -84,11 +84,30 @@ class Server:
         self._selector = selectors.DefaultSelector()
         self._listen(listener, self._accept)
 
-    def hire(self, process: multiprocessing.process.BaseProcess, connection: Connection) -> None:
-        """Add a worker process, by its connection."""
-        worker = _Worker(process, connection)
-        self._workers.append(worker)
-        self._listen(connection, lambda: self._hear(worker))
+    def start_workers(self, section: Model, cores: int) -> None:
+        """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own.
+
+        vLLM is loaded by its worker, and uses all cores itself.
+        """
+        from headroom.generation.worker import Worker, devices, load, serve
+
+        def worker_on(device: str) -> Worker:
+            return Worker(load(section, self._model, device))
+
+        found = devices(section.device)
+        makers: list[Callable[[], Worker]] = [partial(worker_on, device) for device in found]
+        if found == ["cpu"] and section.backend == "headroom":
+            forked = worker_on("cpu")
+            makers = [lambda: forked] * cores
+        context = multiprocessing.get_context("fork")
+        for make in makers:
+            ours, theirs = context.Pipe()
+            process = context.Process(target=serve, args=(theirs, make, os.getpid()))
+            process.start()
+            theirs.close()
+            worker = _Worker(process, ours)
+            self._workers.append(worker)
+            self._listen(ours, partial(self._hear, worker))
 
     def run(self) -> None:
         """Serve until no job has come for a while, or room is asked for when all is done.
@@ -141,7 +160,7 @@ class Server:
             return
         job = _Job(connection)
         self._jobs.add(job)
-        self._listen(connection, lambda: self._read(job))
+        self._listen(connection, partial(self._read, job))
 
     def _leave(self, job: _Job) -> None:
         self._jobs.discard(job)
@@ -149,6 +168,8 @@ class Server:
         job.connection.close()
 
     def _read(self, job: _Job) -> None:
+        if job not in self._jobs:  # it has had its last word a moment ago
+            return
         try:
             received = job.connection.recv(LINE_LIMIT)
         except ConnectionError:
@@ -300,56 +321,29 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    config = parse(order["values"])
+    config, model, idle = parse(order["values"]), order["model"], order["idle"]
+    section = config.models[Store(config).name("model", model)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
-        _serve(listener, config, order["model"], order["cores"], order["idle"])
-
-
-def _serve(listener: socket.socket, config: Config, model: str, cores: int, idle: float) -> None:
-    section = config.models[Store(config).name("model", model)]
-    _LOG.info("an engine for %s begins, process %d", model, os.getpid())
-    server = Server(listener, model, idle)
-    try:
-        _start_workers(server, section, model, cores)
-        server.run()
-        _LOG.info("all is done and room asked for, or no job for %.0f s: the engine leaves", idle)
-    except HeadroomError as error:
-        _LOG.error("%s", error)
-        server.refuse(str(error))
-    except Exception as error:
-        _LOG.exception("the engine failed")
-        server.refuse(f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}")
-    except SystemExit:
-        server.refuse("the engine was stopped; run again: what it has answered is kept")
-    finally:
-        server.close()
-
-
-def _start_workers(server: Server, section: Model, model: str, cores: int) -> None:
-    """Start the workers: on a CPU forked with the model loaded, on GPUs each to load its own.
-
-    vLLM is loaded by its worker, and uses all cores itself.
-    """
-    from headroom.generation.worker import Worker, devices, load, serve
-
-    def worker_on(device: str) -> Worker:
-        return Worker(load(section, model, device))
-
-    found = devices(section.device)
-    makers: list[Callable[[], Worker]] = [partial(worker_on, device) for device in found]
-    if found == ["cpu"] and section.backend == "headroom":
-        worker = makers[0]()
-        makers = [lambda: worker] * cores
-    context = multiprocessing.get_context("fork")
-    for make in makers:
-        ours, theirs = context.Pipe()
-        process = context.Process(target=serve, args=(theirs, make, os.getpid()))
-        process.start()
-        theirs.close()
-        server.hire(process, ours)
+        _LOG.info("an engine for %s begins, process %d", model, os.getpid())
+        server = Server(listener, model, idle)
+        try:
+            server.start_workers(section, order["cores"])
+            server.run()
+            _LOG.info("room is asked for, or no job came for %.0f s: the engine leaves", idle)
+        except HeadroomError as error:
+            _LOG.error("%s", error)
+            server.refuse(str(error))
+        except Exception as error:
+            _LOG.exception("the engine failed")
+            cause = " ".join(str(error).split())
+            server.refuse(f"the engine failed: {type(error).__name__}: {cause}")
+        except SystemExit:
+            server.refuse("the engine was stopped; run again: what it has answered is kept")
+        finally:
+            server.close()
 
 
 if __name__ == "__main__":

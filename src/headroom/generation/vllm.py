@@ -1,11 +1,10 @@
 """vLLM as a second backend: the interface of the engine, for clusters that have it.
 
-One load serves all heads. vLLM packs the tokens of all rows into one axis, so a head mask holds for
-a whole pass: variants are answered one after the other. The mask is a pre-hook on the output
-projection, because vLLM repacks weights, and editing them afterwards has no effect on a CPU; hooks
-need `enforce_eager`. Prefixes are cached within a variant, never across: keys and values above the
-pruned layer differ. Samples are drawn by vLLM, each from a seed of its own: they are other samples
-than the engine's, of the same distribution.
+vLLM packs the tokens of all rows into one axis, so a head mask holds for a whole pass: variants are
+answered one after the other. The mask is a pre-hook on the output projection, because vLLM repacks
+weights, and editing them afterwards has no effect on a CPU; hooks need `enforce_eager`. Prefixes
+are cached within a variant, never across: keys and values above the pruned layer differ. Samples
+are drawn by vLLM: they are other samples than the engine's, of the same distribution.
 """
 
 import os
@@ -114,12 +113,7 @@ class VllmModel:
 
 
 class VllmEngine:
-    """Answers requests to one model, any number of variants, under one decoding.
-
-    Args:
-        model: the model.
-        decoding: how tokens are chosen, and how many at most.
-    """
+    """Answers requests to one model, any number of variants, under one decoding."""
 
     def __init__(self, model: VllmModel, decoding: Decoding) -> None:
         self._model = model
@@ -128,11 +122,7 @@ class VllmEngine:
         """What a record says beyond the backend's name."""
 
     def run(self, requests: Iterable[Request], _: object = None) -> Iterator[Answer]:
-        """Answer requests, variant after variant; drafts are of no use here.
-
-        Raises:
-            ModelError: a head that the model does not have, or another kind of variant.
-        """
+        """Answer requests, variant after variant, as `prune`; drafts are of no use here."""
         variants: dict[Variant, list[Request]] = defaultdict(list)
         for request in requests:
             variants[request.variant].append(request)

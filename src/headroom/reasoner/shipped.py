@@ -27,21 +27,14 @@ _LOG = logging.getLogger(__name__)
 
 FOLDER = BUILTIN["builtin:reasoner"]
 SETTINGS = Settings()
-QUESTIONS = 200
-"""Number of test questions with recorded answers."""
-LONGEST = 128
-"""Maximum length of an answer, in tokens."""
+QUESTIONS = 200  # of the test split, with recorded answers
+LONGEST = 128  # tokens of an answer
 
 _BATCH = 50
 
 
 def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
-    """Train the reasoner, save it in half precision, and record its answers.
-
-    Args:
-        folder: where the files go.
-        settings: the model's shape and the number of training steps.
-    """
+    """Train the reasoner, save it in half precision in a folder, and record its answers."""
     stopwatch = Stopwatch()
     losses = train_reasoner(folder, settings, dtype=torch.float16)
     curve = pd.DataFrame({"step": range(1, len(losses) + 1), "loss": losses})
@@ -70,9 +63,7 @@ def make(folder: Path = FOLDER, settings: Settings = SETTINGS) -> None:
 def answers(folder: Path) -> list[dict[str, Any]]:
     """Answer the first test questions greedily with transformers' `generate`, in float32.
 
-    Returns:
-        For each question its id, the answer's tokens without the end token, its text, and its
-        margin: the smallest gap between best and second-best logit.
+    The token ids are without the end token; margin: smallest gap of best to second-best logit.
     """
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -94,19 +85,12 @@ def answers(folder: Path) -> list[dict[str, Any]]:
         best = torch.stack(out.logits, dim=1).topk(2).values
         gaps = best[..., 0] - best[..., 1]
         width = prompts["input_ids"].shape[1]
-        for question, tokens, gap in zip(
-            rows["question_id"], out.sequences[:, width:].tolist(), gaps, strict=True
-        ):
-            end = tokenizer.eos_token_id
-            length = tokens.index(end) if end in tokens else len(tokens)
-            found.append(
-                {
-                    "question_id": question,
-                    "token_ids": tokens[:length],
-                    "text": tokenizer.decode(tokens[:length], skip_special_tokens=True),
-                    "margin": round(gap[: length + 1].min().item(), 6),
-                }
-            )
+        written = out.sequences[:, width:].tolist()
+        for question, tokens, gap in zip(rows["question_id"], written, gaps, strict=True):
+            length = [*tokens, tokenizer.eos_token_id].index(tokenizer.eos_token_id)
+            answer = {"question_id": question, "token_ids": tokens[:length]}
+            answer["text"] = tokenizer.decode(tokens[:length], skip_special_tokens=True)
+            found.append(answer | {"margin": round(gap[: length + 1].min().item(), 6)})
     return found
 
 

@@ -3,12 +3,14 @@
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from headroom.benchmarks import generated
@@ -27,8 +29,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}" + ASSISTANT + "{% endif %}"
 )
-"""Jinja chat template. System messages are left out: the reasoner knows only one task, and every
-token costs time."""
+"""System messages are left out: the reasoner knows only one task, and every token costs time."""
 
 MUON_RATE = 0.02
 ADAM_RATE = 3e-3
@@ -66,14 +67,9 @@ class Settings(NamedTuple):
 def train_reasoner(
     output: Path, settings: Settings, dtype: torch.dtype = torch.float32
 ) -> list[float]:
-    """Train the embedded reasoner and save it in the format of transformers.
+    """Train the reasoner; save it in a folder, in the format of transformers, with this dtype.
 
     The same settings and number of threads on the same machine give the same weights.
-
-    Args:
-        output: folder for weights, tokenizer, chat template and generation config.
-        settings: the model's shape and the number of training steps.
-        dtype: dtype of the saved weights.
 
     Returns:
         The loss of each step, in nats per token of the solutions.
@@ -91,14 +87,10 @@ def train_reasoner(
 
 
 def train_tokenizer(texts: Iterator[str], vocabulary: int) -> Qwen2Tokenizer:
-    """Train the tokenizer on questions and solutions.
+    """Train the tokenizer on texts; its entries include the 256 bytes and 4 special tokens.
 
     Its class is Qwen2's, which splits digits and which every version of `AutoTokenizer` chooses for
     a Qwen2 model.
-
-    Args:
-        texts: texts from which merges are learned.
-        vocabulary: number of entries, including the 256 bytes and 4 special tokens.
     """
     untrained = Qwen2Tokenizer(
         unk_token=PAD,
@@ -180,12 +172,8 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> l
         torch.optim.Muon(matrices, lr=MUON_RATE),
     ]
     steps = len(batches)
-    schedules = [
-        torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min(1.0, (steps - step) / (DECAY * steps))
-        )
-        for optimizer in optimizers
-    ]
+    rate = partial(LambdaLR, lr_lambda=lambda step: min(1, (steps - step) / (DECAY * steps)))
+    schedules = [*map(rate, optimizers)]
     model.train()
     curve: list[float] = []
     begin = reported = time.monotonic()
