@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 import tiny_models
 import torch
+from noisy_hook import noisy
 from transformers import PreTrainedModel
 
 from headroom.config import Decoding
@@ -61,10 +62,11 @@ def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
 
 
 def reference(loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS) -> Answer:
-    """Answer with `generate`, the head's weights zeroed."""
-    with edited_weights(loaded.model, loaded.geometry, request.variant) as model:
+    """Answer with `generate`, the head's weights zeroed, or noise added by a hook."""
+    edited = noisy if request.variant.kind == "noise" else edited_weights
+    with edited(loaded.model, loaded.geometry, request.variant):
         ids = torch.tensor([request.prompt])
-        out = model.generate(
+        out = loaded.model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=False,

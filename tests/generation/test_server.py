@@ -97,21 +97,23 @@ def of_model(values: Config, **changed: Any) -> Config:
     return values.model_copy(update={"models": {"tiny": model}})
 
 
-def place(values: Config, cores: int = 2) -> client.Place:
-    return client.Place(values.model_dump(mode="json"), key(values, "models", "tiny"), cores)
+def asked(
+    values: Config, cores: int = 2, variant: Variant = BASE, questions: str = "small"
+) -> client.Asked:
+    batch = tuple(work_on(values, questions).keys.values())
+    return client.Asked(values.model_dump(mode="json"), batch, str(variant), cores)
 
 
-def connect(values: Config) -> socket.socket:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.settimeout(300)
-    connection.connect(f"\0{place(values).name}")
-    return connection
+@contextlib.contextmanager
+def connected(values: Config) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(300)
+        connection.connect(f"\0{asked(values).engine}")
+        yield connection
 
 
-def ask(connection: socket.socket, values: Config, variant: Variant, questions: str) -> None:
-    batch = list(work_on(values, questions).keys.values())
-    message = {"config": values.model_dump(mode="json"), "batch": batch, "variant": str(variant)}
-    connection.sendall(json.dumps(message).encode() + b"\n")
+def message(values: Config, variant: Variant, questions: str = "small") -> bytes:
+    return json.dumps(asked(values, 2, variant, questions)._asdict()).encode() + b"\n"
 
 
 def last_word(connection: socket.socket) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def test_one_engine_answers_all_jobs_and_works_ahead(spawned, capsys):
         run(served, variant)
     run(served, BASE, "large")
     assert engines()[0] == first
-    assert place(served).log.read_text().count("begins") == 1
+    assert asked(served).log.read_text().count("begins") == 1
     compared = Comparison()
     for file, table in zip(outputs, expected, strict=True):
         assert compared.answers(table, read_table(file, ANSWERS))
@@ -221,11 +223,20 @@ def test_a_table_that_cannot_be_written_is_one_jobs_error(served):
     assert len(engines()) == 3
 
 
-@pytest.mark.parametrize("victim", ["engine", "worker"])
-def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(served, victim):
+@pytest.mark.parametrize(
+    ("victim", "how", "cause"),
+    [
+        (0, signal.SIGKILL, "has died, .*memory.*is kept"),
+        (2, signal.SIGKILL, "status -9.*memory.*is kept"),
+        (0, signal.SIGTERM, "was stopped; .*is kept"),
+    ],
+)
+def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
+    served, victim, how, cause
+):
     run(served, BASE)
-    engine, *workers = engines()
-    for process in workers:
+    processes = engines()
+    for process in processes[1:]:
         process.suspend()
     errors = []
 
@@ -239,12 +250,11 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(served,
     for thread in jobs:
         thread.start()
     wait_until(lambda: client.status()[0]["jobs"] == 2)
-    (engine if victim == "engine" else workers[1]).kill()
+    processes[victim].send_signal(how)
     for thread in jobs:
         thread.join()
     assert len(errors) == 2
-    cause = "(?!.*\n).*" + ("" if victim == "engine" else "status -9.*") + "memory.*is kept"
-    assert all(re.match(cause, line) for line in errors)
+    assert all(re.search(cause, line) and "\n" not in line for line in errors)
     wait_until(lambda: not engines())
     run(served, HEADS[0], "large")
     assert work_on(served, "large").output(HEADS[0]).exists()
@@ -266,21 +276,20 @@ def test_a_model_that_cannot_be_loaded_is_the_jobs_error_and_an_idle_engine_leav
 
 def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense(served):
     run(served, BASE)
-    with connect(served) as connection:
-        ask(connection, served, OTHER, "large")
+    with connected(served) as connection:
+        connection.sendall(message(served, OTHER, "large"))
     wait_until(lambda: not work_on(served, "large").missing(OTHER))
-    for message in (b"{}\n", b"\x80\x04K\x01.\n", b"[1]\n"):
-        with connect(served) as connection:
-            connection.sendall(message)
-            assert last_word(connection).keys() == {"error"}
-    for config, variant, cause in (
-        (served, Variant(9, 9), ""),
-        (of_model(served, dtype="bfloat16"), BASE, "this engine serves"),
+    for said, cause in (
+        (b"{}\n", "not a message"),
+        (b"\x80\x04K\x01.\n", "not a message"),
+        (b"[1]\n", "not a message"),
+        (message(served, Variant(9, 9)), ""),
+        (message(of_model(served, dtype="bfloat16"), BASE), "this engine serves"),
     ):
-        with connect(served) as connection:
-            ask(connection, config, variant, "small")
+        with connected(served) as connection:
+            connection.sendall(said)
             assert cause in last_word(connection)["error"]
-    with connect(served) as connection, contextlib.suppress(ConnectionError):
+    with connected(served) as connection, contextlib.suppress(ConnectionError):
         for _ in range(40):
             connection.sendall(b"x" * (client.LINE_LIMIT // 8))
         assert connection.recv(1) == b""
@@ -289,14 +298,14 @@ def test_an_engine_outlives_jobs_that_are_killed_and_messages_that_make_no_sense
 
 
 def test_other_settings_and_other_folders_have_engines_of_their_own(served, tmp_path, monkeypatch):
-    names = {place(served, cores).name for cores in (1, 2)}
+    names = {asked(served, cores).engine for cores in (1, 2)}
     for update in ({"dtype": "bfloat16"}, {"batch_size": 5}):
-        names.add(place(of_model(served, **update)).name)
+        names.add(asked(of_model(served, **update)).engine)
     assert all(name.startswith(client._prefix()) for name in names)
     (tmp_path / "elsewhere").mkdir()
     with monkeypatch.context() as patch:
         patch.chdir(tmp_path / "elsewhere")
-        names.add(place(served).name)
+        names.add(asked(served).engine)
     assert len(names) == 5
 
 
@@ -316,25 +325,12 @@ def test_an_engine_whose_plan_is_done_makes_room_for_another_models(served):
     assert len(engines()) == 6
 
 
-def test_an_engine_is_stopped_by_a_signal_and_says_so(served):
-    run(served, BASE)
-    engine, *workers = engines()
-    for process in workers:
-        process.suspend()
-    with connect(served) as connection:
-        ask(connection, served, BASE, "large")
-        wait_until(lambda: client.status()[0]["jobs"] == 1)
-        engine.send_signal(signal.SIGTERM)
-        assert "was stopped" in last_word(connection)["error"]
-    wait_until(lambda: not engines())
-
-
 def test_stopping_waits_for_an_engine_that_begins_and_starting_tells_of_one_that_never_does(
     served, tmp_path, monkeypatch
 ):
     (tmp_path / "elsewhere").mkdir()
     with socket.socket(socket.AF_UNIX) as holds:  # its name, and does not listen
-        holds.bind(f"\0{place(served).name}")
+        holds.bind(f"\0{asked(served).engine}")
         stopping = threading.Thread(target=client.stop)
         stopping.start()
         time.sleep(4 * client._SECONDS_BETWEEN_TRIES)

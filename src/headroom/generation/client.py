@@ -47,34 +47,35 @@ _TRIES = 3
 _FEWEST, _TELLING = 10, 100  # answers from which on their rate is told: a quarter, within these
 
 
-class Place(NamedTuple):
-    """Where the engine for a model is found."""
+class Asked(NamedTuple):
+    """What a job asks an engine for."""
 
-    values: dict[str, Any]
-    """The config's, as JSON holds them."""
-    model: str
-    """Key of the model."""
+    config: dict[str, Any]
+    """The run's, as JSON holds it."""
+    batch: tuple[str, ...]
+    """Keys of model, decoding and questions."""
+    variant: str
     cores: int
     """CPU cores that the engine may use."""
 
     @property
     def section(self) -> dict[str, Any]:
         """The model's section of the config."""
-        section: dict[str, Any] = self.values["models"][self.model.rpartition("-")[0]]
+        section: dict[str, Any] = self.config["models"][self.batch[0].rpartition("-")[0]]
         return section
 
     @property
-    def name(self) -> str:
+    def engine(self) -> str:
         """Names the engine: different models, settings or folders never share one."""
-        told = (self.model, self.section["device"], self.section["batch_size"], self.cores)
+        told = (self.batch[0], self.section["device"], self.section["batch_size"], self.cores)
         allocation = os.environ.get("SLURM_JOB_ID")  # it ends with its SLURM job, others do not
         return f"{_prefix()}{zlib.crc32(repr((*told, allocation)).encode()):08x}"
 
     @property
     def log(self) -> Path:
         """What the engine prints, in the run whose job has started it."""
-        engine = self.name.rpartition("-")[2]
-        return Path(paths.ENGINE_LOG.format(run=self.values["run"], engine=engine))
+        engine = self.engine.rpartition("-")[2]
+        return Path(paths.ENGINE_LOG.format(run=self.config["run"], engine=engine))
 
 
 def collect(
@@ -91,12 +92,12 @@ def collect(
         EngineError: the engine's cause in one line. What is answered is kept.
     """
     try:
-        place = Place(json.loads(config.read_bytes()), model, cores)
-        connection = _try(place.name)
+        batch = (model, decoding, questions)
+        asked = Asked(json.loads(config.read_bytes()), batch, variant, cores)
+        connection = _try(asked.engine)
     except (OSError, ValueError, LookupError, TypeError):
         return False
-    batch = (model, decoding, questions)
-    return connection is not None and _ask(connection, place, batch, variant)
+    return connection is not None and _ask(connection, asked)
 
 
 def run(
@@ -132,11 +133,12 @@ def ask(work: "Work", variant: "Variant", cores: int, idle: float = IDLE_SECONDS
     Raises:
         EngineError: the engine's cause in one line. What is answered is kept.
     """
-    place = Place(work.config.model_dump(mode="json"), work.keys["model"], cores)
+    values, batch = work.config.model_dump(mode="json"), tuple(work.keys.values())
+    asked = Asked(values, batch, str(variant), cores)
     for _ in range(_TRIES):
-        if _ask(_connect(place, idle), place, tuple(work.keys.values()), str(variant)):
+        if _ask(_connect(asked, idle), asked):
             return
-    raise EngineError(f"the engine dies before it answers; {place.log} says why")
+    raise EngineError(f"the engine dies before it answers; {asked.log} says why")
 
 
 def status() -> list[dict[str, Any]]:
@@ -195,41 +197,41 @@ def _names() -> list[str]:
     return sorted(name for name in found if name.startswith(_prefix()))
 
 
-def _connect(place: Place, idle: float) -> socket.socket:
+def _connect(asked: Asked, idle: float) -> socket.socket:
     """Connect to the engine; start it if there is none."""
     started = 0
     deadline = time.monotonic() + _SECONDS_TO_LISTEN
-    while (connection := _try(place.name)) is None:
+    while (connection := _try(asked.engine)) is None:
         with socket.socket(socket.AF_UNIX) as listener:
             try:
-                listener.bind(f"\0{place.name}")
+                listener.bind(f"\0{asked.engine}")
             except OSError:  # an engine begins to listen, or is about to end
                 if time.monotonic() > deadline:
                     raise EngineError(
                         f"a process has taken the engine's name and does not listen: "
-                        f"`ss -xlp | grep {place.name}` shows it; end it, and run again"
+                        f"`ss -xlp | grep {asked.engine}` shows it; end it, and run again"
                     ) from None
                 time.sleep(_SECONDS_BETWEEN_TRIES)
                 continue
             if started == _TRIES:
-                raise EngineError(f"the engine dies as it starts; {place.log} says why")
+                raise EngineError(f"the engine dies as it starts; {asked.log} says why")
             started += 1
             # Engines of other models leave if their plan is done: memory may be short.
             _tell_all(b'{"make_room":true}\n', _SECONDS_TO_STOP)
-            _start(place, listener.fileno(), idle)
+            _start(asked, listener.fileno(), idle)
     return connection
 
 
-def _start(place: Place, listener: int, idle: float) -> None:
+def _start(asked: Asked, listener: int, idle: float) -> None:
     """Start an engine, which inherits the socket, in a session of its own."""
     import subprocess
 
-    _LOG.info("starting an engine for %s; its log: %s", place.model, place.log)
-    place.log.parent.mkdir(parents=True, exist_ok=True)
+    _LOG.info("starting an engine for %s; its log: %s", asked.batch[0], asked.log)
+    asked.log.parent.mkdir(parents=True, exist_ok=True)
     # A worker for each core needs no more; vLLM is one worker.
-    threads = place.cores if place.section["backend"] == "vllm" else 1
-    order = {**place._asdict(), "listener": listener, "idle": idle}
-    with place.log.open("ab") as log:
+    threads = asked.cores if asked.section["backend"] == "vllm" else 1
+    order = {**asked._asdict(), "listener": listener, "idle": idle}
+    with asked.log.open("ab") as log:
         subprocess.run(
             [sys.executable, "-P", "-m", "headroom.generation.server"],
             input=json.dumps(order).encode(),
@@ -284,27 +286,27 @@ def _messages(connection: socket.socket) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-def _ask(connection: socket.socket, place: Place, batch: tuple[str, ...], variant: str) -> bool:
+def _ask(connection: socket.socket, asked: Asked) -> bool:
     """Ask, and wait for the last word, with progress; return False if the engine was leaving."""
-    message = {"config": place.values, "batch": batch, "variant": variant}
+    _, decoding, questions = asked.batch
     heard = False
-    asked = reported = time.monotonic()
+    begun = reported = time.monotonic()
     with connection, contextlib.suppress(ConnectionError):
-        connection.sendall(json.dumps(message).encode() + b"\n")
+        connection.sendall(json.dumps(asked._asdict()).encode() + b"\n")
         for said in _messages(connection):
             heard = True
             if "error" in said:
                 raise EngineError(said["error"])
             now = time.monotonic()
             if "complete" in said:
-                _LOG.info("%s: %d answers, %.1f s", variant, said["complete"], now - asked)
+                _LOG.info("%s: %d answers, %.1f s", asked.variant, said["complete"], now - begun)
                 return True
             if now - reported >= _SECONDS_BETWEEN_REPORTS:
                 reported = now
-                _LOG.info("%s, %s: %s", batch[2], batch[1], progress(**said))  # of all variants
+                _LOG.info("%s, %s: %s", questions, decoding, progress(**said))  # of all variants
     if heard:
         raise EngineError(
-            f"the engine has died, perhaps for lack of memory; {place.log} may say why; run again: "
+            f"the engine has died, perhaps for lack of memory; {asked.log} may say why; run again: "
             f"what it has answered is kept"
         )
     return False

@@ -321,7 +321,7 @@ def main() -> None:
     if os.fork():
         os._exit(0)  # what starts an engine need not wait for its end
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    config, model, idle = parse(order["values"]), order["model"], order["idle"]
+    config, model, idle = parse(order["config"]), order["batch"][0], order["idle"]
     section = config.models[Store(config).name("model", model)]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     # A copy: the socket itself, and with it the engine's name, stays open to the very end.

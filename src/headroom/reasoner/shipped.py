@@ -88,9 +88,14 @@ def answers(folder: Path) -> list[dict[str, Any]]:
         written = out.sequences[:, width:].tolist()
         for question, tokens, gap in zip(rows["question_id"], written, gaps, strict=True):
             length = [*tokens, tokenizer.eos_token_id].index(tokenizer.eos_token_id)
-            answer = {"question_id": question, "token_ids": tokens[:length]}
-            answer["text"] = tokenizer.decode(tokens[:length], skip_special_tokens=True)
-            found.append(answer | {"margin": round(gap[: length + 1].min().item(), 6)})
+            found.append(
+                {
+                    "question_id": question,
+                    "token_ids": tokens[:length],
+                    "text": tokenizer.decode(tokens[:length], skip_special_tokens=True),
+                    "margin": round(gap[: length + 1].min().item(), 6),
+                }
+            )
     return found
 
 

@@ -1,7 +1,6 @@
 """Training of the embedded reasoner: a Qwen2 of about a million parameters, in minutes on a CPU."""
 
 import logging
-import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,7 +8,8 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, pad
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
@@ -39,7 +39,7 @@ DECAY = 0.5
 _TOKENIZER_DOCUMENTS = 4000
 _BUCKETS = 16  # number of batches whose documents are sorted by length together
 _CONTEXT = 512
-_SECONDS_BETWEEN_REPORTS = 5
+_STEPS_BETWEEN_REPORTS = 50
 _IGNORED = -100
 
 
@@ -151,15 +151,12 @@ def _batches(
         bucket = sorted(rows[start : start + size * _BUCKETS], key=len)
         batches = [bucket[i : i + size] for i in range(0, len(bucket), size)]
         for order in torch.randperm(len(batches), generator=generator).tolist():
-            batch = batches[order]
-            width = len(batch[-1])
-            ids = torch.full((len(batch), width), tokenizer.pad_token_id)
-            labels = torch.full((len(batch), width), _IGNORED)
-            for row, tokens in enumerate(batch):
-                ids[row, : len(tokens)] = torch.tensor(tokens)
-                answer = tokens.index(assistant)
-                labels[row, answer : len(tokens) - 1] = torch.tensor(tokens[answer + 1 :])
-            yield ids, labels
+            texts = [*map(torch.tensor, batches[order])]
+            ids = pad_sequence(texts, batch_first=True, padding_value=tokenizer.pad_token_id)
+            following = pad(ids[:, 1:], (0, 1), value=tokenizer.pad_token_id)
+            answering = (ids == assistant).cumsum(dim=1) > 0
+            learned = answering & (following != tokenizer.pad_token_id)
+            yield ids, following.where(learned, _IGNORED)
 
 
 def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> list[float]:
@@ -176,7 +173,6 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> l
     schedules = [*map(rate, optimizers)]
     model.train()
     curve: list[float] = []
-    begin = reported = time.monotonic()
     for step, (ids, labels) in enumerate(batches, start=1):
         loss = _loss(model, ids, labels)
         model.zero_grad()
@@ -185,11 +181,8 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> l
             optimizer.step()
             schedule.step()
         curve.append(loss.item())
-        now = time.monotonic()
-        if step == steps or now - reported >= _SECONDS_BETWEEN_REPORTS:
-            reported = now
-            left = (now - begin) / step * (steps - step)
-            log.info("step %d of %d, loss %.3f, %.0f s left", step, steps, curve[-1], left)
+        if step % _STEPS_BETWEEN_REPORTS == 0:
+            log.info("step %d of %d, loss %.3f", step, steps, curve[-1])
     model.eval()
     return curve
 
