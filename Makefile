@@ -70,7 +70,7 @@ lint: $(DEVELOPED)
 	$(BIN)/snakemake --lint
 
 reasoner: $(INSTALLED)
-	$(BIN)/python -m headroom.reasoner.shipped
+	$(BIN)/python -m headroom.reasoner.training
 
 nightly: $(DEVELOPED)
 	@mkdir -p $(LOGS); failed=; for step in $(NIGHTLY); do \

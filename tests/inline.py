@@ -13,6 +13,7 @@ def run(config: Config, model: str, decoding: str, questions: str, variant: Vari
     if requests:
         section = config.models[model]
         loaded = worker.load(section, work.keys["model"], section.device)
-        for _, answer in worker.Worker(loaded).run(work.unit(requests, work.base())):
+        answering = worker.Worker(loaded, section.batch_size)
+        for _, answer in answering.run(work.unit(requests, work.base())):
             journal.append(work.journal(variant), [answer])
     client.run(config, model, decoding, questions, variant)

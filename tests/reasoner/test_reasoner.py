@@ -15,7 +15,7 @@ from headroom.generation.engine import Engine, Request
 from headroom.generation.prompts import encode_prompt
 from headroom.models.load import load_model
 from headroom.models.source import fetch_model, fingerprint
-from headroom.reasoner import shipped, training
+from headroom.reasoner import training
 from headroom.reasoner.training import _TOKENIZER_DOCUMENTS, ASSISTANT, END, PAD, USER
 from headroom.record import intact, read_record
 
@@ -107,40 +107,40 @@ def test_the_chat_template_renders_questions_and_answers_without_the_system_text
 
 SMALLEST_MARGIN = 1e-3
 """Below it, another order of summation may change a token."""
-WEIGHTS = shipped.FOLDER / "model.safetensors"
+WEIGHTS = training.FOLDER / "model.safetensors"
 
 
 def test_its_files_are_those_of_its_record():
     record = read_record(intact(WEIGHTS))
-    assert record["fingerprint"] == fingerprint(shipped.FOLDER)
-    assert record["settings"] == shipped.SETTINGS._asdict()
+    assert record["fingerprint"] == fingerprint(training.FOLDER)
+    assert record["settings"] == training.SETTINGS._asdict()
     assert WEIGHTS.stat().st_size < 2_200_000  # half precision
-    assert fetch_model("builtin:reasoner", record["fingerprint"]) == shipped.FOLDER
-    rows = (shipped.FOLDER / "loss.csv").read_text(encoding="utf-8").splitlines()
+    assert fetch_model("builtin:reasoner", record["fingerprint"]) == training.FOLDER
+    rows = (training.FOLDER / "loss.csv").read_text(encoding="utf-8").splitlines()
     losses = [float(row.split(",")[1]) for row in rows[1:]]
-    assert len(losses) == shipped.SETTINGS.steps
+    assert len(losses) == training.SETTINGS.steps
     assert sum(losses[-50:]) < 0.1 * sum(losses[:50])
 
 
 def test_its_tokenizer_is_trained_on_the_corpus_alone():
-    documents = generated.corpus(_TOKENIZER_DOCUMENTS, shipped.SETTINGS.seed)
+    documents = generated.corpus(_TOKENIZER_DOCUMENTS, training.SETTINGS.seed)
     texts = (text for document in documents for text in document[:2])
-    again = training.train_tokenizer(texts, shipped.SETTINGS.vocabulary)
-    kept = AutoTokenizer.from_pretrained(shipped.FOLDER)
+    again = training.train_tokenizer(texts, training.SETTINGS.vocabulary)
+    kept = AutoTokenizer.from_pretrained(training.FOLDER)
     assert kept.get_vocab() == again.get_vocab()
     assert kept.chat_template == again.chat_template
 
 
 def test_the_engine_gives_the_recorded_answers():
-    recorded = shipped.recorded()
-    loaded = load_model(str(shipped.FOLDER), dtype="float32", device="cpu")
-    questions = generated.generate("generated_math", "test", shipped.QUESTIONS, seed=0)
+    recorded = training.recorded()
+    loaded = load_model(str(training.FOLDER), dtype="float32", device="cpu")
+    questions = generated.generate("generated_math", "test", training.QUESTIONS, seed=0)
     assert [answer["question_id"] for answer in recorded] == questions["question_id"].tolist()
     prompts = [
         encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in questions["question"]
     ]
     requests = [*map(Request, questions["question_id"], prompts)]
-    engine = Engine(loaded, Decoding(max_new_tokens=shipped.LONGEST), 64)
+    engine = Engine(loaded, Decoding(max_new_tokens=training.LONGEST), 64)
     found = {answer.request.question_id: answer for answer in engine.run(requests, {})}
     sound = [answer for answer in recorded if answer["margin"] > SMALLEST_MARGIN]
     assert len(sound) >= 0.9 * len(recorded)
@@ -148,17 +148,17 @@ def test_the_engine_gives_the_recorded_answers():
         given = found[answer["question_id"]]
         assert list(given.token_ids) == answer["token_ids"], answer["question_id"]
         assert given.margin == pytest.approx(answer["margin"], abs=SMALLEST_MARGIN)
-    right = shipped.right(recorded)
+    right = training.right(recorded)
     assert right == read_record(WEIGHTS)["right"] > 0.6 * len(recorded)
 
 
 def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
-    monkeypatch.setattr(shipped, "QUESTIONS", 3)
-    monkeypatch.setattr(shipped, "LONGEST", 5)
+    monkeypatch.setattr(training, "QUESTIONS", 3)
+    monkeypatch.setattr(training, "LONGEST", 5)
     small = {"layers": 2, "hidden": 24, "query_heads": 3, "kv_heads": 1, "head_dim": 8}
-    settings = shipped.SETTINGS._replace(**small, steps=2, intermediate=20, vocabulary=300)
-    shipped.make(tmp_path, settings)
-    made, kept = ({file.name for file in each.iterdir()} for each in (tmp_path, shipped.FOLDER))
+    settings = training.SETTINGS._replace(**small, steps=2, intermediate=20, vocabulary=300)
+    training.make(tmp_path, settings)
+    made, kept = ({file.name for file in each.iterdir()} for each in (tmp_path, training.FOLDER))
     assert made == kept
     record = read_record(intact(tmp_path / "model.safetensors"))
     assert record["fingerprint"] == fingerprint(tmp_path)
@@ -169,6 +169,6 @@ def test_it_is_made_as_its_record_says(tmp_path, monkeypatch):
 
 @pytest.mark.skipif("HEADROOM_NIGHTLY" not in os.environ, reason="nightly: trains for minutes")
 def test_training_again_reaches_the_same_accuracy(tmp_path):
-    shipped.make(tmp_path)
+    training.make(tmp_path)
     found, kept = read_record(tmp_path / "model.safetensors"), read_record(WEIGHTS)
     assert found["right"] == pytest.approx(kept["right"], abs=0.07 * kept["test_questions"])

@@ -92,7 +92,7 @@ class Server:
         from headroom.generation.worker import Worker, devices, load, serve
 
         def worker_on(device: str) -> Worker:
-            return Worker(load(section, self._model, device))
+            return Worker(load(section, self._model, device), section.batch_size)
 
         found = devices(section.device)
         makers: list[Callable[[], Worker]] = [partial(worker_on, device) for device in found]

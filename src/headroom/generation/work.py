@@ -48,7 +48,6 @@ class Unit:
 
     decoding: Decoding
     family: Family
-    batch_size: int | None
     questions: dict[str, str]
     """Texts by question id."""
     requests: list[tuple[Variant, Key]]
@@ -132,7 +131,6 @@ class Work:
         return Unit(
             self.config.decodings[self.decoding],
             self.config.questions[self.questions].family,
-            self.config.models[self.model].batch_size,
             {question: text for question, text in self.texts.items() if question in asked},
             requests,
             {question: tokens for question, tokens in base.items() if question in asked},

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,17 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux's prctl
 class Worker:
     """Answers units with one loaded model."""
 
-    def __init__(self, loaded: LoadedModel | VllmModel) -> None:
+    def __init__(self, loaded: LoadedModel | VllmModel, batch_size: int | None) -> None:
         self._loaded = loaded
-        # Made at once: what is forked later shares its memory.
-        self._decoder = None if isinstance(loaded, VllmModel) else Decoder.of(loaded)
-        self._engines: dict[tuple[Decoding, int | None], Engine | VllmEngine] = {}
+        # At once: what is forked later shares its memory.
+        decoder = None if isinstance(loaded, VllmModel) else Decoder.of(loaded)
+
+        def engine(decoding: Decoding) -> Engine | VllmEngine:
+            if isinstance(loaded, VllmModel):
+                return VllmEngine(loaded, decoding)
+            return Engine(loaded, decoding, batch_size, decoder)
+
+        self._engine = cache(engine)
 
     def run(self, unit: Unit) -> Iterator[tuple[Variant, dict[str, Any]]]:
         """Yield each answer with its variant as it finishes: a row of `tables.ANSWERS`.
@@ -55,7 +62,7 @@ class Worker:
             Request(question, prompts[question], variant, sample)
             for variant, (question, sample) in unit.requests
         ]
-        facts, engine = self._facts(unit), self._engine(unit)
+        facts, engine = self._facts(unit), self._engine(unit.decoding)
         told: dict[Variant, Any] = {}
         for found in engine.run(requests, unit.base):
             variant = found.request.variant
@@ -85,15 +92,6 @@ class Worker:
             "threads": torch.get_num_threads(),
             "prompt": prompt_facts(self._loaded.tokenizer, unit.decoding, unit.family),
         }
-
-    def _engine(self, unit: Unit) -> Engine | VllmEngine:
-        asked = (unit.decoding, unit.batch_size)
-        if asked not in self._engines:
-            if isinstance(self._loaded, VllmModel):
-                self._engines[asked] = VllmEngine(self._loaded, unit.decoding)
-            else:
-                self._engines[asked] = Engine(self._loaded, *asked, self._decoder)
-        return self._engines[asked]
 
 
 def load(section: Model, model: str, device: str) -> LoadedModel | VllmModel:

@@ -167,7 +167,6 @@ class Solver:
         self._grading = Grading(config.questions[section.train].family, config.grading)
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
-        self._batch_size = model.batch_size
         embedder = self._selector.setting.embedder or section.embedder[0]
         self._embedder = load_embedder(_folder(found, paths.EMBEDDER, embedder=embedder))
         loaded = load_model(
@@ -176,7 +175,7 @@ class Solver:
             device=model.device,
             attention=model.attention,
         )
-        self._worker = Worker(loaded)
+        self._worker = Worker(loaded, model.batch_size)
 
     def __repr__(self) -> str:
         by = "the majority" if self._verifier is None else repr(self._verifier)
@@ -201,7 +200,6 @@ class Solver:
         unit = Unit(
             decoding=self._decoding,
             family=self._grading.family,
-            batch_size=self._batch_size,
             questions={str(number): text for number, text in enumerate(questions)},
             requests=[
                 (variant, (str(number), 0))
