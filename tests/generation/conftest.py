@@ -10,17 +10,15 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 
 import tiny_models
-from transformers import PreTrainedTokenizerBase
 
 from headroom import config, paths
-from headroom.config import Config
 from headroom.models.load import load_tokenizer
 from headroom.planning.store import key
 from headroom.tables import QUESTIONS, write_json, write_table
 
 
 @pytest.fixture(scope="session")
-def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("qwen2")
     tiny_models.build(tiny_models.DECODERS[0]).save_pretrained(folder)
     words = ["[PAD]", "[BOS]", "[EOS]", *(f"w{number}" for number in range(94))]
@@ -31,12 +29,12 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tokenizer(model_folder: Path) -> PreTrainedTokenizerBase:
+def tokenizer(model_folder):
     return load_tokenizer(model_folder)
 
 
 @pytest.fixture
-def run_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model_folder: Path) -> Config:
+def run_config(tmp_path, monkeypatch, model_folder):
     """A config with two draws from one split and one from another, their tables in place."""
     monkeypatch.chdir(tmp_path)
     gsm8k: dict[str, Any] = {"benchmark": "generated_gsm8k", "split": "test", "sampling": "first"}

@@ -2,27 +2,24 @@
 
 from dataclasses import replace
 from functools import partial, partialmethod
-from typing import Any
 
 import pytest
 import torch
 from test_engine import assert_exact, loaded_model, random_prompts
 from test_verify import NEW_TOKENS, VARIANTS, build, plan
-from torch import Tensor
 
 from headroom.config import Decoding
 from headroom.generation import batch, check
-from headroom.generation.attention import Segments, Slots, dense
+from headroom.generation.attention import Slots, dense
 from headroom.generation.check import in_float32
 from headroom.generation.decoder import Decoder, SlotRows
 from headroom.generation.engine import Engine
-from headroom.models.masks import RowMasks
 from headroom.variants import Variant
 
 WANTED = plan(random_prompts((9, 4, 15)), [*VARIANTS, Variant(2, 3, kind="noise")])
 
 
-def answer_all(dtype: torch.dtype, name: str = "Qwen2") -> dict[str, Any]:
+def answer_all(dtype, name="Qwen2"):
     loaded = loaded_model(build(name).to(dtype), eos=(2, 40))
     engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 7, checked=True)
     answers = {answer.request: answer for answer in engine.run(WANTED)}
@@ -42,18 +39,18 @@ def test_a_right_engine_stays_on_its_path(dtype, name):
     assert 0 <= facts["check"]["worst"] <= facts["check"]["bound"]
 
 
-def next_head(right: Any, self: Decoder, variants: list[Variant]) -> dict[int, RowMasks]:
+def next_head(right, self, variants):
     masks = right(self, variants)
     return {n: replace(mask, factors=mask.factors.roll(1, 1)) for n, mask in masks.items()}
 
 
-def next_column(right: Any, self: Slots, layer: int, segments: Segments, *states: Tensor) -> None:
+def next_column(right, self, layer, segments, *states):
     if segments.most == 1 and segments.width < self._data.shape[3]:
         segments = replace(segments, starts=[start + 1 for start in segments.starts])
     right(self, layer, segments, *states)
 
 
-def stale_length(right: Any, self: SlotRows, first: int, rows: Any, texts: Any) -> Tensor:
+def stale_length(right, self, first, rows, texts):
     stale = bool(self._lengths) and max(map(len, texts)) == 1
     if stale:
         self._lengths[-1] -= 1
@@ -63,11 +60,11 @@ def stale_length(right: Any, self: SlotRows, first: int, rows: Any, texts: Any) 
     return found
 
 
-def dropped_copy(right: Any, self: SlotRows, kept: list[int]) -> None:
+def dropped_copy(right, self, kept):
     self._lengths = [self._lengths[old] for old in kept]
 
 
-def swapped_rows(right: Any, self: SlotRows, first: int, rows: Any, texts: Any) -> Tensor:
+def swapped_rows(right, self, first, rows, texts):
     found = right(self, first, rows, texts)
     return found if max(map(len, texts)) > 1 else found.roll(1, 0)
 
@@ -95,7 +92,7 @@ def test_each_wrong_engine_falls_and_the_fall_is_told(of, name, mutant, dtype, m
 
 
 def test_another_attention_falls_to_the_dense_one(monkeypatch):
-    def flash(*inputs: Any) -> Tensor:
+    def flash(*inputs):
         return dense(*inputs).flip(-1)
 
     loaded = loaded_model(build("Qwen2").bfloat16(), eos=(2, 40))

@@ -1,13 +1,11 @@
 """The engine's answers, held against `transformers.generate` with weights zeroed."""
 
 import random
-from collections.abc import Mapping, Sequence
 
 import pytest
 import tiny_models
 import torch
 from noisy_hook import noisy
-from transformers import PreTrainedModel
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
@@ -34,7 +32,7 @@ QWEN2 = DECODERS["Qwen2"]
 OWN_MODULES = DECODERS["Olmo2"]  # runs by its own modules, which tests can watch and disturb
 
 
-def loaded_model(model: PreTrainedModel, eos: tuple[int, ...] = ()) -> LoadedModel:
+def loaded_model(model, eos=()):
     return LoadedModel(
         model=model,
         tokenizer=None,
@@ -47,13 +45,13 @@ def loaded_model(model: PreTrainedModel, eos: tuple[int, ...] = ()) -> LoadedMod
     )
 
 
-def random_prompts(lengths: Sequence[int] = LENGTHS) -> list[tuple[int, ...]]:
+def random_prompts(lengths=LENGTHS):
     rng = random.Random(0)
     tokens = range(3, tiny_models.VOCABULARY)
     return [tuple(rng.choices(tokens, k=length)) for length in lengths]
 
 
-def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
+def requests(variants=VARIANTS):
     """One request a prompt; neighbours have different variants."""
     return [
         Request(f"q{number}", prompt, variants[number % len(variants)])
@@ -61,7 +59,7 @@ def requests(variants: Sequence[Variant] = VARIANTS) -> list[Request]:
     ]
 
 
-def reference(loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKENS) -> Answer:
+def reference(loaded, request, new_tokens=NEW_TOKENS):
     """Answer with `generate`, the head's weights zeroed, or noise added by a hook."""
     edited = noisy if request.variant.kind == "noise" else edited_weights
     with edited(loaded.model, loaded.geometry, request.variant):
@@ -84,7 +82,7 @@ def reference(loaded: LoadedModel, request: Request, new_tokens: int = NEW_TOKEN
     return Answer(request, tokens, "length", margin)
 
 
-def assert_alike(found: Mapping[Request, Answer], expected: Mapping[Request, Answer]) -> None:
+def assert_alike(found, expected):
     """Tokens equal wherever all margins of an answer exceed the threshold; most do."""
     assert found.keys() == expected.keys()
     close = 0
@@ -98,16 +96,12 @@ def assert_alike(found: Mapping[Request, Answer], expected: Mapping[Request, Ans
     assert close <= len(found) / 5
 
 
-def assert_exact(
-    loaded: LoadedModel, answers: Mapping[Request, Answer], new_tokens: int = NEW_TOKENS
-) -> None:
+def assert_exact(loaded, answers, new_tokens=NEW_TOKENS):
     """Answers are those of `generate`."""
     assert_alike(answers, {each: reference(loaded, each, new_tokens) for each in answers})
 
 
-def answer_all(
-    loaded: LoadedModel, wanted: Sequence[Request], batch_size: int, **decoding: object
-) -> dict[Request, Answer]:
+def answer_all(loaded, wanted, batch_size, **decoding):
     settings = Decoding(**{"max_new_tokens": NEW_TOKENS, **decoding})
     answers = list(Engine(loaded, settings, batch_size).run(wanted))
     assert len(answers) == len(wanted)
@@ -117,12 +111,12 @@ def answer_all(
 class Fed:
     """Counts what a model is fed: tokens of prompts, and rows of single tokens."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model):
         self.prompts = 0
         self.steps: list[int] = []
         model.register_forward_pre_hook(self._count, with_kwargs=True)
 
-    def _count(self, _: object, __: object, inputs: dict[str, torch.Tensor]) -> None:
+    def _count(self, _, __, inputs):
         rows, tokens = inputs["input_ids"].shape
         if tokens > 1:
             self.prompts += rows
@@ -187,7 +181,7 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(caplog):
     loaded = loaded_model(model, eos=(2, 40))
     expected = answer_all(loaded, requests(), batch_size=9)
 
-    def fail(_: object, __: object, inputs: dict[str, torch.Tensor]) -> None:
+    def fail(_, __, inputs):
         if inputs["input_ids"].shape[0] > 2 and inputs["input_ids"].shape[1] == 1:
             raise torch.OutOfMemoryError("too many rows")
 
@@ -197,7 +191,7 @@ def test_out_of_memory_halves_the_batch_and_loses_no_answer(caplog):
     sizes = [record.args for record in caplog.records if "out of GPU memory" in record.message]
     assert sizes == [(4,), (2,)]
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise torch.OutOfMemoryError
 
     model.register_forward_pre_hook(refuse)

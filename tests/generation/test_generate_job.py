@@ -6,7 +6,6 @@ import random
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 import inline
@@ -36,17 +35,17 @@ def run(values, questions, decoding="greedy", variant=PRUNED):
     return read_table(file, ANSWERS), json.loads(record_path(file).read_text())
 
 
-def assert_alike(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+def assert_alike(found, expected):
     compared = Comparison()
     assert compared.answers(expected.reset_index(drop=True), found)
     compared.check()
 
 
-def forbid_loading(*_: object, **__: object) -> None:
+def forbid_loading(*_, **__):
     raise AssertionError("the model was loaded")
 
 
-def refuse(path: Path) -> None:
+def refuse(path):
     raise PermissionError(path)
 
 

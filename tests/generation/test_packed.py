@@ -7,7 +7,6 @@ import pytest
 import tiny_models
 import torch
 from test_engine import answer_all, assert_exact, loaded_model, requests
-from torch import Tensor, nn
 from torch.nn.functional import gelu, scaled_dot_product_attention, silu
 
 from headroom.generation import attention, weights
@@ -41,7 +40,7 @@ SERVED = {
 ROWS = [BASE, Variant(0, 5), Variant(2, 1), Variant(2, 3, kind="noise"), Variant(3, 0)]
 
 
-def biased(architecture: tiny_models.Architecture) -> nn.Module:
+def biased(architecture):
     model = tiny_models.build(architecture)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -51,21 +50,21 @@ def biased(architecture: tiny_models.Architecture) -> nn.Module:
 
 
 def flash(
-    queries: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    offsets: Tensor,
-    slots: Tensor,
-    most: int,
-    capacity: int,
-    dropout: float,
-    causal: bool,
-    debug: bool,
+    queries,
+    keys,
+    values,
+    offsets,
+    slots,
+    most,
+    capacity,
+    dropout,
+    causal,
+    debug,
     *,
-    window_size_left: int | None,
-    window_size_right: int | None,
-    seqused_k: Tensor,
-) -> tuple[Tensor]:
+    window_size_left,
+    window_size_right,
+    seqused_k,
+):
     """What ATen's operator computes, row by row: causal against the end of `seqused_k`."""
     assert causal and not dropout and not debug
     assert all(bounds.dtype == torch.int32 for bounds in (offsets, slots, seqused_k))
@@ -154,7 +153,7 @@ ONEDNN = weights._prefers_onednn(torch.float32, "cpu")
 
 
 @pytest.fixture(params=["MKL", "oneDNN", "oneDNN, but for small products"])
-def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def library(request, monkeypatch):
     if request.param == "MKL":
         monkeypatch.setattr(weights, "_prefers_onednn", lambda *_: False)
     elif not ONEDNN:

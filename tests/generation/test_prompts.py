@@ -19,9 +19,7 @@ NO_SYSTEM = (
 )
 
 
-def tokenizer(
-    *special: str, template: str | None = None, adds_bos: bool = False
-) -> PreTrainedTokenizerFast:
+def tokenizer(*special, template=None, adds_bos=False):
     """A byte-level tokenizer that knows nothing but bytes and special tokens."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {token: number for number, token in enumerate(["<s>", *alphabet])}

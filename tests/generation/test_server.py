@@ -13,18 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import pandas as pd
-import psutil
 import pytest
 
 import inline
 from comparing import Comparison
 from headroom import cli, paths
-from headroom.config import Config
 from headroom.errors import EngineError
 from headroom.generation import client, server, worker
 from headroom.generation.work import Work
@@ -40,7 +35,7 @@ OTHER = Variant(3, 2)  # in no plan
 
 
 @pytest.fixture
-def spawned(run_config: Config) -> Iterator[Config]:
+def spawned(run_config):
     """A config; at the end nothing of an engine may be left."""
     yield run_config
     client.stop()
@@ -49,18 +44,18 @@ def spawned(run_config: Config) -> Iterator[Config]:
 
 
 @pytest.fixture
-def served(spawned: Config, monkeypatch: pytest.MonkeyPatch) -> Config:
+def served(spawned, monkeypatch):
     """The same, with engines that have torch loaded as they start: they take no seconds."""
     real = subprocess.run
 
-    def run(command: list[str], **options: Any) -> Any:
+    def run(command, **options):
         return (fork if command[-1] == server.__name__ else real)(command, **options)
 
     monkeypatch.setattr(subprocess, "run", run)
     return spawned
 
 
-def fork(_: list[str], **options: Any) -> None:
+def fork(_, **options):
     """Do what `subprocess.run` does with the command of an engine."""
     child = os.fork()
     if child:
@@ -80,48 +75,41 @@ def fork(_: list[str], **options: Any) -> None:
         os._exit(0)
 
 
-def engines() -> list[psutil.Process]:
+def engines():
     return working_in(Path.cwd())
 
 
-def run(values: Config, variant: Variant, questions: str = "small", cores: int = 2) -> None:
+def run(values, variant, questions="small", cores=2):
     client.run(values, "tiny", "greedy", questions, variant, cores)
 
 
-def work_on(values: Config, questions: str = "small") -> Work:
+def work_on(values, questions="small"):
     return Work(values, "tiny", "greedy", questions)
 
 
-def of_model(values: Config, **changed: Any) -> Config:
+def of_model(values, **changed):
     model = values.models["tiny"].model_copy(update=changed)
     return values.model_copy(update={"models": {"tiny": model}})
 
 
-def asked(
-    values: Config, cores: int = 2, variant: Variant = BASE, questions: str = "small"
-) -> client.Asked:
+def asked(values, cores=2, variant=BASE, questions="small"):
     batch = tuple(work_on(values, questions).keys.values())
     return client.Asked(values.model_dump(mode="json"), batch, str(variant), cores)
 
 
-@contextlib.contextmanager
-def connected(values: Config) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(300)
-        connection.connect(f"\0{asked(values).engine}")
-        yield connection
+def connected(values):
+    return client._try(asked(values).engine)
 
 
-def message(values: Config, variant: Variant, questions: str = "small") -> bytes:
+def message(values, variant, questions="small"):
     return json.dumps(asked(values, 2, variant, questions)._asdict()).encode() + b"\n"
 
 
-def last_word(connection: socket.socket) -> dict[str, Any]:
-    said: dict[str, Any] = json.loads(connection.makefile("rb").readlines()[-1])
-    return said
+def last_word(connection):
+    return [*client._messages(connection)][-1]
 
 
-def answered_here(config: Config, *variants: Variant) -> list[pd.DataFrame]:
+def answered_here(config, *variants):
     """Return the tables of answers made without an engine, and leave none of them."""
     tables = []
     for variant in variants:
@@ -196,7 +184,7 @@ def test_each_device_has_a_worker_that_loads_the_model_itself(served, monkeypatc
     (expected,) = answered_here(served, HEADS[0])
     right = worker.load
 
-    def told(section: Any, model: str, device: str) -> Any:
+    def told(section, model, device):
         Path(f"loaded-{os.getpid()}").write_text(device)
         return right(section, model, device)
 
@@ -240,7 +228,7 @@ def test_after_a_death_jobs_fail_with_its_cause_and_the_next_run_goes_on(
         process.suspend()
     errors = []
 
-    def wait_for(variant: Variant) -> None:
+    def wait_for(variant):
         try:
             run(served, variant, "large")
         except EngineError as error:

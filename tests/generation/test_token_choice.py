@@ -17,13 +17,11 @@ from headroom.generation.sampling import candidates, choose, sample, uniforms
 VOCABULARY = 53
 
 
-def random_logits(rows: int) -> torch.Tensor:
+def random_logits(rows):
     return 3 * torch.randn(rows, VOCABULARY, generator=torch.Generator().manual_seed(0))
 
 
-def probabilities(
-    logits: torch.Tensor, temperature: float, top_k: int | None, top_p: float
-) -> torch.Tensor:
+def probabilities(logits, temperature, top_k, top_p):
     """Return what transformers samples from."""
     warpers = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
     warpers += [TopKLogitsWarper(top_k)] if top_k else []

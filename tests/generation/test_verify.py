@@ -1,21 +1,18 @@
 """Verified and resumed answers, placebos' too, held against `transformers.generate`."""
 
 import copy
-from collections.abc import Mapping, Sequence
 
 import pytest
 import tiny_models
 import torch
 from test_engine import DECODERS, Fed, assert_alike, assert_exact, loaded_model, random_prompts
-from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from headroom.config import Decoding
 from headroom.generation import batch
 from headroom.generation.decoder import Decoder
-from headroom.generation.engine import Answer, Engine, Request, rows_together
+from headroom.generation.engine import Engine, Request, rows_together
 from headroom.models.geometry import find_heads
-from headroom.models.load import LoadedModel
 from headroom.variants import BASE, Variant, numeric, replays
 
 NEW_TOKENS = 11
@@ -38,7 +35,7 @@ SERVED = {"Qwen2", "Qwen3", "Llama", "Mistral", "Mistral, window 8", "Gemma"}
 """Run by the decoder, the others by their own modules."""
 
 
-def build(name: str) -> PreTrainedModel:
+def build(name):
     """Build a model some heads of which count for much and some for little: answers part late."""
     attention = "eager" if "window" in name or name in ("Gemma2", "GptOss") else "sdpa"
     model = tiny_models.build(DECODERS[name], attention)
@@ -52,24 +49,18 @@ def build(name: str) -> PreTrainedModel:
     return model
 
 
-def plan(prompts: Sequence[tuple[int, ...]], variants: Sequence[Variant]) -> list[Request]:
+def plan(prompts, variants):
     return [Request(f"q{n}", p, variant) for variant in variants for n, p in enumerate(prompts)]
 
 
-def sweep(
-    loaded: LoadedModel,
-    wanted: Sequence[Request],
-    batch_size: int = 7,
-    new_tokens: int = NEW_TOKENS,
-    **known: Sequence[int],
-) -> dict[Request, Answer]:
+def sweep(loaded, wanted, batch_size=7, new_tokens=NEW_TOKENS, **known):
     engine = Engine(loaded, Decoding(max_new_tokens=new_tokens), batch_size)
     answers = list(engine.run(wanted, known))
     assert len(answers) == len(wanted)
     return {answer.request: answer for answer in answers}
 
 
-def accepted(answers: Mapping[Request, Answer]) -> float:
+def accepted(answers):
     """Return the share of tokens that verification took over."""
     kept = sum(len(answer.token_ids) for answer in answers.values())
     return sum(answer.accepted for answer in answers.values()) / kept

@@ -8,12 +8,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny_models
 from test_engine import random_prompts
-from transformers import PreTrainedTokenizerBase
 
 from comparing import NEAR_TIE
 from headroom import paths
@@ -64,7 +62,7 @@ print("\\n" + json.dumps({
 """
 
 
-def in_vllm(script: str, *arguments: str) -> Any:
+def in_vllm(script, *arguments):
     """Run a script in the environment that has vLLM; return the last line it prints."""
     python = os.environ.get("HEADROOM_VLLM")
     if not python:
@@ -81,7 +79,7 @@ def in_vllm(script: str, *arguments: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def llama(tmp_path_factory: pytest.TempPathFactory, tokenizer: PreTrainedTokenizerBase) -> Path:
+def llama(tmp_path_factory, tokenizer):
     """A folder with a Llama of random weights; vLLM's CPU attention wants heads 32 wide."""
     model = tiny_models.build(tiny_models.wide("Llama", head_dim=32, eos_token_id=ENDS))
     folder = tmp_path_factory.mktemp("llama")
