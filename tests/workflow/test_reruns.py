@@ -1,5 +1,6 @@
 """What another run finds in a folder where the miniature has run, and what is exported of it."""
 
+import base64
 import os
 import shutil
 import zlib
@@ -21,6 +22,20 @@ def test_another_config_generates_nothing_that_the_store_has(copied):
     counts = planned(Snakemake(copied)(values, "--dry-run"))
     assert counts["generate"] == 2  # heads 1 and 2; base, 0 and 3 are in the store
     assert not {"fetch_model", "source", "questions"} & set(counts)
+
+
+def test_what_lies_behind_a_job_that_reruns_is_made(copied):
+    (model,) = (copied / "results/store/models").glob("*/model.json")
+    (answers,) = (copied / "results/store").glob("tiny-*/greedy-*/test-*/L01H03.parquet")
+    (accuracy,) = (copied / "results/mini/accuracy").glob("tiny-*/greedy-*/test-*.parquet")
+    path = str(model.relative_to(copied)).encode()
+    (copied / ".snakemake/incomplete" / base64.b64encode(path).decode()).touch()  # killed there
+    for gone, left in ((accuracy, {"grade"}), (answers, {"generate", "grade"})):
+        gone.unlink()
+        dry = Snakemake(copied)(
+            MINIATURE, "--dry-run", "--rerun-incomplete", str(accuracy.relative_to(copied))
+        )
+        assert planned(dry).keys() == {"fetch_model", *left, "total"}
 
 
 def test_an_exported_run_is_remade_without_model_or_benchmark(finished, tmp_path):

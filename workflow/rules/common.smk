@@ -24,6 +24,7 @@ CONFIG = session.checked(config, look=workflow.is_main_process)
 RULES = Rules(CONFIG, CORES, workflow.parent_groupids)
 of_run = RULES.store.fill
 shell.prefix(session.shell_prefix(CONFIG.run))
+session.plan_behind_reruns()
 if workflow.is_main_process:  # files left by an interrupted run
     forget_finished(CONFIG, RULES.graded_batches())
 

@@ -72,6 +72,27 @@ def of_any_age(inputs: Callable[[Any], Inputs]) -> Callable[[Any], Inputs]:
     return lambda wildcards: {name: ancient(files) for name, files in inputs(wildcards).items()}
 
 
+def plan_behind_reruns() -> None:
+    """Have Snakemake ask every job whether it has a reason of its own to run.
+
+    Snakemake 9 asks no job that depends on one that must run: the new output is reason enough, it
+    takes for granted. With inputs of any age it is not, and a run that makes a model again would
+    leave out the missing files behind it and end as done (snakemake/snakemake#4166).
+    """
+    from snakemake.dag import DAG  # cannot be imported first
+
+    update = DAG.update_needrun
+
+    async def update_needrun(dag: Any, *arguments: Any, **options: Any) -> None:
+        dag.bfs = lambda *_: ()  # in this method it finds the jobs not to ask
+        try:
+            await update(dag, *arguments, **options)
+        finally:
+            vars(dag).pop("bfs", None)
+
+    DAG.update_needrun = update_needrun
+
+
 def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
     """Prepare a run before its first job: check the machine, write the config, log the plan.
 
