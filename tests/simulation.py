@@ -157,7 +157,7 @@ def _fill_selector(config: Config, name: str) -> None:
     chosen = [("sphere", "mean", True), ("ball", "1", False)]
     setting = numbers(chosen, ["geometry", "n", "chosen"], ["pass_at_4"])
     others = (matching.SHUFFLED, matching.COVER, matching.DRAWN)
-    weighed = product(["SPRINT"], ["test"], [matching.ALL], others, ["1", "2", matching.MEAN])
+    weighed = product(["SPRINT"], ["test"], [matching.ALL], others, ["1", "2", evaluation.MEAN])
     rules = product(["SPRINT"], [choosing.MAJORITY, choosing.VERIFIER], [1, 8, 16])
     of_weighed = ["method", "questions", "pool", "against", "n"]
     tables = dict.fromkeys((paths.CHOICE, paths.SENSITIVITY, paths.ABLATION), setting) | {

@@ -7,8 +7,8 @@ from headroom.jobs import JOBS, SHORTCUTS
 from processes import python
 
 HEAVY = (
-    *("pandas", "matplotlib", "scipy", "sympy", "torch", "transformers"),
-    "sentence_transformers",
+    *("pandas", "matplotlib", "scipy", "sympy", "sklearn", "torch"),
+    *("transformers", "sentence_transformers"),
 )
 
 MAY_IMPORT = [
@@ -19,13 +19,13 @@ MAY_IMPORT = [
         "grading.matrix": "pandas",
         "athena.problems": "pandas",
         "compression.arm_tables": "pandas",
-        "frontier.job": "pandas scipy",
+        "sprint.job": "pandas scipy",
+        "frontier": "pandas scipy",
         "analysis.jobs": "pandas scipy",
         "report.page": "pandas scipy",
         "figures.draw": "pandas scipy matplotlib",
     },
     {
-        "sprint.job": "pandas scipy torch",
         "generation.activations": "pandas scipy sympy torch transformers",
         "compression.arm_jobs": "pandas scipy sympy torch transformers",
         "compression.arm_measurements": "pandas scipy sympy torch transformers",

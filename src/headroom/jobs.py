@@ -40,7 +40,7 @@ compare-prompts grading.matrix:compare_prompts(comparison) Compare prompts and r
 train-selector sprint.job:train(selector) Train a head selector.
 rank-heads sprint.job:rank(selector) Rank the heads for each question.
 evaluate sprint.job:evaluate(selector) Compute Pass@N of a selector and baselines.
-compare-families frontier.job:compare(frontier) Compare families of variants at equal tokens.
+compare-families frontier:compare(frontier) Compare families of variants at equal tokens.
 problems athena.problems:read_data(data) Read a dataset and divide it.
 encoder compression.arm_jobs:prepare_encoder(encoder) Fetch a pretrained encoder.
 teacher compression.arm_jobs:train_teacher(solver data seed) Train a solver with all its heads.

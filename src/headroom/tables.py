@@ -216,6 +216,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def write_csv(path: Path, data: "pd.DataFrame", digits: int | None = None) -> Path:
+    """Write a table as CSV, atomically, with some significant digits or all; return its path."""
+    form = digits and f"%.{digits}g"
+    with atomic(path) as temporary:
+        data.to_csv(temporary, index=False, lineterminator="\n", float_format=form or None)
+    return path
+
+
 def write_table(
     path: Path,
     data: "pd.DataFrame | pa.Table",

@@ -14,7 +14,6 @@ from transformers import RobertaConfig, RobertaModel
 import simulation
 from headroom import paths
 from headroom.analysis.claims import claims, judge
-from headroom.analysis.files import write_csv
 from headroom.analysis.published import (
     CLAIMS,
     ENCODERS,
@@ -30,7 +29,7 @@ from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
-from headroom.tables import ACCURACY, write_table
+from headroom.tables import ACCURACY, write_csv, write_table
 from simulation import PUBLISHED
 
 SMALL = "Qwen2.5-Math-1.5B-Instruct"

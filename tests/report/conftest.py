@@ -12,7 +12,7 @@ import simulated_trials
 import simulation
 from headroom import paths
 from headroom.config import Config, parse
-from headroom.frontier.job import compare
+from headroom.frontier import compare
 from headroom.report.page import write_report
 
 

@@ -8,17 +8,16 @@ import pytest
 from headroom.sprint import choosing, matching, methods
 from headroom.sprint.choosing import AGREEMENT, FIRST, MAJORITY, ORACLE, VERIFIER
 from headroom.sprint.evaluation import (
+    MEAN,
     Answers,
     curves,
-    diversity,
     drawn,
-    oracle,
     ordered,
     paired,
     peak,
     simultaneous,
 )
-from headroom.sprint.matching import COVER, DRAWN, MEAN, SHUFFLED
+from headroom.sprint.matching import COVER, DRAWN, SHUFFLED
 from headroom.sprint.rankers import greedy_cover
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import paired_interval
@@ -28,16 +27,25 @@ EVERY = np.ones(QUESTIONS, dtype=bool)
 RESAMPLES = Bootstrap(QUESTIONS, 200, seed=0)
 
 
+def of_groups(group, tokens):
+    """Answers of which group 0 is right and -1 is none, at costs that differ by column."""
+    shared = np.broadcast_to(np.arange(group.shape[1]) * 3 % 4 / 4, group.shape)
+    return Answers(group == 0, group, tokens, shared, 1 - shared)
+
+
+def made(questions=QUESTIONS, pool=POOL, seed=0):
+    draw = np.random.default_rng(seed)
+    group = draw.integers(-1, 3, size=(questions, pool))
+    return of_groups(group, draw.integers(10, 90, size=group.shape))
+
+
 @pytest.fixture
 def answers():
-    draw = np.random.default_rng(0)
-    group = draw.integers(-1, 3, size=(QUESTIONS, POOL))
-    shared = np.tile(draw.integers(0, 4, POOL) / 4, (QUESTIONS, 1))
-    tokens = draw.integers(10, 90, size=(QUESTIONS, POOL))
-    return Answers(group == 1, group, tokens, tokens * draw.random(POOL), shared, 1 - shared)
+    return made()
 
 
 def test_every_score_of_drawn_answers_is_the_mean_over_ordered_subsets(answers):
+    answers = answers._replace(own=answers.own**2)  # skipped layers
     found = drawn(answers, MAX_N)
     subsets = [
         ordered(answers.select(np.array(subset)), MAX_N)
@@ -69,7 +77,8 @@ def test_paired_differences_are_sprint_minus_the_other(answers):
         methods.RANDOM: drawn(answers, MAX_N),
     }
     learnt = [{methods.SPRINT: [scores[methods.SPRINT]]}]
-    table = paired(scores, learnt, EVERY, RESAMPLES)
+    apart = np.isin(np.arange(QUESTIONS), [0, 3, 4], invert=True)
+    table = paired(scores, learnt, apart, RESAMPLES)
     assert table[["by_draw", "by_seed"]].isna().all(axis=None)
     assert list(table["method"]) == [methods.RANDOM] * 3 + [methods.BASE] * 3
     assert list(table["n"]) == [1, 2, 3] * 2
@@ -79,11 +88,9 @@ def test_paired_differences_are_sprint_minus_the_other(answers):
     width = ends["band_high"] - ends["band_low"]
     np.testing.assert_allclose(width, wider * (ends["high"] - ends["low"]))
     np.testing.assert_allclose(ends["band_high"] + ends["band_low"], ends["high"] + ends["low"])
-    assert table["difference"].iloc[-3:].tolist() == pytest.approx(lead.mean(axis=0))
+    assert ends["difference"].tolist() == pytest.approx(lead.mean(axis=0))
+    assert ends["difference_apart"].tolist() == pytest.approx(lead[apart].mean(axis=0))
     assert table["difference"].between(table["low"], table["high"]).all()
-    apart = np.isin(np.arange(QUESTIONS), [0, 3, 4], invert=True)
-    table = paired(scores, learnt, apart, RESAMPLES)
-    assert table["difference_apart"].iloc[-2] == pytest.approx(lead[apart, 1].mean())
     assert (table["resembling"] == 3).all()
     assert paired(scores, learnt, ~EVERY, RESAMPLES)["difference_apart"].isna().all()
 
@@ -133,13 +140,14 @@ def test_the_band_holds_at_all_n_at_once_where_intervals_do_not():
     assert simultaneous(np.zeros((9, 4)), Bootstrap(9, 20, seed=0)) == 1.0
 
 
-def test_diversity_and_cost_are_means_and_end_where_drawn_answers_end(answers):
+def test_curves_end_where_drawn_answers_end_and_their_costs_are_means(answers):
     few = drawn(answers.select(np.array([0, 3])), MAX_N)
-    scores = {methods.ORACLE: oracle(answers, MAX_N), methods.RANDOM: few}
+    solved = answers.correct.any(axis=1, keepdims=True).repeat(MAX_N, axis=1).astype(float)
+    scores = {methods.ORACLE: {"pass_at_n": solved}, methods.RANDOM: few}
     scores[methods.SPRINT] = ordered(answers, MAX_N)
-    last = curves(scores, RESAMPLES).groupby("method")["n"].max()
+    passed, table = curves(scores, RESAMPLES, prompt_tokens=37.5)
+    last = passed.groupby("method")["n"].max()
     assert dict(last) == {methods.ORACLE: 3, methods.SPRINT: 3, methods.RANDOM: 2}
-    table = diversity(scores, RESAMPLES, prompt_tokens=37.5)
     assert list(table["method"]) == [methods.SPRINT] * 2 + [methods.RANDOM] * 2  # no oracle
     assert table["distinct_answers"].between(table["distinct_low"], table["distinct_high"]).all()
     row, at = table.iloc[1], {name: each[:, 1] for name, each in scores[methods.SPRINT].items()}
@@ -170,67 +178,40 @@ def test_the_peak_is_that_of_a_plain_loop_over_resamples():
     assert len(set(found)) > 1
 
 
-def rankings(questions, pool, seed):
-    """Z, rankings in random order, and Z of training questions."""
-    draw = np.random.default_rng(seed)
-    correct = draw.random((questions, pool)) < 0.4
+def test_a_ranking_is_held_against_all_permutations_the_cover_and_draws():
+    draw, (questions, pool) = np.random.default_rng(2), (6, 4)
+    correct, train = draw.random((questions, pool)) < 0.4, draw.random((60, pool)) < 0.4
     order = draw.permuted(np.tile(np.arange(pool), (questions, 1)), axis=1)
-    return correct, order, draw.random((60, pool)) < 0.4
-
-
-def matched(correct, order, train, max_n):
-    bootstrap = Bootstrap(len(correct), 50, 0)
-    table = matching.compare("SPRINT", correct, order, train, max_n, bootstrap, 0)
-    assert set(table["heads"]) == {correct.shape[1]}
-    return table.set_index(["against", "n"])
-
-
-def test_shuffled_questions_are_the_mean_over_all_permutations():
-    correct, order, train = rankings(6, 4, seed=2)
-    table = matched(correct, order, train, 4)
+    table = matching.compare("SPRINT", correct, order, train, 4, Bootstrap(questions, 50, 0), 0)
+    assert set(table["heads"]) == {pool}
+    assert table["p"].notna().sum() == 4  # against shuffled questions only
+    table = table.set_index(["against", "n"])
+    cover = greedy_cover(train)
     for n in (1, 2, 4):
         passed = [
             np.mean([correct[i, order[j][:n]].any() for i, j in enumerate(shuffled)])
-            for shuffled in permutations(range(6))
+            for shuffled in permutations(range(questions))
         ]
         row = table.loc[SHUFFLED, str(n)]
         assert row["other"] == pytest.approx(np.mean(passed))
+        assert row["sprint"] == pytest.approx(passed[0])
         exact = np.mean(np.array(passed) >= passed[0] - 1e-9)
         assert row["p"] == pytest.approx(exact, abs=0.02)
-    own = [np.mean([correct[i, order[i][:n]].any() for i in range(6)]) for n in (1, 2, 3, 4)]
+        covered = correct[:, cover[:n]].any(axis=1).mean()
+        assert table.loc[COVER, str(n)]["other"] == pytest.approx(covered)
     row = table.loc[SHUFFLED, "1"]
-    assert row["sprint"] == pytest.approx(own[0])
     assert row["difference"] == pytest.approx(row["sprint"] - row["other"])
     assert row["low"] < row["difference"] < row["high"]
+    own = [np.mean([correct[i, order[i][:n]].any() for i in range(6)]) for n in (1, 2, 3, 4)]
     assert table.loc[SHUFFLED, MEAN]["sprint"] == pytest.approx(np.mean(own))
-
-
-def test_cover_and_draws_do_not_know_the_question():
-    correct, order, train = rankings(30, 5, seed=3)
-    table = matched(correct, order, train, 5)
-    cover = greedy_cover(train)
-    assert table.loc[COVER, "2"]["other"] == pytest.approx(correct[:, cover[:2]].any(axis=1).mean())
     assert table.loc[DRAWN, "1"]["other"] == pytest.approx(correct.mean())
-    assert set(table.index.get_level_values("n")) == {"1", "2", "4", MEAN}
-    assert table["p"].notna().sum() == 4  # against shuffled questions only
-
-
-def of_groups(group, tokens):
-    return Answers(group == 0, group, tokens, tokens, np.ones(group.shape), np.zeros(group.shape))
-
-
-def made(questions=37, seed=0):
-    """Random answers of six heads: group 0 is right, -1 is none."""
-    draw = np.random.default_rng(seed)
-    group = draw.integers(-1, 4, size=(questions, 6))
-    return of_groups(group, draw.integers(3, 50, size=group.shape))
 
 
 def test_agreement_is_the_share_of_equal_pairs():
-    group = made().group
+    group = made(37, 6).group
     agree = group[:, :, None] == np.where(group == -1, -2, group)[:, None, :]
     expected = (agree & ~np.eye(6, dtype=bool)).sum(axis=2).mean(axis=0) / 5
-    np.testing.assert_allclose(choosing.agreement_with_others(made()), expected)
+    np.testing.assert_allclose(choosing.agreement_with_others(made(37, 6)), expected)
 
 
 def liars(questions, seed):
@@ -241,33 +222,40 @@ def liars(questions, seed):
 
 
 def test_the_verifier_learns_what_right_answers_look_like_or_else_counts_votes():
-    rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), [liars(25, 2), liars(15, 3)], 5)
-    assert (rules[MAJORITY][:, 4].mean(), rules[VERIFIER][:, 4].mean()) == (0, 1)
+    def verified(answers, held_out):
+        return choosing.learnt(answers, np.ones(answers.group.shape), held_out, 5)[VERIFIER]
+
+    asked = liars(30, 1)
+    assert ordered(asked, 5)["majority"][:, 4].mean() == 0
+    assert verified(asked, [liars(25, 2), liars(15, 3)])[:, 4].mean() == 1
     upside_down = liars(25, 2)._replace(correct=~liars(25, 2).correct)
-    rules = choosing.among_ranked(liars(30, 1), np.ones((30, 5)), [upside_down], 5)
-    assert rules[VERIFIER][:, 4].mean() == 0
-    wrong = made(20, seed=3)
-    nothing = wrong._replace(correct=np.zeros_like(wrong.correct))
-    rules = choosing.among_ranked(made(), np.ones((37, 6)), [nothing], 4)
-    clear = np.isin(rules[MAJORITY], (0, 1))  # of equals the verifier takes the nearest
+    assert verified(asked, [upside_down])[:, 4].mean() == 0
+    wrong = made(20, 6, seed=3)
+    voted = ordered(made(37, 6), 5)["majority"]
+    found = verified(made(37, 6), [wrong._replace(correct=np.zeros_like(wrong.correct))])
+    clear = np.isin(voted, (0, 1))  # of equals the verifier takes the nearest
     assert clear.mean() > 0.5
-    np.testing.assert_array_equal(rules[VERIFIER][clear], rules[MAJORITY][clear])
+    np.testing.assert_array_equal(found[clear], voted[clear])
 
 
 def test_the_table_holds_rules_against_oracle_and_majority():
-    rules = choosing.among_ranked(made(), np.ones((37, 6)), [made(50, seed=1)], 6)
-    sampled = choosing.among_drawn(made(seed=8), 6)
-    table = choosing.compare({"SPRINT": rules, "sampling T=0.6": sampled}, Bootstrap(37, 300, 0))
-    assert list(rules) == [ORACLE, FIRST, MAJORITY, AGREEMENT, VERIFIER]
+    asked = made(37, 6)
+    scores = {"SPRINT": ordered(asked, 6), "sampling T=0.6": drawn(made(37, 6, seed=8), 6)}
+    learnt = choosing.learnt(asked, np.ones((37, 6)), [made(50, 6, seed=1)], 6)
+    table = choosing.compare(scores, {"SPRINT": learnt}, Bootstrap(37, 300, 0))
+    rules = [ORACLE, FIRST, MAJORITY, AGREEMENT, VERIFIER]
+    assert list(table["rule"].unique()) == rules
     assert set(table["n"]) == {1, 2, 4}
     assert len(table) == 3 * (5 + 3)
     at = table.set_index(["method", "rule", "n"])
     row, ceiling = at.loc["SPRINT", MAJORITY, 4], at.loc["SPRINT", ORACLE, 4]
-    assert row["accuracy"] == pytest.approx(rules[MAJORITY][:, 3].mean())
+    assert row["accuracy"] == pytest.approx(scores["SPRINT"]["majority"][:, 3].mean())
+    assert at.loc["SPRINT", AGREEMENT, 4]["accuracy"] == row["accuracy"]  # of equal weights
     assert row["recovered"] == pytest.approx(row["accuracy"] / ceiling["accuracy"])
     assert row["low"] < row["accuracy"] < row["high"]
     assert row["recovered_low"] < row["recovered"] < row["recovered_high"] <= 1
     assert (at.xs(ORACLE, level="rule")["recovered_low"] == 1).all()
     assert (at.xs(MAJORITY, level="rule")["over_high"] == 0).all()
     first = at.loc["SPRINT", FIRST, 4]
+    assert first["accuracy"] == pytest.approx(asked.correct[:, 0].mean())
     assert first["over_majority"] == pytest.approx(first["accuracy"] - row["accuracy"])

@@ -13,9 +13,9 @@ from headroom.config import Selector
 from headroom.errors import ConfigError, TableError
 from headroom.sprint import training
 from headroom.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
-from headroom.sprint.rankers import greedy_cover
+from headroom.sprint.rankers import Questions, greedy_cover
 from headroom.sprint.training import agreement, alignment, choose, fit, rank_again, separation
-from headroom.sprint.validation import ALL, readings, splits, trainings
+from headroom.sprint.validation import ALL, folds, readings, redraws, splits
 from headroom.statistics.answers import pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
 
@@ -119,12 +119,8 @@ def options(**keys):
     return Selector(**needed | keys)
 
 
-def tensors(data):
-    return torch.from_numpy(data.embeddings), torch.from_numpy(data.correct)
-
-
 def train(data, *setting):
-    return fit(*tensors(data), [Setting(*setting, weight_decay=1.0, epochs=60)], [0])[0]
+    return fit(*data, [Setting(*setting, weight_decay=1.0, epochs=60)], [0])[0]
 
 
 @each_geometry
@@ -133,7 +129,7 @@ def test_heads_are_found_where_embeddings_reveal_them_and_only_there(geometry):
     for revealed in (True, False):
         learnt, test = (simulate(n, revealed=revealed, seed=n) for n in (300, 600))
         selector = train(learnt, geometry, 8, 0.0).selector
-        order, _ = rank(selector, torch.from_numpy(test.embeddings))
+        order, _ = rank(selector, test.embeddings)
         sprint = pass_at_n_ordered(np.take_along_axis(test.correct, order, axis=1), 4)
         cover = pass_at_n_ordered(test.correct[:, greedy_cover(learnt.correct)], 4)
         lowest[revealed], _ = Bootstrap(600, 1000, seed=0).interval(sprint - cover)
@@ -174,10 +170,10 @@ def test_training_on_questions_that_no_head_solves_is_refused():
 def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean():
     """Of two embeddings, one that tells the cluster and one that is noise."""
     data, noise = simulate(80), simulate(80, revealed=False)
-    embeddings = {"blind": tensors(noise)[0], "telling": tensors(data)[0]}
+    embeddings = {"blind": noise.embeddings, "telling": data.embeddings}
     several = {"embedder": ("blind", "telling"), "geometry": ("ball", "sphere")}
     several |= {"dimension": (2, 7), "diversity": (0.0, 0.5), "weight_decay": (0.1, 2.0)}
-    chosen, table = choose(embeddings, tensors(data)[1], options(**several, epochs=20))
+    chosen, table = choose(embeddings, data.correct, options(**several, epochs=20))
     keys = [field.name for field in fields(Setting)]
     assert len(table) == 2**5 * 3
     assert set(table["seed"]) == {0, 1, 2}
@@ -216,12 +212,13 @@ def alone(embeddings, correct, setting, seed):
 
 @each_geometry
 def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry):
-    embeddings, correct = tensors(simulate(41, pool=11, embedding_dim=17))
+    data = simulate(41, pool=11, embedding_dim=17)
+    embeddings, correct = map(torch.from_numpy, data)
     assert 0 < (~correct.any(dim=1)).sum() < 41
     several = [(0.0, 0.01), (0.3, 2.0), (0.05, 0.0), (0.0, 5.0)]  # λ and weight decay
     settings = [Setting(geometry, 5, *each, epochs=25, learning_rate=0.02) for each in several]
     seeds = [3, 3, 8, 1]
-    found = fit(embeddings, correct, settings, seeds)
+    found = fit(*data, settings, seeds)
     for setting, seed, one in zip(settings, seeds, found, strict=True):
         distances, final = alone(embeddings, correct, setting, seed)
         assert one.selector.setting == setting
@@ -233,7 +230,7 @@ def test_selectors_learn_side_by_side_what_each_would_learn_alone(geometry):
 def test_a_setting_that_diverged_is_not_chosen_however_good_it_looks(monkeypatch):
     curves = iter([np.ones(16)] * 3 + [np.zeros(16)] * 3)  # of the diverged one, then of the other
     monkeypatch.setattr(training, "ranked_pass", lambda *_: next(curves))
-    embeddings, correct = tensors(simulate(60))
+    embeddings, correct = simulate(60)
     one = {"geometry": ("literal",), "dimension": (6,), "weight_decay": (0.1,), "epochs": 100}
     chosen, table = choose({"e": embeddings}, correct, options(diversity=(1.0, 0.0), **one))
     assert chosen.diversity == 0.0
@@ -241,53 +238,55 @@ def test_a_setting_that_diverged_is_not_chosen_however_good_it_looks(monkeypatch
 
 
 def test_splits_folds_and_redraws_are_disjoint_and_complete():
-    first, second = splits(23, options(validation=0.2, seeds=(5, 6)))
-    whole, *found = trainings(23, options(validation=0.2, seeds=(4,), redraws=4))
-    redraws, folds = found[:4], found[4:]
-    assert [each.name for each in folds] == [f"without fold {number}" for number in range(5)]
-    assert sorted(row for each in folds for row in each.held_out) == list(range(23))
-    parts = [first, second, *((each.fit, each.held_out) for each in folds)]
-    assert [len(held_out) for _, held_out in parts] == [5, 5, 5, 5, 5, 4, 4]
+    parts = splits(23, options(validation=0.2, seeds=(5, 6)))
+    assert [len(held_out) for _, held_out in parts] == [5, 5]
     assert all(sorted([*fitted, *held_out]) == list(range(23)) for fitted, held_out in parts)
-    assert set(first[1]) != set(second[1])
-    assert (whole.name, list(whole.fit), whole.held_out) == (ALL, list(range(23)), None)
-    assert [len(set(each.fit)) for each in redraws] == [15] * 4  # two thirds
-    assert len({tuple(each.fit) for each in redraws}) == 4
-    few = options(validation=0.9, seeds=(0,), redraws=0)
+    assert set(parts[0][1]) != set(parts[1][1])
+    found = folds(23, options(validation=0.2, seeds=(4,)))
+    assert list(found) == [f"without fold {number}" for number in range(5)]
+    assert sorted(row for fold in found.values() for row in fold) == list(range(23))
+    assert [len(fold) for fold in found.values()] == [5, 5, 5, 4, 4]
+    whole, *drawn = redraws(23, options(redraws=4)).items()
+    assert (whole[0], list(whole[1])) == (ALL, list(range(23)))
+    assert [len(set(rows)) for _, rows in drawn] == [15] * 4  # two thirds
+    assert len({tuple(rows) for _, rows in drawn}) == 4
+    few = options(validation=0.9, seeds=(0,), redraws=4)
     assert [len(asked) for _, asked in splits(2, few)] == [1]
-    assert len(trainings(3, few)) == 1 + 2
-    fewest = [each.fit for each in trainings(2, options(redraws=4)) if each.held_out is None]
-    assert [len(rows) for rows in fewest] == [2] * 5  # a setting is chosen on a split of them
-    with pytest.raises(ConfigError, match="1 training questions"):
-        trainings(1, few)
+    assert len(folds(3, few)) == 2
+    # A setting is chosen on a split of a redraw.
+    assert [len(rows) for rows in redraws(2, few).values()] == [2] * 5
+    for divide in (splits, folds):
+        with pytest.raises(ConfigError, match="1 training questions cannot be split"):
+            divide(1, few)
 
 
 @pytest.mark.parametrize("setting", ["fixed", "anew"])
 def test_rankings_of_every_training_are_those_of_selectors_fitted_alone(setting):
-    embeddings, correct = tensors(simulate(31, pool=7))
-    test, _ = tensors(simulate(11, pool=7, seed=5))
+    data, other = simulate(31, pool=7), simulate(11, pool=7, seed=5)
+    known = Questions(range(31), {"e": data.embeddings}, [None] * 31)
+    asked = Questions(range(11), {"e": other.embeddings}, [None] * 11)
     several = {"dimension": (4,), "diversity": (0.0, 0.3), "weight_decay": (0.1,), "epochs": 15}
     given = options(**several, seeds=(2, 9), redraws=2, redrawn_setting=setting)
     kept = Setting("ball", 4, 0.3, 0.1, epochs=15, embedder="e")
-    again = rank_again({"e": embeddings}, correct, {"e": test}, kept, given)
-    found = {(name, seed): order for name, seed, order in again}
-    of_name = {each.name: each for each in trainings(31, given)}
+    again = rank_again(known, data.correct, asked, kept, given)
+    found = {(name, seed): (list(ids), order) for name, seed, ids, order in again}
     others = {
         name: replace(kept, geometry=geometry, diversity=value)
         for name, (geometry, value) in readings(given).items()
     }
     assert list(others) == ["sphere, λ = 0", "sphere, λ = 0.3", "ball, λ = 0", "ball, λ = 0.3"]
-    whole = [name for name, each in of_name.items() if each.held_out is None]
-    folds = [name for name in of_name if name not in whole]
+    whole, left_out = redraws(31, given), folds(31, given)
     wanted = {(name, seed) for name in whole for seed in (2, 9)}
-    assert set(found) == wanted | {(name, 2) for name in (*others, *folds)}
-    for (name, seed), order in found.items():
-        rows = of_name[name].fit if name in of_name else np.arange(31)
-        part, own = (embeddings[rows], correct[rows]), others.get(name, kept)
+    assert set(found) == wanted | {(name, 2) for name in (*others, *left_out)}
+    for (name, seed), (ids, order) in found.items():
+        fold = left_out.get(name)
+        rows = whole.get(name, np.arange(31)) if fold is None else np.setdiff1d(range(31), fold)
+        assert ids == list(range(11) if fold is None else fold)
+        part, own = (data.embeddings[rows], data.correct[rows]), others.get(name, kept)
         if setting == "anew" and name in whole and name != ALL:
             own, _ = choose({"e": part[0]}, part[1], given)
         (trained,) = fit(*part, [own], [seed])
-        vectors = embeddings[of_name[name].held_out] if name in folds else test
-        distances = trained.selector.distances(vectors).detach().numpy()
-        ordered = np.take_along_axis(distances, order.astype(int), axis=1)
+        vectors = other.embeddings if fold is None else data.embeddings[fold]
+        distances = trained.selector.distances(torch.from_numpy(vectors)).detach().numpy()
+        ordered = np.take_along_axis(distances, order, axis=1)
         assert (np.diff(ordered, axis=1) > -1e-3).all()  # near-ties may turn

@@ -9,17 +9,8 @@ import pandas as pd
 
 from headroom.errors import TableError
 from headroom.record import Stopwatch, intact, write_record
-from headroom.tables import atomic
 
 _LOG = logging.getLogger(__name__)
-
-
-def write_csv(path: Path, data: pd.DataFrame, digits: int | None = None) -> Path:
-    """Write a table as CSV, atomically, with some significant digits or all; return its path."""
-    form = digits and f"%.{digits}g"
-    with atomic(path) as temporary:
-        data.to_csv(temporary, index=False, lineterminator="\n", float_format=form or None)
-    return path
 
 
 def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from headroom.analysis import latex
 from headroom.analysis.claims import claims
 from headroom.analysis.compressions import tables
 from headroom.analysis.controls import NOISE, changes, controls, failures
-from headroom.analysis.files import record, write_csv
+from headroom.analysis.files import record
 from headroom.analysis.gains import accuracy_paths, cells, read_z
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headroom.analysis.trials import read_trial
@@ -23,7 +23,7 @@ from headroom.planning.exhibits import PRINTED_TABLES
 from headroom.planning.shown import Shown
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
-from headroom.tables import ACTIVATIONS, GRADED, read_table, write_text
+from headroom.tables import ACTIVATIONS, GRADED, read_table, write_csv, write_text
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:

@@ -18,7 +18,7 @@ from headroom.analysis.trials import METHOD
 from headroom.config import Config
 from headroom.planning.store import Store
 from headroom.sprint import matching
-from headroom.sprint.evaluation import PAIRED
+from headroom.sprint.evaluation import MEAN, PAIRED
 from headroom.sprint.methods import COVER, SPRINT, sampling
 from headroom.tables import CURVES, read_table
 from headroom.variants import BASE
@@ -173,7 +173,7 @@ def _question(config: Config) -> Iterator[Verdict]:
     held = {}
     for name in config.selectors:
         table = Source.read(config, paths.EMBEDDING_VALUE, matching.COLUMNS, selector=name)
-        own = table.where(method=SPRINT, questions="test", pool=matching.ALL, n=matching.MEAN)
+        own = table.where(method=SPRINT, questions="test", pool=matching.ALL, n=MEAN)
         held[own.where(against=matching.SHUFFLED)] = own.where(against=COVER)
     if not held:
         return

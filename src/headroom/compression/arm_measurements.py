@@ -27,7 +27,7 @@ from headroom.models.geometry import find_heads
 from headroom.models.learner import Learner
 from headroom.planning.batches import arms
 from headroom.record import Stopwatch, write_record
-from headroom.tables import atomic
+from headroom.tables import write_csv
 
 _BASELINE = "baseline"
 _ENCODER = "encoder"
@@ -108,8 +108,7 @@ def measure(config: Config, compression: str) -> None:
                 rows.append(row)
     output = Path(paths.MEASUREMENTS.format(run=config.run, compression=compression))
     table = pd.DataFrame(rows).astype({"peak_bytes": "Int64", "cache_bytes": "Int64"})
-    with atomic(output) as temporary:
-        table.to_csv(temporary, index=False, float_format="%.6g", lineterminator="\n")
+    write_csv(output, table, 6)
     name = torch.cuda.get_device_name() if device == "cuda" else device
     facts = {"device": name, "threads": torch.get_num_threads(), "seed": study.seeds[0]}
     write_record(output, stopwatch, {"compression": compression, **facts})

@@ -19,7 +19,7 @@ from matplotlib.colorbar import Colorbar
 from matplotlib.figure import Figure as Image
 
 from headroom.analysis.controls import GAINS
-from headroom.analysis.files import read_csv, record, write_csv
+from headroom.analysis.files import read_csv, record
 from headroom.analysis.gains import read_z
 from headroom.analysis.text import short
 from headroom.analysis.trials import read_trial
@@ -37,6 +37,7 @@ from headroom.tables import (
     atomic,
     read_metadata,
     read_table,
+    write_csv,
     write_json,
 )
 

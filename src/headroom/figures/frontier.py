@@ -33,7 +33,7 @@ def frontier(curves: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame)
     """Draw Pass@N and votes of each family against tokens, and differences to sampling.
 
     Args:
-        curves: a table of `headroom.frontier.job.compare`; members in the order that training
+        curves: a table of `headroom.frontier.compare`; members in the order that training
             questions chose are drawn.
         paired: likewise; drawn at the budget that is tested.
         families: likewise, a row a family.

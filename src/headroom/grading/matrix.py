@@ -25,8 +25,8 @@ from headroom.tables import (
     ANSWERS,
     GRADED,
     QUESTIONS,
-    atomic,
     read_table,
+    write_csv,
     write_table,
 )
 from headroom.variants import BASE, Variant
@@ -257,8 +257,7 @@ def compare_prompts(config: Config, comparison: str) -> None:
         ]
     )
     output = store.path(paths.COMPARISON, comparison=comparison)
-    with atomic(output) as temporary:
-        table.to_csv(temporary, index=False)
+    write_csv(output, table)
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})
 
 

@@ -1,6 +1,6 @@
 """The model card of a trained selector, in the format of the Hugging Face hub."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -56,31 +56,24 @@ def card(config: Config, name: str, facts: Mapping[str, Any], curves: pd.DataFra
         f"seed {facts['seed']}; chosen on held-out training questions (choice.csv)",
     }
     rows = curves[curves["n"].isin(POINTS)]
-    passes = {
-        str(method): [
-            f"{v:.1f} ({low:.1f} to {high:.1f})"
-            for v, low, high in 100 * part[["pass_at_n", "low", "high"]].to_numpy()
-        ]
-        for method, part in rows.groupby("method", sort=False)
-    }
+    passes = [
+        [str(method), *map("{:.1f} ({:.1f} to {:.1f})".format, *100 * part.to_numpy().T)]
+        for method, part in rows.groupby("method", sort=False)[["pass_at_n", "low", "high"]]
+    ]
     return _TEXT.format(
         data=data.to_yaml(),
         name=name,
         run=config.run,
-        facts=_markdown([""], {key: [value] for key, value in shown.items()}),
+        facts=_markdown(["", ""], *shown.items()),
         n=facts["test_questions"],
         tokens=config.decodings[options.decoding].max_new_tokens,
         grading=config.grading,
-        passes=_markdown([f"N = {n}" for n in rows["n"].unique()], passes),
+        passes=_markdown(["", *(f"N = {n}" for n in rows["n"].unique())], *passes),
     )
 
 
-def _markdown(header: list[str], rows: Mapping[str, list[str]]) -> str:
-    lines = [
-        ["", *header],
-        ["---"] * (len(header) + 1),
-        *([key, *row] for key, row in rows.items()),
-    ]
+def _markdown(head: Sequence[str], *rows: Sequence[str]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 

@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from headroom.sprint.evaluation import Answers, Values, estimated, points
+from headroom.sprint.evaluation import POINTS, Answers, Scores, Values, estimated
 from headroom.statistics import answers as together
-from headroom.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
-from headroom.statistics.bootstrap import Bootstrap
+from headroom.statistics.answers import extend
+from headroom.statistics.bootstrap import Bootstrap, interval_of
 
 ORACLE, FIRST, MAJORITY = "oracle", "first", "majority"
 AGREEMENT, VERIFIER = "agreement", "verifier"
@@ -49,55 +49,49 @@ def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
     return np.array(same) / pairs
 
 
-def among_ranked(
+def learnt(
     answers: Answers,
     weight: Float[np.ndarray, "questions answers"],
     held_out: Sequence[Answers],
     max_n: int,
 ) -> Rules:
-    """Score every rule on answers in the order of their columns, the nearest head first.
+    """Score the rules that learn, on answers in the order of their columns, nearest head first.
 
     The weight of each vote is for ``agreement``; ``verifier`` is trained on the held-out answers.
     """
-    group, correct = answers.group, answers.correct
-    return {
-        ORACLE: pass_at_n_ordered(correct, max_n),
-        FIRST: extend(correct[:, :1].astype(float), max_n),
-        MAJORITY: together.majority_ordered(group, correct, max_n),
-        AGREEMENT: together.majority_ordered(group, correct, max_n, weight),
-        VERIFIER: np.stack([_verified(held_out, answers, n + 1) for n in range(max_n)], axis=1),
-    }
+    voted = together.majority_ordered(answers.group, answers.correct, max_n, weight)
+    verified = [_verified(held_out, answers, n + 1) for n in range(max_n)]
+    return {AGREEMENT: voted, VERIFIER: np.stack(verified, axis=1)}
 
 
-def among_drawn(answers: Answers, max_n: int) -> Rules:
-    """Score the rules that need no ranking, in expectation over draws without replacement."""
-    one = answers.correct.mean(axis=1, keepdims=True)
-    return {
-        ORACLE: pass_at_n_drawn(answers.correct, max_n),
-        FIRST: extend(one, max_n),
-        MAJORITY: together.majority_drawn(answers.group, answers.correct, max_n),
-    }
-
-
-def compare(rules: Mapping[str, Rules], bootstrap: Bootstrap) -> pd.DataFrame:
+def compare(
+    scores: Mapping[str, Scores], learning: Mapping[str, Rules], bootstrap: Bootstrap
+) -> pd.DataFrame:
     """Compare the rules of some methods with the oracle and with the majority: columns `COLUMNS`.
 
     Intervals take trained models as fixed.
+
+    Args:
+        scores: by method, from which the rules follow that do not learn.
+        learning: `learnt`, of the methods that have it.
+        bootstrap: resamples of the questions.
     """
     parts = []
-    for method, scores in rules.items():
-        shown = points(scores[ORACLE].shape[1])
-        at = {rule: values[:, shown - 1] for rule, values in scores.items()}
+    for method, score in scores.items():
+        voted, max_n = score["majority"], score["majority"].shape[1]
+        first = extend(voted[:, :1], max_n)
+        rules = {ORACLE: score["pass_at_n"], FIRST: first, MAJORITY: voted}
+        rules |= learning.get(method, {})
+        shown = np.array([n for n in POINTS if n <= max_n])
+        at = {rule: values[:, shown - 1] for rule, values in rules.items()}
         for rule, values in at.items():
             part = pd.DataFrame({"method": method, "rule": rule, "n": shown})
-            over, names = values - at[MAJORITY], ("over_majority", "over_low", "over_high")
+            lead, ends = values - at[MAJORITY], ("over_majority", "over_low", "over_high")
             part = part.assign(**estimated(values, bootstrap, "accuracy", "low", "high"))
-            part = part.assign(**estimated(over, bootstrap, *names))
+            part = part.assign(**estimated(lead, bootstrap, *ends))
             part["recovered"] = _ratio(values.mean(axis=0), at[ORACLE].mean(axis=0))
             resampled = _ratio(bootstrap.means(values), bootstrap.means(at[ORACLE]))
-            part[["recovered_low", "recovered_high"]] = np.quantile(
-                resampled, [0.025, 0.975], axis=0
-            ).T
+            part["recovered_low"], part["recovered_high"] = interval_of(resampled)
             parts.append(part)
     return pd.concat(parts, ignore_index=True)[COLUMNS]
 

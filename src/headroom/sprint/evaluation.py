@@ -26,11 +26,8 @@ from headroom.tables import CURVES
 POINTS = (1, 2, 4, 8, 16)
 """The values of N that tables show."""
 
-
-def points(max_n: int) -> np.ndarray:
-    """Return the values of N that tables show, up to the largest N."""
-    return np.array([n for n in POINTS if n <= max_n])
-
+MEAN = "mean"
+"""In their place, the mean of Pass@1..max_n, the area under the curve."""
 
 DIVERSITY = ["method", "n", "pass_at_n", "distinct_answers", "distinct_low", "distinct_high"]
 DIVERSITY += ["agreement", "agreement_low", "agreement_high", "tokens", "longest", "prompts"]
@@ -62,9 +59,9 @@ Values = Float[np.ndarray, "questions max_n"]
 
 Scores = dict[str, Values]
 """By measure: ``pass_at_n``; accuracy of the ``majority``; ``distinct_answers``; ``agreement`` of
-pairs; ``tokens`` of all answers, and as ``computed``; tokens of the ``longest``, the number of
-steps in which N answers are generated in one batch; ``prompts``, passes of the prompt through the
-model, where layers that answers share are computed once."""
+pairs; ``tokens`` of all answers, and weighted by their work, ``computed``; tokens of the
+``longest``, the number of steps in which N answers are generated in one batch; ``prompts``, passes
+of the prompt through the model, where layers that answers share are computed once."""
 
 
 class Answers(NamedTuple):
@@ -75,13 +72,16 @@ class Answers(NamedTuple):
     """Equal answers to a question share a label; -1 where there is no answer."""
     tokens: Int[np.ndarray, "questions answers"]
     """Generated tokens."""
-    computed: Float[np.ndarray, "questions answers"]
-    """The same, each weighted by its work as a share of the base model's."""
     shared: Float[np.ndarray, "questions answers"]
     """Share of the model's layers that process the prompt as in the base model: all for the base
     model and its samples, those below the head's own layer for a pruned head."""
     own: Float[np.ndarray, "questions answers"]
     """Share of the layers that process the prompt for this answer alone."""
+
+    @property
+    def work(self) -> Float[np.ndarray, "questions answers"]:
+        """The work of a token as a share of the base model's."""
+        return self.shared + self.own
 
     def select(self, order: Int[np.ndarray, "*questions chosen"]) -> "Answers":
         """Return the answers in the columns `order`, the same for all questions or one row each."""
@@ -95,7 +95,7 @@ class Answers(NamedTuple):
 
 def ordered(answers: Answers, max_n: int) -> Scores:
     """Score a method that takes answers in the order of their columns."""
-    correct, group, tokens, computed, shared, own = answers
+    correct, group, tokens, shared, own = answers
     passes = np.maximum.accumulate(shared, axis=1) + own.cumsum(axis=1)
     return {
         "pass_at_n": pass_at_n_ordered(correct, max_n),
@@ -103,7 +103,7 @@ def ordered(answers: Answers, max_n: int) -> Scores:
         "distinct_answers": together.distinct_ordered(group, max_n),
         "agreement": together.agreement_ordered(group, max_n),
         "tokens": extend(tokens.cumsum(axis=1).astype(float), max_n),
-        "computed": extend(computed.cumsum(axis=1).astype(float), max_n),
+        "computed": extend((tokens * answers.work).cumsum(axis=1), max_n),
         "longest": together.largest_ordered(tokens, max_n),
         "prompts": extend(passes, max_n),
     }
@@ -111,7 +111,7 @@ def ordered(answers: Answers, max_n: int) -> Scores:
 
 def drawn(answers: Answers, max_n: int) -> Scores:
     """Score a method that draws answers without replacement; NaN where N exceeds their number."""
-    correct, group, tokens, computed, shared, own = answers
+    correct, group, tokens, shared, own = answers
     count = np.arange(1, tokens.shape[1] + 1)
 
     def each(values: np.ndarray) -> Values:
@@ -123,22 +123,13 @@ def drawn(answers: Answers, max_n: int) -> Scores:
         "distinct_answers": together.distinct_drawn(group, max_n),
         "agreement": together.agreement_drawn(group, max_n),
         "tokens": each(tokens),
-        "computed": each(computed),
+        "computed": each(tokens * answers.work),
         "longest": together.largest_drawn(tokens, max_n),
         "prompts": together.largest_drawn(shared, max_n) + each(own),
     }
     for values in scores.values():
         values[:, len(count) :] = np.nan
     return scores
-
-
-def oracle(answers: Answers, max_n: int) -> Scores:
-    """Score the ceiling: a question is solved if any head of the pool solves it.
-
-    An oracle that knows the answers needs one head a question, so the ceiling does not depend on N.
-    """
-    solved = answers.correct.any(axis=1, keepdims=True).astype(float)
-    return {"pass_at_n": extend(solved, max_n)}
 
 
 def mean_over(scores: Sequence[Scores]) -> Scores:
@@ -153,52 +144,50 @@ def estimated(
     return dict(zip(names, (values.mean(axis=0), *bootstrap.interval(values)), strict=True))
 
 
-def curves(scores: Mapping[str, Scores], bootstrap: Bootstrap) -> pd.DataFrame:
-    """Return Pass@N with 95% intervals, diversity and cost: columns of `headroom.tables.CURVES`.
+def points(
+    passed: Float[np.ndarray, "*rows max_n"],
+) -> tuple[list[str], Float[np.ndarray, "*rows points"]]:
+    """Return what tables show of Pass@1..max_n, at `POINTS` and `MEAN`: labels and values."""
+    shown = [n for n in POINTS if n <= passed.shape[-1]]
+    mean = passed.mean(axis=-1, keepdims=True)
+    return [*map(str, shown), MEAN], np.append(passed[..., np.array(shown) - 1], mean, axis=-1)
 
-    The intervals cover the choice of test questions; a trained selector is taken as fixed.
+
+def curves(
+    scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return Pass@N with diversity and cost: columns `headroom.tables.CURVES`, then `DIVERSITY`.
+
+    The intervals cover the choice of test questions; a trained selector is taken as fixed. The
+    second table leaves out the oracle, which has no answers of its own; the cost of embedding is
+    not counted.
     """
     parts = []
     for method in methods.in_display_order(list(scores)):
         score = scores[method]
         known = {name: values.mean(axis=0) for name, values in score.items()}
         known |= estimated(score["pass_at_n"], bootstrap, "pass_at_n", "low", "high")
-        part = pd.DataFrame(known).reindex(columns=CURVES.names)
-        parts.append(part.assign(method=method, n=np.arange(1, len(part) + 1)))
-    return pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
-
-
-def diversity(
-    scores: Mapping[str, Scores], bootstrap: Bootstrap, prompt_tokens: float
-) -> pd.DataFrame:
-    """Return how much a method's N answers differ and what they cost: columns `DIVERSITY`.
-
-    The oracle has no answers of its own and is left out. The cost of embedding is not counted.
-    """
-    parts = []
-    for method in methods.in_display_order([name for name in scores if name != methods.ORACLE]):
-        shown = points(scores[method]["tokens"].shape[1])
-        at = {name: values[:, shown - 1] for name, values in scores[method].items()}
-        known = {name: values.mean(axis=0) for name, values in at.items()}
         for name, short in (("distinct_answers", "distinct"), ("agreement", "agreement")):
-            known |= estimated(at[name], bootstrap, name, f"{short}_low", f"{short}_high")
-        part = pd.DataFrame(known).assign(method=method, n=shown)
-        part["computed"] += part["prompts"] * prompt_tokens
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)[DIVERSITY].dropna(subset="pass_at_n")
+            if name in score:
+                known |= estimated(score[name], bootstrap, name, f"{short}_low", f"{short}_high")
+        part = pd.DataFrame(known).assign(method=method)
+        parts.append(part.assign(n=np.arange(1, len(part) + 1)))
+    table = pd.concat(parts, ignore_index=True).dropna(subset="pass_at_n")
+    table["computed"] += table["prompts"] * prompt_tokens
+    shown = table["n"].isin(POINTS) & (table["method"] != methods.ORACLE)
+    return table[CURVES.names], table.loc[shown, DIVERSITY]
 
 
 def ablation(passes: Mapping[str, Values], bootstrap: Bootstrap) -> pd.DataFrame:
     """Return Pass@N of every reading of the loss (geometry and λ), all other settings as chosen.
 
     It is for display only: no setting is chosen by it. Columns reading, n, pass_at_n, and low and
-    high, a 95% interval over questions; `n` is 1, 2, 4, ... or the mean over all N.
+    high, a 95% interval over questions; `n` is one of `POINTS` or `MEAN`.
     """
     parts = []
     for reading, passed in passes.items():
-        shown = points(passed.shape[1])
-        values = np.column_stack([passed[:, shown - 1], passed.mean(axis=1)])
-        part = pd.DataFrame({"reading": reading, "n": [*map(str, shown), "mean"]})
+        labels, values = points(passed)
+        part = pd.DataFrame({"reading": reading, "n": labels})
         parts.append(part.assign(**estimated(values, bootstrap, "pass_at_n", "low", "high")))
     return pd.concat(parts, ignore_index=True)
 
@@ -214,23 +203,20 @@ def paired(
 
     Args:
         scores: by method, all on the same questions.
-        learnt: for each training (on all training questions, then on each redraw) the scores of
+        learnt: for each of `headroom.sprint.validation.redraws` the scores of
             SPRINT and of every other method that is trained, one for each seed.
         apart: which questions resemble no training question.
         bootstrap: resamples of the questions, for the band and the peak.
         measure: which measure is compared, ``pass_at_n`` or ``majority``.
     """
     of = {method: score[measure] for method, score in scores.items()}
-
-    def by_seed(training: Mapping[str, Sequence[Scores]], method: str) -> list[Values]:
-        other = training[method][0][measure] if method in training else of[method]
-        return [one[measure] - other for one in training[methods.SPRINT]]
-
     parts = []
     for method in methods.in_display_order([name for name in of if name != methods.SPRINT]):
-        lead = of[methods.SPRINT] - of[method]
-        whole, *redrawn = [by_seed(training, method) for training in learnt]
-        part = _differences(lead, whole, redrawn)
+        lead, leads = of[methods.SPRINT] - of[method], []
+        for training in learnt:
+            other = training[method][0][measure] if method in training else of[method]
+            leads.append([one[measure] - other for one in training[methods.SPRINT]])
+        part = _differences(lead, leads)
         half = (part["high"] - part["low"]) / 2 * simultaneous(lead, bootstrap)
         middle = (part["high"] + part["low"]) / 2
         part["band_low"], part["band_high"] = middle - half, middle + half
@@ -238,28 +224,38 @@ def paired(
         part["resembling"] = int((~apart).sum())
         part[APART] = np.nan
         if apart.sum() > 1:
-            cut = [[one[apart] for one in seeds] for seeds in (whole, *redrawn)]
-            beside = _differences(lead[apart], cut[0], cut[1:])
-            part[APART] = beside[["difference", "low", "high"]]
+            cut = _differences(lead[apart], [[one[apart] for one in each] for each in leads])
+            part[APART] = cut[["difference", "low", "high"]]
         parts.append(part.assign(method=method, n=np.arange(1, len(part) + 1)))
     return pd.concat(parts, ignore_index=True)[PAIRED].dropna(subset="difference")
 
 
-def _differences(
-    lead: Values, whole: Sequence[Values], redrawn: Sequence[Sequence[Values]]
-) -> pd.DataFrame:
-    """Return mean differences with intervals and the standard error from each source."""
+_OF_DRAWS = REDRAWN / (1 - REDRAWN)
+"""Shao and Wu 1989 (A general theory for jackknife variance estimation): results on subsamples of
+m of n questions vary (n − m) / m times as much as results on fresh draws of n questions."""
 
-    def means(seeds: Sequence[Values]) -> Float[np.ndarray, "seeds max_n"]:
-        return np.stack([one.mean(axis=0) for one in seeds])
 
-    draw, seed = components(means(whole), [means(part) for part in redrawn])
-    low, high = paired_interval(lead, components=[part for part in (draw, seed) if part])
+def _differences(lead: Values, leads: Sequence[Sequence[Values]]) -> pd.DataFrame:
+    """Return mean differences with intervals, and the standard error from each source.
+
+    Args:
+        lead: the difference on each question.
+        leads: the same of each of `headroom.sprint.validation.redraws`, for each seed.
+    """
+    means = [np.stack([one.mean(axis=0) for one in seeds]) for seeds in leads]
+    seeds, redraws = len(means[0]), len(means) - 1
+    noise, sources = np.zeros(lead.shape[1]), {}
+    if seeds > 1:
+        noise = np.mean([part.var(axis=0, ddof=1) for part in means], axis=0) / seeds
+        sources["by_seed"] = Component(noise, len(means) * (seeds - 1))
+    if redraws > 1:  # the variance between draws, less the part that the seeds explain
+        between = np.var([part.mean(axis=0) for part in means[1:]], axis=0, ddof=1)
+        sources["by_draw"] = Component(_OF_DRAWS * np.maximum(between - noise, 0.0), redraws - 1)
+    low, high = paired_interval(lead, components=list(sources.values()))
     found = {"difference": lead.mean(axis=0), "low": low, "high": high}
     found["by_questions"] = lead.std(axis=0) / math.sqrt(len(lead))
-    for name, source in (("by_draw", draw), ("by_seed", seed)):
-        found[name] = np.sqrt(source.variance) if source else np.nan
-    return pd.DataFrame(found)
+    found |= {"by_draw": np.nan, "by_seed": np.nan}
+    return pd.DataFrame(found | {name: np.sqrt(each.variance) for name, each in sources.items()})
 
 
 def peak(differences: Values, bootstrap: Bootstrap) -> tuple[int, int, int]:
@@ -288,34 +284,3 @@ def simultaneous(differences: Values, bootstrap: Bootstrap) -> float:
         return 1.0
     deviation = np.abs(bootstrap.means(differences[:, varies]) - centre[varies]) / error[varies]
     return max(1.0, float(np.quantile(deviation.max(axis=1), LEVEL) / ndtri((1 + LEVEL) / 2)))
-
-
-_OF_DRAWS = REDRAWN / (1 - REDRAWN)
-"""Shao and Wu 1989 (A general theory for jackknife variance estimation): results on subsamples of
-m of n questions vary (n − m) / m times as much as results on fresh draws of n questions."""
-
-
-def components(
-    whole: Float[np.ndarray, "seeds columns"], redrawn: Sequence[Float[np.ndarray, "seeds columns"]]
-) -> tuple[Component | None, Component | None]:
-    """Return the variances that the draw of training questions and the seeds add to a mean.
-
-    Args:
-        whole: values of selectors trained on all training questions, one row for each seed.
-        redrawn: the same for each redraw.
-
-    Returns:
-        The variance of the draw, less the part that the seeds explain, and that of the seeds. None
-        where there are fewer than two redraws, or fewer than two seeds.
-    """
-    seeds, columns = whole.shape
-    of_seeds, of_draws = None, None
-    noise = np.zeros(columns)
-    if seeds > 1:
-        within = np.mean([part.var(axis=0, ddof=1) for part in (whole, *redrawn)], axis=0)
-        noise = within / seeds
-        of_seeds = Component(noise, (1 + len(redrawn)) * (seeds - 1))
-    if len(redrawn) > 1:
-        between = np.var([part.mean(axis=0) for part in redrawn], axis=0, ddof=1)
-        of_draws = Component(_OF_DRAWS * np.maximum(between - noise, 0.0), len(redrawn) - 1)
-    return of_draws, of_seeds

@@ -1,6 +1,5 @@
 """The files that a head selector's jobs read and write: its pool, its tables and their paths."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from jaxtyping import Bool, Int
 
 from headroom import paths
 from headroom.config import Config, Selector
@@ -18,23 +16,20 @@ from headroom.errors import TableError
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, read_record, write_record
-from headroom.sprint import methods, validation
 from headroom.sprint.evaluation import Answers
 from headroom.sprint.rankers import Questions
+from headroom.sprint.validation import Z
 from headroom.tables import (
     ACCURACY,
     EMBEDDINGS,
     GRADED,
     QUESTIONS,
-    TRAININGS,
     read_table,
+    write_csv,
     write_table,
     write_text,
 )
 from headroom.variants import BASE, FAMILIES, Variant
-
-Order = Int[np.ndarray, "questions pool"]
-"""For each question, head numbers in the pool, best first."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +71,12 @@ class GradedAnswers:
         samples = samples or self.config.decodings[decoding].samples
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
         found = _found(path, table, cells, ["correct", "group", "tokens"])
-        correct, group, tokens = (found[name].to_numpy().reshape(len(ids), -1) for name in found)
         depth = self.config.models[self.model].layers
-        costs = [costs_of(Variant.parse(name), depth) for name in variants]
-        work, *passes = np.tile(np.repeat(costs, samples, axis=0), (len(ids), 1, 1)).T
-        return Answers(correct, group, tokens, tokens * work.T, *(part.T for part in passes))
+        costs = np.array([costs_of(Variant.parse(name), depth) for name in variants])
+        return Answers(
+            *(found[name].to_numpy().reshape(len(ids), -1) for name in found),
+            *(np.tile(np.repeat(part, samples), (len(ids), 1)) for part in costs.T),
+        )
 
     def prompt_tokens(self, decoding: str, questions: str) -> float:
         """Return the mean length of a question's prompt in tokens; NaN if unknown.
@@ -98,19 +94,16 @@ class GradedAnswers:
         return float(found.get("prompt_tokens", np.nan))
 
 
-def costs_of(variant: Variant, depth: int) -> tuple[float, float, float]:
-    """Return what a variant of a model with `depth` layers costs, as shares of the base model's.
+def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
+    """Return the shares of a model's layers that process the prompt, for a variant of it.
 
-    Returns:
-        The work of a generated token; the share of the layers that process the prompt as in the
-        base model; the share that processes it for this variant alone.
+    First, those that do so as in the base model; second, those that do so for this variant alone.
+    Their sum is the work of a token as a share of the base model's.
     """
     if variant.is_base:
-        return 1.0, 1.0, 0.0
-    if FAMILIES[variant.kind].on_weights:
-        return 1.0, 0.0, 1.0
-    work, first = FAMILIES[variant.kind].work(variant, depth), (variant.layer or 0) / depth
-    return work, first, work - first
+        return 1.0, 0.0
+    family, first = FAMILIES[variant.kind], (variant.layer or 0) / depth
+    return first, family.work(variant, depth) - first
 
 
 @dataclass(frozen=True)
@@ -140,11 +133,6 @@ class Experiment:
         base = [BASE] if self.options.include_base else []
         return [str(member) for member in (*base, *pool(self.config, self.options))]
 
-    @property
-    def max_n(self) -> int:
-        """Largest N, at most the size of the pool."""
-        return min(self.options.max_n, len(self.heads))
-
     def output(self, template: str) -> Path:
         """Return the path of one of the selector's files."""
         return self.store.path(template, selector=self.name)
@@ -168,83 +156,36 @@ class Experiment:
             measured: facts that differ from run to run; only the record keeps them.
         """
         path = self.output(template)
-        if schema is not None and not isinstance(content, str):
-            write_table(path, content, schema, facts)
-        else:
-            if not isinstance(content, str):
-                content = content.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+        if isinstance(content, str):
             write_text(path, content)
+        elif schema is None:
+            write_csv(path, content, 6)
+        else:
+            write_table(path, content, schema, facts)
         write_record(path, self.stopwatch, {**facts, **measured})
 
-    def embedded(self, questions: str, embedder: str) -> Path:
-        """Return the path of a question set's embeddings."""
-        return self.store.path(paths.EMBEDDINGS, embedder=embedder, questions=questions)
-
-    def questions(
-        self, questions: str, ids: Sequence[str] | None = None
-    ) -> tuple[list[str], Questions]:
-        """Return ids, and embeddings with subjects, of a question set: all or those given."""
-        found = {}
+    def questions(self, questions: str, ids: Sequence[str] | None = None) -> Questions:
+        """Return embeddings and subjects of a question set: of all or those given."""
+        texts, found = self.texts(questions).set_index("question_id"), {}
+        ids = list(texts.index) if ids is None else ids
         for name in self.options.embedder:
-            path = self.embedded(questions, name)
+            path = self.store.path(paths.EMBEDDINGS, embedder=name, questions=questions)
             table = read_table(path, EMBEDDINGS).set_index("question_id")
-            ids = list(table.index if ids is None else ids)
-            if not ids:
-                raise TableError(f"{path} holds no question; remove it and rerun")
             found[name] = np.stack(_found(path, table, ids, ["vector"])["vector"].tolist())
-        ids = list(ids or ())
-        subject = self.texts(questions).set_index("question_id")["subject"][ids]
-        return ids, Questions(found, [None if pd.isna(each) else str(each) for each in subject])
+        subjects = texts["subject"][list(ids)]
+        return Questions(ids, found, [None if pd.isna(each) else str(each) for each in subjects])
 
     def texts(self, questions: str) -> pd.DataFrame:
         """Return a question set, columns `headroom.tables.QUESTIONS`."""
         return read_table(self.store.path(paths.QUESTIONS, questions=questions), QUESTIONS)
 
-    def z(self, questions: str) -> tuple[list[str], Bool[np.ndarray, "questions pool"]]:
+    def z(self, questions: str) -> tuple[list[str], Z]:
         """Return ids of a question set, and the pool's columns of its accuracy matrix."""
         names = {"decoding": self.options.decoding, "questions": questions}
         path = self.store.path(paths.ACCURACY, model=self.options.model, **names)
         table = read_table(path, ACCURACY, exact=False).set_index("question_id")
         rows = list(table.index)
         return rows, _found(path, table, rows, self.heads).to_numpy(dtype=bool)
-
-    @cached_property
-    def graded(self) -> GradedAnswers:
-        """The model's graded answers."""
-        return GradedAnswers(self.config, self.options.model)
-
-    def answers(self, questions: str, ids: Sequence[str]) -> Answers:
-        """Return the pool's answers to some questions of a set."""
-        return self.graded.of(self.options.decoding, questions, self.heads, ids)
-
-    def samples(self, ids: Sequence[str]) -> dict[str, Answers]:
-        """Return the base model's sampled answers to the test questions, by display name."""
-        decodings, options = self.config.decodings, self.options
-        temperatures = {name: decodings[name].temperature for name in options.sampling}
-        return {
-            method: self.graded.of(decoding, options.test, [str(BASE)], ids)
-            for decoding, method in methods.sampling(temperatures).items()
-        }
-
-    @cached_property
-    def rankings(self) -> dict[tuple[str, str], list[Order]]:
-        """Rankings by method and training, one for each seed, of `tested` or the fold left out."""
-        found = defaultdict(list)
-        columns = ["method", "training", "seed"]
-        for (method, training, _), part in self._trainings.groupby(columns, sort=False):
-            found[str(method), str(training)].append(np.stack(part["heads"].tolist()))
-        return dict(found)
-
-    @cached_property
-    def tested(self) -> list[str]:
-        """Ids of the test questions, in the order of their rankings."""
-        table = self._trainings
-        own = (table["method"] == methods.SPRINT) & (table["training"] == validation.ALL)
-        return list(table.loc[own & (table["seed"] == self.options.seeds[0]), "question_id"])
-
-    @cached_property
-    def _trainings(self) -> pd.DataFrame:
-        return read_table(self.output(paths.TRAININGS), TRAININGS)
 
 
 def _found(path: Path, table: pd.DataFrame, rows: Any, columns: list[str]) -> pd.DataFrame:

@@ -4,11 +4,10 @@ Each reads tables and writes results and their records. Only those that train or
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
 
 from headroom import paths
 from headroom.benchmarks.overlap import overlap
@@ -18,10 +17,20 @@ from headroom.record import Stopwatch, peak_resident, read_record, write_record
 from headroom.saying import RESULT
 from headroom.sprint import choosing, evaluation, matching, methods, rankers, validation
 from headroom.sprint.card import card
-from headroom.sprint.evaluation import Answers, Scores, drawn, mean_over, ordered
-from headroom.sprint.experiment import Experiment
+from headroom.sprint.evaluation import drawn, mean_over, ordered
+from headroom.sprint.experiment import Experiment, GradedAnswers
+from headroom.sprint.validation import ALL, Order
+from headroom.statistics.answers import extend, pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.tables import CURVES, POINTS, RANKING, TRAININGS, read_metadata, write_table
+from headroom.tables import (
+    CURVES,
+    POINTS,
+    RANKING,
+    TRAININGS,
+    read_metadata,
+    read_table,
+    write_table,
+)
 from headroom.variants import BASE
 
 _LOG = logging.getLogger(__name__)
@@ -33,20 +42,15 @@ def train(config: Config, name: str) -> None:
     The final training starts from the first of the config's seeds. Writes `paths.SELECTOR` and
     `paths.CHOICE`.
     """
-    import torch
-
     from headroom.sprint import model, training
 
     experiment = Experiment(config, name)
     options, store = experiment.options, experiment.store
     questions, z = experiment.z(options.train)
-    known = experiment.questions(options.train, questions)[1].embeddings
-    embeddings = {each: torch.tensor(vectors) for each, vectors in known.items()}
-    correct = torch.tensor(z)
-
-    setting, choice = training.choose(embeddings, correct, options)
+    embeddings = experiment.questions(options.train, questions).embeddings
+    setting, choice = training.choose(embeddings, z, options)
     seed = options.seeds[0]
-    (fit,) = training.fit(embeddings[setting.embedder], correct, [setting], [seed])
+    (fit,) = training.fit(embeddings[setting.embedder], z, [setting], [seed])
     facts = {
         "settings": options.model_dump(mode="json"),
         "model": store.key("model", options.model),
@@ -76,8 +80,6 @@ def rank(config: Config, name: str) -> None:
     Raises:
         TableError: the selector was trained for another pool.
     """
-    import torch
-
     from headroom.sprint import model, training
 
     experiment = Experiment(config, name)
@@ -86,44 +88,31 @@ def rank(config: Config, name: str) -> None:
     selector, facts = model.load(trained)
     if facts["heads"] != heads:
         raise TableError(f"{trained} was trained for another pool of heads; remove it and rerun")
-    questions, asked = experiment.questions(options.test)
-    vectors = torch.from_numpy(asked.embeddings[selector.setting.embedder])
+    asked = experiment.questions(options.test)
+    vectors = asked.embeddings[selector.setting.embedder]
 
     before, selecting = peak_resident(), Stopwatch()
     order, distances = model.rank(selector, vectors)
     seconds, held = selecting.seconds, peak_resident() - before
     ranked = {"heads": list(np.array(heads)[order]), "distances": list(distances)}
-    table = pd.DataFrame({"question_id": questions, **ranked})
+    table = pd.DataFrame({"question_id": asked.ids, **ranked})
     facts = {**facts, "test": experiment.store.key("questions", options.test)}
     cost = {"selection_seconds": seconds, "selection_bytes": held}
     experiment.save(paths.RANKING, table, facts, RANKING, **cost)
     path = experiment.output(paths.POINTS)
-    write_table(path, model.points(selector, heads, questions, vectors), POINTS)
+    write_table(path, model.points(selector, heads, asked.ids, vectors), POINTS)
     write_record(path, experiment.stopwatch, facts)
 
     learnt, z = experiment.z(options.train)
-    _, known = experiment.questions(options.train, learnt)
-    of_known, of_asked = (
-        {each: torch.tensor(vectors) for each, vectors in part.embeddings.items()}
-        for part in (known, asked)
-    )
-    again = training.rank_again(of_known, torch.tensor(z), of_asked, selector.setting, options)
+    known = experiment.questions(options.train, learnt)
+    again = training.rank_again(known, z, asked, selector.setting, options)
     rankings = [(methods.SPRINT, *ranking) for ranking in again]
-    seed = options.seeds[0]
-    trainings = validation.trainings(len(learnt), options)
     for method, ranker in rankers.rankers(known, z, options).items():
-        for training_name, rows, fold in trainings:
-            if fold is None:
-                order = ranker(known.of(rows), z[rows], asked)
-                rankings.append((method, training_name, seed, order))
-    of_fold = {
-        each: [learnt[row] for row in fold] for each, _, fold in trainings if fold is not None
-    }
-    columns = ["method", "training", "seed", "heads"]
-    table = pd.DataFrame(
-        [(*ranking[:3], list(ranking[3].astype(np.int16))) for ranking in rankings], columns=columns
-    )
-    table["question_id"] = [of_fold.get(each, questions) for each in table["training"]]
+        for of, rows in validation.redraws(len(z), options).items():
+            order = ranker(known.of(rows), z[rows], asked)
+            rankings.append((method, of, options.seeds[0], asked.ids, order))
+    table = pd.DataFrame(rankings, columns=["method", "training", "seed", "question_id", "heads"])
+    table["heads"] = [list(order.astype(np.int16)) for order in table["heads"]]
     experiment.save(paths.TRAININGS, table.explode(["question_id", "heads"]), facts, TRAININGS)
 
 
@@ -139,76 +128,97 @@ def evaluate(config: Config, name: str) -> None:
     of embedding and selection.
     """
     experiment = Experiment(config, name)
-    options, max_n = experiment.options, experiment.max_n
-    questions, rankings = experiment.tested, experiment.rankings
+    options, graded = experiment.options, GradedAnswers(config, experiment.options.model)
+    ranking = experiment.output(paths.RANKING)
+    questions = list(read_table(ranking, RANKING)["question_id"])
+    rankings = defaultdict[str, dict[str, list[Order]]](dict)
+    table = read_table(experiment.output(paths.TRAININGS), TRAININGS)
+    for (method, of, _), part in table.groupby(["method", "training", "seed"], sort=False):
+        found = rankings[str(of)].setdefault(str(method), [])
+        found.append(np.stack(part["heads"].tolist()))
     known, z = experiment.z(options.train)
-    answers = experiment.answers(options.test, questions)
-    base = experiment.graded.of(options.decoding, options.test, [str(BASE)], questions)
-    samples = experiment.samples(questions)
+    max_n, redraws = min(options.max_n, z.shape[1]), validation.redraws(len(z), options)
+    asked, heads, base = (options.decoding, options.test), experiment.heads, [str(BASE)]
+    answers = graded.of(*asked, heads, questions)
+    temperatures = {each: config.decodings[each].temperature for each in options.sampling}
 
-    def learnt(training: str, rows: Int[np.ndarray, " questions"]) -> dict[str, list[Scores]]:
-        """Return the scores of methods trained on these questions, one for each seed."""
-        shortlist, _ = rankers.choose_shortlist(z[rows], answers.correct, options)
-        of_all = {
-            methods.COVER: rankers.greedy_cover(z[rows]),
-            methods.SINGLE: rankers.accuracy_order(z[rows])[:1],
+    shortlists = {
+        of: rankers.choose_shortlist(z[rows], answers.correct, options)
+        for of, rows in redraws.items()
+    }
+    learnt = []  # of all questions, then of each redraw: scores by method, one for each seed
+    for of, rows in redraws.items():
+        orders = rankings[of] | {
+            methods.COVER: [rankers.greedy_cover(z[rows])],
+            methods.SINGLE: [rankers.accuracy_order(z[rows])[:1]],
         }
-        orders = {method: found for (method, of), found in rankings.items() if of == training}
-        orders |= {method: [order] for method, order in of_all.items()}
-        scores = {
+        by_seed = {
             method: [ordered(answers.select(order[..., :max_n]), max_n) for order in found]
             for method, found in orders.items()
         }
-        return scores | {methods.RANDOM: [drawn(answers.select(np.array(shortlist.heads)), max_n)]}
-
-    trainings = validation.trainings(len(z), options)
-    by_training = [learnt(each, rows) for each, rows, fold in trainings if fold is None]
-    sampled = {method: drawn(found, max_n) for method, found in samples.items()}
-    scores = {method: mean_over(by_seed) for method, by_seed in by_training[0].items()}
-    scores |= {methods.POOL: drawn(answers, max_n), methods.BASE: ordered(base, max_n), **sampled}
-    scores[methods.ORACLE] = evaluation.oracle(answers, max_n)
+        learnt.append(by_seed | {methods.RANDOM: [drawn(answers.select(shortlists[of][0]), max_n)]})
+    scores = {method: mean_over(by_seed) for method, by_seed in learnt[0].items()}
+    scores[methods.POOL] = drawn(answers, max_n)
+    scores[methods.BASE] = ordered(graded.of(*asked, base, questions), max_n)
+    sampled = {
+        method: drawn(graded.of(decoding, options.test, base, questions), max_n)
+        for decoding, method in methods.sampling(temperatures).items()
+    }
+    scores |= sampled
+    # An oracle needs one head a question, so that the ceiling does not depend on N.
+    ceiling = pass_at_n_ordered(answers.correct, len(heads))[:, -1:]
+    scores[methods.ORACLE] = {"pass_at_n": extend(ceiling, max_n)}
 
     bootstrap = Bootstrap(len(questions), options.bootstrap, config.seed)
-    _, sensitivity = rankers.choose_shortlist(z, answers.correct, options)
-    ranking = experiment.output(paths.RANKING)
     facts = {
         **read_metadata(ranking),
         "test_questions": len(questions),
         "bootstrap_seed": config.seed,
     }
-    curves = evaluation.curves(scores, bootstrap)
+    curves, diversity = evaluation.curves(scores, bootstrap, graded.prompt_tokens(*asked))
+    experiment.save(paths.CURVES, curves, facts, CURVES)
     alike = overlap(experiment.texts(options.train), experiment.texts(options.test))
     apart = ~np.isin(questions, alike.loc[alike["degree"] != "unknown", "question_id"])
-    compared = by_training, apart, bootstrap
+    compared = learnt, apart, bootstrap
     voters = {method: scores[method] for method in (methods.SPRINT, methods.BASE, *sampled)}
     readings = {
-        each: ordered(answers.select(rankings[methods.SPRINT, each][0]), max_n)["pass_at_n"]
+        each: ordered(answers.select(rankings[each][methods.SPRINT][0]), max_n)["pass_at_n"]
         for each in validation.readings(options)
     }
     matched = [
-        matching.compare(method, answers.correct, order, z, max_n, bootstrap, config.seed)
-        for method in (methods.SPRINT, *methods.RIVALS)
-        for order in rankings.get((method, validation.ALL), [])[:1]  # the first seed's
+        matching.compare(method, answers.correct, orders[0], z, max_n, bootstrap, config.seed)
+        for method, orders in rankings[ALL].items()  # of the first seed
     ]
-    experiment.save(paths.CURVES, curves, facts, CURVES)
+    # Agreement between heads is computed on all training questions; the verifier is trained on
+    # their folds, each ranked by a selector trained without it.
+    on_train = graded.of(options.decoding, options.train, heads, known)
+    held_out = [
+        on_train.of(fold).select(rankings[of][methods.SPRINT][0])
+        for of, fold in validation.folds(len(z), options).items()
+    ]
+    weight = choosing.agreement_with_others(on_train)
+    chosen = [
+        choosing.learnt(answers.select(order), weight[order], held_out, max_n)
+        for order in rankings[ALL][methods.SPRINT]
+    ]
+    of_chosen = {method: scores[method] for method in (methods.SPRINT, *sampled)}
     results: dict[str, pd.DataFrame | str] = {
         paths.ABLATION: evaluation.ablation(readings, bootstrap),
         paths.OVERLAP: alike,
         paths.PAIRED: evaluation.paired(scores, *compared),
         paths.VOTES: evaluation.paired(voters, *compared, "majority"),
-        paths.SENSITIVITY: sensitivity,
+        paths.SENSITIVITY: shortlists[ALL][1],
         paths.SELECTOR_CARD: card(config, name, facts, curves),
         paths.EMBEDDING_VALUE: pd.concat(matched, ignore_index=True),
-        paths.CHOOSING: choosing.compare(_rules(experiment, known, answers, samples), bootstrap),
+        paths.CHOOSING: choosing.compare(of_chosen, {methods.SPRINT: mean_over(chosen)}, bootstrap),
     }
     for template, content in results.items():
         experiment.save(template, content, facts)
-    embedded = experiment.embedded(options.test, facts["setting"]["embedder"])
+    names = {"embedder": facts["setting"]["embedder"], "questions": options.test}
+    embedded = experiment.store.path(paths.EMBEDDINGS, **names)
     costs = read_record(ranking) | read_record(embedded)
     cost = {each: costs[each] for each in evaluation.OVERHEAD if each in costs}
-    prompt = experiment.graded.prompt_tokens(options.decoding, options.test)
-    table = evaluation.diversity(scores, bootstrap, prompt)
-    experiment.save(paths.DIVERSITY, table, facts, **cost)
+    experiment.save(paths.DIVERSITY, diversity, facts, **cost)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
     _LOG.log(
@@ -217,27 +227,3 @@ def evaluate(config: Config, name: str) -> None:
         *(name, options.model, len(questions), options.test, max_n),
         *(100 * solved[methods.SPRINT], rival, 100 * solved[rival]),
     )
-
-
-def _rules(
-    experiment: Experiment, known: Sequence[str], answers: Answers, samples: Mapping[str, Answers]
-) -> dict[str, choosing.Rules]:
-    """Return what each rule chooses among SPRINT's answers and among samples, by method.
-
-    Agreement between heads is computed on all training questions (`known`); the verifier is trained
-    on their folds, each ranked by a selector trained without it.
-    """
-    options, rankings, max_n = experiment.options, experiment.rankings, experiment.max_n
-    learnt = experiment.answers(options.train, known)
-    held_out = [
-        learnt.of(fold).select(rankings[methods.SPRINT, training][0])
-        for training, _, fold in validation.trainings(len(known), options)
-        if fold is not None
-    ]
-    agreement = choosing.agreement_with_others(learnt)
-    by_seed = [
-        choosing.among_ranked(answers.select(order), agreement[order], held_out, max_n)
-        for order in rankings[methods.SPRINT, validation.ALL]
-    ]
-    drawn_rules = {each: choosing.among_drawn(found, max_n) for each, found in samples.items()}
-    return {methods.SPRINT: mean_over(by_seed), **drawn_rules}

@@ -7,21 +7,20 @@ takes the same heads for every question; and heads drawn from the pool.
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from headroom.sprint.evaluation import estimated, points
 from headroom.sprint.methods import COVER
-from headroom.sprint.rankers import Z, greedy_cover
+from headroom.sprint.rankers import greedy_cover
+from headroom.sprint.validation import Order, Z
 from headroom.statistics.answers import pass_at_n_drawn, pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
 
 COLUMNS = ["method", "questions", "pool", "heads", "against", "n", "sprint", "other"]
 COLUMNS += ["difference", "low", "high", "p"]
 """Columns of the table: Pass@N of the method and of the other, their paired difference with its 95%
-interval, and, against shuffled questions, the p-value. `n` is 1, 2, 4, ... or `MEAN`."""
-
-MEAN = "mean"
-"""The mean of Pass@1..max_n, the area under the curve."""
+interval, and, against shuffled questions, the p-value. `n` is one of
+`headroom.sprint.evaluation.POINTS` or its `MEAN`."""
 
 SHUFFLED, DRAWN = "shuffled questions", "heads drawn from the pool"
 ALL = "all heads"
@@ -30,24 +29,10 @@ _PERMUTATIONS = 10_000
 _BLOCK = 500  # permutations at once; bounds memory
 
 
-def first_right(
-    correct: Bool[np.ndarray, "questions pool"], order: Int[np.ndarray, "rankings pool"]
-) -> Int[np.ndarray, "questions rankings"]:
-    """Return the position of the first right head under each ranking; the pool's size if none is.
-
-    Rankings may be those of other questions. Pass@N is 1 where the position is below N.
-    """
-    place = np.argsort(order, axis=1).astype(np.int16)
-    first = np.full((len(correct), len(order)), order.shape[1], np.int16)
-    for head, solved in enumerate(correct.T):
-        first[solved] = np.minimum(first[solved], place[:, head])
-    return first
-
-
 def compare(
     method: str,
     correct: Z,
-    order: Int[np.ndarray, "questions pool"],
+    order: Order,
     train: Z,
     max_n: int,
     bootstrap: Bootstrap,
@@ -64,29 +49,27 @@ def compare(
         bootstrap: resamples of the test questions.
         seed: decides the permutations.
     """
-    shown = points(max_n)
+    # Position of the first right head of each question (row) under the ranking of each (column);
+    # all from max_n on count the same.
+    place = np.argsort(order, axis=1).astype(np.int16)
+    first = np.full((len(correct), len(order)), max_n, np.int16)
+    for head, solved in enumerate(correct.T):
+        first[solved] = np.minimum(first[solved], place[:, head])
     # Row: position of a ranking's first right head. Column: Pass@N of that ranking.
-    worth = np.array([np.arange(1, max_n + 1) > place for place in range(max_n + 1)], float)
-
-    def at_points(passes: np.ndarray) -> Float[np.ndarray, "*rankings points"]:
-        return np.concatenate([passes[..., shown - 1], passes.mean(axis=-1)[..., None]], axis=-1)
-
-    # All positions from max_n on count the same.
-    first = np.minimum(first_right(correct, order), max_n)
-    own = at_points(worth[np.diagonal(first)])
+    labels, worth = points(np.triu(np.ones((max_n + 1, max_n))))
+    own = worth[np.diagonal(first)]
     others = {
         # The mean over all rankings is the exact expectation over permutations.
         SHUFFLED: worth[first].mean(axis=1),
-        COVER: pass_at_n_ordered(correct[:, greedy_cover(train)], max_n),
-        DRAWN: pass_at_n_drawn(correct, max_n),
+        COVER: points(pass_at_n_ordered(correct[:, greedy_cover(train)], max_n))[1],
+        DRAWN: points(pass_at_n_drawn(correct, max_n))[1],
     }
     tables = []
-    for against, passes in others.items():
-        other = at_points(passes)
-        table = pd.DataFrame({"n": [*map(str, shown), MEAN], "against": against, "method": method})
+    for against, other in others.items():
+        table = pd.DataFrame({"n": labels, "against": against, "method": method})
         table = table.assign(**estimated(own - other, bootstrap, "difference", "low", "high"))
         table["sprint"], table["other"] = own.mean(axis=0), other.mean(axis=0)
-        table["p"] = permutation_p(first, at_points(worth), seed) if against == SHUFFLED else np.nan
+        table["p"] = permutation_p(first, worth, seed) if against == SHUFFLED else np.nan
         tables.append(table.assign(questions="test", pool=ALL, heads=correct.shape[1]))
     return pd.concat(tables, ignore_index=True)[COLUMNS]
 

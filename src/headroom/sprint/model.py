@@ -20,13 +20,14 @@ import numpy as np
 import pandas as pd
 import safetensors.torch
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from headroom.config.experiments import Geometry
 from headroom.errors import TableError
 from headroom.record import intact
+from headroom.sprint.validation import Order
 from headroom.tables import atomic
 
 _FACTS = "headroom"  # a single metadata entry, as safetensors writes several in no fixed order
@@ -112,13 +113,14 @@ class HeadSelector(nn.Module):
 
 @torch.inference_mode()
 def rank(
-    selector: HeadSelector, embeddings: Float[Tensor, "questions embedding_dim"]
-) -> tuple[Int[np.ndarray, "questions pool"], Float[np.ndarray, "questions pool"]]:
+    selector: HeadSelector, embeddings: Float[np.ndarray, "questions embedding_dim"]
+) -> tuple[Order, Float[np.ndarray, "questions pool"]]:
     """Return head numbers, nearest first, and their squared distances, ascending.
 
     Heads at equal distance keep their order in the pool.
     """
-    distances = selector.distances(embeddings).clamp_min(0).numpy()  # rounding may give < 0
+    # Rounding may give less than 0.
+    distances = selector.distances(torch.as_tensor(embeddings)).numpy().clip(0)
     order = np.argsort(distances, axis=1, kind="stable")
     return order, np.take_along_axis(distances, order, axis=1)
 
@@ -128,10 +130,11 @@ def points(
     selector: HeadSelector,
     heads: Sequence[str],
     questions: Sequence[str],
-    embeddings: Float[Tensor, "questions embedding_dim"],
+    embeddings: Float[np.ndarray, "questions embedding_dim"],
 ) -> pd.DataFrame:
     """Return the positions of heads and questions (`headroom.tables.POINTS`)."""
-    vectors = [*selector.placed_heads().numpy(), *selector.placed_questions(embeddings).numpy()]
+    placed = selector.placed_heads(), selector.placed_questions(torch.as_tensor(embeddings))
+    vectors = [*placed[0].numpy(), *placed[1].numpy()]
     kinds = ["head"] * len(heads) + ["question"] * len(questions)
     return pd.DataFrame({"kind": kinds, "name": [*heads, *questions], "vector": vectors})
 

@@ -15,25 +15,23 @@ training questions, as SPRINT's setting is.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit
 
 from headroom.config import Selector
 from headroom.sprint.methods import BY_SUBJECT, NEAREST, REGRESSION
-from headroom.sprint.validation import ranked_pass, splits
+from headroom.sprint.validation import Order, Rows, Z, ranked_pass, splits
 from headroom.statistics.answers import pass_at_n_drawn
 
 _NEIGHBOURS = (4, 8, 16, 32, 64)
 _PENALTIES = (1e-3, 1e-2, 1e-1, 1.0)
-
-Z = Bool[np.ndarray, "questions pool"]
-Order = Int[np.ndarray, "asked pool"]
 
 
 def greedy_cover(correct: Z) -> Int[np.ndarray, " pool"]:
@@ -68,70 +66,54 @@ CRITERIA: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Readings of the paper's "greedy approach" to find "the heads that solve the most samples"."""
 
 
-class Shortlist(NamedTuple):
-    """The heads from which the random-heads baseline draws."""
+def choose_shortlist(
+    train: Z, test: Z, options: Selector
+) -> tuple[Int[np.ndarray, " heads"], pd.DataFrame]:
+    """Choose the heads from which the random-heads baseline draws, as SPRINT's setting is chosen.
 
-    criterion: str
-    k: int
-    heads: list[int]
-    """Numbers in the pool."""
-
-    def passes(self, correct: Z, max_n: int) -> Float[np.ndarray, " max_n"]:
-        """Return Pass@1..max_n of drawing its heads, a mean over questions.
-
-        The exact expectation where each question draws N heads, at most K, without replacement.
-        """
-        return pass_at_n_drawn(correct[:, self.heads], max_n).mean(axis=0)
-
-
-def shortlists(correct: Z, sizes: tuple[int, ...]) -> list[Shortlist]:
-    """Return the first K heads by each criterion, for every size K, at most the pool's."""
-    cut = sorted({min(k, correct.shape[1]) for k in sizes})
-    orders = {name: order(correct).tolist() for name, order in CRITERIA.items()}
-    return [Shortlist(name, k, orders[name][:k]) for name, k in product(orders, cut)]
-
-
-def choose_shortlist(train: Z, test: Z, options: Selector) -> tuple[Shortlist, pd.DataFrame]:
-    """Choose criterion and K on held-out training questions, as SPRINT's setting is chosen.
+    They are the first K, at most the pool's size, by one of `CRITERIA`. Pass@N is the exact
+    expectation where each question draws N of them, at most K, without replacement.
 
     Returns:
-        The shortlist, made again from all training questions, and the sensitivity to the choice:
-        Pass@N of every criterion and K, on held-out and on test questions. The latter is for
-        display only and takes no part in the choice.
+        The heads, by the criterion and K that are best on held-out training questions, from all of
+        them; and the sensitivity to the choice: Pass@N of every criterion and K, on held-out and on
+        test questions. The latter is for display only and takes no part in the choice.
     """
-    max_n = min(options.max_n, train.shape[1])
-    held_out = np.mean(
-        [
-            [
-                candidate.passes(train[asked], max_n)
-                for candidate in shortlists(train[fit], options.shortlist)
-            ]
-            for fit, asked in splits(len(train), options)
-        ],
-        axis=0,
-    )
-    candidates = shortlists(train, options.shortlist)
-    chosen = candidates[int(held_out.mean(axis=1).argmax())]
-    rows = [
-        (each.criterion, each.k, n, *passes, each == chosen)
-        for each, curve in zip(candidates, held_out, strict=True)
-        for n, *passes in zip(range(1, max_n + 1), curve, each.passes(test, max_n), strict=True)
-    ]
-    columns = ["criterion", "k", "n", "held_out", "test", "chosen"]
-    return chosen, pd.DataFrame(rows, columns=columns)
+    pool = train.shape[1]
+    max_n = min(options.max_n, pool)
+    candidates = list(product(CRITERIA, sorted({min(k, pool) for k in options.shortlist})))
+
+    def passes(known: Z, asked: Z) -> Float[np.ndarray, "candidates max_n"]:
+        ranked = {name: asked[:, order(known)] for name, order in CRITERIA.items()}
+        drawn = [pass_at_n_drawn(ranked[name][:, :k], max_n) for name, k in candidates]
+        return np.stack(drawn).mean(axis=1)
+
+    parts = splits(len(train), options)
+    held_out = np.mean([passes(train[fit], train[asked]) for fit, asked in parts], axis=0)
+    best = int(held_out.mean(axis=1).argmax())
+    rows = [(*each, n) for each in candidates for n in range(1, max_n + 1)]
+    table = pd.DataFrame(rows, columns=["criterion", "k", "n"])
+    table["held_out"], table["test"] = held_out.ravel(), passes(train, test).ravel()
+    table["chosen"] = np.arange(len(table)) // max_n == best
+    criterion, k = candidates[best]
+    return CRITERIA[criterion](train)[:k], table
 
 
 class Questions(NamedTuple):
     """What rankers use of some questions."""
 
+    ids: Sequence[str]
     embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
     """By embedder."""
     subjects: Sequence[str | None]
 
-    def of(self, rows: Int[np.ndarray, " chosen"]) -> "Questions":
+    def of(self, rows: Rows) -> "Questions":
         """Return the questions with these row numbers."""
-        embeddings = {name: vectors[rows] for name, vectors in self.embeddings.items()}
-        return Questions(embeddings, [self.subjects[row] for row in rows])
+        return Questions(
+            [self.ids[row] for row in rows],
+            {name: vectors[rows] for name, vectors in self.embeddings.items()},
+            [self.subjects[row] for row in rows],
+        )
 
 
 Ranker = Callable[[Questions, Z, Questions], Order]
@@ -154,50 +136,46 @@ def rankers(known: Questions, correct: Z, options: Selector) -> dict[str, Ranker
         return float(np.mean(curves))
 
     kinds: dict[str, list[Ranker]] = {
-        NEAREST: [by_neighbours(*each) for each in product(known.embeddings, _NEIGHBOURS)],
-        REGRESSION: [by_regression(*each) for each in product(known.embeddings, _PENALTIES)],
+        NEAREST: [partial(by_neighbours, *each) for each in product(known.embeddings, _NEIGHBOURS)],
+        REGRESSION: [
+            partial(by_regression, *each) for each in product(known.embeddings, _PENALTIES)
+        ],
     }
     # `max` takes the first of equals.
     found = {method: max(tried, key=score) for method, tried in kinds.items()}
     return found if None in known.subjects else found | {BY_SUBJECT: by_subject}
 
 
-def by_neighbours(embedder: str, k: int) -> Ranker:
-    """Return the ranker by the k training questions of the largest cosine similarity."""
-
-    def ranker(known: Questions, correct: Z, asked: Questions) -> Order:
-        fitted, others = (
-            part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
-            for part in _standardised(known, asked, embedder)
-        )
-        nearest = np.argsort(-others @ fitted.T, axis=1, kind="stable")[:, :k]
-        return _ranked(correct[nearest].mean(axis=1), correct)
-
-    return ranker
+def by_neighbours(embedder: str, k: int, known: Questions, correct: Z, asked: Questions) -> Order:
+    """Rank by the k known questions of the largest cosine similarity."""
+    fitted, others = (
+        part / np.linalg.norm(part, axis=1, keepdims=True).clip(1e-12)
+        for part in _standardised(known, asked, embedder)
+    )
+    nearest = np.argsort(-others @ fitted.T, axis=1, kind="stable")[:, :k]
+    return _ranked(correct[nearest].mean(axis=1), correct)
 
 
-def by_regression(embedder: str, penalty: float) -> Ranker:
-    """Return the ranker by one logistic regression for each head, L2 penalty on the weights."""
+def by_regression(
+    embedder: str, penalty: float, known: Questions, correct: Z, asked: Questions
+) -> Order:
+    """Rank by one logistic regression for each head, with an L2 penalty on the weights."""
+    fitted, others = _standardised(known, asked, embedder)
+    width, pool = fitted.shape[1], correct.shape[1]
 
-    def ranker(known: Questions, correct: Z, asked: Questions) -> Order:
-        fitted, others = _standardised(known, asked, embedder)
-        width, pool = fitted.shape[1], correct.shape[1]
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the mean cross-entropy with the penalty, and its gradient."""
+        weights, bias = flat[:-pool].reshape(width, pool), flat[-pool:]
+        logits = fitted @ weights + bias
+        wrong = (np.logaddexp(0, logits) - correct * logits).mean()
+        slope = (expit(logits) - correct) / logits.size
+        gradient = fitted.T @ slope + 2 * penalty / pool * weights
+        total = wrong + penalty / pool * np.square(weights).sum()
+        return float(total), np.append(gradient.ravel(), slope.sum(axis=0))
 
-        def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
-            """Return the mean cross-entropy with the penalty, and its gradient."""
-            weights, bias = flat[:-pool].reshape(width, pool), flat[-pool:]
-            logits = fitted @ weights + bias
-            wrong = (np.logaddexp(0, logits) - correct * logits).mean()
-            slope = (expit(logits) - correct) / logits.size
-            gradient = fitted.T @ slope + 2 * penalty / pool * weights
-            total = wrong + penalty / pool * np.square(weights).sum()
-            return float(total), np.append(gradient.ravel(), slope.sum(axis=0))
-
-        start = np.zeros(width * pool + pool)
-        found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
-        return _ranked(others @ found[:-pool].reshape(width, pool) + found[-pool:], correct)
-
-    return ranker
+    start = np.zeros(width * pool + pool)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 200}).x
+    return _ranked(others @ found[:-pool].reshape(width, pool) + found[-pool:], correct)
 
 
 def by_subject(known: Questions, correct: Z, asked: Questions) -> Order:

@@ -26,28 +26,39 @@ Where the formula leaves a choice, the code does this (see also `headroom.sprint
 Several selectors are trained at once: their tensors have a leading axis.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain, groupby, product
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.optim.adamw import adamw
 
 from headroom.config import Selector
 from headroom.errors import ConfigError
 from headroom.sprint.model import HeadSelector, Setting, rank, squared_distances
-from headroom.sprint.validation import ALL, ranked_pass, readings, splits, trainings
+from headroom.sprint.rankers import Questions
+from headroom.sprint.validation import (
+    ALL,
+    Order,
+    Rows,
+    Z,
+    folds,
+    ranked_pass,
+    readings,
+    redraws,
+    splits,
+)
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
-Embedded = Mapping[str, Float[Tensor, "questions embedding_dim"]]
+Embedded = Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
 """Embeddings of some questions, by embedder."""
 
 
@@ -93,8 +104,8 @@ class Fit(NamedTuple):
 
 
 def fit(
-    embeddings: Float[Tensor, "questions embedding_dim"],
-    correct: Bool[Tensor, "questions pool"],
+    vectors: Float[np.ndarray, "questions embedding_dim"],
+    z: Z,
     settings: Sequence[Setting],
     seeds: Sequence[int],
 ) -> list[Fit]:
@@ -105,14 +116,15 @@ def fit(
     takes raw embeddings.
 
     Args:
-        embeddings: φ(x_i).
-        correct: Z over the pool.
+        vectors: φ(x_i).
+        z: Z over the pool.
         settings: settings that differ only in λ and weight decay.
         seeds: seeds of the initial weights, one for each setting.
 
     Raises:
         ConfigError: no question is solved by any head.
     """
+    embeddings, correct = torch.as_tensor(vectors), torch.as_tensor(z)
     aligned = correct.any(dim=1)
     if not aligned.any():
         raise ConfigError(
@@ -145,7 +157,6 @@ def fit(
     def spread() -> list[float]:
         return separation(stack.placed_heads(), torch.ones(pool, pool) / pairs).tolist()
 
-    spread_half = spread()
     for epoch in range(epochs):
         if epoch == epochs // 2:
             spread_half = spread()
@@ -184,9 +195,7 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
     return step
 
 
-def choose(
-    embeddings: Embedded, correct: Bool[Tensor, "questions pool"], options: Selector
-) -> tuple[Setting, pd.DataFrame]:
+def choose(embeddings: Embedded, correct: Z, options: Selector) -> tuple[Setting, pd.DataFrame]:
     """Choose embedder, geometry, dimension, λ and all other options on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
@@ -197,20 +206,26 @@ def choose(
         The setting, and a table with a row for each setting and seed: the setting; Pass@1, Pass@4
         and the score on the held-out part; the loss, and whether it diverged.
     """
-    z = correct.numpy()
-    max_n = min(options.max_n, z.shape[1])
-    settings = list(grid(options))
-    parts = dict(zip(options.seeds, splits(len(z), options), strict=True))
-    rows = []
-    for alike in _alike(settings):
-        own = embeddings[alike[0].embedder]
+    max_n = min(options.max_n, correct.shape[1])
+    parts = list(zip(options.seeds, splits(len(correct), options), strict=True))
+    settings, rows = [], []
+    for embedder, geometry, dimension, epochs, rate in product(
+        *(options.embedder, options.geometry, options.dimension),
+        *(options.epochs, options.learning_rate),
+    ):
+        alike = [  # trained at once
+            Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
+            for diversity, decay in product(options.diversity, options.weight_decay)
+        ]
+        own = embeddings[embedder]
         fits = [
             fit(own[known], correct[known], alike, [seed] * len(alike))
-            for seed, (known, _) in parts.items()
+            for seed, (known, _) in parts
         ]
+        settings += alike
         for setting, of_split in zip(alike, zip(*fits, strict=True), strict=True):
-            for (seed, (_, asked)), trained in zip(parts.items(), of_split, strict=True):
-                curve = ranked_pass(z[asked], rank(trained.selector, own[asked])[0], max_n)
+            for (seed, (_, asked)), trained in zip(parts, of_split, strict=True):
+                curve = ranked_pass(correct[asked], rank(trained.selector, own[asked])[0], max_n)
                 row = asdict(setting) | {"seed": seed}
                 row |= {"pass_at_1": curve[0], "pass_at_4": curve[min(4, max_n) - 1]}
                 row["mean_pass"] = curve.mean()
@@ -225,52 +240,44 @@ def choose(
     return settings[best], table.assign(chosen=np.arange(len(rows)) // len(parts) == best)
 
 
-def grid(options: Selector) -> Iterator[Setting]:
-    """Yield every setting that a config asks for; those that `_alike` groups are adjacent."""
-    for embedder, geometry, dimension, epochs, rate, diversity, decay in product(
-        *(options.embedder, options.geometry, options.dimension, options.epochs),
-        *(options.learning_rate, options.diversity, options.weight_decay),
-    ):
-        yield Setting(geometry, dimension, diversity, decay, epochs, rate, embedder)
-
-
-def _alike(settings: Iterable[Setting]) -> Iterator[list[Setting]]:
-    """Yield groups of adjacent settings that can be trained at once."""
-    for _, alike in groupby(settings, key=lambda each: replace(each, diversity=0, weight_decay=0)):
-        yield list(alike)
-
-
 def rank_again(
-    embeddings: Embedded,
-    correct: Bool[Tensor, "questions pool"],
-    test: Embedded,
-    setting: Setting,
-    options: Selector,
-) -> Iterator[tuple[str, int, Int[np.ndarray, "ranked pool"]]]:
+    known: Questions, correct: Z, test: Questions, setting: Setting, options: Selector
+) -> Iterator[tuple[str, int, Sequence[str], Order]]:
     """Train selectors from every seed, on every redraw and without each fold, and rank with them.
 
     On a redraw the setting is chosen anew if the options say so. Last come selectors of every
     geometry and λ, trained on all questions.
 
     Yields:
-        The training's name in `headroom.sprint.validation`, the seed, and head numbers, nearest
-        first, for each test question, or for each question of the fold left out.
+        The training's name in `headroom.sprint.validation`, the seed, the ids of the test
+        questions, or of the fold left out, and for each of them the heads, nearest first.
     """
-    for name, rows, held_out in trainings(len(correct), options):
-        part = {each: vectors[rows] for each, vectors in embeddings.items()}
-        anew = name != ALL and held_out is None and options.redrawn_setting == "anew"
-        found = choose(part, correct[rows], options)[0] if anew else setting
-        seeds = options.seeds if held_out is None else options.seeds[:1]
-        asked = test if held_out is None else embeddings
-        asked_rows = slice(None) if held_out is None else held_out
-        fits = fit(part[found.embedder], correct[rows], [found] * len(seeds), seeds)
-        for seed, trained in zip(seeds, fits, strict=True):
-            yield name, seed, rank(trained.selector, asked[found.embedder][asked_rows])[0]
-    own, seed = embeddings[setting.embedder], options.seeds[0]
-    others = {
-        name: replace(setting, geometry=geometry, diversity=diversity)
-        for name, (geometry, diversity) in readings(options).items()
-    }
-    together = [fit(own, correct, each, [seed] * len(each)) for each in _alike(others.values())]
-    for name, trained in zip(others, chain(*together), strict=True):
-        yield name, seed, rank(trained.selector, test[setting.embedder])[0]
+
+    def ranked(
+        names: Sequence[str],
+        rows: Rows,
+        asked: Questions,
+        settings: Sequence[Setting],
+        seeds: Sequence[int],
+    ) -> Iterator[tuple[str, int, Sequence[str], Order]]:
+        part, embedder = known.of(rows), settings[0].embedder
+        fits = fit(part.embeddings[embedder], correct[rows], settings, seeds)
+        for name, seed, trained in zip(names, seeds, fits, strict=True):
+            yield name, seed, asked.ids, rank(trained.selector, asked.embeddings[embedder])[0]
+
+    whole, seeds = np.arange(len(correct)), options.seeds
+    for name, rows in redraws(len(correct), options).items():
+        own = setting
+        if name != ALL and options.redrawn_setting == "anew":
+            own, _ = choose(known.of(rows).embeddings, correct[rows], options)
+        yield from ranked([name] * len(seeds), rows, test, [own] * len(seeds), seeds)
+    for name, fold in folds(len(correct), options).items():
+        yield from ranked([name], np.setdiff1d(whole, fold), known.of(fold), [setting], seeds[:1])
+    for geometry in dict.fromkeys(options.geometry):
+        others = {
+            name: replace(setting, geometry=geometry, diversity=value)
+            for name, (of, value) in readings(options).items()
+            if of == geometry
+        }
+        settings, first = list(others.values()), seeds[:1] * len(others)
+        yield from ranked(list(others), whole, test, settings, first)

@@ -5,7 +5,6 @@ splits: the area under the curve. Where Pass@N saturates at large N, small N dec
 """
 
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -14,6 +13,15 @@ from headroom.config import Selector
 from headroom.config.experiments import Geometry
 from headroom.errors import ConfigError
 from headroom.statistics.answers import pass_at_n_ordered
+
+Z = Bool[np.ndarray, "questions pool"]
+"""Which head of the pool solves which question."""
+
+Order = Int[np.ndarray, "questions pool"]
+"""For each question, numbers of heads in the pool, best first."""
+
+Rows = Int[np.ndarray, " questions"]
+"""Numbers of training questions."""
 
 ALL = "all"
 """Name of the training on all training questions."""
@@ -28,19 +36,6 @@ def readings(options: Selector) -> dict[str, tuple[Geometry, float]]:
     return {f"{geometry}, λ = {value:g}": (geometry, value) for geometry, value in pairs}
 
 
-Rows = Int[np.ndarray, " questions"]
-"""Numbers of training questions."""
-
-
-class Training(NamedTuple):
-    """One training of the methods that learn: on which questions, and which are then ranked."""
-
-    name: str
-    fit: Rows
-    held_out: Rows | None
-    """The training questions that are ranked; None stands for the test questions."""
-
-
 def splits(questions: int, options: Selector) -> list[tuple[Rows, Rows]]:
     """Return a random split for each seed: the questions to learn from, and those held out.
 
@@ -52,34 +47,32 @@ def splits(questions: int, options: Selector) -> list[tuple[Rows, Rows]]:
     return [(np.sort(order[held_out:]), np.sort(order[:held_out])) for order in orders]
 
 
-def trainings(questions: int, options: Selector) -> list[Training]:
-    """Return all trainings: on all questions, on random subsamples, and without each fold.
+def redraws(questions: int, options: Selector) -> dict[str, Rows]:
+    """Return by name what is trained on: all questions, then random subsamples of them.
 
     Subsamples are drawn without replacement; they show how far results depend on the draw (see
-    `headroom.sprint.evaluation.components`). Each question is in exactly one fold.
+    `headroom.sprint.evaluation.paired`).
+    """
+    size = max(2, round(questions * REDRAWN))  # a setting is chosen on a split of them
+    found = {ALL: np.arange(questions)}
+    for number in range(options.redraws):
+        draw = np.random.default_rng([number, questions])
+        found[f"redraw {number}"] = np.sort(draw.choice(questions, size, replace=False))
+    return found
+
+
+def folds(questions: int, options: Selector) -> dict[str, Rows]:
+    """Return folds, by name of the training on all others; each question is in exactly one.
 
     Raises:
         ConfigError: there are fewer than two questions.
     """
-    size = max(2, round(questions * REDRAWN))  # a setting is chosen on a split of them
-    found = [Training(ALL, np.arange(questions), None)]
-    for number in range(options.redraws):
-        draw = np.random.default_rng([number, questions])
-        rows = np.sort(draw.choice(questions, size, replace=False))
-        found.append(Training(f"redraw {number}", rows, None))
     count = min(max(2, round(1 / options.validation)), questions)
     order = _shuffled(questions, options.seeds[0])
-    for number in range(count):
-        fold = np.sort(order[number::count])
-        found.append(Training(f"without fold {number}", np.setdiff1d(order, fold), fold))
-    return found
+    return {f"without fold {number}": np.sort(order[number::count]) for number in range(count)}
 
 
-def ranked_pass(
-    correct: Bool[np.ndarray, "questions pool"],
-    order: Int[np.ndarray, "questions pool"],
-    max_n: int,
-) -> Float[np.ndarray, " max_n"]:
+def ranked_pass(correct: Z, order: Order, max_n: int) -> Float[np.ndarray, " max_n"]:
     """Return mean Pass@1..max_n over questions, heads taken in each question's order."""
     ranked = np.take_along_axis(correct, order, axis=1)
     return pass_at_n_ordered(ranked, max_n).mean(axis=0)

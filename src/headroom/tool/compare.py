@@ -15,7 +15,6 @@ import pandas as pd
 from headroom import paths
 from headroom.analysis.controls import LEVEL
 from headroom.analysis.facts import FORMS
-from headroom.analysis.files import write_csv
 from headroom.analysis.text import plain, short
 from headroom.config import load
 from headroom.errors import ConfigError
@@ -24,7 +23,7 @@ from headroom.planning.store import Store, split_key
 from headroom.record import read_record
 from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
 from headroom.statistics.proportion import unpaired_difference
-from headroom.tables import CURVES, GRADED, read_table
+from headroom.tables import CURVES, GRADED, read_table, write_csv
 from headroom.variants import Variant
 
 _CONFIG = Path(paths.CONFIG).name

@@ -13,8 +13,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-
 from headroom import paths
 from headroom.config import Decoding, Family, Preset
 from headroom.embeddings import embed, load_embedder
@@ -187,7 +185,7 @@ class Solver:
         Raises:
             ConfigError: the verifier does not return a number for each text.
         """
-        vectors = torch.from_numpy(embed(self._embedder, list(questions)))
+        vectors = embed(self._embedder, list(questions))
         order, _ = rank(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
         texts = self._answer(questions, nearest)
