@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import yaml
 
 import simulated_trials
 from headroom import paths
@@ -34,47 +35,24 @@ from headroom.tables import (
 PUBLISHED = Path(__file__).parents[1] / "config" / "published"
 SUBJECTS = ("Algebra", "Counting & Probability", "Geometry", "Intermediate Algebra")
 SUBJECTS += ("Number Theory", "Prealgebra", "Precalculus")
-DEMO: dict[str, Any] = {
-    "run": "simulated",
-    "models": {
-        "reasoner": {
-            "source": "builtin:reasoner",
-            "layers": 6,
-            "heads": 8,
-            "kv_heads": 4,
-            "billions": 0.001,
-        }
-    },
-    "questions": {
-        "math_test": {"benchmark": "generated_math", "split": "test", "n": 200},
-        "math_train": {"benchmark": "generated_math", "split": "train", "n": 200},
-    },
-    "decodings": {
-        "greedy": {},
-        "authors": {"prompt": "authors"},
-        "T0.6": {"temperature": 0.6, "samples": 16},
-    },
-    "embedders": {"mean": {"model": "reasoner"}},
-    "sweeps": {
-        "demo": {
-            "model": "reasoner",
-            "questions": "math_test",
-            "layers": [0, 2, 5],
-            "placebos": "both",
-        }
-    },
-    "selectors": {
-        "math": {
-            "model": "reasoner",
-            "train": "math_train",
-            "test": "math_test",
-            "embedder": "mean",
-            "layers": [0, 2, 5],
-            "sampling": ["T0.6"],
-        }
-    },
-    "comparisons": {"prompts": {"model": "reasoner", "questions": "math_test"}},
-}
+DEMO: dict[str, Any] = yaml.safe_load(
+    """
+    run: simulated
+    models:
+      reasoner: {source: "builtin:reasoner", layers: 6, heads: 8, kv_heads: 4, billions: 0.001}
+    questions:
+      math_test: {benchmark: generated_math, split: test, n: 200}
+      math_train: {benchmark: generated_math, split: train, n: 200}
+    decodings: {greedy: {}, authors: {prompt: authors}, T0.6: {temperature: 0.6, samples: 16}}
+    embedders: {mean: {model: reasoner}}
+    sweeps:
+      demo: {model: reasoner, questions: math_test, layers: [0, 2, 5], placebos: both}
+    selectors:
+      math: {model: reasoner, train: math_train, test: math_test, embedder: mean,
+             layers: [0, 2, 5], sampling: [T0.6]}
+    comparisons: {prompts: {model: reasoner, questions: math_test}}
+    """
+)
 METHODS = {
     "SPRINT": (0.62, 0.84),
     "sampling T=0.1": (0.61, 0.70),

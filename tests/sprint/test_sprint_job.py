@@ -102,13 +102,6 @@ def done(finished, monkeypatch):
     return make_config()
 
 
-@pytest.fixture
-def config(finished, tmp_path, monkeypatch):
-    """The same in a copy."""
-    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
-    return make_config()
-
-
 def output(template):
     return Path(template.format(run="simulated", selector="math"))
 
@@ -213,9 +206,8 @@ def test_the_embedding_matters_where_it_reveals_the_cluster(done, curves):
     assert set(shuffled.index) == {methods.SPRINT, methods.NEAREST, methods.REGRESSION}
     assert (shuffled.loc[[methods.SPRINT, methods.NEAREST], "p"] < 0.01).all()
     assert shuffled.loc[methods.SPRINT, "low"] > 0
-    row = found.loc[(methods.SPRINT, matching.COVER, "4")]
-    cover = curves.loc[(methods.COVER, 4), "pass_at_n"]
-    assert row["other"] == pytest.approx(cover, abs=1e-5)
+    row = found.loc[(methods.SPRINT, methods.COVER, "4")]
+    assert row["other"] == pytest.approx(curves.loc[(methods.COVER, 4), "pass_at_n"], abs=1e-5)
     z, ranking = z_of(done, "test"), table_of(paths.RANKING, RANKING)  # the first seed's
     own = [z.loc[one.question_id, list(one.heads[:4])].any() for one in ranking.itertuples()]
     assert row["sprint"] == pytest.approx(np.mean(own), abs=1e-5)
@@ -236,10 +228,9 @@ def test_a_selector_has_a_model_card(done, curves):
 
 
 def test_every_file_has_a_record(done):
-    written = [*output(paths.SELECTOR).parent.iterdir()]
+    written = set(output(paths.SELECTOR).parent.iterdir())
     records = {file for file in written if file.name.endswith(".run.json")}
-    assert {record_path(file) for file in written if file not in records} == records
-    assert len(records) > 10
+    assert {record_path(file) for file in written - records} == records
     for record in records:
         found = json.loads(record.read_text())
         assert found["embedder"] == key(done, "embedders", "phi")
@@ -247,19 +238,17 @@ def test_every_file_has_a_record(done):
         assert ("selection_seconds" in found) == timed
 
 
-def test_curves_end_at_the_size_of_a_small_pool(config):
-    small = make_config(layers=[0], heads=[1, 2, 5], include_base=True)
-    run(small)
+def test_curves_end_at_the_size_of_a_small_pool_which_no_other_pool_takes(
+    finished, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(shutil.copytree(finished, tmp_path / "copy"))
+    config = make_config()
+    run(make_config(layers=[0], heads=[1, 2, 5], include_base=True))
     assert model.load(output(paths.SELECTOR))[1]["heads"] == ["base", "L00H01", "L00H02", "L00H05"]
     curves = table_of(paths.CURVES, CURVES)
-    assert set(curves["n"]) == {1, 2, 3, 4}
+    assert set(curves["n"]) == {1, 2, 3, 4} == set(table_of(paths.PAIRED)["n"])
     at = curves.set_index(["method", "n"])["pass_at_n"]
     assert at[methods.SPRINT, 4] == at[methods.ORACLE, 4]
-    assert set(table_of(paths.PAIRED)["n"]) == {1, 2, 3, 4}
-
-
-def test_another_pool_and_a_missing_embedding_are_refused(config):
-    job.train(make_config(layers=[0]), "math")
     with pytest.raises(TableError, match="another pool of heads"):
         job.rank(config, "math")
     path = Store(config).path(paths.EMBEDDINGS, embedder="phi", questions="train")

@@ -37,15 +37,23 @@ def questions():
 
 
 @each_geometry
-def test_distances_equal_their_definition(geometry):
+def test_distances_equal_their_definition_and_a_saved_selector_gives_the_same(geometry, tmp_path):
     selector, place = make(geometry), PLACES[geometry]
     found = selector.distances(questions())
     assert found.shape == (13, POOL)
     for i, x in enumerate(questions()):
-        for j, v in enumerate(selector.heads):
-            q = selector.theta_weight @ x + selector.theta_bias
-            wanted = (place(q) - place(v)).square().sum()
-            torch.testing.assert_close(found[i, j], wanted, atol=1e-5, rtol=1e-5)
+        q = selector.theta_weight @ x + selector.theta_bias
+        wanted = [(place(q) - place(v)).square().sum() for v in selector.heads]
+        torch.testing.assert_close(found[i], torch.stack(wanted), atol=1e-5, rtol=1e-5)
+    facts = {"heads": ["L00H00", "L00H01"], "embedder": "e-01234567", "seed": 3}
+    paths = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
+    for path in paths:
+        save(path, make(geometry), facts)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    loaded, again = load(paths[0])
+    assert again.items() >= facts.items()
+    assert loaded.setting == selector.setting
+    assert torch.equal(loaded.distances(questions()), found)
 
 
 def test_ranking_is_by_ascending_distance_and_ties_keep_the_order_of_the_pool():
@@ -58,19 +66,6 @@ def test_ranking_is_by_ascending_distance_and_ties_keep_the_order_of_the_pool():
     assert (distances[:, :-1] <= distances[:, 1:]).all()
     positions = order.argsort(axis=1)
     assert (positions[:, 5] == positions[:, 2] + 1).all()
-
-
-@each_geometry
-def test_a_saved_selector_loads_again(geometry, tmp_path):
-    facts = {"heads": ["L00H00", "L00H01"], "embedder": "e-01234567", "seed": 3}
-    paths = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
-    for path in paths:
-        save(path, make(geometry), facts)
-    assert paths[0].read_bytes() == paths[1].read_bytes()
-    selector, found = load(paths[0])
-    assert found.items() >= facts.items()
-    assert selector.setting == Setting(geometry, DIMENSION, 0.1)
-    assert torch.equal(selector.distances(questions()), make(geometry).distances(questions()))
 
 
 @pytest.mark.parametrize("content", [None, b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors"])
@@ -138,13 +133,16 @@ def test_heads_are_found_where_embeddings_reveal_them_and_only_there(geometry):
     assert (lowest[False] <= 0).all()
 
 
-def test_a_constant_feature_is_harmless():
+def test_a_constant_feature_is_harmless_and_questions_that_no_head_solves_are_refused():
     data = simulate(53)
     data.embeddings[:, [3, 8]] = 0.1, 0.0
     data.embeddings[::2, 3] = np.nextafter(np.float32(0.1), np.float32(1))
     trained = train(data, "sphere", 6, 0.1)
     assert np.isfinite(trained.training_loss)
     assert trained.selector.theta_weight[:, [3, 8]].abs().max() < 10
+    data.correct[:] = False
+    with pytest.raises(ConfigError, match="no head solves any of the 53 training questions"):
+        train(data, "sphere", 6, 0.1)
 
 
 def test_the_literal_reading_diverges_and_the_bounded_ones_do_not():
@@ -158,13 +156,6 @@ def test_the_literal_reading_diverges_and_the_bounded_ones_do_not():
             assert not bounded.diverged
             assert bounded.training_loss >= -4 * diversity
     assert not train(data, "literal", 6, 0.0).diverged
-
-
-def test_training_on_questions_that_no_head_solves_is_refused():
-    data = simulate(20)
-    data.correct[:] = False
-    with pytest.raises(ConfigError, match="no head solves any of the 20 training questions"):
-        train(data, "sphere", 6, 0.0)
 
 
 def test_choice_lists_every_setting_and_seed_and_takes_the_best_mean():
