@@ -37,10 +37,6 @@ distinct final answers and the share of pairs that agree, with 95% bootstrap int
 tokens of all N answers and of the longest; passes of the prompt through the model; tokens computed.
 """
 
-OVERHEAD = ("embedding_seconds", "embedding_bytes", "selection_seconds", "selection_bytes")
-"""Facts in that table's record, where measured: wall time and memory of embedding the test
-questions and of ranking the heads for them."""
-
 APART = ["difference_apart", "low_apart", "high_apart"]
 PAIRED = ["method", "n", "difference", "low", "high", "by_questions", "by_draw", "by_seed"]
 PAIRED += ["band_low", "band_high", "peak", "peak_low", "peak_high", "resembling", *APART]
@@ -203,8 +199,8 @@ def paired(
 
     Args:
         scores: by method, all on the same questions.
-        learnt: for each of `headroom.sprint.validation.redraws` the scores of
-            SPRINT and of every other method that is trained, one for each seed.
+        learnt: for each of `headroom.sprint.validation.redraws` the scores of SPRINT and of every
+            other method that is trained, one for each seed.
         apart: which questions resemble no training question.
         bootstrap: resamples of the questions, for the band and the peak.
         measure: which measure is compared, ``pass_at_n`` or ``majority``.

@@ -1,8 +1,6 @@
 """The files that a head selector's jobs read and write: its pool, its tables and their paths."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from headroom import paths
-from headroom.config import Config, Selector
+from headroom.config import Config
 from headroom.errors import TableError
 from headroom.planning.batches import pool
 from headroom.planning.store import Store
@@ -32,14 +30,12 @@ from headroom.tables import (
 from headroom.variants import BASE, FAMILIES, Variant
 
 
-@dataclass(frozen=True)
 class GradedAnswers:
     """The graded answers of a model of a config. Each table is read once."""
 
-    config: Config
-    model: str
-    """Config name."""
-    _tables: dict[Path, pd.DataFrame] = field(default_factory=dict)
+    def __init__(self, config: Config, model: str) -> None:
+        self._config, self._model, self._store = config, model, Store(config)
+        self._tables: dict[Path, pd.DataFrame] = {}
 
     def of(
         self,
@@ -61,17 +57,16 @@ class GradedAnswers:
         Raises:
             TableError: the table is missing or damaged, or lacks an answer.
         """
-        names = {"model": self.model, "decoding": decoding, "questions": questions}
-        path = Store(self.config).path(paths.GRADED, **names)
+        path = self._path(paths.GRADED, decoding, questions)
         if path not in self._tables:
             keys = ["question_id", "variant", "sample"]
             self._tables[path] = read_table(path, GRADED).set_index(keys)
         table = self._tables[path]
         ids = list(table.index.unique("question_id")) if ids is None else ids
-        samples = samples or self.config.decodings[decoding].samples
+        samples = samples or self._config.decodings[decoding].samples
         cells = pd.MultiIndex.from_product([ids, variants, range(samples)])
         found = _found(path, table, cells, ["correct", "group", "tokens"])
-        depth = self.config.models[self.model].layers
+        depth = self._config.models[self._model].layers
         costs = np.array([costs_of(Variant.parse(name), depth) for name in variants])
         return Answers(
             *(found[name].to_numpy().reshape(len(ids), -1) for name in found),
@@ -84,14 +79,17 @@ class GradedAnswers:
         Answers taken over from another draw do not tell it; where all of the base model's were, the
         variant with the fewest does.
         """
-        names = {"model": self.model, "decoding": decoding, "questions": questions}
-        base = Store(self.config).path(paths.ANSWERS, variant=BASE, **names)
+        base = self._path(paths.ANSWERS, decoding, questions, variant=BASE)
         found = read_record(base)
         if "prompt_tokens" not in found:
             others = map(read_record, sorted(base.parent.glob("*.parquet")))
             known = (each for each in others if "prompt_tokens" in each)
             found = min(known, key=lambda each: each.get("reused", 0), default={})
         return float(found.get("prompt_tokens", np.nan))
+
+    def _path(self, template: str, decoding: str, questions: str, **names: object) -> Path:
+        names |= {"model": self._model, "decoding": decoding, "questions": questions}
+        return self._store.path(template, **names)
 
 
 def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
@@ -106,32 +104,18 @@ def costs_of(variant: Variant, depth: int) -> tuple[float, float]:
     return first, family.work(variant, depth) - first
 
 
-@dataclass(frozen=True)
 class Experiment:
     """A selector of a config: trained on one question set, tested on another.
 
     All methods that read raise `TableError` where a table is missing, damaged, or lacks rows.
     """
 
-    config: Config
-    name: str
-    stopwatch: Stopwatch = field(default_factory=Stopwatch)
-
-    @property
-    def options(self) -> Selector:
-        """The selector's section of the config."""
-        return self.config.selectors[self.name]
-
-    @cached_property
-    def store(self) -> Store:
-        """Paths of the run's files."""
-        return Store(self.config)
-
-    @cached_property
-    def heads(self) -> list[str]:
+    def __init__(self, config: Config, name: str) -> None:
+        self.name, self.options, self.store = name, config.selectors[name], Store(config)
+        self.stopwatch = Stopwatch()
+        members = [BASE] if self.options.include_base else []
+        self.heads = [str(member) for member in (*members, *pool(config, self.options))]
         """Names of the pool's members: the base model if it is included, then the heads, sorted."""
-        base = [BASE] if self.options.include_base else []
-        return [str(member) for member in (*base, *pool(self.config, self.options))]
 
     def output(self, template: str) -> Path:
         """Return the path of one of the selector's files."""
@@ -147,13 +131,9 @@ class Experiment:
     ) -> None:
         """Write a file of the selector and its record.
 
-        Args:
-            template: path template, from `headroom.paths`.
-            content: a text or a table.
-            facts: kept in the record, and in the metadata of a Parquet table.
-            schema: schema of a Parquet table; without one a table is CSV with six significant
-                digits.
-            measured: facts that differ from run to run; only the record keeps them.
+        A Parquet table has a schema, and the facts as its metadata; without a
+        schema a table is CSV with six significant digits. What was `measured` differs from run to
+        run: only the record keeps it.
         """
         path = self.output(template)
         if isinstance(content, str):

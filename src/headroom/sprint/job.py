@@ -124,8 +124,8 @@ def evaluate(config: Config, name: str) -> None:
     `paths.SENSITIVITY`, `paths.DIVERSITY`, `paths.ABLATION` (readings of the loss),
     `paths.OVERLAP` (test questions that resemble training questions), `paths.EMBEDDING_VALUE`
     (whether knowing the question matters), `paths.CHOOSING` (one answer chosen without the oracle)
-    and the selector's model card, `paths.SELECTOR_CARD`. The record of diversity holds the seconds
-    of embedding and selection.
+    and the selector's model card, `paths.SELECTOR_CARD`. The record of diversity holds wall time
+    and memory of embedding the test questions and of ranking the heads for them.
     """
     experiment = Experiment(config, name)
     options, graded = experiment.options, GradedAnswers(config, experiment.options.model)
@@ -217,7 +217,8 @@ def evaluate(config: Config, name: str) -> None:
     names = {"embedder": facts["setting"]["embedder"], "questions": options.test}
     embedded = experiment.store.path(paths.EMBEDDINGS, **names)
     costs = read_record(ranking) | read_record(embedded)
-    cost = {each: costs[each] for each in evaluation.OVERHEAD if each in costs}
+    kinds = "embedding_", "selection_"  # seconds and bytes of either, where measured
+    cost = {each: value for each, value in costs.items() if each.startswith(kinds)}
     experiment.save(paths.DIVERSITY, diversity, facts, **cost)
     solved = curves[curves["n"] == max_n].set_index("method")["pass_at_n"]
     rival = str(solved.drop([methods.SPRINT, methods.ORACLE]).idxmax())
