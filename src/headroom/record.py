@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from headroom.errors import TableError
-from headroom.tables import write_json
+from headroom.tables import unreadable, write_json
 
 _LIBRARIES = (
     "headroom torch transformers accelerate datasets tokenizers sentence-transformers math-verify "
@@ -120,10 +120,8 @@ def read_json(path: Path) -> Any:
     """
     try:
         return json.loads(intact(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise TableError(f"{path} is missing; the rule that makes it has not run") from None
-    except ValueError as error:
-        raise TableError(f"{path} cannot be read ({error}); remove it and run again") from error
+    except (FileNotFoundError, ValueError) as error:
+        raise unreadable(path, error) from error
 
 
 def _digest(path: Path) -> str:

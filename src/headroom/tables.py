@@ -304,7 +304,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     try:
         metadata = pq.read_schema(path).metadata or {}
     except (OSError, pa.ArrowInvalid) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
     return {
         key.decode(): json.loads(value)
         for key, value in metadata.items()
@@ -320,7 +320,7 @@ def _read(path: Path) -> pa.Table:
         with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
             return file.read()
     except (OSError, pa.ArrowInvalid) as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def _signed(content: bytes) -> bytes:
@@ -342,7 +342,8 @@ def _place(content: bytes) -> int:
     return found if found < 0 else found + len(_CHECKSUM) + 2
 
 
-def _unreadable(path: Path, error: Exception) -> TableError:
+def unreadable(path: Path, error: Exception) -> TableError:
+    """Return what to raise where a file is missing or cannot be read."""
     if not path.exists():
         return TableError(f"{path} is missing; the rule that makes it has not run")
     reason = " ".join(str(error).split())

@@ -9,6 +9,7 @@ import pandas as pd
 
 from headroom.errors import TableError
 from headroom.record import Stopwatch, intact, write_record
+from headroom.tables import unreadable
 
 _LOG = logging.getLogger(__name__)
 
@@ -21,10 +22,8 @@ def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
     """
     try:
         table = pd.read_csv(intact(path))
-    except FileNotFoundError:
-        raise TableError(f"{path} is missing; the rule that makes it has not run") from None
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise TableError(f"{path} cannot be read ({error}); remove it and run again") from error
+    except (FileNotFoundError, ValueError) as error:
+        raise unreadable(path, error) from error
     missing = [column for column in columns if column not in table.columns]
     if missing:
         raise TableError(f"{path}: columns {missing} are missing; remove the file and rerun")
