@@ -14,7 +14,7 @@ Grading decides which answers are equal: all right answers to a question count a
 are written, which slightly favours every rule that counts votes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -52,7 +52,7 @@ def agreement_with_others(answers: Answers) -> Float[np.ndarray, " answers"]:
 def learnt(
     answers: Answers,
     weight: Float[np.ndarray, "questions answers"],
-    held_out: Sequence[Answers],
+    held_out: Answers,
     max_n: int,
 ) -> Rules:
     """Score the rules that learn, on answers in the order of their columns, nearest head first.
@@ -101,20 +101,15 @@ def _ratio(value: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
     return np.divide(value, ceiling, out=np.ones_like(value), where=ceiling > 0)
 
 
-def _verified(
-    held_out: Sequence[Answers], answers: Answers, n: int
-) -> Float[np.ndarray, " questions"]:
+def _verified(held_out: Answers, answers: Answers, n: int) -> Float[np.ndarray, " questions"]:
     """Return 1 where the verifier's choice among the first N answers is right, else 0."""
     # Imported here because it is slow and most of a selector's jobs do not need it.
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    learnt = [_candidates(part, n) for part in held_out]
-    features = np.concatenate([facts[first] for facts, first in learnt])
-    right = np.concatenate(
-        [part.correct[:, :n][first] for part, (_, first) in zip(held_out, learnt, strict=True)]
-    )
+    facts, first = _candidates(held_out, n)
+    features, right = facts[first], held_out.correct[:, :n][first]
     facts, first = _candidates(answers, n)
     scores = np.full(first.shape, -np.inf)
     if 0 < right.sum() < len(right) and first.any():

@@ -192,10 +192,9 @@ def evaluate(config: Config, name: str) -> None:
     # Agreement between heads is computed on all training questions; the verifier is trained on
     # their folds, each ranked by a selector trained without it.
     on_train = graded.of(options.decoding, options.train, heads, known)
-    held_out = [
-        on_train.of(fold).select(rankings[of][methods.SPRINT][0])
-        for of, fold in validation.folds(len(z), options).items()
-    ]
+    folds = validation.folds(len(z), options)
+    ranked = np.concatenate([rankings[of][methods.SPRINT][0] for of in folds])
+    held_out = on_train.of(np.concatenate([*folds.values()])).select(ranked)
     weight = choosing.agreement_with_others(on_train)
     chosen = [
         choosing.learnt(answers.select(order), weight[order], held_out, max_n)

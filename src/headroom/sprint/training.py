@@ -124,7 +124,7 @@ def fit(
     Raises:
         ConfigError: no question is solved by any head.
     """
-    embeddings, correct = torch.as_tensor(vectors), torch.as_tensor(z)
+    embeddings, correct = torch.as_tensor(vectors), torch.tensor(z)
     aligned = correct.any(dim=1)
     if not aligned.any():
         raise ConfigError(
