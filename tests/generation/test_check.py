@@ -5,8 +5,8 @@ from functools import partial, partialmethod
 
 import pytest
 import torch
-from test_engine import assert_exact, loaded_model, random_prompts
-from test_verify import NEW_TOKENS, VARIANTS, build, plan
+from test_engine import NEW_TOKENS, assert_exact, loaded_model, random_prompts
+from test_verify import VARIANTS, build, plan
 
 from headroom.config import Decoding
 from headroom.generation import batch, check
@@ -25,7 +25,7 @@ def answer_all(dtype, name="Qwen2"):
     answers = {answer.request: answer for answer in engine.run(WANTED)}
     assert answers.keys() == set(WANTED)
     if dtype == torch.float32:
-        assert_exact(loaded, answers, NEW_TOKENS)
+        assert_exact(loaded, answers)
     return engine.facts
 
 

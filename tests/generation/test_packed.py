@@ -49,24 +49,9 @@ def biased(architecture):
     return model
 
 
-def flash(
-    queries,
-    keys,
-    values,
-    offsets,
-    slots,
-    most,
-    capacity,
-    dropout,
-    causal,
-    debug,
-    *,
-    window_size_left,
-    window_size_right,
-    seqused_k,
-):
+def flash(queries, keys, values, offsets, slots, most, capacity, *rest, seqused_k, **window):
     """What ATen's operator computes, row by row: causal against the end of `seqused_k`."""
-    assert causal and not dropout and not debug
+    assert rest == (0.0, True, False)  # no dropout, causal, nothing for debugging
     assert all(bounds.dtype == torch.int32 for bounds in (offsets, slots, seqused_k))
     assert most == int(offsets.diff().max()) and set(slots.diff().tolist()) == {capacity}
     outputs = []
@@ -74,9 +59,9 @@ def flash(
         own = queries[offsets[row] : offsets[row + 1]].transpose(0, 1)
         place = slice(int(slots[row]), int(slots[row]) + length)
         seen = torch.ones(own.shape[1], length, dtype=torch.bool).tril(length - own.shape[1])
-        if window_size_left is not None:
-            assert window_size_right == 0
-            seen = seen.triu(length - own.shape[1] - window_size_left)
+        if window["window_size_left"] is not None:
+            assert window["window_size_right"] == 0
+            seen = seen.triu(length - own.shape[1] - window["window_size_left"])
         read = (states[place].transpose(0, 1) for states in (keys, values))
         found = scaled_dot_product_attention(own, *read, attn_mask=seen, enable_gqa=True)
         outputs.append(found.transpose(0, 1))

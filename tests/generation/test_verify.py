@@ -5,17 +5,24 @@ import copy
 import pytest
 import tiny_models
 import torch
-from test_engine import DECODERS, Fed, assert_alike, assert_exact, loaded_model, random_prompts
+from test_engine import (
+    DECODERS,
+    NEW_TOKENS,
+    Fed,
+    answer_all,
+    assert_alike,
+    assert_exact,
+    loaded_model,
+    random_prompts,
+)
 from transformers.pytorch_utils import Conv1D
 
-from headroom.config import Decoding
 from headroom.generation import batch
 from headroom.generation.decoder import Decoder
-from headroom.generation.engine import Engine, Request, rows_together
+from headroom.generation.engine import Request, rows_together
 from headroom.models.geometry import find_heads
 from headroom.variants import BASE, Variant, numeric, replays
 
-NEW_TOKENS = 11
 VARIANTS = [BASE, *(Variant(layer, head) for layer in (0, 2, 3) for head in (0, 3, 4))]
 FAMILIES = [
     BASE,
@@ -53,13 +60,6 @@ def plan(prompts, variants):
     return [Request(f"q{n}", p, variant) for variant in variants for n, p in enumerate(prompts)]
 
 
-def sweep(loaded, wanted, batch_size=7, new_tokens=NEW_TOKENS, **known):
-    engine = Engine(loaded, Decoding(max_new_tokens=new_tokens), batch_size)
-    answers = list(engine.run(wanted, known))
-    assert len(answers) == len(wanted)
-    return {answer.request: answer for answer in answers}
-
-
 def accepted(answers):
     """Return the share of tokens that verification took over."""
     kept = sum(len(answer.token_ids) for answer in answers.values())
@@ -71,8 +71,8 @@ def test_all_families_give_the_tokens_of_generate_on_edited_weights(name, monkey
     monkeypatch.setattr(batch, "FIRST_CHUNK", 3)
     loaded = loaded_model(build(name), eos=(2, 5, 40))
     before = copy.deepcopy(loaded.model.state_dict())
-    answers = sweep(loaded, plan(random_prompts((9, 4)), FAMILIES), batch_size=5)
-    assert_exact(loaded, answers, NEW_TOKENS)
+    answers = answer_all(loaded, plan(random_prompts((9, 4)), FAMILIES), batch_size=5)
+    assert_exact(loaded, answers)
     assert 0 < accepted(answers) < 1
     after = loaded.model.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
@@ -90,16 +90,16 @@ def test_batches_chunks_and_wrong_drafts_change_no_token(
 ):
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     wanted = plan(random_prompts((17, 1, 6)), VARIANTS)
-    expected = sweep(loaded, wanted)
+    expected = answer_all(loaded, wanted)
     monkeypatch.setattr(batch, "FIRST_CHUNK", first_chunk)
-    assert_alike(sweep(loaded, wanted, batch_size, q0=draft, q1=draft), expected)
+    assert_alike(answer_all(loaded, wanted, batch_size, {"q0": draft, "q1": draft}), expected)
 
 
 def test_every_part_of_an_answer_is_verified_or_decoded_once():
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
-    base = sweep(loaded, plan(prompts, [BASE]))
-    answers = sweep(loaded, plan(prompts, VARIANTS))
+    base = answer_all(loaded, plan(prompts, [BASE]))
+    answers = answer_all(loaded, plan(prompts, VARIANTS))
     for request, answer in answers.items():
         if not request.variant.is_base:
             draft = base[Request(request.question_id, request.prompt)].token_ids
@@ -116,37 +116,37 @@ def test_base_answers_handed_in_are_drafts_of_many_questions(name, first_chunk, 
     monkeypatch.setattr(batch, "FIRST_CHUNK", first_chunk)
     loaded = loaded_model(build(name), eos=(2, 40))
     prompts = random_prompts()
-    base = sweep(loaded, plan(prompts, [BASE]))
+    base = answer_all(loaded, plan(prompts, [BASE]))
     known = {request.question_id: answer.token_ids for request, answer in base.items()}
     for variants in (VARIANTS[5:6], VARIANTS[2:7:2]):  # one head, which alone has no draft, or more
-        answers = sweep(loaded, plan(prompts, variants), 16, **known)
-        assert_exact(loaded, answers, NEW_TOKENS)
+        answers = answer_all(loaded, plan(prompts, variants), 16, known)
+        assert_exact(loaded, answers)
         assert 0 < accepted(answers) < 1
 
 
 def test_base_answers_that_nobody_asked_for_pay_for_two_variants():
     loaded = loaded_model(build("Qwen2"))
     prompts = random_prompts((5, 3))
-    assert accepted(sweep(loaded, plan(prompts, VARIANTS[1:3]))) > 0
-    assert accepted(sweep(loaded, plan(prompts, VARIANTS[1:2]))) == 0
+    assert accepted(answer_all(loaded, plan(prompts, VARIANTS[1:3]))) > 0
+    assert accepted(answer_all(loaded, plan(prompts, VARIANTS[1:2]))) == 0
 
 
 def test_empty_answers_and_a_limit_of_one_are_verified():
     free = loaded_model(build("Qwen2"))
     wanted = plan(random_prompts((5, 3)), VARIANTS)
-    first = {r: a.token_ids[0] for r, a in sweep(free, wanted).items()}
+    first = {r: a.token_ids[0] for r, a in answer_all(free, wanted).items()}
     ends = (first[wanted[0]], first[wanted[1]])
     loaded = loaded_model(free.model, eos=ends)
-    answers = sweep(loaded, wanted)
+    answers = answer_all(loaded, wanted)
     assert answers[wanted[0]].token_ids == answers[wanted[1]].token_ids == ()
-    assert_exact(loaded, answers, NEW_TOKENS)
-    short = sweep(free, wanted, new_tokens=1)
+    assert_exact(loaded, answers)
+    short = answer_all(free, wanted, max_new_tokens=1)
     assert {r: a.token_ids for r, a in short.items()} == {r: (t,) for r, t in first.items()}
 
 
 def test_positions_end_verified_answers_too():
     loaded = loaded_model(build("GPT2"))
-    answers = sweep(loaded, plan(random_prompts((60, 58)), VARIANTS))
+    answers = answer_all(loaded, plan(random_prompts((60, 58)), VARIANTS))
     assert accepted(answers) > 0
     for request, answer in answers.items():
         assert len(answer.token_ids) == 64 - len(request.prompt)
@@ -158,7 +158,7 @@ def test_requests_with_the_same_prompt_share_a_draft_and_all_get_answers():
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompt = random_prompts((6,))[0]
     wanted = [Request(name, prompt, variant) for variant in VARIANTS for name in "ab"]
-    answers = sweep(loaded, wanted)
+    answers = answer_all(loaded, wanted)
     for variant in VARIANTS:
         a, b = (answers[Request(name, prompt, variant)].token_ids for name in "ab")
         assert a == b
@@ -172,10 +172,10 @@ def test_placebos_without_noise_equal_base_and_only_replays_are_verified(known):
     loaded = loaded_model(build("Qwen2"), eos=(2, 40))
     prompts = random_prompts()
     base = plan(prompts, [BASE])
-    expected = sweep(loaded, base)
+    expected = answer_all(loaded, base)
     drafts = {r.question_id: a.token_ids for r, a in expected.items()} if known else {}
     placebos = [*numeric(3), *replays([0, 3])]
-    answers = sweep(loaded, plan(prompts, [*placebos, *HEADS]), 5, **drafts)
+    answers = answer_all(loaded, plan(prompts, [*placebos, *HEADS]), 5, drafts)
     for placebo in placebos:
         own = [answers[request] for request in plan(prompts, [placebo])]
         assert_alike(dict(zip(base, own, strict=True)), expected)
@@ -189,18 +189,18 @@ def test_each_numeric_placebo_has_batches_of_its_own():
     for variant in (BASE, *numeric(3)):
         loaded = loaded_model(build("Olmo2"), eos=(2, 40))
         fed[variant] = Fed(loaded.model).steps
-        sweep(loaded, plan(random_prompts(), [variant]), batch_size=8)
+        answer_all(loaded, plan(random_prompts(), [variant]), batch_size=8)
     assert [max(rows) for rows in fed.values()] == [8, 7, 6, 5]
     loaded = loaded_model(build("Olmo2"), eos=(2, 40))
     together = Fed(loaded.model).steps
-    sweep(loaded, plan(random_prompts(), [BASE, *numeric(3)]), batch_size=8)
+    answer_all(loaded, plan(random_prompts(), [BASE, *numeric(3)]), batch_size=8)
     assert together == [rows for steps in fed.values() for rows in steps]  # as if each were alone
 
 
 def test_in_half_precision_other_batches_change_some_answers():
     loaded = loaded_model(tiny_models.build(tiny_models.DECODERS[0]).bfloat16())
     prompts = random_prompts(range(2, 40))
-    answers = sweep(loaded, plan(prompts, [BASE, *numeric(4)]), 16, new_tokens=24)
+    answers = answer_all(loaded, plan(prompts, [BASE, *numeric(4)]), 16, max_new_tokens=24)
     base = [answers[request].token_ids for request in 4 * plan(prompts, [BASE])]
     others = [answers[request].token_ids for request in plan(prompts, numeric(4))]
     assert 0 < sum(map(tuple.__ne__, base, others)) < len(others)

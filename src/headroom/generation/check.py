@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -53,6 +54,7 @@ class Check:
         self._first = 32 if loaded.device.type == "cuda" else 8
         """Answers scored before any leaves, and rows that are watched."""
         self._watched: dict[Request, dict[int, Tensor]] = {}
+        self._variants: Counter[Variant] = Counter()
         self._bound = BOUNDS[loaded.dtype]
         self._audited, self._worst = 0, 0.0
 
@@ -65,11 +67,11 @@ class Check:
         """Keep some logits of the first rows, of unlike variants."""
         request = row.request
         if request not in self._watched:
-            if len(self._watched) == self._first:
-                return
-            if sum(each.variant == request.variant for each in self._watched) > self._first // 8:
+            rare = self._variants[request.variant] < 1 + self._first // 8
+            if not rare or len(self._watched) == self._first:
                 return
             self._watched[request] = {}
+            self._variants[request.variant] += 1
         # A verified row comes here twice with tokens after its first own one; the last counts.
         self._watched[request][number] = self._thinned(logits).clone().cpu()
 

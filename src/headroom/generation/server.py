@@ -1,11 +1,8 @@
 """The engine process: loads a model once and answers for many jobs (see `client`).
 
-On a CPU one worker process a core, forked with the model in memory; on GPUs one worker each. The
-workers share the questions. This process hands out units, journals answers as they come, and tells
-a job when it has written its variant's table, not earlier: Snakemake removes what is there before a
-job. It leaves when no job has been connected for a while, or when its plan is done and another
-model needs room, and ends when a worker dies: what is journaled is kept, the next job starts
-another.
+Its workers share the questions. It hands out units, journals answers as they come, and tells a job
+when it has written its variant's table, not earlier: Snakemake removes what is there before a job.
+When a worker dies, so does the engine: what is journaled is kept, the next job starts another.
 """
 
 import contextlib
@@ -20,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -64,13 +61,7 @@ class _Job:
 
 
 class Server:
-    """Serves jobs from a listening socket with some workers.
-
-    Args:
-        listener: the socket.
-        model: key of the model that it serves.
-        idle: seconds without a job after which `run` returns.
-    """
+    """Serves jobs of the model with this key, from a listening socket, with some workers."""
 
     def __init__(self, listener: socket.socket, model: str, idle: float) -> None:
         self._listener = listener
@@ -91,18 +82,19 @@ class Server:
         """
         from headroom.generation.worker import Worker, devices, load, serve
 
+        @cache
         def worker_on(device: str) -> Worker:
             return Worker(load(section, self._model, device), section.batch_size)
 
         found = devices(section.device)
-        makers: list[Callable[[], Worker]] = [partial(worker_on, device) for device in found]
         if found == ["cpu"] and section.backend == "headroom":
-            forked = worker_on("cpu")
-            makers = [lambda: forked] * cores
+            worker_on("cpu")
+            found *= cores
         context = multiprocessing.get_context("fork")
-        for make in makers:
+        for device in found:
             ours, theirs = context.Pipe()
-            process = context.Process(target=serve, args=(theirs, make, os.getpid()))
+            given = (theirs, partial(worker_on, device), os.getpid())
+            process = context.Process(target=serve, args=given)
             process.start()
             theirs.close()
             worker = _Worker(process, ours)
@@ -110,7 +102,7 @@ class Server:
             self._listen(ours, partial(self._hear, worker))
 
     def run(self) -> None:
-        """Serve until no job has come for a while, or room is asked for when all is done.
+        """Serve until no job has come for `idle` seconds, or room is asked for when all is done.
 
         Raises:
             EngineError: a worker could not load the model, or has died.
@@ -130,22 +122,20 @@ class Server:
                         self._tell_progress(job, job.schedule)
                 self._sync()
 
-    def refuse(self, cause: str) -> None:
-        """Tell all jobs, those at the door too, why there will be no answer."""
-        self._listener.setblocking(False)
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                self._accept()
-        for job in self._jobs:
-            job.tell(error=cause)
-
-    def close(self) -> None:
-        """Hang up, end the workers, write all to disk."""
+    def close(self, cause: str) -> None:
+        """Tell all jobs, those at the door too, why there is no answer, if any; end the workers."""
+        if cause:
+            self._listener.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    self._accept()
+        for job in list(self._jobs):
+            if cause:
+                job.tell(error=cause)
+            self._leave(job)
         for worker in self._workers:
             worker.process.kill()
             worker.process.join()
-        for job in list(self._jobs):
-            self._leave(job)
         self._sync()
 
     def _listen(self, what: socket.socket | Connection, call: Callable[[], object]) -> None:
@@ -328,22 +318,21 @@ def main() -> None:
     with socket.fromfd(order["listener"], socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.listen(1024)  # here: who connects is told of the process that has called it
         _LOG.info("an engine for %s begins, process %d", model, os.getpid())
-        server = Server(listener, model, idle)
+        server, cause = Server(listener, model, idle), ""
         try:
             server.start_workers(section, order["cores"])
             server.run()
             _LOG.info("room is asked for, or no job came for %.0f s: the engine leaves", idle)
         except HeadroomError as error:
             _LOG.error("%s", error)
-            server.refuse(str(error))
+            cause = str(error)
         except Exception as error:
             _LOG.exception("the engine failed")
-            cause = " ".join(str(error).split())
-            server.refuse(f"the engine failed: {type(error).__name__}: {cause}")
+            cause = f"the engine failed: {type(error).__name__}: {' '.join(str(error).split())}"
         except SystemExit:
-            server.refuse("the engine was stopped; run again: what it has answered is kept")
+            cause = "the engine was stopped; run again: what it has answered is kept"
         finally:
-            server.close()
+            server.close(cause)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,8 @@ _PROJECTION = "model.layers.{layer}.self_attn.o_proj"
 class VllmModel:
     """A model in vLLM, any of whose heads can be masked.
 
-    Args:
-        folder: the model in the hub's format, of a layout that names its output projections as
-            Llama and Qwen2 do.
-        dtype: float32, bfloat16 or float16.
-        device: ``cuda:N`` for one GPU among several; else vLLM's own choice.
+    The folder holds it in the hub's format, of a layout that names its output projections as Llama
+    and Qwen2 do. A device ``cuda:N`` is one GPU among several; others are vLLM's own choice.
 
     Raises:
         ModelError: vLLM is not installed or cannot serve the model.

@@ -35,8 +35,8 @@ _LOG = logging.getLogger(__name__)
 Key = tuple[str, int]
 """Question id and sample: what a variant gives one answer to."""
 
-_GROUP = 24
-"""Pruned variants that answer together; some tables are complete when one group is."""
+_GROUP = 25
+"""Variants that answer together; some tables are complete when one group is."""
 
 _QUESTIONS = 64
 """A worker takes so many at once at least, if there are: rows stand idle while a batch runs dry."""
@@ -225,12 +225,7 @@ class Schedule:
     What is asked for comes first, then what is worked ahead. Variants are taken in groups, the base
     model in the first: all of them answer a few questions, then a few more. So the base model's
     states serve a whole group, its answers serve all, and the first tables are complete long before
-    the last.
-
-    Args:
-        work: the batch.
-        variants: what is answered ahead, until more is wanted.
-        workers: how many share it.
+    the last. The given variants are answered ahead; so many workers share them.
     """
 
     def __init__(self, work: Work, variants: list[Variant], workers: int) -> None:
@@ -263,7 +258,13 @@ class Schedule:
     def next(self) -> Unit | None:
         """Return the next requests; None if all are handed out."""
         if not self._group:
-            self._open_group()
+            if BASE in self._queue:
+                self._queue.remove(BASE)
+                self._queue.appendleft(BASE)
+            for _ in range(min(_GROUP, len(self._queue))):
+                variant = self._queue.popleft()
+                for key in sorted(self._pending[variant]):
+                    self._group.setdefault(key[0], []).append((variant, key))
         if not self._group:
             return None
         self.begun = self.begun or time.monotonic()
@@ -289,16 +290,6 @@ class Schedule:
         self._pending.clear()
         self._queue.clear()
         self._group.clear()
-
-    def _open_group(self) -> None:
-        variants = [BASE] if BASE in self._queue else []
-        while self._queue and len(variants) <= _GROUP:
-            variant = self._queue.popleft()
-            if variant != BASE:
-                variants.append(variant)
-        for variant in variants:
-            for key in sorted(self._pending[variant]):
-                self._group.setdefault(key[0], []).append((variant, key))
 
 
 def part(variant: Variant) -> str:

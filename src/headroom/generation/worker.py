@@ -116,13 +116,9 @@ def devices(device: str) -> list[str]:
 def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
-    Each unit is answered by pairs of a word and a value: ``answer`` for each answer, at last
-    ``done``, or ``failed`` with the cause. The process dies with its parent.
-
-    Args:
-        connection: to the parent.
-        make: returns the worker, its model loaded.
-        parent: its process id.
+    `make` returns the worker, its model loaded. Each unit is answered by pairs of a word and a
+    value: ``answer`` for each answer, at last ``done``, or ``failed`` with the cause. The process
+    dies with its parent, of which it is given the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
