@@ -60,11 +60,6 @@ class Family(NamedTuple):
     """A column for each member, of training questions."""
     test: Answers
 
-    @property
-    def title(self) -> str:
-        """What tables and figures call it."""
-        return FAMILIES[self.name].title if self.name in FAMILIES else self.name
-
 
 def worth(family: Family, max_n: int) -> float:
     """Return what a scale is chosen by: Pass@N on training questions, mean over N.
@@ -213,13 +208,13 @@ def compare(config: Config, frontier: str) -> None:
     bootstrap = Bootstrap(len(base), options.bootstrap, config.seed)
     tried = _candidates(config, frontier, graded)
     families = [choose(scales, max_n) for scales in tried]
-    drawn_curves, curves = (
-        {each.name: curve(each, prompts, max_n, by_order=by_order) for each in families}
-        for by_order in (False, True)
-    )
-    by_order = {"drawn": drawn_curves, "ordered": curves}
+    by_order = {
+        order: {each.name: curve(each, prompts, max_n, by_order=ranked) for each in families}
+        for order, ranked in (("drawn", False), ("ordered", True))
+    }
+    curves = by_order["ordered"]
     primary = primary_budget(curves, base.mean())
-    titles = {each.name: each.title for each in families}
+    titles = {name: FAMILIES[name].title if name in FAMILIES else name for name in curves}
     others = [name for name in titles if name != SAMPLING]
     pairs = [(name, SAMPLING) for name in others if SAMPLING in titles]
     pairs += [("head", name) for name in others if name != "head" and "head" in titles]
@@ -258,7 +253,7 @@ def compare(config: Config, frontier: str) -> None:
         "families": pd.DataFrame(
             {
                 "family": each.name,
-                "title": each.title,
+                "title": titles[each.name],
                 "scale": each.scale,
                 "members": len(each.members),
                 "accuracy": each.test.correct.mean(),

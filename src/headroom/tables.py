@@ -286,7 +286,14 @@ def read_arrow(path: Path, schema: pa.Schema, *, exact: bool = True) -> pa.Table
     Raises:
         TableError: the file is missing, is not Parquet, or has other columns or types.
     """
-    table = _read(path)
+    try:
+        content = path.read_bytes()
+        if not _is_whole(content):
+            raise pa.ArrowInvalid("it is damaged: its checksum differs")
+        with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
+            table = file.read()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable(path, error) from error
     for field in schema:
         if field.name not in table.column_names:
             raise TableError(f"{path}: column {field.name!r} is missing; remove the file and rerun")
@@ -310,17 +317,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
         for key, value in metadata.items()
         if not key.startswith((b"ARROW:", b"pandas", _CHECKSUM))
     }
-
-
-def _read(path: Path) -> pa.Table:
-    try:
-        content = path.read_bytes()
-        if not _is_whole(content):
-            raise pa.ArrowInvalid("it is damaged: its checksum differs")
-        with pq.ParquetFile(io.BytesIO(content)) as file:  # `read_table` would import pandas
-            return file.read()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable(path, error) from error
 
 
 def _signed(content: bytes) -> bytes:

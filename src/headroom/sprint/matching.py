@@ -40,14 +40,8 @@ def compare(
 ) -> pd.DataFrame:
     """Compare a method with those that do not use the question: columns `COLUMNS`.
 
-    Args:
-        method: the method's name.
-        correct: Z of the test questions.
-        order: the method's ranking for each of them, nearest head first.
-        train: Z of the training questions, for the greedy cover.
-        max_n: largest N.
-        bootstrap: resamples of the test questions.
-        seed: decides the permutations.
+    `correct` is Z of the test questions, `order` the method's ranking for each of them; the greedy
+    cover is that of Z of the training questions. The seed decides the permutations.
     """
     # Position of the first right head of each question (row) under the ranking of each (column);
     # all from max_n on count the same.
@@ -69,22 +63,19 @@ def compare(
         table = pd.DataFrame({"n": labels, "against": against, "method": method})
         table = table.assign(**estimated(own - other, bootstrap, "difference", "low", "high"))
         table["sprint"], table["other"] = own.mean(axis=0), other.mean(axis=0)
-        table["p"] = permutation_p(first, worth, seed) if against == SHUFFLED else np.nan
+        table["p"] = _permutation_p(first, worth, seed) if against == SHUFFLED else np.nan
         tables.append(table.assign(questions="test", pool=ALL, heads=correct.shape[1]))
     return pd.concat(tables, ignore_index=True)[COLUMNS]
 
 
-def permutation_p(
+def _permutation_p(
     first: Int[np.ndarray, "questions questions"],
     worth: Float[np.ndarray, "places points"],
     seed: int,
 ) -> Float[np.ndarray, " points"]:
     """Return the one-sided p-value: the share of permutations of the questions that score as well.
 
-    Args:
-        first: position of the first right head of each question under each question's ranking.
-        worth: score of each position.
-        seed: decides the permutations.
+    `first` is the position of the first right head of each question under each one's ranking.
     """
     observed = worth[np.diagonal(first)].sum(axis=0)
     draw = np.random.default_rng(seed)

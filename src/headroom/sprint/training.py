@@ -58,9 +58,6 @@ from headroom.sprint.validation import (
 
 _WIDEST = 4.0  # largest squared distance in the bounded geometries
 
-Embedded = Mapping[str, Float[np.ndarray, "questions embedding_dim"]]
-"""Embeddings of some questions, by embedder."""
-
 
 def alignment(
     distances: Float[Tensor, "*selectors questions pool"], correct: Bool[Tensor, "questions pool"]
@@ -195,7 +192,11 @@ def _adamw(stack: HeadSelector, settings: Sequence[Setting]) -> Callable[[Float[
     return step
 
 
-def choose(embeddings: Embedded, correct: Z, options: Selector) -> tuple[Setting, pd.DataFrame]:
+def choose(
+    embeddings: Mapping[str, Float[np.ndarray, "questions embedding_dim"]],
+    correct: Z,
+    options: Selector,
+) -> tuple[Setting, pd.DataFrame]:
     """Choose embedder, geometry, dimension, λ and all other options on held-out training questions.
 
     Every setting is trained on the other part of each split. The best mean score (see
