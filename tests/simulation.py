@@ -235,7 +235,7 @@ def _fill_batch(
     rows = z[["question_id", "subject", "level"]].assign(split="test", answer="7", solution=None)
     rows = rows.assign(question=f"What is 3 + 4? {text}", source_row=range(n))
     write_table(Path(paths.QUESTIONS.format(**keys)), rows, QUESTIONS)
-    plain = [f"Three and four: {text}"] * n
+    plain = f"Three and four: {text}"
     tokens = [rng.integers(3, 90, rng.integers(2, 9)).tolist() for _ in range(n)]
     files = list(map(Path, Store(config).answers(batch)))
     for variant, file in zip(batch.variants, files, strict=True):
@@ -246,10 +246,7 @@ def _fill_batch(
         turned = (z[str(variant)] != z["base"]).to_numpy() | (rng.random(n) < 0.05)
         turned &= not variant.is_base
         answers = z[["question_id"]].assign(sample=0, stop_reason="eos", margin=0.25)
-        answers["text"] = [
-            f"{base[:6]}and {variant} {base[6:]}" if other else base
-            for base, other in zip(plain, turned, strict=True)
-        ]
+        answers["text"] = np.where(turned, f"{plain[:6]}and {variant} {plain[6:]}", plain)
         answers["token_ids"] = [
             [*own[:2], 2, *own[3:]] if other else own
             for own, other in zip(tokens, turned, strict=True)

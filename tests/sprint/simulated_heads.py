@@ -4,6 +4,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from headroom.config import Selector
+
+
+def options(**keys):
+    needed = {"model": "m", "train": "a", "test": "b", "layers": "all", "embedder": "e"}
+    return Selector(**needed | keys)
+
 
 class Simulation(NamedTuple):
     embeddings: np.ndarray  # float32 [questions, embedding_dim]

@@ -14,15 +14,15 @@ from headroom.frontier import (
     differences,
     primary_budget,
 )
-from headroom.sprint.evaluation import Answers
+from headroom.sprint.evaluation import Answers, drawn, ordered
 from headroom.sprint.experiment import costs_of
+from headroom.sprint.rankers import greedy_cover
 from headroom.statistics.bootstrap import Bootstrap
 from headroom.statistics.paired import holm
 from headroom.variants import Variant
 
 QUESTIONS, MEMBERS, MAX_N = 7, 5, 4
 SHARED, OWN = (np.linspace(1, end, MEMBERS) for end in (0.2, 0.7))
-WORK = SHARED + OWN
 SUBSETS = {n: [list(c) for c in combinations(range(MEMBERS), n)] for n in range(1, MAX_N + 1)}
 
 
@@ -42,26 +42,17 @@ def family(seed: int, name: str = "head", scale: str = "", test: int = 100) -> F
 @pytest.mark.parametrize("name", ["head", "sampling"])
 def test_a_curve_is_that_of_the_cover_or_the_mean_of_draws(name):
     given = family(5, name)
-    train, test = given.train.correct, given.test
-    solved, order = np.zeros(len(train), bool), []
-    for _ in range(MEMBERS):  # each solves the most that none before it solves
-        left = [m for m in range(MEMBERS) if m not in order]
-        order.append(max(left, key=lambda m: ((train[:, m] & ~solved).sum(), train[:, m].sum())))
-        solved |= train[:, order[-1]]
-    found = choose([given], MAX_N)
     by_order = name == "head"
-    assert found.members == [f"m{place}" for place in (order if by_order else range(MEMBERS))]
-    of, unordered = (curve(found, 10.0, MAX_N, by_order=each) for each in (True, False))
-    for n, subsets in SUBSETS.items():
-        draws = [order[:n]] if by_order else subsets
-        passed = [test.correct[:, each].any(axis=1) for each in draws]
-        prompts = [10 * (SHARED[each].max() + OWN[each].sum()) for each in draws]
-        computed = [(WORK[each] * test.tokens[:, each]).sum(axis=1) for each in draws]
-        np.testing.assert_allclose(of["pass_at_n"][:, n - 1], np.mean(passed, axis=0))
-        wanted = np.mean(computed, axis=0) + np.mean(prompts)
-        np.testing.assert_allclose(of["computed"][:, n - 1], wanted)
-    wanted = test.correct.mean(axis=1)  # of one member, drawn
-    np.testing.assert_allclose(unordered["pass_at_n"][:, 0], wanted)
+    order = greedy_cover(given.train.correct) if by_order else np.arange(MEMBERS)
+    found = choose([given], MAX_N)
+    assert found.members == [f"m{place}" for place in order]
+    drawing = drawn(given.test, MAX_N)
+    wanted = ordered(given.test.select(order), MAX_N) if by_order else drawing
+    of = curve(found, 10.0, MAX_N, by_order=True)
+    np.testing.assert_allclose(of["pass_at_n"], wanted["pass_at_n"])
+    np.testing.assert_allclose(of["computed"], wanted["computed"] + 10 * wanted["prompts"])
+    unordered = curve(found, 10.0, MAX_N, by_order=False)
+    np.testing.assert_allclose(unordered["pass_at_n"], drawing["pass_at_n"])
 
 
 def test_what_is_chosen_does_not_depend_on_test_questions():

@@ -4,10 +4,9 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from simulated_heads import simulate
+from simulated_heads import options, simulate
 from sklearn.linear_model import LogisticRegression
 
-from headroom.config import Selector
 from headroom.sprint import methods
 from headroom.sprint.rankers import (
     CRITERIA,
@@ -21,10 +20,6 @@ from headroom.sprint.rankers import (
 )
 
 KNOWN, ASKED, POOL = 83, 19, 7
-
-
-def selector(**keys):
-    return Selector(model="m", train="a", test="b", embedder="e", layers="all", **keys)
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +71,10 @@ def test_a_subject_has_its_own_cover_and_a_new_one_that_of_all(sets):
     geometry = np.array(known.subjects) == "geometry"
     assert (found[:4] == greedy_cover(correct[geometry])).all()
     assert (found[4:] == greedy_cover(correct)).all()
-    options = selector(max_n=4, seeds=(1, 2))
-    assert set(rankers(known, correct, options)) == set(methods.RIVALS)
+    given = options(max_n=4, seeds=(1, 2))
+    assert set(rankers(known, correct, given)) == set(methods.RIVALS)
     nameless = known._replace(subjects=[None] * KNOWN)
-    assert methods.BY_SUBJECT not in rankers(nameless, correct, options)
+    assert methods.BY_SUBJECT not in rankers(nameless, correct, given)
 
 
 def test_greedy_cover_equals_a_plain_loop_and_keeps_its_guarantee():
@@ -100,9 +95,9 @@ def test_greedy_cover_equals_a_plain_loop_and_keeps_its_guarantee():
 
 def test_shortlist_choice_sees_the_test_questions_in_no_way():
     train, test = simulate(100, pool=9).correct, simulate(50, pool=9, seed=1).correct
-    options = selector(shortlist=(4, 2, 9, 11), max_n=6)
-    chosen, sensitivity = choose_shortlist(train, test, options)
-    same, other = choose_shortlist(train, ~test, options)
+    given = options(shortlist=(4, 2, 9, 11), max_n=6)
+    chosen, sensitivity = choose_shortlist(train, test, given)
+    same, other = choose_shortlist(train, ~test, given)
     np.testing.assert_array_equal(chosen, same)
     np.testing.assert_array_equal(sensitivity["held_out"], other["held_out"])
     assert (sensitivity["test"] != other["test"]).any()

@@ -7,9 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from simulated_heads import simulate
+from simulated_heads import options, simulate
 
-from headroom.config import Selector
 from headroom.errors import ConfigError, TableError
 from headroom.sprint import training
 from headroom.sprint.model import HeadSelector, Setting, load, rank, save, squared_distances
@@ -107,11 +106,6 @@ def test_alignment_survives_distances_that_underflow():
     correct = torch.tensor([[True, False, True]])
     wanted = 3 + math.log1p(math.exp(-3))
     assert alignment(distances, correct).item() == pytest.approx(wanted, rel=1e-4)
-
-
-def options(**keys):
-    needed = {"model": "m", "train": "a", "test": "b", "layers": "all", "embedder": "e"}
-    return Selector(**needed | keys)
 
 
 def train(data, *setting):
