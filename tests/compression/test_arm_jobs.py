@@ -14,8 +14,8 @@ from headroom.benchmarks.generated import corpus
 from headroom.compression import arm_jobs, arm_measurements, arm_tables
 from headroom.config import Config, parse
 from headroom.generation import prepare
-from headroom.planning.batches import Arm, all_arms, arms, own_answers
-from headroom.planning.store import data_key, key
+from headroom.planning.batches import Arm, all_arms, arms
+from headroom.planning.store import Store, data_key, key
 from headroom.reasoner.training import Settings, new_model, train_tokenizer
 from headroom.record import read_record
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_table
@@ -118,8 +118,9 @@ def prepare_decoder(config: Config) -> None:
     file = paths.QUESTIONS.format(questions=key(config, "questions", "train"))
     questions = read_table(Path(file), QUESTIONS)
     full = by_name(config, "decoder")["full"]
-    for variant, output in own_answers(config, full.study, full.every_head(config)).items():
-        wrong = variant not in ("base", "L00H01", "L00H00")
+    batch = full.answered(config)
+    for variant, output in zip(batch.variants, Store(config).answers(batch), strict=True):
+        wrong = str(variant) not in ("base", "L00H01", "L00H00")
         table = questions[["question_id"]].assign(
             sample=0,
             token_ids=[[5, 6, 7]] * len(questions),

@@ -19,8 +19,7 @@ from headroom.analysis.published import audit, beside, conditions, cuts, head_pr
 from headroom.analysis.trials import read_trial
 from headroom.config import Config
 from headroom.planning.batches import find_batch, placebos
-from headroom.planning.exhibits import PRINTED_TABLES
-from headroom.planning.shown import Shown
+from headroom.planning.exhibits import PRINTED_TABLES, Shown
 from headroom.planning.store import Store
 from headroom.record import Stopwatch
 from headroom.tables import ACTIVATIONS, GRADED, read_table, write_csv, write_text

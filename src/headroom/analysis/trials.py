@@ -14,7 +14,7 @@ from headroom.analysis.published import DATA, ENCODER_NAMES, ENCODERS, Encoder
 from headroom.config import Config, Study
 from headroom.config.compression import Compression
 from headroom.config.study import arm as arm_of
-from headroom.planning.shown import Shown
+from headroom.planning.exhibits import Shown
 from headroom.record import read_json
 from headroom.statistics.bootstrap import SeedBootstrap
 from headroom.tables import STUDY_OUTCOMES, read_table

@@ -28,7 +28,7 @@ from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.models.learner import Learner, Verdict
 from headroom.models.load import load_model
 from headroom.models.source import fetch_model
-from headroom.planning.batches import Arm, find_arm, find_encoder, find_solver, own_answers
+from headroom.planning.batches import Arm, all_arms, encoders, find, solvers
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, read_json, write_record
 from headroom.saying import RESULT
@@ -42,7 +42,7 @@ _ANSWERS_A_WORKER = 10_000
 def prepare_encoder(config: Config, encoder: str) -> None:
     """Fetch a pretrained encoder and write its folder to its JSON file."""
     stopwatch = Stopwatch()
-    section = find_encoder(config, encoder)
+    section = find(encoders(config), encoder)
     assert section.source is not None
     output = Path(paths.ENCODER.format(encoder=encoder))
     write_json(output, {"folder": str(fetch_model(section.source, section.revision))})
@@ -52,7 +52,8 @@ def prepare_encoder(config: Config, encoder: str) -> None:
 def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     """Train a solver with all its heads, from which every arm starts."""
     stopwatch = Stopwatch()
-    settings, name = find_solver(config, solver, data)
+    study = find(solvers(config), (solver, data))
+    settings = config.solver_of(study)
     parts = read_parts(data)
     learner = new_solver(settings, parts.train, seed)
     keys = {"solver": solver, "data": data, "seed": seed}
@@ -66,7 +67,7 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     write_record(output, stopwatch, facts, output.parent)
     _forget(journal)
     solved = "" if fit.dev_strict is None else f", solves {fit.dev_strict:.1%} of the dev part"
-    _LOG.info("%s trained on %s, seed %d%s", solver, name, seed, solved)
+    _LOG.info("%s trained on %s, seed %d%s", solver, study.data, seed, solved)
 
 
 def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
@@ -75,7 +76,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     The history is written last: where it exists, the other files do too.
     """
     stopwatch = Stopwatch()
-    chosen = find_arm(config, subject, data, arm)
+    chosen = find(all_arms(config), (subject, data, arm))
     study, other = chosen.study, chosen.layout()
     learner, *rows = lesson(config, chosen, seed)
     examples, dev = map(learner.prepare, rows)
@@ -122,7 +123,7 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
 def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
     """Test an arm's result with 8-bit weights."""
     stopwatch = Stopwatch()
-    chosen = find_arm(config, subject, data, arm)
+    chosen = find(all_arms(config), (subject, data, arm))
     learner = learner_of(config, chosen, seed, pruned=True).quantised()
     output = Path(chosen.file(paths.INT8_OUTCOMES, seed))
     facts = {**chosen.wildcards, "seed": seed}
@@ -142,8 +143,11 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
         return learner, parts.train, parts.dev
     assert study.train is not None and isinstance(learner, Decoder)
     train = _questions(config, study.train)
-    files = own_answers(config, study, arm.every_head(config))
-    answers = {variant: read_table(Path(file), ANSWERS) for variant, file in files.items()}
+    batch = arm.answered(config)
+    answers = {
+        str(variant): read_table(Path(file), ANSWERS)
+        for variant, file in zip(batch.variants, Store(config).answers(batch), strict=True)
+    }
     # Starting another process takes as long as grading thousands of answers.
     workers = min(len(os.sched_getaffinity(0)), 1 + len(answers) * len(train) // _ANSWERS_A_WORKER)
     graded = grade_answers(

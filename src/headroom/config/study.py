@@ -104,11 +104,6 @@ class Study(Section):
         found = {name: arm(name, self.method) for name in self.arms}
         return found | {name: self._varied(name) for name in self.variations}
 
-    @property
-    def causal(self) -> bool:
-        """Whether an arm ranks heads by what their removal costs."""
-        return any(own.causal for own in self.settings.values())
-
     def pruned(self, settings: Compression) -> Compression:
         """Return the settings whose pruning decides which heads an arm from scratch has."""
         return settings.model_copy(

@@ -26,8 +26,7 @@ from headroom.analysis.trials import read_trial
 from headroom.config import Config
 from headroom.errors import ConfigError
 from headroom.figures.style import SHEET, TWO_COLUMNS
-from headroom.planning.exhibits import EMPTY, Exhibit, Subject, exhibits
-from headroom.planning.shown import Shown
+from headroom.planning.exhibits import EMPTY, Exhibit, Shown, Subject, exhibits
 from headroom.record import Stopwatch
 from headroom.sprint.evaluation import PAIRED
 from headroom.tables import (
@@ -127,7 +126,7 @@ READERS: Mapping[str, Callable[..., Needs]] = {
     "frontier": lambda config, _, *files: tuple(map(pd.read_csv, files)),
 }
 """Readers of a figure's data by `Exhibit.needs`: functions of the config, the name of the
-subject, and the files that `headroom.planning.shown.Shown.files` lists."""
+subject, and the files that `headroom.planning.exhibits.Shown.files` lists."""
 
 
 def draw(config: Config, subject: str, of: str = "") -> None:

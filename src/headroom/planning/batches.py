@@ -3,20 +3,20 @@
 Only the config is read. The workflow turns both into jobs, ``headroom plan`` into an estimate.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any, TypeVar
 
 from headroom import paths
-from headroom.config import Config, Frontier, Layers, Model, Selector, Study, Sweep
-from headroom.config.compression import Compression, Encoder, Solver
+from headroom.config import Config, Frontier, Layers, Selector, Study, Sweep
+from headroom.config.compression import Compression, Encoder
 from headroom.errors import ConfigError
-from headroom.planning.store import Store, arm_key, encoder_key, study_keys
+from headroom.planning.store import arm_key, encoder_key, study_keys
 from headroom.variants import BASE, FAMILIES, Pool, Variant, heads, matched_noise, numeric, replays
 
 _Names = tuple[str, str, str]  # config names of model, decoding and question set
+_K = TypeVar("_K")
 _T = TypeVar("_T")
 
 
@@ -78,53 +78,41 @@ def batches(config: Config) -> list[Batch]:
     """Return every batch to generate, each once, in the order of the config."""
     wanted: dict[_Names, set[Variant]] = {}
     for names, variants in _requests(config):
-        wanted.setdefault(names, {BASE}).update(variants())
-    return [_batch(names, variants) for names, variants in wanted.items()]
+        wanted.setdefault(names, {BASE}).update(variants)
+    return [
+        Batch(*names, tuple(sorted(variants, key=Variant.order)))
+        for names, variants in wanted.items()
+    ]
 
 
 def find_batch(config: Config, model: str, decoding: str, questions: str) -> Batch:
     """Return the batch of the given config names, with all variants that the config requests."""
-    names = (model, decoding, questions)
-    return _batch(names, {BASE}.union(*(v() for other, v in _requests(config) if other == names)))
+    alone = Batch(model, decoding, questions, (BASE,))
+    return next((batch for batch in batches(config) if batch.names == alone.names), alone)
 
 
-def _batch(names: _Names, variants: Iterable[Variant]) -> Batch:
-    return Batch(*names, tuple(sorted(variants, key=Variant.order)))
-
-
-def _requests(config: Config) -> Iterator[tuple[_Names, Callable[[], list[Variant]]]]:
-    """Yield the names of requested batches, each with a function that lists its variants.
-
-    There may be thousands of variants; `find_batch` lists only those of one batch.
-    """
+def _requests(config: Config) -> Iterator[tuple[_Names, list[Variant]]]:
+    """Yield the names of requested batches, each with some of its variants; base is in all."""
     for sweep in config.sweeps.values():
         names = (sweep.model, sweep.decoding, sweep.questions)
-        yield names, partial(pool, config, sweep)
-        yield names, partial(placebos, config, sweep)
+        yield names, pool(config, sweep) + placebos(config, sweep)
     for selector in config.selectors.values():
         for questions in (selector.train, selector.test):
-            names = (selector.model, selector.decoding, questions)
-            yield names, partial(pool, config, selector)
+            yield (selector.model, selector.decoding, questions), pool(config, selector)
         for decoding in selector.sampling:
-            yield (selector.model, decoding, selector.test), list
+            yield (selector.model, decoding, selector.test), []
     for frontier in config.frontiers.values():
+        members = list(chain(*family_members(config, frontier).values()))
         for questions in (frontier.train, frontier.test):
-            for members in family_members(config, frontier).values():
-                names = (frontier.model, frontier.decoding, questions)
-                yield names, partial(list, members)
+            yield (frontier.model, frontier.decoding, questions), members
             for decoding in frontier.sampling:
-                yield (frontier.model, decoding, questions), list
+                yield (frontier.model, decoding, questions), []
     for comparison in config.comparisons.values():
         for decoding in comparison.decodings:
-            yield (comparison.model, decoding, comparison.questions), list
-    for study in config.compressions.values():
-        if study.model is not None and study.train is not None:
-            names = (study.model, study.decoding, study.train)
-            yield names, partial(_every_head, config.models[study.model]) if study.causal else list
-
-
-def _every_head(model: Model) -> list[Variant]:
-    return heads(range(model.layers), range(model.heads))
+            yield (comparison.model, decoding, comparison.questions), []
+    for name, study in config.compressions.items():
+        for batch in (arm.answered(config) for arm in arms(config, name) if study.model):
+            yield (batch.model, batch.decoding, batch.questions), [*batch.variants]
 
 
 def _expand(chosen: Layers, count: int) -> tuple[int, ...]:
@@ -166,10 +154,16 @@ class Arm:
         alike = (name for name, own in every if own.decisive() == wanted.decisive())
         return replace(self, name=next(alike, "full"), settings=wanted)
 
-    def every_head(self, config: Config) -> list[Variant]:
-        """Return the variants whose answers rank a model's heads, if the criterion is causal."""
-        model = self.study.model
-        return _every_head(config.models[model]) if model and self.settings.causal else []
+    def answered(self, config: Config) -> Batch:
+        """Return the answers to its training questions that a model's arm needs.
+
+        Those without each head are among them if they rank the heads.
+        """
+        study = self.study
+        assert study.model is not None and study.train is not None
+        shape = config.models[study.model]
+        every = heads(range(shape.layers), range(shape.heads)) if self.settings.causal else []
+        return Batch(study.model, study.decoding, study.train, (BASE, *every))
 
 
 def arms(config: Config, compression: str) -> list[Arm]:
@@ -205,8 +199,7 @@ def teachers(config: Config, study: Study) -> list[dict[str, Any]]:
 def solvers(config: Config) -> dict[tuple[str, str], Study]:
     """Return the studies that start from a solver, by the keys of solver and data."""
     studies = [study for study in config.compressions.values() if study.solver is not None]
-    keys = (study_keys(config, study) for study in studies)
-    return {(of["subject"], of["data"]): study for of, study in zip(keys, studies, strict=True)}
+    return {(k["subject"], k["data"]): s for s in studies for k in [study_keys(config, s)]}
 
 
 def encoders(config: Config) -> dict[str, Encoder]:
@@ -215,31 +208,12 @@ def encoders(config: Config) -> dict[str, Encoder]:
     return {encoder_key(encoder): encoder for encoder in found if encoder.source is not None}
 
 
-def find_solver(config: Config, solver: str, data: str) -> tuple[Solver, str]:
-    """Return a solver's settings and its dataset's name, given the keys of solver and data."""
-    study = _find(solvers(config), (solver, data))
-    return config.solver_of(study), str(study.data)
+def find(known: Mapping[_K, _T], key: _K) -> _T:
+    """Return what `all_arms`, `solvers` or `encoders` of a config have under a key.
 
-
-def find_encoder(config: Config, encoder: str) -> Encoder:
-    """Return the pretrained encoder with the given key."""
-    return _find(encoders(config), encoder)
-
-
-def find_arm(config: Config, subject: str, data: str, arm: str) -> Arm:
-    """Return the arm with the given keys."""
-    return _find(all_arms(config), (subject, data, arm))
-
-
-def _find(known: Mapping[Any, _T], key: Any) -> _T:
-    """Return what a config has under a key; ConfigError if it has nothing there."""
+    Raises:
+        ConfigError: there is nothing.
+    """
     if key not in known:
         raise ConfigError(f"no compression of this config has {key}; there is {[*known]}")
     return known[key]
-
-
-def own_answers(config: Config, study: Study, variants: list[Variant]) -> dict[str, str]:
-    """Return the files of a model's answers to its training questions, by variant, base first."""
-    names = {"model": study.model, "decoding": study.decoding, "questions": study.train}
-    template = Store(config).fill(paths.ANSWERS, **names)
-    return {str(each): template.format(variant=each) for each in [BASE, *variants]}

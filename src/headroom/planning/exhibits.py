@@ -1,4 +1,4 @@
-"""The figures and tables of a run.
+"""The figures and tables of a run, and the files that they need and make.
 
 A figure's declaration decides its files, the inputs and outputs of its rule, its place on the page,
 and its title and caption on the page and in Snakemake's report.
@@ -8,6 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from headroom import paths
+from headroom.config import Config
+from headroom.planning.batches import pool
+from headroom.planning.store import Store
 
 Subject = Literal["run", "sweep", "layer", "selector", "compression", "frontier"]
 """What a figure shows: there is one for each; layers are those of a sweep."""
@@ -16,14 +19,10 @@ Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
 """Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
 nowhere ("": it draws one of its own)."""
 
-_FILES: dict[Subject, str] = {
-    "run": "",
-    "sweep": "_{sweep}",
-    "layer": "_{sweep}_L{layer}",
-    "selector": "_{selector}",
-    "compression": "_{compression}",
-    "frontier": "_{frontier}",
-}
+Inputs = dict[str, str | list[str]]
+"""Named inputs of a rule."""
+
+_SHORT = 3  # rounds of fewer epochs have no course that losses could show
 
 
 class Exhibit(NamedTuple):
@@ -35,7 +34,7 @@ class Exhibit(NamedTuple):
     name: str
     per: Subject
     needs: str
-    """The kind of data it is drawn from: `headroom.planning.shown.Shown.files` gives the files,
+    """The kind of data it is drawn from: `Shown.files` gives the files,
     `headroom.figures.draw.READERS` reads them."""
     draw: str
     """The function that draws it from that data."""
@@ -43,15 +42,10 @@ class Exhibit(NamedTuple):
     title: str
     caption: str
 
-    @property
-    def path(self) -> str:
-        """Path template of its files, with wildcards for run, subject and suffix."""
-        return f"results/{{run}}/figures/{self.name}{_FILES[self.per]}.{{suffix}}"
-
     def template(self, run: str, of: str, layer: int = 0) -> str:
         """Return the path of its files with only the suffix left open."""
-        names = dict.fromkeys(("sweep", "selector", "compression", "frontier"), of)
-        return self.path.format(**names, run=run, layer=f"{layer:02d}", suffix="{suffix}")
+        parts = {"run": [], "layer": [of, f"L{layer:02d}"]}.get(self.per, [of])
+        return f"results/{run}/figures/{'_'.join([self.name, *parts])}.{{suffix}}"
 
     def words(self, of: str, facts: Mapping[str, object]) -> tuple[str, str]:
         """Return title and caption, their placeholders filled from a run's facts."""
@@ -175,17 +169,20 @@ EXHIBITS: tuple[Exhibit, ...] = (
 EMPTY = "An empty figure."
 """Start of the alternative text of a figure that has nothing to show."""
 
-STUDY_FILES = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
 PRINTED_TABLES = ("table1", "table2", "table3a", "table3b", "table4")
 """The second paper's tables; they are written as LaTeX, too."""
 COMPRESSION_TABLES = (*PRINTED_TABLES, "variations", "knee", "quantisation", "speed", "cost")
 CONTROL_TABLES = ("gains", "heads", "spread", "placebos", "failures")
 AUDIT_TABLES = ("pairs", "sprint", "compression")
+_OF_SELECTOR = (
+    *(paths.CHOICE, paths.CURVES, paths.PAIRED, paths.VOTES, paths.SENSITIVITY, paths.ABLATION),
+    *(paths.SELECTOR_CARD, paths.EMBEDDING_VALUE, paths.DIVERSITY, paths.CHOOSING),
+)
 
 
-def exhibits(per: Subject) -> list[Exhibit]:
-    """Return the figures of one kind of subject."""
-    return [each for each in EXHIBITS if each.per == per]
+def exhibits(*kinds: Subject) -> list[Exhibit]:
+    """Return the figures of some kinds of subjects."""
+    return [each for each in EXHIBITS if each.per in kinds]
 
 
 def find_exhibit(name: str) -> Exhibit:
@@ -198,3 +195,118 @@ def shown(file: str, caption: str, category: str, **labels: str) -> Any:
     from snakemake.io import report  # slow to import, and figure jobs import this module
 
     return report(file, caption=f"../report/{caption}.rst", category=category, labels=labels)
+
+
+class Shown:
+    """The tables, figures and report of a resolved config."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.store = Store(config)
+
+    def files(self, need: str, name: str = "") -> list[str]:
+        """Return the files that a figure is drawn from.
+
+        Args:
+            need: its `Exhibit.needs`.
+            name: its sweep, selector, compression or frontier.
+        """
+        fill = self.store.fill
+        match need:
+            case "gains":
+                return [fill(paths.CONTROLS, sweep=s, table="gains") for s in self.config.sweeps]
+            case "accuracy":
+                return [self.sweep_table(name)]
+            case "curves":
+                return [fill(paths.CURVES, selector=name), fill(paths.PAIRED, selector=name)]
+            case "points":
+                selector = self.config.selectors[name]
+                names = {"decoding": selector.decoding, "questions": selector.test}
+                z = fill(paths.ACCURACY, model=selector.model, **names)
+                return [fill(paths.POINTS, selector=name), z]
+            case "trial":
+                return self.study_files(name)
+            case "frontier":
+                tables = ("curves", "paired", "families")
+                return [fill(paths.FRONTIER, frontier=name, table=each) for each in tables]
+        return []
+
+    def drawn_from(self, name: str, *kinds: Subject) -> list[str]:
+        """Return the files that all figures of a subject are drawn from."""
+        needs = dict.fromkeys(exhibit.needs for exhibit in exhibits(*kinds))
+        return list(dict.fromkeys(file for need in needs for file in self.files(need, name)))
+
+    def drawn(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
+        """Return all files of the figures that a job draws; Snakemake's report shows the PNGs.
+
+        Args:
+            kinds: kinds of subjects.
+            sweep: their sweep; other names stay wildcards.
+        """
+        files: list[Any] = []
+        for exhibit in exhibits(*kinds):
+            subject = sweep if exhibit.per in ("sweep", "layer") else f"{{{exhibit.per}}}"
+            for layer in self.layers(sweep) if exhibit.per == "layer" else [0]:
+                label = exhibit.title.format(of=subject, layer=layer)
+                stem = exhibit.template(self.config.run, subject, layer).removesuffix("{suffix}")
+                files += [f"{stem}{suffix}" for suffix in ("pdf", "svg", "csv", "json")]
+                files.append(shown(f"{stem}png", exhibit.name, "Figures", figure=label))
+        return files
+
+    def layers(self, sweep: str) -> list[int]:
+        """Return the layers whose heads a sweep prunes."""
+        heads = pool(self.config, self.config.sweeps[sweep])
+        return sorted({head.layer for head in heads if head.layer is not None})
+
+    def sweep_table(self, name: str, template: str = paths.ACCURACY) -> str:
+        """Return the accuracy matrix of a sweep, or another file of its batch."""
+        return str(self.store.of_sweep(name, template))
+
+    def study_files(self, name: str) -> list[str]:
+        """Return the result files of a compression."""
+        files = (paths.STUDY_OUTCOMES, paths.HISTORIES, paths.MEASUREMENTS)
+        return [self.store.fill(template, compression=name) for template in files]
+
+    def studied(self) -> list[str]:
+        """Return the result files of all compressions."""
+        return [file for name in self.config.compressions for file in self.study_files(name)]
+
+    def judged(self) -> list[str]:
+        """Return the run's files that the papers' claims are judged from."""
+        paired = [self.store.fill(paths.PAIRED, selector=name) for name in self.config.selectors]
+        swept = dict.fromkeys(map(self.sweep_table, self.config.sweeps))
+        return [*swept, *paired, *self.studied()]
+
+    def reported(self) -> list[str]:
+        """Return all files that the run's report shows."""
+        config, fill = self.config, self.store.fill
+        files = [fill(paths.AUDIT_TABLE, paper=name) for name in AUDIT_TABLES]
+        files += [fill(paths.CLAIMS), *self.judged()]
+        for name in config.sweeps:
+            files.append(fill(paths.TABLE, sweep=name, suffix="csv"))
+            files += [fill(paths.CONTROLS, sweep=name, table=table) for table in CONTROL_TABLES]
+        for name in config.selectors:
+            files += [fill(template, selector=name) for template in _OF_SELECTOR]
+        for name in config.frontiers:
+            files += [fill(paths.FRONTIER, frontier=name, table=t) for t in paths.FRONTIER_TABLES]
+        files += [fill(paths.COMPARISON, comparison=name) for name in config.comparisons]
+        for table in COMPRESSION_TABLES if config.compressions else ():
+            files.append(fill(paths.COMPRESSION_TABLE, exhibit=table, suffix="csv"))
+        for template in (each for exhibit in EXHIBITS for each in self.pictures(exhibit)):
+            files += [template.format(suffix=suffix) for suffix in ("png", "json")]
+        return list(dict.fromkeys(files))
+
+    def pictures(self, exhibit: Exhibit) -> list[str]:
+        """Return the paths of all pictures of a figure in the run, their suffix left open."""
+        config, per = self.config, exhibit.per
+        names = [*getattr(config, {"run": "sweeps", "layer": "sweeps"}.get(per, f"{per}s"))]
+        if per == "run":
+            names = [""] * bool(names)
+        if per == "compression":
+            methods = {name: config.compressions[name].method for name in names}
+            names = [n for n, m in methods.items() if m.training.epochs >= _SHORT * m.rounds]
+        return [
+            exhibit.template(config.run, of, layer)
+            for of in names
+            for layer in (self.layers(of) if per == "layer" else [0])
+        ]

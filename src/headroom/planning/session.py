@@ -24,8 +24,8 @@ from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
 from headroom.planning.batches import Batch, all_arms
 from headroom.planning.cost import question_count
+from headroom.planning.exhibits import Inputs
 from headroom.planning.inputs import check_devices, preflight, resolve
-from headroom.planning.shown import Inputs
 from headroom.planning.workflow import Rules
 from headroom.tables import write_json
 

@@ -12,26 +12,24 @@ on its dataset), of the data, and of the arm, which covers only settings that ha
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from headroom import __version__, paths
 from headroom.config import Config, Study
 from headroom.config.compression import Compression, Encoder
+from headroom.config.section import Section
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
 
 if TYPE_CHECKING:
     from headroom.planning.batches import Batch
 
-Kind = Literal["models", "questions", "decodings", "embedders"]
-
 _DIGITS = 8
 _SPEED_ONLY = {"device", "batch_size", "billions"}
-_SHOWN_ONLY = {"title"}
-_LOCATION_ONLY = {"file"}  # a file's content is named by its revision (sha256)
+_NAMED_OTHERWISE = {"title", "file"}  # a file's content is named by its revision (sha256)
 _LATER: dict[str, Any] = {"unit": "group", "gguf_file": None, "split": None}
 """Settings that were added later, with the value that keeps the earlier behaviour. At that value
 they are not part of a key, so that earlier results stay valid."""
@@ -58,17 +56,13 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
 
-def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
+def settings(config: Config, kind: str, name: str) -> dict[str, Any]:
     """Return the settings that decide the content of one model, question set, ...
 
     References to other sections are replaced by the settings there.
     """
     section = getattr(config, kind)[name]
-    kept: dict[str, Any] = section.model_dump(
-        mode="json", exclude=_SPEED_ONLY | _SHOWN_ONLY | _LOCATION_ONLY
-    )
-    if kind in ("models", "embedders"):
-        _drop_folder(kept)
+    kept = _dump(section, _SPEED_ONLY | _NAMED_OTHERWISE)
     match kind:
         case "models":
             kept["train"] = None  # once a setting, and still part of the key
@@ -93,8 +87,8 @@ def settings(config: Config, kind: Kind, name: str) -> dict[str, Any]:
     return _without_later(kept)
 
 
-def key(config: Config, kind: Kind, name: str) -> str:
-    """Return the key of a named model, question set, decoding or embedder."""
+def key(config: Config, kind: str, name: str) -> str:
+    """Return the key of an entry of `models`, `questions`, `decodings` or `embedders`."""
     return f"{name}-{digest(settings(config, kind, name))}"
 
 
@@ -126,18 +120,14 @@ def source_key(config: Config, name: str) -> str:
 def data_key(config: Config, name: str) -> str:
     """Return the key of a dataset of word problems, including its partition."""
     section = config.problems[name]
-    kept = section.model_dump(
-        mode="json", exclude=_LOCATION_ONLY | _SHOWN_ONLY | {"partition"}, exclude_none=True
-    )
+    kept = section.model_dump(mode="json", exclude=_NAMED_OTHERWISE, exclude_none=True)
     if section.generated:
         kept["version"] = __version__
     else:
         del kept["seed"]
-    protocol = section.partition.protocol
-    asked = {"random": {"ratios", "seed"}, "folds": {"fold", "seed"}, "official": set[str]()}
-    kept["partition"] = section.partition.model_dump(
-        mode="json", include={"protocol"} | asked[protocol]
-    )
+    idle = {"random": {"fold"}, "folds": {"ratios"}, "official": {"ratios", "fold", "seed"}}
+    for setting in idle[section.partition.protocol]:
+        del kept["partition"][setting]
     return f"{name}-{digest(kept)}"
 
 
@@ -146,7 +136,7 @@ def solver_key(config: Config, solver: str, data: str) -> str:
     settings = config.solvers[solver].on(config.problems[data].dataset)
     values = settings.model_dump(mode="json", exclude={"profile": True, "encoder": True})
     del values["training"]["checkpoint_steps"]
-    values["encoder"] = _encoder_settings(settings.encoder)
+    values["encoder"] = _dump(settings.encoder)
     values |= {"goal": "end", "targets": "tree"}  # once settings, and still part of the key
     return f"{solver}-{digest(_without_later(values))}"
 
@@ -154,7 +144,7 @@ def solver_key(config: Config, solver: str, data: str) -> str:
 def encoder_key(encoder: Encoder) -> str:
     """Return the key of a pretrained encoder."""
     name = str(encoder.source).rstrip("/").rpartition("/")[2]
-    return f"{name}-{digest(_encoder_settings(encoder))}"
+    return f"{name}-{digest(_dump(encoder))}"
 
 
 def study_keys(config: Config, study: Study) -> dict[str, str]:
@@ -195,16 +185,12 @@ def _without_later(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _encoder_settings(encoder: Encoder) -> dict[str, Any]:
-    values = encoder.model_dump(mode="json")
-    _drop_folder(values)
-    return values
-
-
-def _drop_folder(values: dict[str, Any]) -> None:
-    """Remove the path of a local folder: its fingerprint, `revision`, identifies the content."""
-    if values["source"] and local_folder(values["source"]):
+def _dump(section: Section, exclude: Collection[str] = ()) -> dict[str, Any]:
+    """Return a section's values, without a local folder, whose content its revision names."""
+    values = section.model_dump(mode="json", exclude=set(exclude))
+    if values.get("source") and local_folder(values["source"]):
         del values["source"]
+    return values
 
 
 class Store:
@@ -260,19 +246,13 @@ class Store:
         return [paths.ANSWERS.format(variant=variant, **keys) for variant in batch.variants]
 
     def _values(self, names: Mapping[str, object]) -> dict[str, object]:
-        """Return the values of wildcards for config names."""
-        values = {
-            name: self.key(name, str(value)) if name in _SECTIONS else value
-            for name, value in names.items()
-        }
-        return {"run": self.config.run, **values}
+        keyed = {name: self.key(name, str(names[name])) for name in names.keys() & _SECTIONS}
+        return {"run": self.config.run, **names, **keyed}
 
 
 def _key(config: Config, wildcard: str, name: str) -> str:
     own = {"source": source_key, "data": data_key}.get(wildcard)
-    if own is not None:
-        return own(config, name)
-    return key(config, _SECTIONS[wildcard], name)  # type: ignore[arg-type]  # a Kind
+    return own(config, name) if own else key(config, _SECTIONS[wildcard], name)
 
 
 class _Open(dict[str, object]):

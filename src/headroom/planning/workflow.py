@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 from headroom import paths
 from headroom.config import Config, Preset, Study
+from headroom.config.compression import Compression
 from headroom.planning.batches import (
     Arm,
     Batch,
@@ -18,7 +19,6 @@ from headroom.planning.batches import (
     batches,
     encoders,
     histories,
-    own_answers,
     solvers,
 )
 from headroom.planning.cost import (
@@ -30,7 +30,7 @@ from headroom.planning.cost import (
     training_request,
     training_seconds,
 )
-from headroom.planning.shown import Inputs, Shown
+from headroom.planning.exhibits import Inputs, Shown
 from headroom.planning.store import digest, encoder_key
 from headroom.variants import Variant, pattern
 
@@ -80,34 +80,29 @@ class Rules(Shown):
         """
         super().__init__(config)
         self.batches = batches(config)
-        self._cores = cores or 1
-        self._groups = groups
+        self._cores, self._groups = cores or 1, groups
         self._batch_of = {tuple(self.store.keys(**b.names).values()): b for b in self.batches}
-        self._arms = all_arms(config)
-        self._solvers = solvers(config)
+        self._arms, self._solvers = all_arms(config), solvers(config)
+        self._data = sorted(self.store.key("data", name) for name in config.problems)
 
     @cached_property
     def constraints(self) -> dict[str, str]:
         """The allowed values of each wildcard, as a regular expression."""
         config, every = self.config, self._arms.values()
-        allowed: dict[str, Iterable[str]] = {
-            "model": self._keys("model", config.models),
-            "questions": self._keys("questions", config.questions),
-            "decoding": self._keys("decoding", config.decodings),
-            "embedder": self._keys("embedder", config.embedders),
-            "sweep": config.sweeps,
-            "selector": config.selectors,
-            "frontier": config.frontiers,
-            "comparison": config.comparisons,
+        sections = ("sweeps", "selectors", "frontiers", "comparisons", "compressions")
+        allowed: dict[str, Iterable[str]] = {name[:-1]: getattr(config, name) for name in sections}
+        for wildcard in ("model", "questions", "decoding", "embedder"):
+            names = getattr(config, f"{wildcard.removesuffix('s')}s")
+            allowed[wildcard] = [self.store.key(wildcard, name) for name in names]
+        allowed |= {
             "grading": get_args(Preset),
             "data": sorted({arm.data for arm in every}.union(self._data)),
             "subject": sorted({arm.subject for arm in every}),
             "arm": sorted({arm.key for arm in every}),
             "solver": [solver for solver, _ in self._solvers],
             "encoder": encoders(config),
-            "compression": config.compressions,
         }
-        either = {wildcard: _one_of(values) for wildcard, values in allowed.items()}
+        either = {wildcard: "|".join(values) or "none" for wildcard, values in allowed.items()}
         return {"variant": pattern(), "layer": r"\d\d+", "seed": r"\d+", **either}
 
     @property
@@ -136,11 +131,9 @@ class Rules(Shown):
 
     def settings(self, *keys: str) -> str:
         """Return a digest of the config; of a section or entry without what only the page shows."""
-        return digest(reduce(getitem, keys, self._values) if keys else self._whole)
-
-    @cached_property
-    def _whole(self) -> dict[str, Any]:
-        return self.config.model_dump(mode="json")
+        if not keys:
+            return digest(self.config.model_dump(mode="json"))
+        return digest(reduce(getitem, keys, self._values))
 
     @cached_property
     def _values(self) -> dict[str, Any]:
@@ -164,20 +157,18 @@ class Rules(Shown):
             batch = self._batch(wildcards)
             unit = str(self.store.keys(**batch.names))
             card = card_of(self.config.models[batch.model].device, local=local)
-            cores = self._cores if local else 1
-            seconds = cores * generation_seconds(self.config, batch, card)
+            seconds = generation_seconds(self.config, batch, card)
+            seconds *= self._cores if local else 1
         elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
-            seconds = training_seconds(
-                self.config, *self._trained(wildcards), card=card_of("auto", local=local)
-            )
+            card = card_of("auto", local=local)
+            seconds = training_seconds(self.config, *self._trained(wildcards), card)
         return name, unit, seconds, [other.jobid for other in after]
 
     def split(self, wildcards: Any) -> Inputs:
         """Return the inputs of the draw of a question set."""
         name = self.store.name("questions", wildcards.questions)
         inputs: Inputs = {"source": self.store.fill(paths.SOURCE, source=name)}
-        embedder = self.config.questions[name].embedder
-        if embedder:
+        if embedder := self.config.questions[name].embedder:
             inputs["embedder"] = self.store.fill(paths.EMBEDDER, embedder=embedder)
         return inputs
 
@@ -254,26 +245,19 @@ class Rules(Shown):
 
     def tested(self, wildcards: Any) -> Inputs:
         """Return the data that an arm is trained and tested on."""
-        study = self._arm(wildcards).study
+        study, fill = self._arm(wildcards).study, self.store.fill
         if not study.model:
             return {"data": paths.PROBLEMS}
-        return {
-            "model": self.store.fill(paths.MODEL, model=study.model),
-            "questions": [
-                self.store.fill(paths.QUESTIONS, questions=name)
-                for name in (study.train, study.test)
-            ],
-        }
+        drawn = [fill(paths.QUESTIONS, questions=name) for name in (study.train, study.test)]
+        return {"model": fill(paths.MODEL, model=study.model), "questions": drawn}
 
     def compressed(self, wildcards: Any) -> Inputs:
         """Return the inputs of an arm's compression."""
         arm, inputs = self._arm(wildcards), self.tested(wildcards)
         if arm.study.model:
-            answers = own_answers(self.config, arm.study, arm.every_head(self.config))
-            return {**inputs, "answers": list(answers.values())}
+            return {**inputs, "answers": self.store.answers(arm.answered(self.config))}
         inputs["teacher"] = arm.file(paths.TEACHER, wildcards.seed)
-        layout = arm.layout()
-        if layout:
+        if layout := arm.layout():
             inputs["layout"] = layout.file(paths.HISTORY, wildcards.seed)
         return inputs
 
@@ -307,28 +291,20 @@ class Rules(Shown):
             if study.measured is None or arm.name in study.measured
         ]
 
-    @cached_property
-    def _data(self) -> list[str]:
-        """Keys of the datasets, in order."""
-        return sorted(self._keys("data", self.config.problems))
-
-    def _keys(self, wildcard: str, names: Iterable[str]) -> list[str]:
-        return [self.store.key(wildcard, name) for name in names]
-
     def _batch(self, wildcards: Any) -> Batch:
         return self._batch_of[wildcards.model, wildcards.decoding, wildcards.questions]
 
     def _arm(self, wildcards: Any) -> Arm:
         return self._arms[wildcards.subject, wildcards.data, wildcards.arm]
 
-    def _trained(self, wildcards: Any) -> tuple[Study, *tuple[Any, ...]]:
+    def _trained(self, wildcards: Any) -> tuple[Study, Compression | None]:
         """Return a job's compression, and the settings of its arm if it has one."""
         if hasattr(wildcards, "compression"):
-            return (self.config.compressions[wildcards.compression],)
+            return self.config.compressions[wildcards.compression], None
         if hasattr(wildcards, "arm"):
             arm = self._arm(wildcards)
             return arm.study, arm.settings
-        return (self._solvers[wildcards.solver, wildcards.data],)
+        return self._solvers[wildcards.solver, wildcards.data], None
 
 
 def _resources(request: Callable[[Any], Request]) -> Resources:
@@ -338,8 +314,3 @@ def _resources(request: Callable[[Any], Request]) -> Resources:
         "mem_mb": lambda wildcards, attempt: attempt * request(wildcards).megabytes,
         "runtime": lambda wildcards, attempt: attempt * request(wildcards).minutes,
     }
-
-
-def _one_of(allowed: Iterable[str]) -> str:
-    """Return a regular expression for any of the given texts, or for `none` if there are none."""
-    return "|".join(allowed) or "none"

@@ -23,8 +23,7 @@ from headroom.analysis.latex import PRINTED
 from headroom.analysis.text import part, points, short
 from headroom.analysis.verdicts import of_sweep, rival, tested_on, title
 from headroom.config import Config
-from headroom.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, find_exhibit
-from headroom.planning.shown import Shown
+from headroom.planning.exhibits import COMPRESSION_TABLES, EMPTY, EXHIBITS, Shown, find_exhibit
 from headroom.record import read_json, read_record
 from headroom.report.svg import Scale, ruler, strip
 
