@@ -64,18 +64,15 @@ ANY_CARD = CARDS["A100 80 GB"]
 ANY_CORE = Card(0, 1e10, 3e10, launch=3e-5, training=0.7, training_launch=0.05)
 """One CPU core, likewise."""
 
-ANSWER_TOKENS = {
-    "math500": 550,
-    "math_train": 550,
-    "gsm8k": 300,
-    "generated_math": 45,
-    "generated_gsm8k": 45,
-    "custom": 200,
+_TOKENS = {
+    "math500": (120, 550),
+    "math_train": (120, 550),
+    "gsm8k": (120, 300),
+    "generated_math": (25, 45),
+    "generated_gsm8k": (25, 45),
+    "custom": (120, 200),
 }
-"""Assumed mean length of an answer in tokens; the decoding's limit caps it."""
-
-PROMPT_TOKENS = {"generated_math": 25, "generated_gsm8k": 25}
-_PROMPT_TOKENS = 120  # for all other benchmarks
+"""Assumed mean lengths of a prompt and an answer; the decoding's limit caps the latter."""
 
 SPLIT_SIZES = {
     ("math500", "test"): 500,
@@ -88,9 +85,7 @@ SPLIT_SIZES = {
 ROWS = {"asdiv_a": 1_217, "math23k": 23_162}
 """Number of problems in each dataset."""
 
-_UNKNOWN_SIZE = 1_000
-"""Assumed size of a question set whose size the config does not state."""
-
+_UNKNOWN_SIZE = 1_000  # of a question set
 CPU_SHARE = 0.7
 """Of the rate of a single-threaded product, assumed for this CPU."""
 
@@ -101,7 +96,7 @@ _DISK_BYTES_A_TOKEN = 4.0  # token id and text, compressed
 _SHARE_OF_WEIGHTS = 0.6  # the rest of a GPU holds keys, values and activations
 
 _TEXT_TOKENS = 35
-_PASSES = 8  # operations per weight and token: six for the student, two for its teacher
+_PASSES = 4  # of two operations per weight and token: three for the student, one for its teacher
 _DEVELOPMENT = 1.5
 _SOLVING = 10  # passes of the thought head over a problem of the test part
 _MAPS = 3  # of one layer's attention: logits, logits with the mask, weights
@@ -116,7 +111,6 @@ class Cost(NamedTuple):
 
     jobs: int
     answers: int
-    """0 for trainings."""
     tokens: float
     disk_gigabytes: float
     """Size of the answers, or of the weights that are kept."""
@@ -175,10 +169,9 @@ def split_size(questions: Questions) -> int | None:
 
 def question_count(questions: Questions) -> int:
     """Return how many questions a set has, as far as the config or the user's own file tells."""
-    found = questions.n
     with suppress(HeadroomError):  # another machine's file
-        found = found or split_size(questions)
-    return found or _UNKNOWN_SIZE
+        return questions.n or split_size(questions) or _UNKNOWN_SIZE
+    return _UNKNOWN_SIZE
 
 
 def generation_cost(config: Config, batch: Batch) -> Cost:
@@ -192,17 +185,15 @@ def generation_cost(config: Config, batch: Batch) -> Cost:
 def generation_seconds(config: Config, batch: Batch, card: Card = ANY_CARD) -> float:
     """Return the seconds that a card takes to generate a batch, without job starts."""
     model, length = config.models[batch.model], answer_length(config, batch)
-    benchmark = config.questions[batch.questions].benchmark
-    prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)
+    prompt, _ = _TOKENS[config.questions[batch.questions].benchmark]
     answers = generation_cost(config, batch).answers
     rows = min(model.batch_size or _ROWS, answers)
     token = 2e9 * model.billions / card.flops
-    cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
     step = max(rows * token, model.billions * 1e9 * _width(model) / card.bandwidth)
-    step += rows * cached * (prompt + length / 2) / card.bandwidth + model.layers * card.launch
-    asked = answers / config.decodings[batch.decoding].samples  # samples share a prompt's pass
-    heads = len(batch.variants)
-    passes = asked / heads * (1 + _SHARE_OF_LAYERS * (heads - 1))
+    step += rows * _cached(model) * (prompt + length / 2) / card.bandwidth
+    step += model.layers * card.launch
+    asked = question_count(config.questions[batch.questions])  # samples share a prompt's pass
+    passes = asked * (1 + _SHARE_OF_LAYERS * (len(batch.variants) - 1))
     return passes * prompt * token + answers * length / rows * step
 
 
@@ -210,19 +201,18 @@ def generation_request(config: Config, batch: Batch) -> Request:
     """Return the resources that one job of a batch requests from a cluster."""
     model = config.models[batch.model]
     weights = model.billions * _width(model)  # GB
-    gpus, card = 1, ANY_CARD
-    if model.device == "cpu":
-        gpus, card = 0, ANY_CORE
-    elif model.device == "balanced":
-        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * card.gigabytes))
-    seconds = generation_seconds(config, batch, card) / len(batch.variants)
+    gpus = int(model.device != "cpu")
+    if model.device == "balanced":
+        gpus = math.ceil(weights / (_SHARE_OF_WEIGHTS * ANY_CARD.gigabytes))
+    seconds = generation_seconds(config, batch, card_of(model.device, local=False))
+    seconds /= len(batch.variants)
     return Request(gpus, int(4000 + 2500 * weights), math.ceil(5 + 2 * seconds / 60))
 
 
 def answer_length(config: Config, batch: Batch) -> int:
     """Return the assumed mean length of a batch's answers, in tokens."""
-    benchmark = config.questions[batch.questions].benchmark
-    return min(ANSWER_TOKENS[benchmark], config.decodings[batch.decoding].max_new_tokens)
+    _, length = _TOKENS[config.questions[batch.questions].benchmark]
+    return min(length, config.decodings[batch.decoding].max_new_tokens)
 
 
 def training_cost(config: Config, compression: str) -> Cost:
@@ -230,8 +220,8 @@ def training_cost(config: Config, compression: str) -> Cost:
     study = config.compressions[compression]
     epochs = [_recipe(config, study, own).epochs for own in study.settings.values() if own.rounds]
     epochs += [config.solver_of(study).training.epochs] if study.solver is not None else []
-    tokens = len(study.seeds) * sum(epochs) * math.prod(_training_part(config, study))
     jobs = len(study.seeds) * len(epochs)
+    tokens = len(study.seeds) * sum(epochs) * math.prod(_training_part(config, study))
     return Cost(jobs, 0, tokens, 4e-9 * parameters(config, study) * jobs)
 
 
@@ -242,27 +232,38 @@ def training_seconds(
 
     Without `settings`: to train its solver, or to measure the speed of a model's arms.
     """
+    rows, length = _training_part(config, study)
+    a_pass = 2 * parameters(config, study) * length / (card.training * card.flops)  # over a row
+
+    def trained(training: Training) -> float:
+        launches = math.ceil(rows / training.batch_size) * card.training_launch
+        return training.epochs * _DEVELOPMENT * (launches + _PASSES * rows * a_pass)
+
     if settings is None and study.solver is not None:
-        return _seconds(config, study, config.solver_of(study).training, card)
+        return trained(config.solver_of(study).training)
+    tested = _SOLVING * rows * a_pass
+    if study.model is not None:
+        batch = Batch(study.model, study.decoding, str(study.test), (BASE,))
+        tested = generation_seconds(config, batch, card)
     if settings is None:
-        arms = len(study.settings if study.measured is None else study.measured)
-        return _TEST_TURNS * arms * _test_seconds(config, study, card)
-    seconds = _test_seconds(config, study, card)
-    if settings.rounds:
-        seconds += _seconds(config, study, _recipe(config, study, settings), card)
-    if settings.ratio:
-        removals = settings.rounds if settings.schedule == "rounds" else 1
-        seconds += removals * _scoring_seconds(config, study, settings, card)
-    return seconds
+        arms = study.settings if study.measured is None else study.measured
+        return _TEST_TURNS * len(arms) * tested
+    seconds = tested + (trained(_recipe(config, study, settings)) if settings.rounds else 0)
+    own = settings.importance
+    scored = min(rows, own.calibration or rows)
+    if own.criterion == "causal" and study.solver is not None:  # on the development part
+        encoder = config.solver_of(study).encoder
+        scored = encoder.layers * encoder.heads * (rows // 10)
+    elif own.criterion in ("random", "causal"):
+        scored = 0  # a model's causal scores are a sweep's accuracies
+    removals = settings.rounds if settings.schedule == "rounds" else 1
+    return seconds + (removals * scored * a_pass if settings.ratio else 0)
 
 
 def training_request(config: Config, study: Study, settings: Compression | None = None) -> Request:
     """Return the resources that one job of a compression requests from a cluster.
 
-    Args:
-        config: the run's config.
-        study: the compression.
-        settings: the arm's; None for the solver's training and for jobs after the arms.
+    Without `settings`: the solver's training, and jobs after the arms.
     """
     size = parameters(config, study)
     on_gpu = size > _SMALL and (study.model is None or config.models[study.model].device != "cpu")
@@ -291,8 +292,7 @@ def memory(model: Model, card: Card) -> float:
     On a CPU each core has a worker with two copies of the weights, one of them rearranged.
     """
     weights = model.billions * 1e9 * _width(model)
-    cached = 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model) * 1000
-    rows = (model.batch_size or _ROWS) * cached
+    rows = (model.batch_size or _ROWS) * 1000 * _cached(model)
     if card in CARDS.values():
         return (weights + rows) / 1e9
     return len(os.sched_getaffinity(0)) * (2 * weights + rows) / 1e9
@@ -301,6 +301,11 @@ def memory(model: Model, card: Card) -> float:
 def _width(model: Model) -> int:
     """Return the bytes of a weight."""
     return 4 if model.dtype == "float32" else 2
+
+
+def _cached(model: Model) -> int:
+    """Return the bytes of a token's keys and values."""
+    return 2 * model.layers * model.kv_heads * _HEAD_DIM * _width(model)
 
 
 def scoring_memory(config: Config, study: Study, settings: Compression) -> float:
@@ -321,8 +326,7 @@ def scoring_memory(config: Config, study: Study, settings: Compression) -> float
 
 def longest_text(config: Config, study: Study) -> int:
     """Return the tokens of a model's longest training text: a prompt and an answer."""
-    benchmark = config.questions[str(study.train)].benchmark
-    prompt = PROMPT_TOKENS.get(benchmark, _PROMPT_TOKENS)
+    prompt, _ = _TOKENS[config.questions[str(study.train)].benchmark]
     return prompt + config.decodings[study.decoding].max_new_tokens
 
 
@@ -335,43 +339,10 @@ def _recipe(config: Config, study: Study, settings: Compression) -> Training:
     return own.model_copy(update={"epochs": epochs})
 
 
-def _test_seconds(config: Config, study: Study, card: Card) -> float:
-    """Return the seconds that a card takes to test a model or solver once."""
-    if study.model is not None:
-        batch = Batch(study.model, study.decoding, str(study.test), (BASE,))
-        return generation_seconds(config, batch, card)
-    rows, length = _training_part(config, study)
-    return _SOLVING * _pass_seconds(config, study, rows * length, card)
-
-
-def _scoring_seconds(config: Config, study: Study, settings: Compression, card: Card) -> float:
-    """Return the seconds that a card takes to score the heads once."""
-    rows, length = _training_part(config, study)
-    own = settings.importance
-    if own.criterion == "random" or (study.model is not None and own.criterion == "causal"):
-        return 0.0  # a model's causal scores are a sweep's accuracies
-    passes, rows = 1, min(rows, own.calibration or rows)
-    if own.criterion == "causal":
-        encoder = config.solver_of(study).encoder
-        passes, rows = encoder.layers * encoder.heads, _training_part(config, study)[0] // 10
-    return passes * _pass_seconds(config, study, rows * length, card)
-
-
-def _pass_seconds(config: Config, study: Study, tokens: int, card: Card) -> float:
-    return 2 * parameters(config, study) * tokens / (card.training * card.flops)
-
-
-def _seconds(config: Config, study: Study, training: Training, card: Card) -> float:
-    rows, length = _training_part(config, study)
-    flops = _PASSES * parameters(config, study) * rows * length
-    launches = math.ceil(rows / training.batch_size) * card.training_launch
-    return training.epochs * _DEVELOPMENT * (launches + flops / (card.training * card.flops))
-
-
 def _training_part(config: Config, study: Study) -> tuple[int, int]:
     """Return the rows of a training part, and the tokens of each."""
     if study.train is not None:
         questions = config.questions[study.train]
-        return question_count(questions), _TEXT_TOKENS + ANSWER_TOKENS[questions.benchmark]
+        return question_count(questions), _TEXT_TOKENS + _TOKENS[questions.benchmark][1]
     problems = config.problems[str(study.data)]
     return problems.n or ROWS[problems.dataset], _TEXT_TOKENS
