@@ -58,14 +58,11 @@ def resolve(config: Config) -> Config:
         kind: {n: resolved(f"{kind}.{n}", each) for n, each in getattr(config, kind).items()}
         for kind in ("models", "embedders", "questions", "problems")
     }
-    found["solvers"] = {
-        name: solver.model_copy(
-            update={"encoder": resolved(f"solvers.{name}.encoder", solver.encoder)}
-        )
-        for name, solver in config.solvers.items()
-        if solver.encoder.source is not None
-    }
-    found["solvers"] = {**config.solvers, **found["solvers"]}
+    found["solvers"] = {**config.solvers}
+    for name, solver in config.solvers.items():
+        if solver.encoder.source is not None:
+            encoder = resolved(f"solvers.{name}.encoder", solver.encoder)
+            found["solvers"][name] = solver.model_copy(update={"encoder": encoder})
     return config.model_copy(update=found)
 
 
@@ -95,7 +92,8 @@ def preflight(config: Config) -> None:
     )
     _check_room(needed, "this run needs", "make room, or run on another disk")
     draws, embedders, models = _needed(config)
-    _check_draws(config, draws)
+    for name in draws:
+        _check_draw(store, name)
     for name in embedders:
         _check_revision(f"embedders.{name}", config.embedders[name])
     for name in models:
@@ -104,8 +102,6 @@ def preflight(config: Config) -> None:
             _check_without_gpu(where, model)
         if (folder := _check_revision(where, model)) is not None:
             with _at(where):
-                if folder.suffix != gguf.SUFFIX:
-                    check_folder(folder)
                 check_geometry(folder, model.layers, model.heads, model.kv_heads)
     for name, problems in config.problems.items():
         if not store.path(paths.PROBLEMS, data=name).exists():
@@ -114,10 +110,7 @@ def preflight(config: Config) -> None:
         files = [paths.TEACHER.format(**keys) for keys in teachers(config, study)]
         if study.solver is not None and _missing(files):
             where = f"solvers.{study.solver}.encoder"
-            folder = _check_revision(where, config.solvers[study.solver].encoder)
-            if folder is not None:
-                with _at(where):
-                    check_folder(folder)
+            _check_revision(where, config.solvers[study.solver].encoder)
 
 
 def check_devices(config: Config) -> None:
@@ -166,17 +159,6 @@ def unfetched(config: Config) -> Iterator[str]:
         source = store.path(paths.SOURCE, source=name)
         if not (questions.generated or questions.file or drawn.exists() or source.exists()):
             yield f"questions.{name} ({questions.dataset or questions.benchmark})"
-
-
-def embedder_fingerprint(folder: Path) -> str:
-    """Return 16 hex digits that change when an embedder's weights or settings do.
-
-    Pooling settings are in subfolders, which a model's fingerprint leaves out.
-    """
-    digest = hashlib.sha256(fingerprint(folder).encode())
-    for file in sorted(folder.rglob("*.json")):
-        digest.update(f"\0{file.relative_to(folder)}\0".encode() + file.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 def _local(section: _Source) -> Path | None:
@@ -229,26 +211,37 @@ def _content(where: str, section: _Source, local: Path) -> str:
                 f"source {section.source} is missing; put it there, or write its `revision` if "
                 f"the store holds all that is made from it"
             )
-        return (embedder_fingerprint if isinstance(section, Embedder) else fingerprint)(local)
+        found = fingerprint(local)
+        if not isinstance(section, Embedder):
+            return found
+        # Pooling settings are in subfolders, which a model's fingerprint leaves out.
+        digest = hashlib.sha256(found.encode())
+        for file in sorted(local.rglob("*.json")):
+            digest.update(f"\0{file.relative_to(local)}\0".encode() + file.read_bytes())
+        return digest.hexdigest()[:16]
 
 
 def _check_revision(where: str, section: _Source) -> Path | None:
     """Compare a stated revision with the local file or folder; return its path, if there is one."""
     local = _local(section)
-    if local is not None and (found := _content(where, section, local)) != section.revision:
+    if local is None:
+        return None
+    if (found := _content(where, section, local)) != section.revision:
         data = isinstance(section, Questions | WordProblems)
         kind, error = ("sha256", BenchmarkError) if data else ("fingerprint", ModelError)
         raise error(
             f"{where}.revision: {local} has {kind} {found}, not {section.revision}; restore it, or "
             f"remove `revision`"
         )
+    if isinstance(section, Model | Encoder) and local.suffix != gguf.SUFFIX:
+        with _at(where):
+            check_folder(local)
     return local
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
     """Refuse a run that needs more gigabytes than are free on the results' disk."""
-    existing = _existing()
-    free = shutil.disk_usage(existing).free / 1e9
+    free = shutil.disk_usage(existing := _existing()).free / 1e9
     if free < needed:
         raise ConfigError(
             f"{existing} has {free:.1f} GB free, but {what} about {needed:.1f} GB; {advice}"
@@ -266,19 +259,18 @@ def _missing(files: Sequence[str]) -> float:
     return sum(not Path(file).exists() for file in files) / max(len(files), 1)
 
 
-def _check_draws(config: Config, names: list[str]) -> None:
+def _check_draw(store: Store, name: str) -> None:
     """Refuse to draw more questions than a split has."""
-    for name in names:
-        questions = config.questions[name]
-        if questions.generated or Store(config).path(paths.SOURCE, source=name).exists():
-            continue
-        with _at(f"questions.{name}"):
-            size = split_size(questions)
-        if size is not None and (questions.n or 0) > size:
-            raise BenchmarkError(
-                f"questions.{name}.n: {questions.n} questions are requested, but "
-                f"{questions.file or questions.benchmark} has {size}; lower n"
-            )
+    questions = store.config.questions[name]
+    if questions.generated or store.path(paths.SOURCE, source=name).exists():
+        return
+    with _at(f"questions.{name}"):
+        size = split_size(questions)
+    if size is not None and (questions.n or 0) > size:
+        raise BenchmarkError(
+            f"questions.{name}.n: {questions.n} questions are requested, but "
+            f"{questions.file or questions.benchmark} has {size}; lower n"
+        )
 
 
 def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
@@ -296,8 +288,9 @@ def _needed(config: Config) -> tuple[list[str], list[str], list[str]]:
                 embedders.add(embedder)
     models = {config.embedders[name].model for name in embedders if name}
     models |= {batch.model for batch in batches(config) if _missing(store.answers(batch))}
-    compressions = config.compressions.items()
-    models |= {study.model for name, study in compressions if _missing(histories(config, name))}
+    for name, study in config.compressions.items():
+        if _missing(histories(config, name)):
+            models.add(study.model)
     return draws, sorted(filter(None, embedders)), sorted(filter(None, models))
 
 

@@ -47,9 +47,8 @@ def describe(config: Config) -> str:
             for own in (*study.settings.values(), *((None,) if study.solver else ()))
         )
         needed = {each: memory(model, card) for each, model in config.models.items()}
-        large = [each for each, size in needed.items() if size > 0.9 * card.gigabytes]
-        room = f"not {', '.join(large)}" if large else "yes"
-        most = f"{max(needed.values(), default=0):.0f}"
+        large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
+        room, most = f"not {large}" if large else "yes", f"{max(needed.values(), default=0):.0f}"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
     scored = "".join(
         f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "

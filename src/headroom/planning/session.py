@@ -22,7 +22,7 @@ from headroom import paths
 from headroom.config import Config
 from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
-from headroom.planning.batches import Batch, all_arms
+from headroom.planning.batches import all_arms
 from headroom.planning.cost import question_count
 from headroom.planning.exhibits import Inputs
 from headroom.planning.inputs import check_devices, preflight, resolve
@@ -33,9 +33,7 @@ from headroom.tables import write_json
 def checked(values: dict[str, Any], *, look: bool) -> Config:
     """Return the typed config, resolved.
 
-    Args:
-        values: the config as Snakemake has read it.
-        look: whether to check the inputs on the disk, too.
+    With `look`, the inputs on the disk are checked, too.
 
     Raises:
         WorkflowError: the config cannot run; one line.
@@ -109,8 +107,7 @@ def begin(rules: Rules, workflow: Any, logger: Logger) -> None:
         workflow.scheduler.job_rate_limiter = None
     config = rules.config
     check_devices(config)
-    ahead = bring_to_present(Path(paths.RESULTS))
-    if ahead:
+    if ahead := bring_to_present(Path(paths.RESULTS)):
         logger.warning(
             f"{ahead} files in {paths.RESULTS} were dated in the future; they now have today's date"
         )
@@ -133,8 +130,13 @@ def held(rules: Rules) -> str:
     how many these are is in the question set's footer, or is what `headroom plan` assumes.
     """
     total = found = 0
+    config, path = rules.config, rules.store.path
     for batch in rules.batches:
-        each = _answers_a_variant(rules, batch)
+        try:
+            questions = pq.read_metadata(path(paths.QUESTIONS, questions=batch.questions)).num_rows
+        except (OSError, pa.ArrowInvalid):  # not drawn yet; or damaged, as its first reader says
+            questions = question_count(config.questions[batch.questions])
+        each = questions * config.decodings[batch.decoding].samples
         total += each * len(batch.variants)
         keys = rules.store.keys(**batch.names)
         for variant in batch.variants:
@@ -144,8 +146,8 @@ def held(rules: Rules) -> str:
             with contextlib.suppress(FileNotFoundError):
                 journal = Path(paths.JOURNAL.format(variant=variant, **keys)).read_bytes()
                 found += min(each, journal.count(b'"question_id":'))  # one in each record
-    models = [rules.store.path(paths.MODEL, model=name).exists() for name in rules.config.models]
-    arms = all_arms(rules.config).values()
+    models = [path(paths.MODEL, model=name).exists() for name in config.models]
+    arms = all_arms(config).values()
     compressed = [
         Path(arm.file(paths.HISTORY, seed)).exists() for arm in arms for seed in arm.study.seeds
     ]
@@ -157,20 +159,9 @@ def held(rules: Rules) -> str:
     return f"In the store: {', '.join(filter(None, parts)) or 'nothing is needed'}"
 
 
-def _answers_a_variant(rules: Rules, batch: Batch) -> int:
-    """Return how many answers each variant of a batch gives."""
-    file = rules.store.path(paths.QUESTIONS, questions=batch.questions)
-    try:
-        questions = pq.read_metadata(file).num_rows
-    except (OSError, pa.ArrowInvalid):  # not drawn yet; or damaged, as its first reader will say
-        questions = question_count(rules.config.questions[batch.questions])
-    return int(questions) * rules.config.decodings[batch.decoding].samples
-
-
 def tell_findings(rules: Rules, logger: Logger) -> None:
     """Log the findings of a finished run and the path of its report."""
-    findings = rules.store.path(paths.FINDINGS)
-    if findings.exists():
+    if (findings := rules.store.path(paths.FINDINGS)).exists():
         lines = findings.read_text(encoding="utf-8").splitlines()
         logger.info("\n  ".join(["Findings", *lines]))
         logger.info(f"Done. Open {rules.store.path(paths.REPORT)}")
