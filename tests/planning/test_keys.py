@@ -10,16 +10,13 @@ from headroom import paths
 from headroom.config import Config, parse
 from headroom.errors import ConfigError
 from headroom.models.source import local_folder
-from headroom.planning.batches import arms, batches, find_arm, find_solver
+from headroom.planning.batches import all_arms, arms, batches, find, solvers
 from headroom.planning.inputs import resolve
 from headroom.planning.store import Store, data_key, key, solver_key, source_key
 
-KINDS = {
-    "model": "models",
-    "questions": "questions",
-    "decoding": "decodings",
-    "embedder": "embedders",
-}
+KINDS = {"model": "models", "questions": "questions"}
+KINDS |= {"decoding": "decodings", "embedder": "embedders"}
+METHOD = "compressions/words/method"
 CLUSTERS = {"sampling": "clusters", "embedder": "minilm"}
 TRAIN = VALUES["questions"]["train"]
 REFERRING = changed(STUDIES, "embedders/own", {"model": "big"})
@@ -42,11 +39,6 @@ def keys(values: dict[str, Any]) -> dict[str, str]:
     return {**found, "solver": solver_key(config, "tiny", "made")}
 
 
-def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
-    before, after = keys(first), keys(second)
-    return {name for name in before if before[name] != after[name]}
-
-
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
@@ -67,12 +59,8 @@ def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
         ("decodings/greedy/seed", 5, ""),
         ("decodings/greedy/max_new_tokens", 65, "decodings/greedy"),
         ("embedders/minilm/revision", "2" * 40, "embedders/minilm questions/clustered"),
-        (
-            "compressions/words/method/importance",
-            {"alpha": 0.4},
-            "full small_from_scratch ratio_30",
-        ),
-        ("compressions/words/method/training", {"patience": None, "checkpoint_steps": 7}, ""),
+        (f"{METHOD}/importance", {"alpha": 0.4}, "full small_from_scratch ratio_30"),
+        (f"{METHOD}/training", {"patience": None, "checkpoint_steps": 7}, ""),
         ("solvers/tiny/dropout", 0.3, "solver"),
         ("problems/made/seed", 1, "problems/made"),
         ("problems/made/partition", {"ratios": [8, 1, 1]}, "problems/made"),
@@ -82,7 +70,8 @@ def differing(first: dict[str, Any], second: dict[str, Any]) -> set[str]:
     ],
 )
 def test_keys_follow_what_decides_the_content(path, value, expected):
-    assert differing(REFERRING, changed(REFERRING, path, value)) == set(expected.split())
+    before, after = keys(REFERRING), keys(changed(REFERRING, path, value))
+    assert {name for name in before if before[name] != after[name]} == set(expected.split())
 
 
 @pytest.mark.parametrize(
@@ -93,14 +82,14 @@ def test_keys_follow_what_decides_the_content(path, value, expected):
         ("questions/train/file", "a.jsonl", "b.jsonl.gz"),
         # What other settings make idle.
         ("questions/train", TRAIN | {"sampling": "first"}, {"seed": 5}),
-        ("compressions/words/method/distillation", {"teacher": "none"}, {"temperature": 3.0}),
-        ("compressions/words/method/importance", {"criterion": "random"}, {"alpha": 0.9}),
+        (f"{METHOD}/distillation", {"teacher": "none"}, {"temperature": 3.0}),
+        (f"{METHOD}/importance", {"criterion": "random"}, {"alpha": 0.9}),
     ],
 )
 def test_what_decides_nothing_leaves_the_key(path, first, second):
     second = first | second if isinstance(first, dict) else second
-    both = (changed(REFERRING, path, value) for value in (first, second))
-    assert differing(*both) == set()
+    before, after = (keys(changed(REFERRING, path, value)) for value in (first, second))
+    assert before == after
 
 
 def test_the_key_of_a_model_of_the_package_follows_its_content():
@@ -155,15 +144,15 @@ def test_a_key_leads_back_to_its_name_and_that_of_another_config_is_refused(conf
     assert store.name("source", source_key(config, "test")) == "test"
     arm = arms(config, "words")[1]
     assert store.name("data", arm.data) == "made"
-    assert find_arm(config, arm.subject, arm.data, arm.key) == arm
-    settings, data = find_solver(config, arm.subject, arm.data)
-    assert (settings.training.epochs, data) == (9, "made")
-    for find, stale in (
-        (lambda: find_arm(config, arm.subject, arm.data, "full-0"), "has .*full-0"),
-        (lambda: find_solver(config, "tiny-0", arm.data), "has .*tiny-0"),
-        (lambda: store.name("model", "x"), r"models: .* no 'x'; it has tiny-\w{8}, big-\w{8}"),
-        (lambda: store.name("source", "x"), "questions: .* no 'x'; it has math500-test-"),
-        (lambda: store.name("data", "x"), r"problems: .* no 'x'; it has made-\w{8}, asdiv-\w{8}$"),
+    assert find(all_arms(config), (arm.subject, arm.data, arm.key)) == arm
+    study = find(solvers(config), (arm.subject, arm.data))
+    assert (config.solver_of(study).training.epochs, study.data) == (9, "made")
+    with pytest.raises(ConfigError, match=r"has .*tiny-0"):
+        find(solvers(config), ("tiny-0", arm.data))
+    for wildcard, message in (
+        ("model", r"models: .* no 'x'; it has tiny-\w{8}, big-\w{8}"),
+        ("source", "questions: .* no 'x'; it has math500-test-"),
+        ("data", r"problems: .* no 'x'; it has made-\w{8}, asdiv-\w{8}$"),
     ):
-        with pytest.raises(ConfigError, match=stale):
-            find()
+        with pytest.raises(ConfigError, match=message):
+            store.name(wildcard, "x")

@@ -6,7 +6,8 @@ import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -18,7 +19,7 @@ from headroom.generation import journal
 from headroom.jobs import command
 from headroom.planning.batches import arms, find_batch, teachers
 from headroom.planning.cost import card_of, generation_request, generation_seconds, training_request
-from headroom.planning.exhibits import COMPRESSION_TABLES, find_exhibit
+from headroom.planning.exhibits import find_exhibit
 from headroom.planning.inputs import resolve
 from headroom.planning.session import begin, bring_to_present, held
 from headroom.planning.workflow import Rules
@@ -44,42 +45,27 @@ def wildcards(rules: Rules, **names: Any) -> Any:
     )
 
 
-class Rule(NamedTuple):
-    name: str
-
-
-class Job(NamedTuple):
-    """A job of Snakemake, as far as planning looks."""
-
-    rule: Rule
-    wildcards: Any
-    jobid: int
-
-    @classmethod
-    def of(cls, rule: str, jobid: int, wildcards: Any = None) -> "Job":
-        return cls(Rule(rule), wildcards, jobid)
+def job(rule: str, jobid: int, wildcards: Any = None) -> Any:
+    """Return a job of Snakemake's, as far as planning looks."""
+    made = Mock(jobid=jobid, wildcards=wildcards)
+    made.rule.name = rule
+    return made
 
 
 BATCH = {"model": "big", "decoding": "greedy", "questions": "test"}
 
 
-def test_jobs_of_a_layer_share_a_group(config):
+def test_jobs_of_a_layer_share_a_group_and_grading_takes_a_core_for_ten_thousand_answers(config):
     groups: dict[str, str] = {}
-    rules = Rules(config, 3, groups)
+    for cores, judges in ((3, 3), (40, 17), (None, 1)):  # 337 variants of 500 questions
+        rules = Rules(config, cores, groups)
+        assert rules.judges(wildcards(rules, **BATCH)) == judges
     first, second, base = (
         rules.layer(wildcards(rules, **BATCH, variant=variant))
         for variant in ("L05H03", "L05H11", "base")
     )
     assert first == second != base
     assert groups == {first: "layer", base: "layer"}
-
-
-@pytest.mark.parametrize(("cores", "judges"), [(3, 3), (40, 17), (None, 1)])
-def test_grading_takes_a_core_for_ten_thousand_answers_and_no_more_than_there_are(
-    config, cores, judges
-):
-    rules = Rules(config, cores, {})  # 337 variants of 500 questions
-    assert rules.judges(wildcards(rules, **BATCH)) == judges
 
 
 def test_what_a_selector_reads(rules):
@@ -89,7 +75,7 @@ def test_what_a_selector_reads(rules):
         names = {"model": "big", "embedder": "minilm"}
         return str(path(template, questions=questions, decoding=decoding, **names))
 
-    train, test = (file(paths.ACCURACY, part) for part in ("train", "test"))
+    train = file(paths.ACCURACY, "train")
     texts = {f"{part}_texts": file(paths.QUESTIONS, part) for part in ("train", "test")}
     trained, ranked = ([file(paths.EMBEDDINGS, part)] for part in ("train", "test"))
     graded, sampled = file(paths.GRADED, "test"), [file(paths.GRADED, "test", "T0.6")]
@@ -100,7 +86,7 @@ def test_what_a_selector_reads(rules):
         "evaluate": {"accuracy": train, **answered, **texts},
     }.items():
         assert rules.of_selector(job)(asked) == read
-    assert test in rules.drawn_from(asked.selector, "selector")
+    assert file(paths.ACCURACY, "test") in rules.drawn_from(asked.selector, "selector")
 
 
 def test_what_a_solver_and_its_arms_read(rules, config):
@@ -112,14 +98,12 @@ def test_what_a_solver_and_its_arms_read(rules, config):
     layout = full.file(paths.HISTORY, 4)
     assert rules.compressed(asked) == {"data": paths.PROBLEMS, "teacher": start, "layout": layout}
     assert rules.quantised(asked) == {"data": paths.PROBLEMS, "history": paths.HISTORY}
-    own = arms(config, "own")[0]
-    inputs = rules.compressed(SimpleNamespace(**own.wildcards, seed="0"))
+    inputs = rules.compressed(SimpleNamespace(**arms(config, "own")[0].wildcards, seed="0"))
     assert [Path(file).stem for file in inputs["answers"]] == ["base"]
     assert len(inputs["questions"]) == 2
     solver = teachers(config, config.compressions["fetched"])[0]["solver"]
     assert re.search("encoders/base-", rules.taught(SimpleNamespace(solver=solver))["encoder"])
     assert rules.taught(SimpleNamespace(solver=full.subject)) == {"data": paths.PROBLEMS}
-
     gathered = rules.gathered(SimpleNamespace(compression="words"))
     outcomes = [arm.file(paths.OUTCOMES, seed) for arm in every for seed in (4, 0)]
     assert gathered["outcomes"] == outcomes
@@ -159,19 +143,6 @@ def test_wildcards_are_what_the_config_has_and_what_is_fetched(rules):
     assert empty.answers_of_all() == empty.fetched == []
 
 
-def test_the_report_shows_what_the_figures_rules_make(rules):
-    shown = rules.reported()
-    assert len(shown) == len(set(shown))
-    assert not [file for file in shown if "{" in file]
-    drawn = [str(file) for file in rules.drawn("sweep", "layer", sweep="table")]
-    assert {"results/mini/figures/heatmap_table_L27.png"} < set(drawn)
-    assert {file for file in drawn if file.endswith(("png", ".json"))} <= set(shown)
-    assert {file for name in ("words", "own") for file in rules.study_files(name)} <= set(shown)
-    tables = [file for file in shown if "tables/compression_" in file]
-    assert len(tables) == len(COMPRESSION_TABLES)
-    assert set(rules.judged()) <= set(shown)
-
-
 @pytest.mark.parametrize(("epochs", "drawn"), [(12, ["words", "fetched", "own"]), (11, [])])
 def test_losses_are_drawn_where_a_round_has_three_epochs(config, epochs, drawn):
     studies = {}
@@ -190,24 +161,23 @@ def test_what_only_the_page_shows_makes_nothing_anew(rules):
     shown = changed(shown, "selectors/math/versus", "T0.6")
     shown = changed(shown, "questions/test/title", "Problems")
     others = [Rules(parse(values), 2, {}) for values in (VALUES, shown)]
-    keys = [each.store.key("questions", "test") for each in others]
-    assert keys[0] == keys[1]
-    first, second = (each.settings("selectors", "math") for each in others)
-    assert first == second
-    assert others[0].settings() != others[1].settings()
+    assert len({each.store.key("questions", "test") for each in others}) == 1
+    assert len({each.settings("selectors", "math") for each in others}) == 1
+    assert len({each.settings() for each in others}) == 2
 
 
 def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
-    after = [Job.of("questions", 7), Job.of("fetch_model", 5)]
-    generate = Job.of("generate", 3, wildcards(rules, **BATCH))
+    after = [job("questions", 7), job("fetch_model", 5)]
+    generate = job("generate", 3, wildcards(rules, **BATCH))
     name, unit, seconds, waits = rules.planned(generate, after)
     assert (name, waits) == ("generate", [7, 5])
     batch = find_batch(config, *BATCH.values())
     assert seconds == 3 * generation_seconds(config, batch, card_of("auto"))
     assert rules.planned(generate, [], local=False)[2] == generation_seconds(config, batch)
-    assert unit == rules.planned(generate._replace(jobid=4), [])[1] != "3"
+    other = job("generate", 4, generate.wildcards)
+    assert unit == rules.planned(other, [])[1] != "3"
     baseline, full, *_ = (
-        Job.of("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
+        job("compress", 9, SimpleNamespace(**arm.wildcards, seed="0"))
         for arm in arms(config, "words")
     )
     assert rules.planned(full, [])[2] > 0
@@ -216,10 +186,10 @@ def test_the_time_left_is_told_from_batches_and_trainings(rules, config):
 
 def test_a_run_begins_with_its_config_and_its_plan(rules, caplog):
     limiter = SimpleNamespace(max_jobs=100, timespan=1)
-    job = Job.of("audit", 2)
+    audit = job("audit", 2)
     workflow = SimpleNamespace(
         scheduler=SimpleNamespace(job_rate_limiter=limiter),
-        dag=SimpleNamespace(dependencies={job: {}}, needrun_jobs=lambda: [job]),
+        dag=SimpleNamespace(dependencies={audit: {}}, needrun_jobs=lambda: [audit]),
         resource_settings=SimpleNamespace(cores=3),
         local_exec=True,
     )
