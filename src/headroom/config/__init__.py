@@ -5,11 +5,12 @@ references to undefined names are refused in one line.
 """
 
 from headroom.config.experiments import Frontier, Layers, Selector, Sweep
-from headroom.config.models import Embedder, Model
 from headroom.config.questions import (
     SYSTEM_PROMPT,
     Decoding,
+    Embedder,
     Family,
+    Model,
     Preset,
     Questions,
 )

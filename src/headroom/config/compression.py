@@ -2,12 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from headroom.config.section import Count, Section, Seed, given, merged
 
@@ -109,9 +104,8 @@ class Encoder(Section):
     @model_serializer(mode="wrap")
     def _without_shape(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the shape of a pretrained encoder, which validation refuses."""
-        values: dict[str, Any] = serialise(self)
-        left_out = _SHAPE if self.source is not None else set()
-        return {name: value for name, value in values.items() if name not in left_out}
+        idle = _SHAPE if self.source is not None else set()
+        return {name: value for name, value in serialise(self).items() if name not in idle}
 
 
 class Training(Section):
@@ -165,8 +159,7 @@ class Solver(Section):
     @model_serializer(mode="wrap")
     def _as_written(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Keep only a profile and its changes: the other values depend on the dataset."""
-        values: dict[str, Any] = given(self) if self.profile else serialise(self)
-        return values
+        return given(self) if self.profile else dict(serialise(self))
 
     def on(self, dataset: str) -> "Solver":
         """Return the settings for a dataset: the profile's, with the changes of the other keys."""
@@ -300,17 +293,11 @@ class Compression(Section):
     def check_shape(self, layers: int, heads: int, kv_heads: int) -> None:
         """Refuse a ratio that removes nothing, or that would leave a layer without heads.
 
-        Args:
-            layers: of the encoder or decoder.
-            heads: query heads a layer.
-            kv_heads: key/value heads a layer.
-
         Raises:
             ValueError: one line.
         """
         unit = heads // kv_heads if self.importance.unit == "group" else kv_heads
-        if heads == kv_heads:
-            unit = 1
+        unit = 1 if heads == kv_heads else unit
         whole, largest = layers * heads, layers * (heads - unit)
         if 0 < self.ratio * whole < unit:
             raise ValueError(
@@ -339,9 +326,8 @@ class Compression(Section):
             idle |= {"start", "exponent"}
         if not self.ratio:
             idle |= {"start", "exponent", "importance"}
-        for name in ("scratch_rate", "scratch_times"):
-            if not self.scratch or values[name] == type(self).model_fields[name].default:
-                idle.add(name)
+        defaults = {"scratch_rate": None, "scratch_times": 1}
+        idle |= {name for name in defaults if not self.scratch or values[name] == defaults[name]}
         if self.distillation.teacher == "none":
             values["distillation"] = {"teacher": "none"}
         if self.importance.criterion != "mixed":
@@ -357,7 +343,7 @@ class Compression(Section):
         return {name: value for name, value in values.items() if name not in idle}
 
 
-_PROFILES: dict[str, tuple[int, int, int, int, float, int, float, int]] = {
+_PROFILES = {
     "fixture": (64, 2, 4, 128, 0.0, 7, 2e-3, 16),
     "tiny": (128, 3, 8, 256, 0.2, 50, 1e-3, 32),
     "small": (256, 4, 8, 512, 0.2, 30, 1e-3, 32),

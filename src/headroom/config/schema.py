@@ -5,6 +5,7 @@ The description under each key is its documentation: `config/reference.md` is ma
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -13,8 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from headroom.config.compression import Solver, WordProblems
 from headroom.config.experiments import Comparison, Frontier, Layers, Selector, Sweep
-from headroom.config.models import Embedder, Model
-from headroom.config.questions import Decoding, Preset, Questions
+from headroom.config.questions import Decoding, Embedder, Model, Preset, Questions
 from headroom.config.section import ALLOWED, Name, Section, Seed
 from headroom.config.study import Study
 from headroom.errors import ConfigError
@@ -23,6 +23,12 @@ from headroom.variants import FAMILIES
 _RIVALS = ("greedy cover", "best single head", "random heads")
 _TAKEN = ("store", "gallery")  # folders of results/ that are not runs
 _CLAIMS, _COMPRESSION = "claims", "compression_"  # names of other tables
+
+_EXPERIMENTS = ("sweeps", "selectors", "frontiers", "comparisons", "compressions")
+_REFERENCES = {"solver": "solvers", "data": "problems", "model": "models"}
+_REFERENCES |= dict.fromkeys(("questions", "train", "test"), "questions")
+_REFERENCES |= {"embedder": "embedders", "sampling": "decodings"}
+"""Keys that name entries of a section."""
 
 _Experiment = Sweep | Selector | Frontier | Comparison | Study
 
@@ -62,22 +68,22 @@ class Config(Section):
     @model_validator(mode="after")
     def _references(self) -> "Config":
         if self.run in _TAKEN:
-            raise ValueError(
-                f"run: results/{self.run} is taken; call it anything but {' or '.join(_TAKEN)}"
-            )
-        for kind, keys in _REFERENCES.items():
-            for name, entry in getattr(self, kind).items():
-                for key, section in keys.items():
-                    value = getattr(entry, key)
-                    for named in value if isinstance(value, tuple) else filter(None, [value]):
-                        _known(f"{kind}.{name}.{key}", named, getattr(self, section))
+            others = " or ".join(_TAKEN)
+            raise ValueError(f"run: results/{self.run} is taken; call it anything but {others}")
+        for kind in ("questions", "embedders", *_EXPERIMENTS):
+            # How questions are drawn is their `sampling`, too.
+            keys = _REFERENCES if kind != "questions" else ["embedder"]
+            for (name, entry), key in product(getattr(self, kind).items(), keys):
+                value = getattr(entry, key, None) or ()
+                for named in value if isinstance(value, tuple) else [value]:
+                    _known(f"{kind}.{name}.{key}", named, getattr(self, _REFERENCES[key]))
         for name in self.sweeps:
             if name == _CLAIMS or name.startswith(_COMPRESSION):
                 kind = "claims" if name == _CLAIMS else "compressions"
                 raise ValueError(
                     f"sweeps.{name}: tables/{name}.csv is the table of {kind}; rename the sweep"
                 )
-        for kind in ("sweeps", "selectors", "frontiers", "comparisons", "compressions"):
+        for kind in _EXPERIMENTS:
             for name, entry in getattr(self, kind).items():
                 self._check(f"{kind}.{name}", entry)
         return self
@@ -131,19 +137,18 @@ class Config(Section):
         for kind in (*frontier.families, *frontier.scales):
             if kind not in known:
                 raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(known)}")
-        if frontier.max_n > frontier.members:
-            raise ValueError(
-                f"{where}: max_n = {frontier.max_n} exceeds members = {frontier.members}"
-            )
+        most, members = frontier.max_n, frontier.members
+        if most > members:
+            raise ValueError(f"{where}: max_n = {most} exceeds members = {members}")
         self._check_samples(where, frontier, "members")
 
     def _check_samples(self, where: str, entry: Selector | Frontier, key: str) -> None:
         for decoding in entry.sampling:
-            samples = self.decodings[decoding].samples
-            if samples < getattr(entry, key):
+            samples, least = self.decodings[decoding].samples, getattr(entry, key)
+            if samples < least:
                 raise ValueError(
                     f"{where}: decoding {decoding!r} has {samples} samples, fewer than "
-                    f"{key} = {getattr(entry, key)}"
+                    f"{key} = {least}"
                 )
 
     def _check_study(self, where: str, study: Study) -> None:
@@ -151,11 +156,10 @@ class Config(Section):
         if study.model is not None:
             model = self.models[study.model]
             shape = (model.layers, model.heads, model.kv_heads)
-        else:
-            encoder = self.solver_of(study).encoder
-            if encoder.source is not None:
-                return  # its shape is known only once it is fetched
+        elif (encoder := self.solver_of(study).encoder).source is None:
             shape = (encoder.layers, encoder.heads, encoder.heads)
+        else:
+            return  # its shape is known only once it is fetched
         for name, settings in study.settings.items():
             try:
                 settings.check_shape(*shape)
@@ -177,40 +181,10 @@ class Config(Section):
             raise ValueError(f"{where}: {decoding!r} samples; pruned heads are decoded greedily")
 
 
-_REFERENCES = {
-    "questions": {"embedder": "embedders"},
-    "embedders": {"model": "models"},
-    "sweeps": {"model": "models", "questions": "questions"},
-    "selectors": {
-        "model": "models",
-        "train": "questions",
-        "test": "questions",
-        "embedder": "embedders",
-        "sampling": "decodings",
-    },
-    "frontiers": {
-        "model": "models",
-        "train": "questions",
-        "test": "questions",
-        "sampling": "decodings",
-    },
-    "comparisons": {"model": "models", "questions": "questions"},
-    "compressions": {
-        "solver": "solvers",
-        "data": "problems",
-        "model": "models",
-        "train": "questions",
-        "test": "questions",
-    },
-}
-"""The keys of each section's entries that name entries of another section."""
-
-
 def _known(where: str, name: str, defined: Mapping[str, Any]) -> None:
     if name not in defined:
-        raise ValueError(
-            f"{where}: {name!r} is not defined; there is {', '.join(defined) or 'none'}"
-        )
+        there = ", ".join(defined) or "none"
+        raise ValueError(f"{where}: {name!r} is not defined; there is {there}")
 
 
 def parse(values: dict[str, Any], origin: str = "config") -> Config:

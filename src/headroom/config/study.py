@@ -39,11 +39,7 @@ further training is not taken for a gain of pruning."""
 
 
 def arm(name: str, method: Compression) -> Compression:
-    """Return the settings of an arm of the ablation.
-
-    Args:
-        name: one of `ARMS`.
-        method: the settings of the arm `full`.
+    """Return the settings of an arm of the ablation, given those of the arm `full`.
 
     Raises:
         ConfigError: there is no such arm.
@@ -118,17 +114,17 @@ class Study(Section):
     def _one_subject(self) -> "Study":
         if (self.solver is None) == (self.model is None):
             raise ValueError("give either `solver` with `data`, or `model` with `train` and `test`")
-        own, other = ("solver", "model") if self.solver else ("model", "solver")
+        own = "solver" if self.solver else "model"
         for name, of in (("data", "solver"), ("train", "model"), ("test", "model")):
-            if of == own and getattr(self, name) is None:
-                raise ValueError(f"`{own}` needs `{name}`")
-            if of == other and getattr(self, name) is not None:
-                raise ValueError(f"`{name}` belongs to `{other}`")
+            if (of == own) == (getattr(self, name) is None):
+                raise ValueError(
+                    f"`{own}` needs `{name}`" if of == own else f"`{name}` belongs to `{of}`"
+                )
         return self
 
     @model_validator(mode="after")
     def _arms_are_known_and_differ(self) -> "Study":
-        own, seeds = [*self.arms, *self.variations], tuple(map(str, self.seeds))
+        own, seeds = (*self.arms, *self.variations), tuple(map(str, self.seeds))
         for key, names, known in (
             ("seeds", seeds, seeds),
             ("arms", self.arms, ARMS),

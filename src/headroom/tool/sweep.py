@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from headroom import paths
 from headroom.config import Config, parse
 from headroom.config.experiments import Placebos
-from headroom.config.models import Dtype
-from headroom.config.questions import Benchmark, Grader
+from headroom.config.questions import Benchmark, Dtype, Grader
 from headroom.errors import ConfigError
 
 if TYPE_CHECKING:
