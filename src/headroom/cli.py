@@ -76,7 +76,7 @@ def parser(alone: Sequence[jobs.Job] = ()) -> argparse.ArgumentParser:
     from headroom.recovery import command as recovery
     from headroom.tool import command as tool
 
-    for function in (check, plan, doctor):
+    for function in (check, plan, tool.doctor):
         add_command(commands, function.__name__, function)
     tool.add_to(commands)
     bench.add_to(commands)
@@ -115,13 +115,6 @@ def plan(config: Path) -> None:
     from headroom.planning.plan import describe
 
     print(describe(resolve(load(config))))
-
-
-def doctor() -> None:
-    """Print facts for a bug report: versions, machine, SLURM."""
-    from headroom.tool.doctor import report
-
-    print(report())
 
 
 def compare(first: str, second: str, *, out: Path | None = None) -> None:

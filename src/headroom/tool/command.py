@@ -1,11 +1,15 @@
 """The tool's commands; light, so that the command line starts fast."""
 
 import argparse
+import os
+import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from headroom import paths
 from headroom.arguments import add_command
 from headroom.errors import ConfigError
 from headroom.tool.sweep import sweep
@@ -28,9 +32,7 @@ configs that need it: those of the runs in results/, and those that you name.
 run or a named config needs, and files of unknown kinds. Answers to a smaller draw from the same
 split are removed, too, unless a config names that draw: enlarge a question set before you prune.
 """
-_EACH = 5
-_SHOWN = 2 * _EACH + 1
-"""Most heads that are printed: the best and the worst."""
+_EACH = 5  # of the best and the worst heads are printed
 _COLUMNS = ("question", "answer", "id", "subject", "level")
 
 
@@ -60,11 +62,17 @@ def _sweep(**options: Any) -> None:
     table = sweep(**options, columns={name: value for name, value in named.items() if value})
     (base,) = table[table["variant"] == "base"].itertuples()
     pruned = table[table["variant"] != "base"].sort_values("gain", ascending=False, kind="stable")
-    heads = list(pruned.itertuples())
+    heads: list[Any] = list(pruned.itertuples())
     print(f"base model: {base.accuracy:.1%} of {base.n} questions\n")
     print("without head  accuracy    gain  95% interval            q")
-    lines = [_line(head) for head in heads]
-    print(*(lines if len(lines) <= _SHOWN else [*lines[:_EACH], "...", *lines[-_EACH:]]), sep="\n")
+    lines = [
+        f"{head.variant:<12}  {head.accuracy:>7.1%}  {head.gain:>+6.1%}  "
+        f"[{head.low:>+6.1%}, {head.high:>+6.1%}]  {head.q:>6.3f}"
+        for head in heads
+    ]
+    if len(lines) > 2 * _EACH + 1:
+        lines[_EACH:-_EACH] = ["..."]
+    print(*lines, sep="\n")
     out = options["out"]
     print(f"\nall {len(heads)} heads: {out}/results/sweep/controls/heads/heads.csv")
     print(
@@ -82,13 +90,6 @@ def _snakefile() -> str:
     """Return the option that names the workflow, if Snakemake would not find it by itself."""
     file = Path(__file__).parents[3] / "Snakefile"
     return "" if Path("Snakefile").exists() or not file.exists() else f" --snakefile {file}"
-
-
-def _line(head: Any) -> str:
-    return (
-        f"{head.variant:<12}  {head.accuracy:>7.1%}  {head.gain:>+6.1%}  "
-        f"[{head.low:>+6.1%}, {head.high:>+6.1%}]  {head.q:>6.3f}"
-    )
 
 
 def solve(
@@ -166,14 +167,53 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
     )
 
 
+def doctor() -> None:
+    """Print facts for a bug report: versions, machine, SLURM."""
+    from headroom.generation.client import status
+    from headroom.record import git_commit, versions
+
+    facts = {"git commit": git_commit() or "unknown: not a checkout", **versions()}
+    print(*(f"{name} {value}" for name, value in facts.items()), sep="\n")
+    cores, memory = len(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES")
+    memory *= os.sysconf("SC_PAGE_SIZE")
+    print(f"{cores} of {os.cpu_count()} cores, {memory / 1e9:.0f} GB of memory")
+    query = ("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    print(_printed(*query) or "no GPU, as far as nvidia-smi can tell")
+    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "HF_HOME", "HF_HUB_OFFLINE"):
+        print(f"{name}={os.environ.get(name, '')}")
+    free = shutil.disk_usage(".").free / 1e9
+    print(f"results: {Path(paths.RESULTS).absolute()}, {free:.1f} GB free")
+    print(f"engines that run here: {len(status())}")
+    if not shutil.which("sbatch"):
+        print("SLURM: no sbatch on the path")
+        return
+    print(f"SLURM: {_printed('sbatch', '--version')}")
+    nodes = _printed("sinfo", "--noheader", "--format=%P %a %D nodes %G")
+    print(nodes or "missing: sinfo does not answer; is the controller up?")
+    profile = Path("workflow/profiles/slurm/config.yaml")
+    if profile.exists() and "CHANGE-ME" in profile.read_text(encoding="utf-8"):
+        print(f"missing: partition and account in {profile}")
+
+
+def _printed(*command: str) -> str:
+    """Return what a command prints; nothing if it is missing, fails or hangs."""
+    options: dict[str, Any] = {"capture_output": True, "text": True, "check": True, "timeout": 10}
+    try:
+        return subprocess.run(command, **options).stdout.rstrip("\n")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
 def _questions(question: str | None, file: Path | None) -> list[str]:
     if question is not None and file is not None:
         raise ConfigError("a question and --file are given; give one of the two")
+    if question:
+        return [question]
     try:
-        text = question or (file.read_text(encoding="utf-8") if file else sys.stdin.read())
+        text = file.read_text(encoding="utf-8") if file else sys.stdin.read()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"--file {file} cannot be read ({error}); name a text file") from error
-    lines = [text] if question else [line for line in text.splitlines() if line.strip()]
+    lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         raise ConfigError("there is no question; give one, or a file with one per line")
     return lines

@@ -5,6 +5,7 @@ The folder is a dataset in the hub's format: `datasets.load_dataset(FOLDER, TABL
 
 import shutil
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import yaml
@@ -86,9 +87,10 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
         for name in (each, Path(f"{each}.run.json")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(here / name, folder / name)
-    if without_texts:
-        for questions in config.questions:
-            _drop_texts(folder / store.path(paths.QUESTIONS, questions=questions))
+    for questions in config.questions if without_texts else ():
+        kept = folder / store.path(paths.QUESTIONS, questions=questions)
+        table = read_table(kept, QUESTIONS).assign(question="", solution=None)
+        write_table(kept, table, QUESTIONS)
     write_json(folder / "config.json", config.model_dump(mode="json"))
     write_text(folder / "README.md", _card(config, tables, folder))
     return [folder / each for each in (*wanted, Path("config.json"), Path("README.md"))]
@@ -97,39 +99,36 @@ def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
 def _tables(config: Config) -> dict[str, dict[str, Path]]:
     """Return the tables of the dataset: files by split, by the table's name."""
     store, found = Store(config), dict[str, dict[str, Path]]()
+    path = store.path
     part = {name: questions.split for name, questions in config.questions.items()}
     for name, split in part.items():
-        found[f"questions-{name}"] = {split: store.path(paths.QUESTIONS, questions=name)}
-        for embedder in config.embedders:
-            file = store.path(paths.EMBEDDINGS, embedder=embedder, questions=name)
-            found[f"embeddings-{embedder}-{name}"] = {split: file}
+        found[f"questions-{name}"] = {split: path(paths.QUESTIONS, questions=name)}
+        for each in config.embedders:
+            file = path(paths.EMBEDDINGS, embedder=each, questions=name)
+            found[f"embeddings-{each}-{name}"] = {split: file}
     for batch in batches(config):
         files = map(Path, store.answers(batch))
         which = "-".join(batch.names.values())
         found[f"answers-{which}"] = dict(zip(map(str, batch.variants), files, strict=True))
-        accuracy = store.path(paths.ACCURACY, **batch.names)
-        found[f"accuracy-{which}"] = {part[batch.questions]: accuracy}
+        found[f"accuracy-{which}"] = {part[batch.questions]: path(paths.ACCURACY, **batch.names)}
     for name, sweep in config.sweeps.items():
         if config.grading_of(name) != config.grading:
             found[f"accuracy-{name}"] = {part[sweep.questions]: store.of_sweep(name)}
     for name in config.compressions:
-        file = store.path(paths.STUDY_OUTCOMES, compression=name)
-        found[f"compression-{name}"] = {"test": file}
+        found[f"compression-{name}"] = {"test": path(paths.STUDY_OUTCOMES, compression=name)}
     return found
 
 
 def _of_run(config: Config) -> Iterator[Path]:
     """Yield files of a run, and of its trained arms, that are worth keeping beside the store's."""
     store = Store(config)
-    for selector in config.selectors:
-        yield store.path(paths.SELECTOR, selector=selector)
-        yield store.path(paths.SELECTOR_CARD, selector=selector)
+    for selector, template in product(config.selectors, (paths.SELECTOR, paths.SELECTOR_CARD)):
+        yield store.path(template, selector=selector)
     for name in config.compressions:
         yield store.path(paths.MEASUREMENTS, compression=name)
     for arm in all_arms(config).values():
-        for seed in arm.study.seeds:
-            for template in (paths.OUTCOMES, paths.INT8_OUTCOMES):
-                yield Path(arm.file(template, seed))
+        for seed, template in product(arm.study.seeds, (paths.OUTCOMES, paths.INT8_OUTCOMES)):
+            yield Path(arm.file(template, seed))
 
 
 def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> str:
@@ -142,17 +141,7 @@ def _card(config: Config, tables: dict[str, dict[str, Path]], folder: Path) -> s
         for name, files in tables.items()
         if all((folder / file).exists() for file in files.values())
     ]
-    models = [
-        name if local_folder(model.source) else model.source
-        for name, model in config.models.items()
-    ]
-    return _CARD.format(
-        front=yaml.safe_dump({"configs": entries}, sort_keys=False),
-        run=config.run,
-        models=", ".join(models or config.solvers),
-    )
-
-
-def _drop_texts(file: Path) -> None:
-    table = read_table(file, QUESTIONS)
-    write_table(file, table.assign(question="", solution=None), QUESTIONS)
+    named = config.models.items()
+    models = [name if local_folder(model.source) else model.source for name, model in named]
+    front = yaml.safe_dump({"configs": entries}, sort_keys=False)
+    return _CARD.format(front=front, run=config.run, models=", ".join(models or config.solvers))

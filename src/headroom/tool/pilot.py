@@ -19,29 +19,22 @@ from typing import Any
 import yaml
 
 from headroom import paths
-from headroom.config import Config, load, parse
+from headroom.config import Config, load
 from headroom.errors import ConfigError
 from headroom.generation import client
 from headroom.planning.batches import Batch, batches
-from headroom.planning.cost import (
-    Request,
-    card_of,
-    generation_request,
-    generation_seconds,
-)
+from headroom.planning.cost import Request, card_of, generation_request, generation_seconds
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.plan import aligned, duration
 from headroom.record import read_record
 from headroom.tables import ANSWERS, read_arrow
 from headroom.tool.sweep import answer
+from headroom.variants import Variant
 
 QUESTIONS = 20
 HEADS = 2
 
 _PROFILE = Path("workflow/profiles/slurm/config.yaml")
-_CHECKS = ("path", "check", "falls")
-"""Facts in a record about the engine's check of itself, if it makes one."""
-
 _LOG = logging.getLogger(__name__)
 
 
@@ -57,23 +50,24 @@ def show(config: Path, *, slurm: bool, cores: int | None) -> None:
             found.setdefault(batch.model, batch)
     if not found:
         raise ConfigError("no model of this config has heads to prune; there is nothing to pilot")
-    rows = [("model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config")]
+    rows = [["model", "answers", "tokens", "cut", "seconds", "tokens/s", "GB", "whole config"]]
     facts, hours = {}, 0.0
     for name, batch in found.items():
         row, own, facts[name] = _measure(whole, batch, cores)
-        rows.append((name, *row, duration(own)))
+        rows.append([name, *row])
         hours += own
     print(f"base and {HEADS} heads of each model on {QUESTIONS} questions, by the run's own engine")
     print(aligned(rows, left=1))
     for name, record in facts.items():
-        checks = [f"{key} {record[key]}" for key in _CHECKS if record.get(key)]
+        # What the engine's check of itself has found, if it makes one.
+        checks = [f"{key} {record[key]}" for key in ("path", "check", "falls") if record.get(key)]
         print(f"{name}: the engine ran on {', '.join([record['device'], *checks])}")
     print(f"the whole config's answers: about {duration(hours)}")
 
 
 def _measure(
     config: Config, batch: Batch, cores: int | None
-) -> tuple[tuple[str, str, str, str, str, str], float, dict[str, Any]]:
+) -> tuple[list[str], float, dict[str, Any]]:
     """Return counts of a model's answers with time and memory, as text; hours; the record.
 
     The hours are those of all answers of this model in the config, finished ones included.
@@ -101,26 +95,27 @@ def _measure(
     ahead = sum(generation_seconds(config, each, card) for each in asked)
     tokens = sum(len(row["token_ids"]) for row in new)
     cut = sum(row["stop_reason"] == "length" for row in new)
-    row = (f"{len(new)}", f"{tokens:,}", f"{cut}", f"{seconds:,.1f}", f"{tokens / seconds:,.0f}")
-    return (*row, f"{gigabytes:.1f}"), ahead * seconds / planned / 3600, read_record(files[0])
+    row = [f"{len(new)}", f"{tokens:,}", f"{cut}", f"{seconds:,.1f}", f"{tokens / seconds:,.0f}"]
+    hours = ahead * seconds / planned / 3600
+    return [*row, f"{gigabytes:.1f}", duration(hours)], hours, read_record(files[0])
 
 
-def _little(config: Config, batch: Batch, heads: list[Any], n: int) -> Config:
+def _little(config: Config, batch: Batch, heads: list[Variant], n: int) -> Config:
     """Return a config of one sweep per head, on the batch's model and its first questions."""
-    values = config.model_dump(mode="json")
-    questions = {**values["questions"][batch.questions], "sampling": "first", "embedder": None}
-    questions["n"] = min(n, questions["n"] or n)
-    sweep = {"model": batch.model, "questions": batch.questions, "decoding": batch.decoding}
+    questions = config.questions[batch.questions]
+    few = {"n": min(n, questions.n or n), "sampling": "first", "embedder": None}
     sweeps = {
-        str(number): {**sweep, "layers": [head.layer], "heads": [head.head]}
-        for number, head in enumerate(heads)
+        str(head): {**batch.names, "layers": [head.layer], "heads": [head.head]} for head in heads
     }
-    kept = {
-        "models": {batch.model: values["models"][batch.model]},
-        "questions": {batch.questions: questions},
-        "decodings": {batch.decoding: values["decodings"][batch.decoding]},
-    }
-    return resolve(parse({"run": "pilot", **kept, "sweeps": sweeps}))
+    return Config.model_validate(
+        {
+            "run": "pilot",
+            "models": {batch.model: config.models[batch.model]},
+            "questions": {batch.questions: questions.model_copy(update=few)},
+            "decodings": {batch.decoding: config.decodings[batch.decoding]},
+            "sweeps": sweeps,
+        }
+    )
 
 
 def _memory() -> float:
@@ -164,12 +159,8 @@ def submit(config: Config, file: Path) -> None:
     command = [sys.executable, "-m", "headroom.cli", "pilot", str(file.absolute())]
     words = [f"--{name}={value}" for name, value in options.items()]
     _LOG.info("sbatch %s; its log: %s", " ".join(words), log)
-    done = subprocess.run(
-        ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["sbatch", "--wait", *words, f"--wrap={shlex.join(command)}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     output = log.read_text(encoding="utf-8") if log.exists() else ""
     print(output, end="")
     if done.returncode:

@@ -97,9 +97,8 @@ class Run:
         return "\n  ".join([*lines, f"{len(self.figures)} figures"])
 
     def _of_sweep(self, template: str, sweep: str | None, **names: object) -> Path:
-        name = self.one("sweeps", sweep)
-        file = Store(self.config).of_sweep(name, template, run=self.folder.name, **names)
-        return self.root / file
+        of, run = Store(self.config).of_sweep, self.folder.name
+        return self.root / of(self.one("sweeps", sweep), template, run=run, **names)
 
     def one(self, kind: str, name: str | None) -> str:
         """Return the given name of a config section's entry, or by default its only one.
@@ -107,15 +106,13 @@ class Run:
         Raises:
             ConfigError: the name is not defined, or none is given and there are several.
         """
-        defined = list(getattr(self.config, kind))
+        defined: list[str] = list(getattr(self.config, kind))
         if name is None and len(defined) != 1:
             raise ConfigError(f"the run has {len(defined)} {kind}; name one: {', '.join(defined)}")
-        found = defined[0] if name is None else name
-        if found not in defined:
-            raise ConfigError(
-                f"{found!r} is none of the run's {kind}: {', '.join(defined) or 'none'}"
-            )
-        return str(found)
+        if name not in (None, *defined):
+            there = ", ".join(defined) or "none"
+            raise ConfigError(f"{name!r} is none of the run's {kind}: {there}")
+        return name or defined[0]
 
 
 load = Run

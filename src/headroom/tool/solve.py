@@ -52,7 +52,6 @@ class Grading(NamedTuple):
     """How answers are found in texts and compared."""
 
     family: Family
-    """A benchmark's extraction rules, or a custom benchmark's grader."""
     preset: Preset
 
     def extract(self, text: str) -> str | None:
@@ -84,17 +83,15 @@ def count_votes(
 ) -> tuple[list[Candidate], float | None]:
     """Return the distinct answers of some heads, the chosen one first, and their agreement.
 
-    The answer with the highest score is chosen, or without scores the one with most votes; the
-    nearest head breaks ties. A text without an answer has no vote.
+    The answer with the highest of a verifier's scores is chosen, or without them the one with most
+    votes; the nearest head breaks ties. A text without an answer has no vote. Agreement is the
+    share of pairs of heads with equal answers; None for a single head.
 
     Args:
         heads: nearest first.
         texts: what each wrote.
         grading: how answers are found and compared.
-        scores: a verifier's, one for each text.
-
-    Returns:
-        The candidates, and the share of pairs of heads with equal answers; None for a single head.
+        scores: one for each text.
     """
     answers = [grading.extract(text) for text in texts]
     groups = grading.groups(answers)
@@ -188,13 +185,6 @@ class Solver:
         vectors = embed(self._embedder, list(questions))
         order, _ = rank(self._selector, vectors)
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
-        texts = self._answer(questions, nearest)
-        return list(map(self._count, questions, nearest, texts))
-
-    def _answer(
-        self, questions: Sequence[str], nearest: list[list[Variant]]
-    ) -> list[dict[Variant, str]]:
-        """Return what the base model and the nearest heads write."""
         unit = Unit(
             decoding=self._decoding,
             family=self._grading.family,
@@ -209,24 +199,19 @@ class Solver:
         texts: list[dict[Variant, str]] = [{} for _ in questions]
         for variant, answer in self._worker.run(unit):
             texts[int(answer["question_id"])][variant] = answer["text"]
-        return texts
+        return list(map(self._count, questions, nearest, texts))
 
     def _count(self, question: str, heads: list[Variant], texts: dict[Variant, str]) -> Solved:
-        written = [texts[head] for head in heads]
-        scores = self._scores(question, written)
+        written, scores = [texts[head] for head in heads], None
+        if self._verifier is not None:
+            scores = [float(score) for score in self._verifier(question, written)]
+            if len(scores) != len(written) or any(map(math.isnan, scores)):
+                raise ConfigError(
+                    f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
+                    f"has to return a number for each"
+                )
         candidates, agreement = count_votes([*map(str, heads)], written, self._grading, scores)
         return Solved(question, candidates, agreement, self._grading.extract(texts[BASE]))
-
-    def _scores(self, question: str, texts: list[str]) -> list[float] | None:
-        if self._verifier is None:
-            return None
-        scores = [float(score) for score in self._verifier(question, texts)]
-        if len(scores) != len(texts) or any(map(math.isnan, scores)):
-            raise ConfigError(
-                f"verifier {self._verifier!r} returned {scores} for {len(texts)} texts; it has to "
-                f"return a number for each"
-            )
-        return scores
 
 
 def to_json(solved: Solved) -> str:

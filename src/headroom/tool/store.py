@@ -4,6 +4,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -52,16 +53,6 @@ class Entry(NamedTuple):
     """Names of configs, sorted."""
     files: list[Path]
 
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return sum(file.lstat().st_size for file in self.files)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no config needs it."""
-        return self.kind != "other" and not self.asked_by
-
 
 def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     """Print what the store of this folder holds; with `prune`, remove what no config needs."""
@@ -76,7 +67,7 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     print(aligned(rows, left=3))
     for error in unread:
         print(f"cannot be read, so its files may be listed as needed by none: {error}")
-    idle = [entry for entry in entries if entry.idle]
+    idle = [entry for entry in entries if entry.kind != "other" and not entry.asked_by]
     amount = f"{sum(len(entry.files) for entry in idle)} files, {_megabytes(idle)} MB"
     found = f"no config needs {amount}" if idle else "nothing to prune"
     print(f"{_megabytes(entries)} MB in all; {found}")
@@ -91,11 +82,7 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
 
 
 def contents(configs: Mapping[str, Config]) -> list[Entry]:
-    """Return what the store holds, by kind, key, and the configs that need it.
-
-    Args:
-        configs: by the names that stand in `Entry.asked_by`.
-    """
+    """Return what the store holds, by kind, key, and the names of configs that need it."""
     asking: dict[_Unit, set[str]] = defaultdict(set)
     for name, config in configs.items():
         for file in files_of(config):
@@ -103,35 +90,31 @@ def contents(configs: Mapping[str, Config]) -> list[Entry]:
     found: dict[tuple[str, str, tuple[str, ...]], list[Path]] = defaultdict(list)
     for folder, _, names in os.walk(STORE):
         for file in (Path(folder, name) for name in names):
-            unit = _unit(file)
-            found[unit[0], unit[1], tuple(sorted(asking.get(unit, ())))].append(file)
+            kind, key, _ = unit = _unit(file)
+            found[kind, key, tuple(sorted(asking.get(unit, ())))].append(file)
     order = [*_KINDS, "other"]
-    return sorted(
-        (Entry(*which, files) for which, files in found.items()),
-        key=lambda entry: (order.index(entry.kind), entry.key, entry.asked_by),
-    )
+    ordered = sorted(found, key=lambda which: (order.index(which[0]), *which[1:]))
+    return [Entry(*which, found[which]) for which in ordered]
 
 
 def files_of(config: Config) -> Iterator[Path]:
     """Yield the files that a config may read or make in the store, without records."""
-    store = Store(config)
+    path = Store(config).path
     for name in config.models:
-        yield store.path(paths.MODEL, model=name)
+        yield path(paths.MODEL, model=name)
     for name in config.questions:
-        yield store.path(paths.SOURCE, source=name)
-        yield store.path(paths.QUESTIONS, questions=name)
+        yield path(paths.SOURCE, source=name)
+        yield path(paths.QUESTIONS, questions=name)
     for name in config.embedders:
-        yield store.path(paths.EMBEDDER, embedder=name)
+        yield path(paths.EMBEDDER, embedder=name)
         for questions in config.questions:
-            yield store.path(paths.EMBEDDINGS, embedder=name, questions=questions)
+            yield path(paths.EMBEDDINGS, embedder=name, questions=questions)
     for batch in batches(config):
-        yield store.path(paths.ACTIVATIONS, **batch.names)
-        keys = store.keys(**batch.names)
-        for variant in batch.variants:
-            for template in (paths.ANSWERS, paths.JOURNAL):
-                yield Path(template.format(variant=variant, **keys))
+        yield path(paths.ACTIVATIONS, **batch.names)
+        for variant, template in product(batch.variants, (paths.ANSWERS, paths.JOURNAL)):
+            yield path(template, variant=variant, **batch.names)
     for name in config.problems:
-        yield store.path(paths.PROBLEMS, data=name)
+        yield path(paths.PROBLEMS, data=name)
     for key in encoders(config):
         yield Path(paths.ENCODER.format(encoder=key))
     for study in config.compressions.values():
@@ -139,17 +122,15 @@ def files_of(config: Config) -> Iterator[Path]:
             for template in (paths.TEACHER, paths.TEACHER_JOURNAL):
                 yield Path(template.format(**keys))
     for arm in all_arms(config).values():
-        for seed in arm.study.seeds:
-            for template in (paths.HISTORY, paths.COMPRESSION_JOURNAL):
-                yield Path(arm.file(template, seed))
+        for seed, template in product(arm.study.seeds, (paths.HISTORY, paths.COMPRESSION_JOURNAL)):
+            yield Path(arm.file(template, seed))
 
 
 def _unit(file: Path) -> _Unit:
     """Return kind, key and variant of a file of the store."""
     path = file.relative_to(STORE).as_posix()
     for kind, form in _KINDS.items():
-        match = re.match(form, path)
-        if match:
+        if match := re.match(form, path):
             return kind, match[1], match[2] if match.lastindex == 2 else ""
     return "other", path, ""
 
@@ -211,7 +192,8 @@ def _check(known: dict[str, Config], unread: list[str]) -> None:
 
 
 def _megabytes(entries: Iterable[Entry]) -> str:
-    return f"{sum(entry.size for entry in entries) / 1e6:,.1f}"
+    files = (file for entry in entries for file in entry.files)
+    return f"{sum(file.lstat().st_size for file in files) / 1e6:,.1f}"
 
 
 def _agreed(question: str) -> bool:

@@ -99,15 +99,13 @@ def sweep(
     gpu = any(Path("/dev").glob("nvidia[0-9]*")) and device != "cpu"
     described = _model(str(model), revision)
     described |= {"dtype": dtype or ("bfloat16" if gpu else "float32"), "device": device}
-    if batch_size is not None:
-        described["batch_size"] = batch_size
     asked = {"split": split, "columns": dict(columns or {}), "grader": grader, "n": n}
     asked |= {"revision": benchmark_revision}
     pruned = {"layers": layers, "heads": heads, "placebos": placebos}
     config = parse(
         {
             "run": RUN,
-            "models": {MODEL: described},
+            "models": {MODEL: {**described, "batch_size": batch_size}},
             "questions": {QUESTIONS: _questions(str(benchmark), asked)},
             "decodings": {"greedy": {"max_new_tokens": max_new_tokens}},
             "sweeps": {SWEEP: {"model": MODEL, "questions": QUESTIONS, **pruned}},
@@ -126,18 +124,14 @@ def sweep(
         _once(store.of_sweep(SWEEP, paths.ACTIVATIONS), activations.run, config, *names)
         grade(config, *names)
         write_controls(config, SWEEP)
-        _LOG.info("tables are in %s", Path(paths.CONFIG.format(run=RUN)).parent.absolute())
-        heads_table = paths.CONTROLS.format(run=RUN, sweep=SWEEP, table="heads")
-        return pd.read_csv(heads_table)
+        _LOG.info("tables are in %s", store.path(paths.CONFIG).parent.absolute())
+        return pd.read_csv(store.path(paths.CONTROLS, sweep=SWEEP, table="heads"))
 
 
 def answer(config: Config, cores: int | None = None, *, stay: bool = False) -> "Store":
-    """Run the workflow's jobs up to the answers of a config.
+    """Run the workflow's jobs up to the answers of a resolved config, on all cores by default.
 
-    Args:
-        config: resolved.
-        cores: CPU cores to use; all by default.
-        stay: whether the engine keeps running afterwards.
+    With `stay`, the engine keeps running afterwards.
     """
     from headroom.generation import client, prepare
     from headroom.planning.batches import batches
@@ -173,21 +167,16 @@ def _once(path: Path, make: Callable[..., object], *arguments: object) -> None:
 
 def _model(source: str, revision: str | None) -> dict[str, Any]:
     """Return the config section of a model; fetch it if it is on the hub."""
-    from headroom.models.source import (
-        count_parameters,
-        fetch_model,
-        local_folder,
-        stated_geometry,
-    )
+    from headroom.models import source as files
 
-    local = Path(source).is_dir() or local_folder(source)
-    folder = fetch_model(source, revision, or_file=True)
+    local = Path(source).is_dir() or files.local_folder(source)
+    folder = files.fetch_model(source, revision, or_file=True)
     return {
         # A snapshot's folder is named by its commit.
         "source": str(folder.absolute()) if local else source,
         "revision": revision if local else folder.name,
-        **stated_geometry(folder),
-        "billions": count_parameters(folder) / 1e9,
+        **files.stated_geometry(folder),
+        "billions": files.count_parameters(folder) / 1e9,
     }
 
 
