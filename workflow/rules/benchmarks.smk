@@ -18,7 +18,7 @@ rule source:
 
 rule questions:
     input:
-        unpack(RULES.split),
+        RULES.split,
     output:
         paths.QUESTIONS,
     log:

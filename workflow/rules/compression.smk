@@ -26,7 +26,7 @@ rule encoder:
 
 rule teacher:
     input:
-        unpack(session.of_any_age(RULES.taught)),
+        session.of_any_age(RULES.taught),
     output:
         paths.TEACHER,
     log:
@@ -41,7 +41,7 @@ rule teacher:
 
 rule compress:
     input:
-        unpack(session.of_any_age(RULES.compressed)),
+        session.of_any_age(RULES.compressed),
     output:
         paths.OUTCOMES,
         paths.HISTORY,
@@ -56,7 +56,7 @@ rule compress:
 
 rule quantise:
     input:
-        unpack(session.of_any_age(RULES.quantised)),
+        session.of_any_age(RULES.quantised),
     output:
         paths.INT8_OUTCOMES,
     log:
@@ -71,7 +71,7 @@ rule quantise:
 
 rule gather_compression:
     input:
-        unpack(RULES.gathered),
+        RULES.gathered,
     output:
         of_run(paths.STUDY_OUTCOMES),
         of_run(paths.HISTORIES),

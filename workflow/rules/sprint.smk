@@ -3,7 +3,7 @@
 
 rule train_selector:
     input:
-        unpack(RULES.of_selector("train_selector")),
+        RULES.of_selector("train_selector"),
     output:
         selector=of_run(paths.SELECTOR),
         choice=exhibits.shown(
@@ -20,7 +20,7 @@ rule train_selector:
 
 rule rank_heads:
     input:
-        unpack(RULES.of_selector("rank_heads")),
+        RULES.of_selector("rank_heads"),
         selector=of_run(paths.SELECTOR),
     output:
         ranking=of_run(paths.RANKING),
@@ -36,7 +36,7 @@ rule rank_heads:
 
 rule evaluate:
     input:
-        unpack(RULES.of_selector("evaluate")),
+        RULES.of_selector("evaluate"),
         ranking=of_run(paths.RANKING),
         trainings=of_run(paths.TRAININGS),
     output:

@@ -19,9 +19,6 @@ Section = Literal["luck", "sampling", "question", "compression", "printed", ""]
 """Where the page shows a figure: in a collapsed section, among the papers' figures ("printed"), or
 nowhere ("": it draws one of its own)."""
 
-Inputs = dict[str, str | list[str]]
-"""Named inputs of a rule."""
-
 _SHORT = 3  # rounds of fewer epochs have no course that losses could show
 
 

@@ -24,7 +24,6 @@ from headroom.config import parse as parse_config
 from headroom.errors import HeadroomError
 from headroom.planning.batches import all_arms
 from headroom.planning.cost import question_count
-from headroom.planning.exhibits import Inputs
 from headroom.planning.inputs import check_devices, preflight, resolve
 from headroom.planning.workflow import Rules
 from headroom.tables import write_json
@@ -61,13 +60,13 @@ def shell_prefix(run: str) -> str:
     )
 
 
-def of_any_age(inputs: Callable[[Any], Inputs]) -> Callable[[Any], Inputs]:
+def of_any_age(inputs: Callable[[Any], list[str]]) -> Callable[[Any], Any]:
     """Return an input function whose files rerun nothing when they are newer than the outputs.
 
     These files are named by their content, as are the outputs. A copy of the store may date both as
     it likes.
     """
-    return lambda wildcards: {name: ancient(files) for name, files in inputs(wildcards).items()}
+    return lambda wildcards: ancient(inputs(wildcards))
 
 
 def plan_behind_reruns() -> None:

@@ -4,7 +4,7 @@ Snakemake's own objects (wildcards, jobs) are untyped.
 """
 
 from collections.abc import Callable, Iterable
-from functools import cached_property, partial, reduce
+from functools import cached_property, reduce
 from operator import getitem
 from typing import Any, get_args
 
@@ -18,7 +18,6 @@ from headroom.planning.batches import (
     arms,
     batches,
     encoders,
-    histories,
     solvers,
 )
 from headroom.planning.cost import (
@@ -30,7 +29,7 @@ from headroom.planning.cost import (
     training_request,
     training_seconds,
 )
-from headroom.planning.exhibits import Inputs, Shown
+from headroom.planning.exhibits import Shown
 from headroom.planning.store import digest, encoder_key
 from headroom.variants import Variant, pattern
 
@@ -39,29 +38,6 @@ Resources = dict[str, Callable[..., int]]
 
 _JUDGED_A_CORE = 10_000
 """Answers to grade per additional core."""
-
-_SETS = {"train_texts": (paths.QUESTIONS, "train"), "test_texts": (paths.QUESTIONS, "test")}
-_SELECTOR_INPUTS = {
-    "train_selector": {
-        "accuracy": (paths.ACCURACY, "train"),
-        "embeddings": (paths.EMBEDDINGS, "train"),
-    },
-    "rank_heads": {
-        "embeddings": (paths.EMBEDDINGS, "test"),
-        "accuracy": (paths.ACCURACY, "train"),
-        "learnt": (paths.EMBEDDINGS, "train"),
-        **_SETS,
-    },
-    "evaluate": {
-        "accuracy": (paths.ACCURACY, "train"),
-        "learnt": (paths.GRADED, "train"),
-        "graded": (paths.GRADED, "test"),
-        "sampled": (paths.GRADED, "test"),
-        **_SETS,
-    },
-}
-"""Named inputs of a selector's rules, each for its training or its test questions. There is one
-`sampled` per sampling decoding and one embedding per embedder; all others have its own decoding."""
 
 
 class Rules(Shown):
@@ -164,13 +140,12 @@ class Rules(Shown):
             seconds = training_seconds(self.config, *self._trained(wildcards), card)
         return name, unit, seconds, [other.jobid for other in after]
 
-    def split(self, wildcards: Any) -> Inputs:
+    def split(self, wildcards: Any) -> list[str]:
         """Return the inputs of the draw of a question set."""
         name = self.store.name("questions", wildcards.questions)
-        inputs: Inputs = {"source": self.store.fill(paths.SOURCE, source=name)}
-        if embedder := self.config.questions[name].embedder:
-            inputs["embedder"] = self.store.fill(paths.EMBEDDER, embedder=embedder)
-        return inputs
+        embedder, fill = self.config.questions[name].embedder, self.store.fill
+        embedders = [fill(paths.EMBEDDER, embedder=embedder)] if embedder else []
+        return [fill(paths.SOURCE, source=name), *embedders]
 
     def embedded_model(self, wildcards: Any) -> list[str]:
         """Return the model that an embedder uses; none for a fetched embedder."""
@@ -216,71 +191,75 @@ class Rules(Shown):
             for decoding in (frontier.decoding, *frontier.sampling)
         ]
 
-    def of_selector(self, job: str) -> Callable[[Any], Inputs]:
+    def of_selector(self, job: str) -> Callable[[Any], list[str]]:
         """Return the input function of a selector's job, without the selector's own results."""
 
-        def inputs(wildcards: Any) -> Inputs:
-            selector, found = self.config.selectors[wildcards.selector], Inputs()
-            for name, (template, part) in _SELECTOR_INPUTS[job].items():
-                names = {"model": selector.model, "questions": getattr(selector, part)}
-                fill = partial(self.store.fill, template, **names)
-                if template == paths.EMBEDDINGS:
-                    found[name] = [fill(embedder=embedder) for embedder in selector.embedder]
-                elif name == "sampled":
-                    found[name] = [fill(decoding=decoding) for decoding in selector.sampling]
-                else:
-                    found[name] = fill(decoding=selector.decoding)
-            return found
+        def inputs(wildcards: Any) -> list[str]:
+            selector = self.config.selectors[wildcards.selector]
+
+            def of(template: str, part: str, **names: str) -> str:
+                names = {"model": selector.model, "decoding": selector.decoding, **names}
+                return self.store.fill(template, questions=getattr(selector, part), **names)
+
+            def embedded(part: str) -> list[str]:
+                return [of(paths.EMBEDDINGS, part, embedder=each) for each in selector.embedder]
+
+            accuracy, parts = of(paths.ACCURACY, "train"), ("train", "test")
+            if job == "train_selector":
+                return [accuracy, *embedded("train")]
+            sets = [of(paths.QUESTIONS, part) for part in parts]
+            if job == "rank_heads":
+                return [accuracy, *sets, *embedded("train"), *embedded("test")]
+            graded = [of(paths.GRADED, part) for part in parts]
+            sampled = [of(paths.GRADED, "test", decoding=each) for each in selector.sampling]
+            return [accuracy, *sets, *graded, *sampled]
 
         return inputs
 
-    def taught(self, wildcards: Any) -> Inputs:
+    def taught(self, wildcards: Any) -> list[str]:
         """Return the inputs of a solver's training."""
         study = next(of for (key, _), of in self._solvers.items() if key == wildcards.solver)
         encoder = self.config.solvers[str(study.solver)].encoder
-        inputs = Inputs(data=paths.PROBLEMS)
-        if encoder.source:
-            inputs["encoder"] = paths.ENCODER.format(encoder=encoder_key(encoder))
-        return inputs
+        fetched = [paths.ENCODER.format(encoder=encoder_key(encoder))] if encoder.source else []
+        return [paths.PROBLEMS, *fetched]
 
-    def tested(self, wildcards: Any) -> Inputs:
+    def tested(self, wildcards: Any) -> list[str]:
         """Return the data that an arm is trained and tested on."""
         study, fill = self._arm(wildcards).study, self.store.fill
         if not study.model:
-            return {"data": paths.PROBLEMS}
+            return [paths.PROBLEMS]
         drawn = [fill(paths.QUESTIONS, questions=name) for name in (study.train, study.test)]
-        return {"model": fill(paths.MODEL, model=study.model), "questions": drawn}
+        return [fill(paths.MODEL, model=study.model), *drawn]
 
-    def compressed(self, wildcards: Any) -> Inputs:
+    def compressed(self, wildcards: Any) -> list[str]:
         """Return the inputs of an arm's compression."""
         arm, inputs = self._arm(wildcards), self.tested(wildcards)
         if arm.study.model:
-            return {**inputs, "answers": self.store.answers(arm.answered(self.config))}
-        inputs["teacher"] = arm.file(paths.TEACHER, wildcards.seed)
+            return inputs + self.store.answers(arm.answered(self.config))
+        inputs.append(arm.file(paths.TEACHER, wildcards.seed))
         if layout := arm.layout():
-            inputs["layout"] = layout.file(paths.HISTORY, wildcards.seed)
+            inputs.append(layout.file(paths.HISTORY, wildcards.seed))
         return inputs
 
-    def quantised(self, wildcards: Any) -> Inputs:
+    def quantised(self, wildcards: Any) -> list[str]:
         """Return the inputs of an arm's test with 8-bit weights."""
-        return {**self.tested(wildcards), "history": paths.HISTORY}
+        return [*self.tested(wildcards), paths.HISTORY]
 
     @property
     def training_resources(self) -> Resources:
         """Resources of a job that trains, compresses or tests."""
         return _resources(lambda w: training_request(self.config, *self._trained(w)))
 
-    def gathered(self, wildcards: Any) -> Inputs:
+    def gathered(self, wildcards: Any) -> list[str]:
         """Return the result files of all arms of a compression."""
-        name = wildcards.compression
-        study = self.config.compressions[name]
-        runs = [(arm, seed) for arm in arms(self.config, name) for seed in study.seeds]
-        int8 = [run for run in runs if run[0].name in study.int8]
-        return {
-            "outcomes": [arm.file(paths.OUTCOMES, seed) for arm, seed in runs],
-            "histories": histories(self.config, name),
-            "int8": [arm.file(paths.INT8_OUTCOMES, seed) for arm, seed in int8],
-        }
+        study = self.config.compressions[wildcards.compression]
+        return [
+            arm.file(template, seed)
+            for arm in arms(self.config, wildcards.compression)
+            for template in (paths.OUTCOMES, paths.HISTORY, paths.INT8_OUTCOMES)
+            for seed in study.seeds
+            if template != paths.INT8_OUTCOMES or arm.name in study.int8
+        ]
 
     def measured(self, wildcards: Any) -> list[str]:
         """Return the histories of the arms whose speed and memory are measured."""
