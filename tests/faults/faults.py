@@ -2,14 +2,13 @@
 
 import contextlib
 import itertools
-import os
 import random
 import re
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,49 +26,43 @@ LONGEST = 600.0
 """Seconds after which a run counts as hung, or ten times those of an undisturbed one."""
 
 
-class HungError(Exception):
-    """A run that does not end."""
-
-
+@dataclass
 class Run:
-    """A run of the workflow in a folder, towards one file.
+    """A run of the workflow in a folder, towards one file."""
 
-    `draw` chooses the moment of the fault and what it befalls; undisturbed, it takes `seconds`.
-    """
+    folder: Path
+    values: dict[str, Any]
+    target: str
+    draw: random.Random
+    """Chooses the moment of the fault and what it befalls."""
+    seconds: float
+    """What it takes undisturbed."""
 
-    def __init__(
-        self,
-        folder: Path,
-        values: dict[str, Any],
-        target: str,
-        draw: random.Random,
-        seconds: float,
-    ) -> None:
-        self.folder, self.draw = folder, draw
-        self._values, self._target, self._seconds = values, target, seconds
-        self.patience = max(LONGEST, 10 * seconds)
-        self._snakemake = Snakemake(folder, self.patience)
+    def __post_init__(self) -> None:
+        self.patience = max(LONGEST, 10 * self.seconds)
+        self._snakemake = Snakemake(self.folder, self.patience)
 
     def start(self, *before: str) -> subprocess.Popen[bytes]:
         """Start it, under a command that changes what it sees."""
         log = self.folder / "snakemake.log"
-        return self._snakemake.start(self._values, *OPTIONS, self._target, log=log, before=before)
+        return self._snakemake.start(self.values, *OPTIONS, self.target, log=log, before=before)
 
-    def wait_for_the_moment(self, process: subprocess.Popen[bytes]) -> None:
-        """Sleep until some moment of the run."""
+    @contextlib.contextmanager
+    def disturbed(self, *before: str) -> Iterator[None]:
+        """Start it, do something at some moment, and wait for its end."""
+        process = self.start(*before)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(self.draw.uniform(0.1, self._seconds))
+            process.wait(self.draw.uniform(0.1, self.seconds))
+        yield
+        process.wait(self.patience)
 
     def finish(self) -> list[str]:
         """Run to the end as a user does; return what had to go because a message said so."""
         removed: list[str] = []
         for _ in range(4):
-            try:
-                if any((self.folder / ".snakemake/locks").glob("*")):
-                    self._snakemake(self._values, "--unlock")
-                done = self._snakemake(self._values, *OPTIONS, self._target, *removed, check=False)
-            except subprocess.TimeoutExpired:
-                raise HungError("the run after the fault does not end") from None
+            if any((self.folder / ".snakemake/locks").glob("*")):
+                self._snakemake(self.values, "--unlock")
+            done = self._snakemake(self.values, *OPTIONS, self.target, *removed, check=False)
             said = done.stderr if done.returncode else "\n".join(self._unreadable())
             if not (done.returncode or said):
                 made = (self.folder / self._target).exists()
@@ -85,7 +78,7 @@ class Run:
 
     def _unreadable(self) -> Iterator[str]:
         """Yield what is said to whoever reads the files that no step of the run has read."""
-        for file in results(self, checked):
+        for file in self.results(checked):
             try:
                 if file.suffix == ".parquet":
                     read_arrow(file, pa.schema([]), exact=False)
@@ -94,52 +87,46 @@ class Run:
             except TableError as error:
                 yield str(error).replace(f"{self.folder}/", "")
 
-    def kill(self, *words: str) -> None:
-        """Kill all processes in the folder whose command lines have some words."""
+    def kill(self, *words: str, all_of_them: bool = True) -> None:
+        """Kill the processes in the folder whose command lines have some words, or one of them."""
         found = working_in(self.folder, *words)
+        found = found if all_of_them else [self.draw.choice(found)] * bool(found)
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(found, 20)
+        if all_of_them:
+            psutil.wait_procs(found, 20)
+
+    def results(self, wanted: Callable[[Path], bool]) -> list[Path]:
+        """Return the files of the results of some kind, in order."""
+        return sorted(file for file in (self.folder / "results").rglob("*") if wanted(file))
 
 
-def ended(run: Run, process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(run.patience)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise HungError("the run with the fault does not end") from None
+def checked(file: Path) -> bool:
+    """Tell whether whoever reads a file would notice damage."""
+    of_a_result = file.suffix == ".parquet" or record_path(file).exists()
+    return file.is_file() and (of_a_result or file.suffix == ".safetensors")
 
 
 def kill(run: Run, *words: str) -> None:
-    """Kill a process of the run at some moment."""
-    process = run.start()
-    run.wait_for_the_moment(process)
-    victims = working_in(run.folder, *words)
-    if victims:
-        with contextlib.suppress(psutil.Error):
-            run.draw.choice(victims).kill()
-    ended(run, process)
+    with run.disturbed():
+        run.kill(*words, all_of_them=False)
 
 
 def kill_everything(run: Run) -> None:
-    """Kill all processes of the run at some moment."""
-    process = run.start()
-    run.wait_for_the_moment(process)
-    run.kill()
-    ended(run, process)
+    with run.disturbed():
+        run.kill()
 
 
 def fill_the_disk(run: Run) -> None:
     """Run on a disk that is too small; it is full before the end."""
-    results = run.folder / "results"
+    results, kept = run.folder / "results", run.folder / "kept"
     results.mkdir()
     size = run.draw.randint(40, 400)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}k", "tmpfs", str(results)]
     subprocess.run(mount, check=True)
     try:
-        ended(run, run.start())
-        kept = run.folder / "kept"
+        run.start().wait(run.patience)
         shutil.copytree(results, kept, symlinks=True)
     finally:
         run.kill("headroom.generation.server")
@@ -150,26 +137,21 @@ def fill_the_disk(run: Run) -> None:
 
 def make_immutable(run: Run) -> None:
     """Make a file of the run unchangeable at some moment, until the run is over."""
-
-    def chattr(how: str) -> None:
-        if file:
-            subprocess.run(["chattr", how, str(file)], check=False, capture_output=True)
-
-    process = run.start()
-    run.wait_for_the_moment(process)
-    file = choose(run, Path.is_file)
+    files: list[Path] = []
     try:
-        chattr("+i")
-        ended(run, process)
+        with run.disturbed():
+            if found := run.results(Path.is_file):
+                files.append(run.draw.choice(found))
+                subprocess.run(["chattr", "+i", *files], check=False, capture_output=True)
     finally:
-        chattr("-i")
+        subprocess.run(["chattr", "-i", *files], check=False, capture_output=True)
 
 
 def damage(run: Run) -> None:
     """Kill everything; cut a table or a file with a record short, or flip a bit of it."""
     kill_everything(run)
-    file = choose(run, checked)
-    if file:
+    if files := run.results(checked):
+        file = run.draw.choice(files)
         content = bytearray(file.read_bytes())
         place = run.draw.randrange(len(content))
         if run.draw.random() < 0.5:
@@ -181,37 +163,16 @@ def damage(run: Run) -> None:
 
 def move_the_clock(run: Run) -> None:
     """Run part of the way in another time."""
-    days = run.draw.choice(("-2d", "-30m", "+30m", "+2d"))
-    process = run.start("faketime", "-f", days)
-    run.wait_for_the_moment(process)
-    run.kill()
-    ended(run, process)
+    with run.disturbed("faketime", "-f", run.draw.choice(("-2d", "-30m", "+30m", "+2d"))):
+        run.kill()
 
 
 def start_two(run: Run) -> None:
     """Start the workflow twice in one folder."""
     first = run.start()
     time.sleep(run.draw.uniform(0, 3))
-    second = run.start()
-    ended(run, first)
-    ended(run, second)
-
-
-def choose(run: Run, wanted: Callable[[Path], bool]) -> Path | None:
-    """Choose a file of the results."""
-    files = results(run, wanted)
-    return run.draw.choice(files) if files else None
-
-
-def results(run: Run, wanted: Callable[[Path], bool]) -> list[Path]:
-    """Return the files of the results of some kind, in order."""
-    return sorted(file for file in (run.folder / "results").rglob("*") if wanted(file))
-
-
-def checked(file: Path) -> bool:
-    """Tell whether whoever reads a file would notice damage."""
-    of_a_result = file.suffix == ".parquet" or record_path(file).exists()
-    return file.is_file() and (of_a_result or file.suffix == ".safetensors")
+    for process in (run.start(), first):
+        process.wait(run.patience)
 
 
 FAULTS: dict[str, Callable[[Run], None]] = {
