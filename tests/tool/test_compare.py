@@ -36,11 +36,15 @@ def made(run: str, **changes: dict) -> None:
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
-    """Two runs of one config but for a setting of the model; head L02H05 lost 30 answers."""
+    """Two runs with layer 2 in common and a setting of the model not; L02H05 lost 30 answers."""
     monkeypatch.chdir(tmp_path)
     made("one")
     model = {**simulation.DEMO["models"]["reasoner"], "dtype": "float32"}
-    made("two", models={"reasoner": model})
+    pools = {
+        kind: {name: {**SMALL[kind][name], "layers": [2, 4]}}
+        for kind, name in (("sweeps", "demo"), ("selectors", "math"))
+    }
+    made("two", models={"reasoner": model}, **pools)
     file, graded = graded_of("two")
     solved = (graded["variant"] == "L02H05") & graded["correct"]
     graded.loc[graded.index[solved][:30], ["correct", "answer"]] = [False, "8"]
@@ -54,24 +58,23 @@ def graded_of(run):
     return file, read_table(file, GRADED)
 
 
-def z_of(run):
-    graded = graded_of(run)[1]
-    return graded.pivot(index="question_id", columns="variant", values="correct").astype(int)
-
-
 def test_variants_settings_and_pass_at_n_are_compared(pair):
     tables = compare(*pair)[0]
     found = tables["variants"]
-    both = z_of("one").merge(z_of("two"), on="question_id", suffixes=("_a", "_b"))
+    keys = {"index": "question_id", "columns": "variant", "values": "correct"}
+    z, other = (graded_of(run)[1].pivot(**keys).astype(int) for run in ("one", "two"))
+    both = z.merge(other, on="question_id", suffixes=("_a", "_b"))
     assert set(found["of"]) == {TEST, TEST.replace("test", "train")}
-    for row in found[found["of"] == TEST].itertuples():
+    test = found[found["of"] == TEST]
+    assert list(test["variant"]) == ["base", "L02H00", "L02H03", "L02H05"]
+    for row in test.itertuples():
         first, second = both[f"{row.variant}_a"], both[f"{row.variant}_b"]
         gained, lost = int((second > first).sum()), int((second < first).sum())
         assert (row.n, row.gained, row.lost) == (83, gained, lost)
         assert row.difference == pytest.approx(second.mean() - first.mean())
         p = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         assert row.p == pytest.approx(p)
-    planted = found.set_index(["of", "variant"]).loc[(TEST, "L02H05")]
+    planted = test.set_index("variant").loc["L02H05"]
     assert planted["lost"] >= 23
     assert planted["changed"] == pytest.approx(planted["lost"] / 83)
     assert planted["high"] < 0
@@ -84,15 +87,6 @@ def test_variants_settings_and_pass_at_n_are_compared(pair):
     assert set(found["method"]) == set(simulation.METHODS)
     assert (found["difference"] == 0).all()
     assert (found["low"] < 0).all()
-
-
-def test_only_heads_of_both_runs_are_compared(pair):
-    sweeps = {"demo": {**SMALL["sweeps"]["demo"], "layers": [2, 4]}}
-    selectors = {"math": {**SMALL["selectors"]["math"], "layers": [2, 4]}}
-    made("three", sweeps=sweeps, selectors=selectors)
-    found = compare(pair[0], find("three"))[0]["variants"]
-    test = found[found["of"] == TEST]
-    assert list(test["variant"]) == ["base", "L02H00", "L02H03", "L02H05"]
 
 
 def test_a_run_is_the_same_as_itself(pair, capsys):
@@ -117,7 +111,7 @@ def test_the_command_prints_little_and_writes_all_of_runs_wherever_they_lie(pair
     assert "\x1b" not in said
     names = {file.name for file in Path("out").iterdir()}
     assert names == {"settings.csv", "variants.csv", "pass_at_n.csv"}
-    assert len(pd.read_csv("out/variants.csv")) == 2 * 7
+    assert len(pd.read_csv("out/variants.csv")) == 2 * 4
 
 
 @pytest.mark.parametrize(

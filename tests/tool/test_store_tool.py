@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -97,22 +98,13 @@ OLD = Path("results/store/questions/old-01234567.parquet")
 
 def test_it_asks_before_it_removes(monkeypatch, capsys):
     save(config())
-    asked: list[str] = []
-    replies = iter([EOFError, "no", "", "y"])
-
-    def reply(question: str) -> str:
-        asked.append(question)
-        if isinstance(said := next(replies), str):
-            return said
-        raise said
-
-    monkeypatch.setattr("builtins.input", reply)
+    monkeypatch.setattr("builtins.input", asked := Mock(side_effect=[EOFError, "no", "", "y"]))
     write(OLD)
     for stays in (True, True, True, False):
         assert run("--prune") == 0
         assert OLD.exists() == stays
         assert ("nothing is removed" in capsys.readouterr().out) == stays
-    assert "Remove 1 files, 0.0 MB? [y/N]" in asked[0]
+    asked.assert_called_with("Remove 1 files, 0.0 MB? [y/N] ")
 
 
 LOCK = Path(".snakemake/locks/0.output.lock")

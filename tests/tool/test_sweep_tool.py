@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 from transformers import PreTrainedTokenizerFast as Fast
 
 from headroom import cli
+from headroom.config import SYSTEM_PROMPT
 from headroom.generation import client
 from headroom.tool.run import load
 
@@ -27,8 +28,8 @@ def generated(folder: Path, head: int | None) -> list[str]:
         model.model.layers[1].self_attn.o_proj.weight.data[:, columns] = 0
     texts = []
     for question in QUESTIONS:
-        system = r"Please reason step by step, and put your final answer within \boxed{}."
-        inputs = tokenizer(f"{system}\n\nQuestion: {question}\nAnswer:", return_tensors="pt")
+        prompt = f"{SYSTEM_PROMPT}\n\nQuestion: {question}\nAnswer:"
+        inputs = tokenizer(prompt, return_tensors="pt")
         inputs.pop("token_type_ids", None)
         out = model.generate(**inputs, max_new_tokens=NEW_TOKENS, do_sample=False)
         texts.append(tokenizer.decode(out[0, inputs["input_ids"].shape[1] :]))

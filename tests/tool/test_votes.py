@@ -38,8 +38,7 @@ def test_mathematical_answers_are_compared_by_the_judge():
 
 
 def test_a_result_is_shown_with_scores_where_there_are_some():
-    plain, agreement = count_votes(HEADS, TEXTS, NUMBERS)
-    text = to_text(Solved("3 + 4?", plain, agreement, "8"))
+    text = to_text(Solved("3 + 4?", *count_votes(HEADS, TEXTS, NUMBERS), "8"))
     assert "score" not in text
     assert "chosen: 7; the unpruned model: 8" in text
     assert "20% of the pairs of heads agree" in text

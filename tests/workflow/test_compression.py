@@ -14,7 +14,7 @@ from comparing import assert_same, contents
 from headroom import paths
 from headroom.config import parse
 from headroom.planning.batches import arms
-from headroom.tool.export import export
+from headroom.tool.store import export
 from mini import Snakemake, facts, left_over
 from processes import wait_until
 

@@ -11,7 +11,7 @@ import pytest
 
 from comparing import assert_same, contents
 from headroom.errors import ConfigError
-from headroom.tool.export import export
+from headroom.tool.store import export
 from mini import MINIATURE, Snakemake, planned
 from processes import python
 

@@ -156,9 +156,9 @@ def export(run: Path, folder: Path, *, without_texts: bool = False) -> None:
         folder: where to put it
         without_texts: leave out the texts of questions, if their licence forbids sharing them
     """
-    from headroom.tool import export as exporting
+    from headroom.tool.store import export as exported
 
-    files = exporting.export(run, folder, without_texts)
+    files = exported(run, folder, without_texts)
     size = sum(file.stat().st_size for file in files) / 1e6
     print(f"{len(files)} files, {size:.1f} MB, and their records are in {folder}.")
     print(
