@@ -3,17 +3,16 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-import inline
 from comparing import assert_same, contents
 from headroom.config import Config, parse
-from headroom.generation import journal, prepare
-from headroom.generation.work import Work, forget_finished
+from headroom.generation import journal
+from headroom.generation.work import Work
 from headroom.planning.batches import batches
 from headroom.planning.inputs import resolve
 from mini import GENERATED, MINIATURE, REASONER, Snakemake, left_over
@@ -40,6 +39,7 @@ SWEEP: dict[str, Any] = {
     "selectors": MINIATURE["selectors"],
 }
 """Of three heads on two question sets, with samples of the base model; two models."""
+ENGINE = "headroom.generation.server"
 OPTIONS = ("--keep-going", "--rerun-incomplete", "answers", "--cores")
 
 
@@ -61,10 +61,6 @@ def journaled(moments: Path) -> int:
     return count.stat().st_size if count.exists() else 0
 
 
-def engines() -> list[psutil.Process]:
-    return working_in(Path.cwd(), "headroom.generation.server")
-
-
 def answered(config: Config) -> int:
     """Return how many answers are on disk."""
     count = 0
@@ -78,29 +74,18 @@ def answered(config: Config) -> int:
     return count
 
 
-def undisturbed(config: Config) -> None:
-    """Answer all in this process: what no engine and no death has touched."""
-    for name in config.questions:
-        prepare.read_source(config, name)
-        prepare.draw_questions(config, name)
-    for name in config.models:
-        prepare.prepare_model(config, name)
-    for batch in batches(config):
-        for variant in batch.variants:
-            inline.run(config, batch.model, batch.decoding, batch.questions, variant)
-    forget_finished(config, batches(config))
-
-
 def test_a_sweep_interrupted_and_its_engine_killed_ends_with_the_same_answers(
     moments, tmp_path, monkeypatch
 ):
     quiet, disturbed = tmp_path / "quiet", tmp_path / "disturbed"
-    config = resolve(parse(SWEEP))
+    config, engines = resolve(parse(SWEEP)), partial(working_in, disturbed, ENGINE)
     for folder in (quiet, disturbed):
         folder.mkdir()
     monkeypatch.chdir(quiet)
-    undisturbed(config)
+    Snakemake(quiet)(SWEEP, *OPTIONS, "2")
     total = answered(config)
+    assert total == journaled(moments)
+    Path(f"{moments}.count").unlink()
 
     monkeypatch.chdir(disturbed)
     first = total // (KILLS + 2)

@@ -17,7 +17,6 @@ CONFIG: dict[str, Any] = {
             "model": "tiny",
             "train": "train",
             "test": "test",
-            "families": ["head", "scaled", "skip", "weights", "noise"],
             "scales": {"scaled": [50, 200], "weights": [20]},
             "sampling": ["T0.6"],
             "layers": [1, 4],
