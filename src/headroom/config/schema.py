@@ -30,8 +30,6 @@ _REFERENCES |= dict.fromkeys(("questions", "train", "test"), "questions")
 _REFERENCES |= {"embedder": "embedders", "sampling": "decodings"}
 """Keys that name entries of a section."""
 
-_Experiment = Sweep | Selector | Frontier | Comparison | Study
-
 
 class Config(Section):
     """A run: what is generated, graded, trained and drawn."""
@@ -88,7 +86,7 @@ class Config(Section):
                 self._check(f"{kind}.{name}", entry)
         return self
 
-    def _check(self, where: str, entry: _Experiment) -> None:
+    def _check(self, where: str, entry: Sweep | Selector | Frontier | Comparison | Study) -> None:
         """Refuse an experiment whose keys do not fit together, or do not fit its model."""
         if isinstance(entry, Comparison):
             for decoding in entry.decodings:

@@ -4,21 +4,9 @@ from collections.abc import Sequence
 
 from headroom.config import Config
 from headroom.config.compression import SCORED_AT_ONCE
+from headroom.planning import cost
 from headroom.planning.batches import batches
-from headroom.planning.cost import (
-    CARDS,
-    CPU_SHARE,
-    Cost,
-    answer_length,
-    generation_cost,
-    generation_seconds,
-    longest_text,
-    memory,
-    scoring_memory,
-    this_cpu,
-    training_cost,
-    training_seconds,
-)
+from headroom.planning.cost import CARDS, CPU_SHARE, Cost
 
 _START_SECONDS = 30.0  # start of a job and loading of a model
 
@@ -32,33 +20,37 @@ def describe(config: Config) -> str:
     rows: list[tuple[str, ...]] = [
         ("model", "decoding", "questions", "jobs", "answers", "M tokens", "disk GB")
     ]
-    costs = [(tuple(batch.names.values()), generation_cost(config, batch)) for batch in asked]
-    costs += [((name, "training", ""), training_cost(config, name)) for name in config.compressions]
-    total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(cost for _, cost in costs), strict=True)))
-    for names, cost in [*costs, (("total", "", ""), total)]:
-        amounts = (f"{cost.jobs:,}", f"{cost.answers:,}", f"{cost.tokens / 1e6:,.1f}")
-        rows.append((*names, *amounts, f"{cost.disk_gigabytes:,.2f}"))
+    costs = [(tuple(batch.names.values()), cost.generation_cost(config, batch)) for batch in asked]
+    costs += [
+        ((name, "training", ""), cost.training_cost(config, name)) for name in config.compressions
+    ]
+    total = Cost(*map(sum, zip(Cost(0, 0, 0, 0), *(each for _, each in costs), strict=True)))
+    for names, each in [*costs, (("total", "", ""), total)]:
+        amounts = (f"{each.jobs:,}", f"{each.answers:,}", f"{each.tokens / 1e6:,.1f}")
+        rows.append((*names, *amounts, f"{each.disk_gigabytes:,.2f}"))
     hours = [("card", "generation", "training", "GB", "models fit")]
-    for name, card in {**CARDS, "this CPU": this_cpu()}.items():
-        generated = sum(generation_seconds(config, batch, card) for batch in asked)
+    for name, card in {**CARDS, "this CPU": cost.this_cpu()}.items():
+        generated = sum(cost.generation_seconds(config, batch, card) for batch in asked)
         trained = sum(
-            len(study.seeds) * training_seconds(config, study, own, card)
+            len(study.seeds) * cost.training_seconds(config, study, own, card)
             for study in config.compressions.values()
             for own in (*study.settings.values(), *((None,) if study.solver else ()))
         )
-        needed = {each: memory(model, card) for each, model in config.models.items()}
+        needed = {each: cost.memory(model, card) for each, model in config.models.items()}
         large = ", ".join(each for each, size in needed.items() if size > 0.9 * card.gigabytes)
         room, most = f"not {large}" if large else "yes", f"{max(needed.values(), default=0):.0f}"
         hours.append((name, duration(generated / 3600), duration(trained / 3600), most, room))
     scored = "".join(
         f"\nScoring the heads of {name}: at most {peak:,.1f} GB, with importance.batch_size: "
         f"{study.method.importance.batch_size or SCORED_AT_ONCE} texts of "
-        f"{longest_text(config, study):,} tokens at once\n"
+        f"{cost.longest_text(config, study):,} tokens at once\n"
         for name, study in config.compressions.items()
-        if (peak := scoring_memory(config, study, study.method))
+        if (peak := cost.scoring_memory(config, study, study.method))
     )
-    lengths = ", ".join(map(str, sorted({answer_length(config, batch) for batch in asked}))) or "no"
-    measured, starts = this_cpu().flops / CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
+    lengths = (
+        ", ".join(map(str, sorted({cost.answer_length(config, batch) for batch in asked}))) or "no"
+    )
+    measured, starts = cost.this_cpu().flops / CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
 
@@ -66,7 +58,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 
 {aligned(hours, left=1)}
 {scored}
-Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
+Assumed, not measured: answers of {', '.join(map(str, lengths)) or 'no'} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
 cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headroom pilot` measures the

@@ -11,24 +11,8 @@ from typing import Any, get_args
 from headroom import paths
 from headroom.config import Config, Preset, Study
 from headroom.config.compression import Compression
-from headroom.planning.batches import (
-    Arm,
-    Batch,
-    all_arms,
-    arms,
-    batches,
-    encoders,
-    solvers,
-)
-from headroom.planning.cost import (
-    Request,
-    card_of,
-    generation_cost,
-    generation_request,
-    generation_seconds,
-    training_request,
-    training_seconds,
-)
+from headroom.planning import cost
+from headroom.planning.batches import Arm, Batch, all_arms, arms, batches, encoders, solvers
 from headroom.planning.exhibits import Shown
 from headroom.planning.store import digest, encoder_key
 from headroom.variants import Variant, pattern
@@ -132,12 +116,12 @@ class Rules(Shown):
         if name == "generate":
             batch = self._batch(wildcards)
             unit = str(self.store.keys(**batch.names))
-            card = card_of(self.config.models[batch.model].device, local=local)
-            seconds = generation_seconds(self.config, batch, card)
+            card = cost.card_of(self.config.models[batch.model].device, local=local)
+            seconds = cost.generation_seconds(self.config, batch, card)
             seconds *= self._cores if local else 1
         elif name == "teacher" or (name == "compress" and self._arm(wildcards).settings.rounds):
-            card = card_of("auto", local=local)
-            seconds = training_seconds(self.config, *self._trained(wildcards), card)
+            card = cost.card_of("auto", local=local)
+            seconds = cost.training_seconds(self.config, *self._trained(wildcards), card)
         return name, unit, seconds, [other.jobid for other in after]
 
     def split(self, wildcards: Any) -> list[str]:
@@ -165,13 +149,13 @@ class Rules(Shown):
 
     def judges(self, wildcards: Any) -> int:
         """Return the cores for grading a batch; a job that takes all waits until all are free."""
-        answers = generation_cost(self.config, self._batch(wildcards)).answers
+        answers = cost.generation_cost(self.config, self._batch(wildcards)).answers
         return min(self._cores, 1 + answers // _JUDGED_A_CORE)
 
     @property
     def generation_resources(self) -> Resources:
         """Resources of a job that generates answers."""
-        return _resources(lambda w: generation_request(self.config, self._batch(w)))
+        return _resources(lambda w: cost.generation_request(self.config, self._batch(w)))
 
     def compared(self, wildcards: Any) -> list[str]:
         """Return the inputs of a comparison of prompts."""
@@ -248,7 +232,7 @@ class Rules(Shown):
     @property
     def training_resources(self) -> Resources:
         """Resources of a job that trains, compresses or tests."""
-        return _resources(lambda w: training_request(self.config, *self._trained(w)))
+        return _resources(lambda w: cost.training_request(self.config, *self._trained(w)))
 
     def gathered(self, wildcards: Any) -> list[str]:
         """Return the result files of all arms of a compression."""
@@ -286,7 +270,7 @@ class Rules(Shown):
         return self._solvers[wildcards.solver, wildcards.data], None
 
 
-def _resources(request: Callable[[Any], Request]) -> Resources:
+def _resources(request: Callable[[Any], cost.Request]) -> Resources:
     """Return the resource functions; memory and time grow with each attempt."""
     return {
         "gpu": lambda wildcards: request(wildcards).gpus,

@@ -111,9 +111,14 @@ def show(configs: Sequence[Path], *, prune: bool, yes: bool) -> None:
     print(f"{_megabytes(entries)} MB in all; {found}")
     if not prune or not idle:
         return
-    if not yes and not _agreed(f"Remove {amount}? [y/N] "):
-        print("nothing is removed")
-        return
+    if not yes:
+        try:
+            said = input(f"Remove {amount}? [y/N] ").strip().lower()
+        except EOFError:  # no terminal
+            said = "no"
+        if said not in ("y", "yes"):
+            print("nothing is removed")
+            return
     _check(known, unread)  # a run may have started since
     _remove(idle)
     print(f"removed: {amount}")
@@ -232,13 +237,6 @@ def _check(known: dict[str, Config], unread: list[str]) -> None:
 def _megabytes(entries: Iterable[Entry]) -> str:
     files = (file for entry in entries for file in entry.files)
     return f"{sum(file.lstat().st_size for file in files) / 1e6:,.1f}"
-
-
-def _agreed(question: str) -> bool:
-    try:
-        return input(question).strip().lower() in ("y", "yes")
-    except EOFError:  # no terminal
-        return False
 
 
 def export(run: Path, folder: Path, without_texts: bool = False) -> list[Path]:
