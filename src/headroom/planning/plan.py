@@ -47,9 +47,8 @@ def describe(config: Config) -> str:
         for name, study in config.compressions.items()
         if (peak := cost.scoring_memory(config, study, study.method))
     )
-    lengths = (
-        ", ".join(map(str, sorted({cost.answer_length(config, batch) for batch in asked}))) or "no"
-    )
+    found = sorted({cost.answer_length(config, batch) for batch in asked})
+    lengths = ", ".join(map(str, found)) or "no"
     measured, starts = cost.this_cpu().flops / CPU_SHARE / 1e9, total.jobs * _START_SECONDS / 3600
     return f"""\
 run {config.run!r} (counts everything; what the store already holds is not made again)
@@ -58,7 +57,7 @@ run {config.run!r} (counts everything; what the store already holds is not made 
 
 {aligned(hours, left=1)}
 {scored}
-Assumed, not measured: answers of {', '.join(map(str, lengths)) or 'no'} tokens on average; GPUs reach 50% of their peak
+Assumed, not measured: answers of {lengths} tokens on average; GPUs reach 50% of their peak
 in products and 60% of their bandwidth (NVIDIA's data sheets), and launch a layer's kernels in
 0.9 ms. This CPU: {measured:,.0f} GFLOP/s measured just now, {CPU_SHARE:.0%} of it assumed. On a
 cluster each job also takes 30 s to start, {starts:,.1f} h in all. `headroom pilot` measures the
