@@ -85,11 +85,11 @@ STUDIES: dict[str, Any] = {
 
 def config(**sections: Any) -> Config:
     """Return the example with keys of entries changed, as in ``models={"big": {...}}``."""
-    values = copy.deepcopy(VALUES)
+    values = VALUES
     for section, entries in sections.items():
         for name, keys in entries.items():
-            inside = values.setdefault(section, {})
-            inside[name] = inside.get(name, {}) | keys
+            own = values.get(section, {}).get(name, {})
+            values = changed(values, f"{section}/{name}", own | keys)
     return parse(values)
 
 
