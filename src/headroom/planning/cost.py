@@ -299,7 +299,6 @@ def memory(model: Model, card: Card) -> float:
 
 
 def _width(model: Model) -> int:
-    """Return the bytes of a weight."""
     return 4 if model.dtype == "float32" else 2
 
 
@@ -331,7 +330,6 @@ def longest_text(config: Config, study: Study) -> int:
 
 
 def _recipe(config: Config, study: Study, settings: Compression) -> Training:
-    """Return the recipe of an arm's training."""
     if not settings.scratch:
         return settings.training
     own = config.solver_of(study).training

@@ -202,12 +202,7 @@ class Shown:
         self.store = Store(config)
 
     def files(self, need: str, name: str = "") -> list[str]:
-        """Return the files that a figure is drawn from.
-
-        Args:
-            need: its `Exhibit.needs`.
-            name: its sweep, selector, compression or frontier.
-        """
+        """Return the files that a figure is drawn from, by its `Exhibit.needs` and its subject."""
         fill = self.store.fill
         match need:
             case "gains":
@@ -236,9 +231,7 @@ class Shown:
     def drawn(self, *kinds: Subject, sweep: str = "{sweep}") -> list[Any]:
         """Return all files of the figures that a job draws; Snakemake's report shows the PNGs.
 
-        Args:
-            kinds: kinds of subjects.
-            sweep: their sweep; other names stay wildcards.
+        Names of subjects stay wildcards, but for that of a sweep if it is given.
         """
         files: list[Any] = []
         for exhibit in exhibits(*kinds):

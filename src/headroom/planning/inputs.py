@@ -69,8 +69,8 @@ def resolve(config: Config) -> Config:
 def preflight(config: Config) -> None:
     """Refuse a resolved config that cannot run, as far as quick checks without torch can tell.
 
-    It checks the results folder and its free space, benchmark files, and the folders of models and
-    embedders; files and folders only if the store lacks something made from them.
+    It checks the results folder and its free space, and the files of benchmarks, models and
+    embedders if the store lacks something made from them.
 
     Raises:
         HeadroomError: one line that names key, value, and what to do.
@@ -240,7 +240,6 @@ def _check_revision(where: str, section: _Source) -> Path | None:
 
 
 def _check_room(needed: float, what: str, advice: str) -> None:
-    """Refuse a run that needs more gigabytes than are free on the results' disk."""
     free = shutil.disk_usage(existing := _existing()).free / 1e9
     if free < needed:
         raise ConfigError(
@@ -260,7 +259,6 @@ def _missing(files: Sequence[str]) -> float:
 
 
 def _check_draw(store: Store, name: str) -> None:
-    """Refuse to draw more questions than a split has."""
     questions = store.config.questions[name]
     if questions.generated or store.path(paths.SOURCE, source=name).exists():
         return

@@ -25,19 +25,13 @@ _JUDGED_A_CORE = 10_000
 
 
 class Rules(Shown):
-    """Inputs, parameters and resources of the rules of a config's workflow.
+    """Inputs, parameters and resources of the rules of a resolved config's workflow.
 
-    Snakemake calls the methods that take `wildcards`, once for each job.
+    Snakemake calls the methods that take `wildcards`, once for each job. `cores` are those that it
+    may use, None if unknown; `layer` adds to `groups`, its names of job groups.
     """
 
     def __init__(self, config: Config, cores: int | None, groups: dict[str, str]) -> None:
-        """Plan a config.
-
-        Args:
-            config: resolved.
-            cores: cores that Snakemake may use; None if unknown.
-            groups: Snakemake's names of job groups, by group; `layer` adds to it.
-        """
         super().__init__(config)
         self.batches = batches(config)
         self._cores, self._groups = cores or 1, groups
@@ -104,12 +98,9 @@ class Rules(Shown):
     def planned(
         self, job: Any, after: Iterable[Any], *, local: bool = True
     ) -> tuple[str, str, float, list[int]]:
-        """Return what the time left is estimated from: `snakemake_logger_plugin_headroom.pace`.
+        """Return what `snakemake_logger_plugin_headroom.pace` estimates the time left from.
 
-        Args:
-            job: one of Snakemake's jobs.
-            after: the jobs that it waits for.
-            local: whether jobs run on this machine, not on a cluster.
+        `after` are the jobs that the job waits for; if not `local`, jobs run on a cluster.
         """
         name, wildcards = job.rule.name, job.wildcards
         unit, seconds = str(job.jobid), 0.0

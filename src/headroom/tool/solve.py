@@ -35,13 +35,12 @@ _HEADS = 8
 
 
 class Candidate(NamedTuple):
-    """One value that some heads answered with."""
+    """One value that some heads answered with; the nearest head comes first."""
 
     answer: str | None
     """As the nearest of them wrote it; None: no answer was found in their texts."""
     votes: int
     heads: list[str]
-    """Nearest first."""
     text: str
     """What the nearest of them wrote."""
     score: float | None
