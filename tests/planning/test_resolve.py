@@ -13,7 +13,7 @@ from headroom.errors import BenchmarkError, HeadroomError, ModelError
 from headroom.models.source import BUILTIN, fingerprint
 from headroom.planning.batches import batches
 from headroom.planning.inputs import check_devices, preflight, resolve
-from headroom.planning.store import Store, key, source_key
+from headroom.planning.store import Store
 
 MATH_ROW = {"problem": "What is $1+1$?", "solution": "$\\boxed{2}$", "answer": "2"}
 MATH_ROW |= {"subject": "Algebra", "level": 1}
@@ -52,10 +52,9 @@ def local() -> Config:
     )
 
 
-def touch(template: str, **keys: str) -> None:
-    file = Path(template.format(**keys))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch()
+def touch(file: Path | str) -> None:
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    Path(file).touch()
 
 
 def test_every_revision_is_filled_in_once():
@@ -159,12 +158,11 @@ def test_a_gpu_is_asked_for_at_the_start_only_and_not_where_slurm_is(here, monke
 
 def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
     resolved = resolve(local())
-    keys = {name: key(resolved, "questions", name) for name in resolved.questions}
-    for questions in keys.values():
-        touch(paths.QUESTIONS, questions=questions)
-        embedder = key(resolved, "embedders", "minilm")
-        touch(paths.EMBEDDINGS, embedder=embedder, questions=questions)
-    *others, last = [file for batch in batches(resolved) for file in Store(resolved).answers(batch)]
+    store = Store(resolved)
+    for questions in resolved.questions:
+        touch(store.path(paths.QUESTIONS, questions=questions))
+        touch(store.path(paths.EMBEDDINGS, embedder="minilm", questions=questions))
+    *others, last = [file for batch in batches(resolved) for file in store.answers(batch)]
     for file in others:
         touch(file)
     for name in ("test.jsonl", "big/model.safetensors", "minilm/model.safetensors"):
@@ -179,5 +177,5 @@ def test_an_archived_store_needs_no_model_embedder_or_benchmark_at_hand():
 def test_a_split_in_the_store_needs_no_file():
     resolved = resolve(local())
     Path("test.jsonl").unlink()
-    touch(paths.SOURCE, source=source_key(resolved, "test"))
+    touch(Store(resolved).path(paths.SOURCE, source="test"))
     preflight(resolved)

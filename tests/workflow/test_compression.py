@@ -19,25 +19,17 @@ from mini import Snakemake, facts, left_over
 from processes import wait_until
 
 SEED = 3
+SHORT = {"training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1}}
+SHAPE = {"width": 24, "intermediate": 20, "heads": 3}
 COMPRESSION: dict[str, Any] = {
     "run": "words",
     "problems": {"made": {"dataset": "generated", "n": 84, "partition": {"ratios": [4, 1, 1]}}},
-    "solvers": {
-        "small": {
-            "profile": "fixture",
-            "encoder": {"width": 24, "intermediate": 20, "heads": 3},
-            "training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1},
-        }
-    },
+    "solvers": {"small": {"profile": "fixture", "encoder": SHAPE, **SHORT}},
     "compressions": {
         "made": {
             "solver": "small",
             "data": "made",
-            "method": {
-                "ratio": 0.4,
-                "rounds": 2,
-                "training": {"epochs": 2, "batch_size": 11, "checkpoint_steps": 1},
-            },
+            "method": {"ratio": 0.4, "rounds": 2, **SHORT},
             "arms": ["baseline", "full"],
             "int8": ["full"],
             "seeds": [SEED],
@@ -107,8 +99,7 @@ def test_an_exported_compression_is_remade_without_its_solvers(finished, tmp_pat
 def test_a_killed_compression_goes_on_and_ends_with_the_same_files(finished, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(finished, folder)
-    config = parse(COMPRESSION)
-    (full,) = (arm for arm in arms(config, "made") if arm.name == "full")
+    _, full = arms(parse(COMPRESSION), "made")
     target = full.file(paths.HISTORY, SEED)
     before = contents(folder / Path(target).parent)
     del before["int8.parquet"]  # another job's
