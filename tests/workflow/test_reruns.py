@@ -85,9 +85,8 @@ def test_an_export_may_leave_question_texts_out(finished, tmp_path):
     assert len(tables) == 2
     for file in tables:
         known = pd.read_parquet(finished[0] / file.relative_to(tmp_path))
-        pd.testing.assert_frame_equal(
-            pd.read_parquet(file), known.assign(question="", solution=None)
-        )
+        known["solution"] = known["solution"].mask(known["solution"].notna())
+        pd.testing.assert_frame_equal(pd.read_parquet(file), known.assign(question=""))
 
 
 def test_a_run_without_answers_is_not_exported(copied, tmp_path):
