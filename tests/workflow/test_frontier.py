@@ -45,19 +45,12 @@ def test_families_are_answered_graded_and_compared(copied):
         assert row["accuracy"] == pytest.approx(z[name].mean(), rel=1e-5)
         assert row["train_accuracy"] == pytest.approx(learnt[name].mean(), rel=1e-5)
     assert members["family"].value_counts().eq(3).all()
-    scaled = tables["scales"].query("family == 'scaled'").set_index("scale")
-    assert scaled["chosen"].sum() == 1
-    assert scaled["chosen"].idxmax() == scaled["train_pass"].idxmax()
     # Heads, scaled heads and noise change the same heads.
     places = {
         kind: {name[:3] + name[4:6] for name in own.index[own["family"] == kind]}
         for kind in ("head", "scaled", "noise")
     }
     assert places["head"] == places["scaled"] == places["noise"]
-    curves = tables["curves"].set_index(["family", "order", "n"])
-    drawn, skips = curves.loc[("skip", "drawn", 1)], own.query("family == 'skip'")["accuracy"]
-    assert drawn["pass"] == pytest.approx(skips.mean(), rel=1e-5)
-    assert drawn["majority"] == pytest.approx(drawn["pass"], rel=1e-5)
-    assert (curves["computed"] > 0).all()
+    assert (tables["curves"]["computed"] > 0).all()
     assert set(tables["paired"]["versus"]) <= {"sampling", "scaled", "skip", "weights", "noise"}
     assert "Nothing to be done" in (again := Snakemake(copied)(CONFIG)).stdout + again.stderr
