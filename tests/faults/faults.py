@@ -65,7 +65,7 @@ class Run:
             done = self._snakemake(self.values, *OPTIONS, self.target, *removed, check=False)
             said = done.stderr if done.returncode else "\n".join(self._unreadable())
             if not (done.returncode or said):
-                made = (self.folder / self._target).exists()
+                made = (self.folder / self.target).exists()
                 assert made, f"the run after the fault makes nothing:\n{done.stdout}\n{done.stderr}"
                 return removed
             advice = re.findall(r"(results/\S+) cannot be read .*?; remove (\S+) and run", said)
@@ -87,15 +87,13 @@ class Run:
             except TableError as error:
                 yield str(error).replace(f"{self.folder}/", "")
 
-    def kill(self, *words: str, all_of_them: bool = True) -> None:
-        """Kill the processes in the folder whose command lines have some words, or one of them."""
+    def kill(self, *words: str) -> None:
+        """Kill all processes in the folder whose command lines have some words."""
         found = working_in(self.folder, *words)
-        found = found if all_of_them else [self.draw.choice(found)] * bool(found)
         for process in found:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        if all_of_them:
-            psutil.wait_procs(found, 20)
+        psutil.wait_procs(found, 20)
 
     def results(self, wanted: Callable[[Path], bool]) -> list[Path]:
         """Return the files of the results of some kind, in order."""
@@ -109,8 +107,10 @@ def checked(file: Path) -> bool:
 
 
 def kill(run: Run, *words: str) -> None:
-    with run.disturbed():
-        run.kill(*words, all_of_them=False)
+    """Kill a process of the run at some moment."""
+    with run.disturbed(), contextlib.suppress(psutil.Error):
+        if found := working_in(run.folder, *words):
+            run.draw.choice(found).kill()
 
 
 def kill_everything(run: Run) -> None:
