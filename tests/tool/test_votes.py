@@ -2,15 +2,15 @@
 
 import pytest
 
-from headroom.tool.solve import Grading, Solved, count_votes, to_json, to_text
+from headroom.tool.solve import Solved, count_votes, to_json, to_text
 
 HEADS = ["L03H01", "L00H05", "L02H02", "L01H04", "L02H00"]
 TEXTS = ["it is 7", "no idea", r"that makes \boxed{6/2}", "so 3.0", "so 07"]
-NUMBERS = Grading("numeric", "default")
+NUMBERS = ("numeric", "default")
 
 
 def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head():
-    candidates, agreement = count_votes(HEADS, TEXTS, NUMBERS)
+    candidates, agreement = count_votes(HEADS, TEXTS, *NUMBERS)
     found = [(one.answer, one.votes, one.heads) for one in candidates]
     assert found == [
         ("7", 2, ["L03H01", "L02H00"]),
@@ -24,25 +24,25 @@ def test_equal_answers_are_one_candidate_and_ties_go_to_the_nearest_head():
 
 def test_a_verifier_outvotes_the_majority_but_not_without_an_answer():
     scores = [-3.0, 9.0, -2.5, -0.5, -4.0]  # the best text has no answer
-    candidates, _ = count_votes(HEADS, TEXTS, NUMBERS, scores)
+    candidates, _ = count_votes(HEADS, TEXTS, *NUMBERS, scores)
     found = [(one.answer, one.score) for one in candidates]
     assert found == [("6/2", -0.5), ("7", -3.0), (None, 9.0)]
 
 
 def test_mathematical_answers_are_compared_by_the_judge():
     texts = [r"\boxed{\frac{1}{2}}", r"\boxed{0.5}", r"\boxed{\frac{2}{4}}", r"\boxed{x}"]
-    candidates, agreement = count_votes(HEADS[:4], texts, Grading("math", "default"))
+    candidates, agreement = count_votes(HEADS[:4], texts, "math", "default")
     assert [one.votes for one in candidates] == [3, 1]
     assert agreement == pytest.approx(3 / 6)
-    assert count_votes(HEADS[:1], TEXTS[:1], NUMBERS)[1] is None
+    assert count_votes(HEADS[:1], TEXTS[:1], *NUMBERS)[1] is None
 
 
 def test_a_result_is_shown_with_scores_where_there_are_some():
-    text = to_text(Solved("3 + 4?", *count_votes(HEADS, TEXTS, NUMBERS), "8"))
+    text = to_text(Solved("3 + 4?", *count_votes(HEADS, TEXTS, *NUMBERS), "8"))
     assert "score" not in text
     assert "chosen: 7; the unpruned model: 8" in text
     assert "20% of the pairs of heads agree" in text
-    scored, _ = count_votes(HEADS[:2], ["1", "2"], NUMBERS, [0.25, 12.5])
+    scored, _ = count_votes(HEADS[:2], ["1", "2"], *NUMBERS, [0.25, 12.5])
     lines = to_text(Solved("?", scored, 0.0, None)).splitlines()
     assert [line.split() for line in lines[2:5]] == [
         ["answer", "heads", "pruned,", "nearest", "first", "votes", "score"],

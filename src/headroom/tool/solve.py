@@ -47,37 +47,11 @@ class Candidate(NamedTuple):
     """The highest score of the verifier among their texts; None without a verifier."""
 
 
-class Grading(NamedTuple):
-    """How answers are found in texts and compared."""
-
-    family: Family
-    preset: Preset
-
-    def extract(self, text: str) -> str | None:
-        """Return the final answer of a text, None if there is none."""
-        return find_grader(self.family, self.preset).extract(text)
-
-    def groups(self, answers: Sequence[str | None]) -> list[int]:
-        """Return for each answer the index of the first that equals it."""
-        equal = find_grader(self.family, self.preset).equal
-        plain = [None if answer is None else canonical(answer) for answer in answers]
-        distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
-        pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
-        if equal is not None:
-            same = [equal(*pair) for pair in pairs]
-        else:
-            same = [found.correct for found in judge_pairs(pairs, self.preset)]
-        leader: dict[str | None, str | None] = {answer: answer for answer in plain}
-        for (later, earlier), verdict in zip(pairs, same, strict=True):
-            if verdict and leader[later] == later:
-                leader[later] = leader[earlier]
-        return [plain.index(leader[answer]) for answer in plain]
-
-
 def count_votes(
     heads: Sequence[str],
     texts: Sequence[str],
-    grading: Grading,
+    family: Family,
+    preset: Preset,
     scores: Sequence[float] | None = None,
 ) -> tuple[list[Candidate], float | None]:
     """Return the distinct answers of some heads, the chosen one first, and their agreement.
@@ -89,11 +63,24 @@ def count_votes(
     Args:
         heads: nearest first.
         texts: what each wrote.
-        grading: how answers are found and compared.
+        family: decides with `preset` how answers are found and compared.
+        preset: the run's grading.
         scores: one for each text.
     """
-    answers = [grading.extract(text) for text in texts]
-    groups = grading.groups(answers)
+    extract, equal = find_grader(family, preset)
+    answers = [extract(text) for text in texts]
+    plain = [None if answer is None else canonical(answer) for answer in answers]
+    distinct = [answer for answer in dict.fromkeys(plain) if answer is not None]
+    pairs = [(later, earlier) for earlier, later in combinations(distinct, 2)]
+    if equal is not None:
+        same = [equal(*pair) for pair in pairs]
+    else:
+        same = [found.correct for found in judge_pairs(pairs, preset)]
+    leader: dict[str | None, str | None] = {answer: answer for answer in plain}
+    for (later, earlier), verdict in zip(pairs, same, strict=True):
+        if verdict and leader[later] == later:
+            leader[later] = leader[earlier]
+    groups = [plain.index(leader[answer]) for answer in plain]
     candidates = []
     for first in dict.fromkeys(groups):
         members = [index for index, group in enumerate(groups) if group == first]
@@ -103,9 +90,10 @@ def count_votes(
         candidates.append(Candidate(answers[first], votes, own, texts[first], score))
     # The sort is stable, so the nearest head breaks ties.
     candidates.sort(key=lambda c: (c.answer is not None, c.score or 0, c.votes), reverse=True)
-    pairs = list(combinations(range(len(heads)), 2))
-    agreeing = sum(groups[i] == groups[j] and answers[i] is not None for i, j in pairs)
-    return candidates, agreeing / len(pairs) if pairs else None
+    agreeing = [
+        first == second and answers[first] is not None for first, second in combinations(groups, 2)
+    ]
+    return candidates, sum(agreeing) / len(agreeing) if agreeing else None
 
 
 class Solved(NamedTuple):
@@ -158,7 +146,7 @@ class Solver:
             raise ConfigError(f"n: {n} heads are requested; the pool has {len(self._heads)}")
         section = config.selectors[found.one("selectors", selector)]
         self._decoding: Decoding = config.decodings[section.decoding]
-        self._grading = Grading(config.questions[section.train].family, config.grading)
+        self._grading = config.questions[section.train].family, config.grading
         self._verifier = _import(verifier) if isinstance(verifier, str) else verifier
         model = config.models[section.model]
         embedder = self._selector.setting.embedder or section.embedder[0]
@@ -186,7 +174,7 @@ class Solver:
         nearest = [[self._heads[head] for head in row[: self._n]] for row in order]
         unit = Unit(
             decoding=self._decoding,
-            family=self._grading.family,
+            family=self._grading[0],
             questions={str(number): text for number, text in enumerate(questions)},
             requests=[
                 (variant, (str(number), 0))
@@ -209,8 +197,8 @@ class Solver:
                     f"verifier {self._verifier!r} returned {scores} for {len(written)} texts; it "
                     f"has to return a number for each"
                 )
-        candidates, agreement = count_votes([*map(str, heads)], written, self._grading, scores)
-        return Solved(question, candidates, agreement, self._grading.extract(texts[BASE]))
+        votes = count_votes([*map(str, heads)], written, *self._grading, scores)
+        return Solved(question, *votes, find_grader(*self._grading).extract(texts[BASE]))
 
 
 def to_json(solved: Solved) -> str:
