@@ -1,6 +1,5 @@
 """The demo in miniature, and runs of the real Snakefile on it."""
 
-import json
 import os
 import re
 import subprocess
@@ -144,9 +143,3 @@ def left_over(folder: Path) -> list[str]:
         for file in files
         if file.suffix in unfinished or (".journal" in file.parts and not file.is_dir())
     ]
-
-
-def facts(file: Path) -> dict[str, Any]:
-    """Return the record beside a file."""
-    loaded: dict[str, Any] = json.loads(Path(f"{file}.run.json").read_text(encoding="utf-8"))
-    return loaded

@@ -2,7 +2,7 @@ import pytest
 
 from example_config import VALUES, changed, config
 from headroom.config import Config, parse
-from headroom.planning.batches import batches, family_members, find_batch, placebos, pool
+from headroom.planning.batches import family_members, find_batch, placebos
 from headroom.variants import BASE
 
 
@@ -50,22 +50,7 @@ def test_members_of_families_answer_training_and_test_questions():
         assert [(each.layer, each.head) for each in members[family]] == heads
     assert {each.scale for each in members["skip", 0]} <= {1, 2}
     every = {variant for each in members.values() for variant in each}
-    for questions in ("train", "test"):
-        found = find_batch(config, "big", "greedy", questions)
-        assert every <= set(found.variants)
-        assert find_batch(config, "big", "T0.6", questions).variants == (BASE,)
+    assert every <= set(find_batch(config, "big", "greedy", "train").variants)
+    assert find_batch(config, "big", "T0.6", "test").variants == (BASE,)
     other = config.frontiers["math"].model_copy(update={"seed": 1})
     assert family_members(config, other)["weights", 5] != members["weights", 5]
-
-
-def test_placebos_are_answered_with_the_sweep_and_are_in_no_pool():
-    planned = of_sweep(placebos="both")
-    heads = ["L00H04", "L00H11", "L27H04", "L27H11"]
-    assert list(map(str, pool(planned, planned.sweeps["table"]))) == heads
-    test = next(batch for batch in batches(planned) if batch.questions == "test")
-    names = list(map(str, test.variants))  # the selector's heads among them
-    assert names[0] == "base"
-    assert names[-6:] == ["L00N04", "L00N11", "L27N04", "L27N11", "placebo01", "placebo02"]
-    assert len(names) == 1 + 28 * 12 + 6
-    other = next(batch for batch in batches(planned) if batch.questions == "train")
-    assert {variant.kind for variant in other.variants} == {"base", "head"}

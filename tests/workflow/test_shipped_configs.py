@@ -35,7 +35,9 @@ def planning(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | None],
 
 
 @pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
-def test_a_shipped_config_can_be_planned(config, planning):
+def test_a_shipped_config_can_be_planned_and_asks_for_every_stored_file(
+    config, planning, tmp_path, monkeypatch
+):
     loaded = load(config)
     assert loaded.run == NAMES.get(config.stem, config.stem)
     counts = planned(planning(config.stem))
@@ -44,16 +46,13 @@ def test_a_shipped_config_can_be_planned(config, planning):
     assert counts.get("compress", 0) == len(trained)
     assert counts["report_page"] == 1
 
-
-@pytest.mark.parametrize("config", SHIPPED, ids=lambda file: file.stem)
-def test_a_config_asks_for_every_stored_file(config, planning, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    put_data(load(config), tmp_path)
+    put_data(loaded, tmp_path)
     lines = re.findall(r"^ +output: (.*)$", planning(config.stem), re.MULTILINE)
     for file in (Path(each) for line in lines for each in line.split(", ")):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    entries = contents({"it": resolve(load(config))})
+    entries = contents({"it": resolve(loaded)})
     assert entries
     assert [entry for entry in entries if entry.asked_by != ("it",)] == []
 
