@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from processes import wait_until
 
@@ -57,10 +58,6 @@ _NODE = (
     "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
     "CPUs=16 RealMemory=64000 Gres=gpu:h200:1"
 )
-
-
-class MissingError(Exception):
-    """SLURM cannot be installed or started here; the message says why."""
 
 
 class Cluster:
@@ -137,20 +134,20 @@ class Cluster:
 def install() -> None:
     """Install SLURM from the distribution's packages, unless there is one that is not ours."""
     if os.geteuid() != 0:
-        raise MissingError("only root may install and start it")
+        pytest.skip("SLURM: only root may install and start it")
     if (SETTINGS / "slurm.conf").exists():
-        raise MissingError(f"{SETTINGS}/slurm.conf is of a SLURM that is in use here")
+        pytest.skip(f"SLURM: {SETTINGS}/slurm.conf is of a SLURM that is in use here")
     if all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "munged"))):
         return
     if not shutil.which("apt-get"):
-        raise MissingError("it is installed by apt-get only, which is not here")
+        pytest.skip("SLURM: it is installed by apt-get only, which is not here")
     install = ["install", "-qq", "--yes", "--no-install-recommends", *PACKAGES]
     variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     options: dict[str, Any] = {"env": variables, "capture_output": True, "text": True}
     for arguments in (["update", "-qq"], install):
         done = subprocess.run(["apt-get", *arguments], check=False, **options)
         if done.returncode:
-            raise MissingError(f"apt-get fails: {done.stderr.strip().splitlines()[-1:]}")
+            pytest.skip(f"SLURM: apt-get fails: {done.stderr.strip().splitlines()[-1:]}")
 
 
 def processes_of(**variables: str) -> Iterator[psutil.Process]:

@@ -15,7 +15,7 @@ import cluster
 import psutil
 import pytest
 import yaml
-from cluster import Cluster, MissingError, output, processes_of
+from cluster import Cluster, output, processes_of
 
 from comparing import assert_same, contents
 from mini import MINIATURE, REASONER, ROOT, Snakemake
@@ -32,10 +32,7 @@ def slurm() -> Iterator[Cluster]:
     """A cluster of three nodes, where it may be installed."""
     if not os.environ.get("HEADROOM_SLURM"):
         pytest.skip("SLURM: `make slurm` installs it and runs this")
-    try:
-        cluster.install()
-    except MissingError as missing:
-        pytest.skip(f"SLURM: {missing}")
+    cluster.install()
     with tempfile.TemporaryDirectory(prefix="headroom-slurm-") as folder:
         started = Cluster(Path(folder))
         try:
