@@ -15,16 +15,15 @@ from headroom.grading import pool, worker
 from headroom.grading.pool import Judgement, Limits, judge_pairs
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
-RIGHT = Judgement("judged", True)
-WRONG = Judgement("judged", False)
+RIGHT, WRONG = Judgement("judged", True), Judgement("judged", False)
 TIMEOUT = Judgement("timeout", False)
 
 
 def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
     give = pool._Worker.give
 
-    def give_and_stop(self, batch, pairs):
-        give(self, batch, pairs)
+    def give_and_stop(self, batch):
+        give(self, batch)
         os.killpg(self.process.pid, signal.SIGSTOP)
         time.sleep(1.5)
         os.killpg(self.process.pid, signal.SIGCONT)
@@ -49,8 +48,8 @@ def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch)
     give = pool._Worker.give
     kills = []
 
-    def give_and_kill(self, batch, pairs):
-        give(self, batch, pairs)
+    def give_and_kill(self, batch):
+        give(self, batch)
         if self.answered and len(kills) < 3:
             kills.append(killed)
             if killed != "parent":
@@ -72,13 +71,8 @@ def test_a_worker_that_cannot_start_is_an_error_of_one_line(monkeypatch):
 
 
 FORBIDDEN = [
-    "open('/etc/passwd')",
-    "open('new.txt', 'w')",
-    "open('new.py', 'w')",
-    "os.system('true')",
-    "os.remove('new.txt')",
-    "os.fork()",
-    "subprocess.run(['true'])",
+    *("open('/etc/passwd')", "open('new.txt', 'w')", "open('new.py', 'w')", "os.system('true')"),
+    *("os.remove('new.txt')", "os.fork()", "subprocess.run(['true'])"),
     "socket.socket().connect(('127.0.0.1', 9))",
 ]
 
@@ -117,14 +111,10 @@ def wait_until(condition):
 
 @pytest.mark.parametrize(
     ("sent", "kill"),
-    [
-        (signal.SIGKILL, os.kill),
-        (signal.SIGTERM, os.kill),
-        (signal.SIGINT, os.killpg),
-        (signal.SIGINT, os.kill),
-    ],
+    [*((sent, os.kill) for sent in ("KILL", "TERM", "INT")), ("INT", os.killpg)],
 )
 def test_no_worker_outlives_its_parent(sent, kill):
+    sent = signal.Signals[f"SIG{sent}"]
     code = """
         from headroom.grading.pool import judge_pairs, Limits
         judge_pairs([("9**9**9**9", "x")] * 99, "authors", workers=2, limits=Limits(cpu_seconds=2))

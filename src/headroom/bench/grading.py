@@ -61,8 +61,7 @@ def run(
     )
     begin = _clocks()
     forms = [(canonical(answer), canonical(gold)) for answer, gold in pairs]
-    once = list(set(forms))
-    known = dict(zip(once, judge(once, "default", workers), strict=True))
+    known = judge(set(forms), "default", workers)
     judged = [known[form] for form in forms]
     seconds = _clocks() - begin
     wall, processor = each * len(pairs) / seconds

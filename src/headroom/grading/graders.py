@@ -16,7 +16,7 @@ from headroom.grading.judge import Judge
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
 _ANY_BRACE = re.compile(r"[{}]")
-_UNBRACED = re.compile(r"[^\s$]*")
+_END = re.compile(r"[\s$]")  # of an answer without braces
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
@@ -51,8 +51,7 @@ def last_boxed(text: str) -> str | None:
         return None
     start = box.end()
     if not text.startswith("{", start):
-        content = _UNBRACED.match(text, start)
-        return (content[0].rstrip(".,") if content else "") or None
+        return _END.split(text[start:], maxsplit=1)[0].rstrip(".,") or None
     end = _closing_brace(text, start)
     return None if end is None else text[start + 1 : end].strip() or None
 
@@ -68,9 +67,8 @@ def first_boxed(text: str) -> str | None:
         return None
     start += len(r"\boxed")
     end = _closing_brace(text, start, _ANY_BRACE)
-    if end is None:
-        return text[start + 1 :].strip().removesuffix("}").strip()
-    return text[start + 1 : end].strip()
+    inside = text[start + 1 : end].strip()
+    return inside.removesuffix("}").strip() if end is None else inside
 
 
 def last_number(text: str) -> str | None:
@@ -143,7 +141,6 @@ GRADERS = {
     "exact": Grader(boxed_or_line, same_text),
 }
 """The graders of custom benchmarks, the same under every preset."""
-
 
 BENCHMARKS = {
     ("math", "default"): Grader(last_boxed, None),

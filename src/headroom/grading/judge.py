@@ -35,15 +35,6 @@ def shortcut(answer: str, gold: str) -> bool | None:
     return None
 
 
-def load_judge(preset: str) -> Judge:
-    """Import and return the judge of a preset; this imports sympy, which is slow."""
-    if preset == "default":
-        from headroom.grading.math_verify_judge import equal
-    else:
-        from headroom.grading.prm800k_judge import equal
-    return equal
-
-
 def hendrycks(answer: str) -> str:
     r"""Return a LaTeX answer in a normal form of spaces, sizes, units and abbreviations.
 

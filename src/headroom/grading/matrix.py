@@ -2,8 +2,9 @@
 
 import logging
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Set
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,6 @@ from headroom.tables import (
 from headroom.variants import BASE, Variant
 
 log = logging.getLogger(__name__)
-
-_NO_ANSWER = Judgement("no_answer", False)
 
 
 def grade_answers(
@@ -76,21 +75,27 @@ def grade_answers(
         None if answer is None else (canonical(answer), gold[question_id])
         for answer, question_id in zip(found, table["question_id"], strict=True)
     ]
-    distinct = list({pair for pair in pairs if pair})
-    judged = (
-        [Judgement("judged", grader.equal(*pair)) for pair in distinct]
+    distinct = {pair for pair in pairs if pair}
+    judgements = (
+        {pair: Judgement("judged", grader.equal(*pair)) for pair in distinct}
         if grader.equal
         else judge(distinct, preset, workers)
     )
-    judgements = dict(zip(distinct, judged, strict=True))
-    outcomes = [judgements[pair] if pair else _NO_ANSWER for pair in pairs]
+    outcomes = [judgements[pair] if pair else Judgement("no_answer", False) for pair in pairs]
+    groups, wrong = [], defaultdict[str, dict[str, int]](dict)
+    for answer, question_id, outcome in zip(found, table["question_id"], outcomes, strict=True):
+        if answer is None or outcome.correct:
+            groups.append(-1 if answer is None else 0)
+        else:
+            known = wrong[question_id]
+            groups.append(known.setdefault(hendrycks(answer), len(known) + 1))
     table = table.assign(
         answer=pd.Series(found, dtype="str"),
         correct=[outcome.correct for outcome in outcomes],
         verdict=[outcome.verdict for outcome in outcomes],
         tokens=table["token_ids"].map(len).astype(np.int32),
+        group=np.array(groups, np.int32),
     )
-    table["group"] = _groups(table["question_id"], found, outcomes)
     counts = sorted(Counter(outcome.verdict for outcome in outcomes).items())
     shown = ", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts)
     log.info("graded %d answers: %s", len(table), shown)
@@ -113,17 +118,15 @@ def accuracy_matrix(graded: pd.DataFrame, questions: pd.DataFrame) -> pd.DataFra
     Raises:
         TableError: several variants have several samples, or the questions differ.
     """
-    variants = sorted(graded["variant"].unique(), key=Variant.parse)
+    columns = sorted(graded["variant"].unique(), key=Variant.parse)
     samples = sorted(graded["sample"].unique())
-    if len(samples) == 1:
-        labels = graded["variant"]
-        columns = variants
-    elif len(variants) == 1:
+    labels = graded["variant"]
+    if len(columns) == 1 < len(samples):
         labels = graded["sample"].map("S{:02d}".format)
         columns = [f"S{sample:02d}" for sample in samples]
-    else:
+    elif len(samples) > 1:
         raise TableError(
-            f"{len(variants)} variants have {len(samples)} samples each; "
+            f"{len(columns)} variants have {len(samples)} samples each; "
             "a matrix holds one variant's samples or one sample of each variant"
         )
     cells = graded.assign(label=labels).pivot(
@@ -152,32 +155,13 @@ def _ordered(name: str, answers: pd.DataFrame, questions: pd.DataFrame) -> pd.Da
     return answers.iloc[given.get_indexer(wanted)]
 
 
-def judge(pairs: Sequence[Pair], preset: str, workers: int) -> list[Judgement]:
-    """Judge pairs in canonical form, in order; workers judge those that have no shortcut."""
-    known = [shortcut(*pair) for pair in pairs]
+def judge(pairs: Set[Pair], preset: str, workers: int) -> dict[Pair, Judgement]:
+    """Judge pairs in canonical form; workers judge those that have no shortcut."""
+    known = {pair: shortcut(*pair) for pair in pairs}
     # Sorted by gold answer, so that a worker parses each gold answer once.
-    hard = [index for index, verdict in enumerate(known) if verdict is None]
-    hard.sort(key=lambda index: (pairs[index][1], pairs[index][0]))
-    judged = judge_pairs([pairs[index] for index in hard], preset, workers=workers)
-    found = dict(zip(hard, judged, strict=True))
-    return [
-        found[index] if verdict is None else Judgement("judged", verdict)
-        for index, verdict in enumerate(known)
-    ]
-
-
-def _groups(
-    question_ids: pd.Series, found: list[str | None], outcomes: list[Judgement]
-) -> np.ndarray:
-    seen: dict[str, dict[str, int]] = {}
-    groups = np.empty(len(found), np.int32)
-    for row, (question_id, answer) in enumerate(zip(question_ids, found, strict=True)):
-        if answer is None or outcomes[row].correct:
-            groups[row] = -1 if answer is None else 0
-        else:
-            wrong = seen.setdefault(question_id, {})
-            groups[row] = wrong.setdefault(hendrycks(answer), len(wrong) + 1)
-    return groups
+    hard = sorted((pair for pair in pairs if known[pair] is None), key=lambda pair: pair[::-1])
+    easy = {pair: Judgement("judged", right) for pair, right in known.items() if right is not None}
+    return easy | dict(zip(hard, judge_pairs(hard, preset, workers=workers), strict=True))
 
 
 def grade(
@@ -199,15 +183,17 @@ def grade(
     graded = grade_answers(rows, answers, family=family, preset=rules, workers=_cores())
     facts = {**store.keys(**batch.names), "grading": rules}
     names = {**batch.names, "grading": rules}
-    graded_file = store.path(paths.REGRADED if grading else paths.GRADED, **names)
-    write_table(graded_file, graded, GRADED, facts)
     matrix = accuracy_matrix(graded, rows)
-    variants = [name for name in matrix.columns if name not in ACCURACY.names]
+    variants = matrix.columns.difference(ACCURACY.names, sort=False)
     schema = pa.schema([*ACCURACY, *(pa.field(name, pa.int8(), False) for name in variants)])
-    output = store.path(paths.REGRADED_ACCURACY if grading else paths.ACCURACY, **names)
-    write_table(output, matrix, schema, facts)
+    files = [
+        store.path(paths.REGRADED if grading else paths.GRADED, **names),
+        store.path(paths.REGRADED_ACCURACY if grading else paths.ACCURACY, **names),
+    ]
+    for file, table, columns in zip(files, (graded, matrix), (GRADED, schema), strict=True):
+        write_table(file, table, columns, facts)
     verdicts = graded["verdict"].value_counts().sort_index().to_dict()
-    for file in (graded_file, output):
+    for file in files:
         write_record(file, stopwatch, {**facts, "verdicts": verdicts})
     shown = RESULT if len(batch.variants) > 1 else logging.INFO
     log.log(shown, "%s", _right(batch, graded))
@@ -232,32 +218,27 @@ def compare_prompts(config: Config, comparison: str) -> None:
     names = {"model": section.model, "questions": section.questions, "variant": BASE}
     rows = read_table(store.path(paths.QUESTIONS, **names), QUESTIONS)
     family = config.questions[section.questions].family
-    graded: dict[tuple[str, Preset], pd.DataFrame] = {}
-    for decoding in section.decodings:
+    reference, counts = None, []
+    for decoding, preset in product(section.decodings, ("default", "authors")):
         file = store.path(paths.ANSWERS, decoding=decoding, **names)
         answers = {str(BASE): read_table(file, ANSWERS)}
-        for preset in ("default", "authors"):
-            graded[decoding, preset] = grade_answers(
-                rows, answers, family=family, preset=preset, workers=_cores()
-            )
-    reference = graded[section.decodings[0], "default"]["correct"]
-    table = pd.DataFrame(
-        [
+        graded = grade_answers(rows, answers, family=family, preset=preset, workers=_cores())
+        correct = graded["correct"]
+        reference = correct if reference is None else reference
+        counts.append(
             {
                 "decoding": decoding,
                 "grading": preset,
-                "n": len(result),
-                "correct": int(result["correct"].sum()),
-                "accuracy": result["correct"].mean(),
-                "no_answer": int(result["answer"].isna().sum()),
-                "truncated": int((result["stop_reason"] == "length").sum()),
-                "differ_from_default": int((result["correct"] != reference).sum()),
+                "n": len(graded),
+                "correct": correct.sum(),
+                "accuracy": correct.mean(),
+                "no_answer": graded["answer"].isna().sum(),
+                "truncated": (graded["stop_reason"] == "length").sum(),
+                "differ_from_default": (correct != reference).sum(),
             }
-            for (decoding, preset), result in graded.items()
-        ]
-    )
+        )
     output = store.path(paths.COMPARISON, comparison=comparison)
-    write_csv(output, table)
+    write_csv(output, pd.DataFrame(counts))
     write_record(output, stopwatch, {"comparison": section.model_dump(mode="json")})
 
 

@@ -25,12 +25,17 @@ import resource
 import signal
 import sys
 
-from headroom.grading.judge import Judge, load_judge
+from headroom.grading.judge import Judge
 
 EXIT_MEMORY = 10
 EXIT_FORBIDDEN = 11
 
-_MIB = 1 << 20
+_CAUSES = {
+    -signal.SIGPROF: b"t",
+    -signal.SIGALRM: b"t",
+    EXIT_MEMORY: b"m",
+    -signal.SIGKILL: b"m",  # by the kernel when memory runs out
+}
 _PEAK = re.compile(rb"VmHWM:\s*(\d+) kB")
 _IMPORTABLE = (".py", ".pyc", ".so")
 _FORBIDDEN = (
@@ -42,12 +47,14 @@ _LISTINGS = ("os.listdir", "os.scandir")  # the import system lists folders
 
 def main() -> None:
     """Judge batches until the input ends."""
-    preset, *numbers, memory = sys.argv[1:]
-    cpu_seconds, wall_seconds = map(float, numbers)
+    preset, cpu_seconds, wall_seconds, memory_mib = sys.argv[1:]
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process handles Ctrl-C
     logging.disable()
-    judge = load_judge(preset)
-    judge(r"\frac{1}{2}", "0.25")  # so that the libraries' lazy imports are done
+    if preset == "default":
+        from headroom.grading.math_verify_judge import equal
+    else:
+        from headroom.grading.prm800k_judge import equal
+    equal(r"\frac{1}{2}", "0.25")  # so that the libraries' lazy imports are done
     gc.freeze()  # the garbage collector can skip the libraries' objects
     gc.set_threshold(50_000)
     replies = os.dup(sys.stdout.fileno())
@@ -58,7 +65,7 @@ def main() -> None:
         if status == 0:
             return
         try:
-            os.write(replies, _cause(os.waitstatus_to_exitcode(status)))
+            os.write(replies, _CAUSES.get(os.waitstatus_to_exitcode(status), b"x"))
         except BrokenPipeError:
             return
         first = False
@@ -66,7 +73,7 @@ def main() -> None:
         for line in sys.stdin.buffer:
             if line == b"\n":
                 break
-    _judge(judge, replies, cpu_seconds, wall_seconds, int(memory))
+    _judge(equal, replies, float(cpu_seconds), float(wall_seconds), int(memory_mib))
     os._exit(0)
 
 
@@ -94,22 +101,13 @@ def _judge(
             os.write(replies, reply)
 
 
-def _cause(status: int) -> bytes:
-    """Return the reply for the way in which a child ended."""
-    if status in (-signal.SIGPROF, -signal.SIGALRM):
-        return b"t"
-    if status in (EXIT_MEMORY, -signal.SIGKILL):  # the kernel's OOM killer sends SIGKILL
-        return b"m"
-    return b"x"
-
-
 def _confine(memory_mib: int) -> None:
     """Set the limits, and keep what libraries print out of the replies."""
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.dup2(silence, 2)
     # Twice the limit, so that the peak shows the excess; sympy would swallow a `MemoryError`.
-    resource.setrlimit(resource.RLIMIT_AS, (2 * memory_mib * _MIB,) * 2)
+    resource.setrlimit(resource.RLIMIT_AS, (2 * memory_mib << 20,) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.addaudithook(_watch)
 
