@@ -1,5 +1,6 @@
 """Problems of the generated benchmarks, and what templates need to write them."""
 
+import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from random import Random
@@ -20,12 +21,7 @@ class Problem(NamedTuple):
 
 
 class Draw:
-    """Random draws for a template.
-
-    Args:
-        rng: the generator.
-        level: 1 (easy) to 5 (hard).
-    """
+    """Random draws for a template at a level, 1 (easy) to 5 (hard)."""
 
     def __init__(self, rng: Random, level: int) -> None:
         self.level = level
@@ -50,11 +46,11 @@ def box(answer: object) -> str:
     return rf"\boxed{{{answer}}}"
 
 
-def latex_fraction(value: Fraction) -> str:
-    r"""Return a positive number in lowest terms: ``\frac{3}{4}`` or ``2``."""
-    if value.denominator == 1:
-        return str(value.numerator)
-    return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+def lowest_terms(above: int, below: int) -> str:
+    """Return the steps from a positive fraction to its lowest terms, or whole number, in a box."""
+    written, value = rf"\frac{{{above}}}{{{below}}}", Fraction(above, below)
+    reduced = re.sub(r"(\d+)/(\d+)", r"\\frac{\1}{\2}", str(value))
+    return box(reduced) if reduced == written else f"{written}={box(reduced)}"
 
 
 def running_sum(terms: Sequence[int], *, boxed: bool = False) -> str:

@@ -46,28 +46,17 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
     if questions.sampling == "first":
         order = np.arange(len(source))
     else:
-        order = _shuffled(source["question_id"], questions.seed)
+        names = (f"{questions.seed}/{question_id}" for question_id in source["question_id"])
+        order = np.argsort([hashlib.sha256(name.encode()).hexdigest() for name in names])
         if questions.sampling == "clusters":
             assert vectors is not None
-            order = _by_turns(order, _cluster(vectors, questions.seed))
+            members = pd.Series(_clusters(vectors, questions.seed)[order])
+            turn = members.groupby(members).cumcount()
+            order = order[np.lexsort((members, turn))]
     return source.iloc[np.sort(order[:n])].reset_index(drop=True)
 
 
-def _shuffled(question_ids: pd.Series, seed: int) -> np.ndarray:
-    """Return row numbers sorted by the hash of seed and question id."""
-    hashes = [hashlib.sha256(f"{seed}/{name}".encode()).hexdigest() for name in question_ids]
-    return np.argsort(hashes)
-
-
-def _by_turns(order: np.ndarray, clusters: np.ndarray) -> np.ndarray:
-    """Reorder rows so that the clusters take turns, each keeping its rows' order."""
-    members = pd.Series(clusters[order])
-    turn = members.groupby(members).cumcount()
-    return order[np.lexsort((members, turn))]
-
-
-def _cluster(vectors: np.ndarray, seed: int) -> np.ndarray:
-    """Return each row's cluster."""
+def _clusters(vectors: np.ndarray, seed: int) -> np.ndarray:
     from sklearn.cluster import KMeans  # slow to import
     from threadpoolctl import threadpool_limits
 

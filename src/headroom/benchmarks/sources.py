@@ -11,10 +11,9 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -27,8 +26,7 @@ from headroom.errors import BenchmarkError
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class HubDataset:
+class HubDataset(NamedTuple):
     """A dataset on the Hugging Face hub, pinned."""
 
     path: str
@@ -53,7 +51,6 @@ PINNED = {
 """The default source of each benchmark, if the config names no file and no other revision."""
 
 _MATH = Columns(question="problem", id="unique_id", subject="subject", level="level")
-_NO_ANSWER = ("", "None")
 _WITHOUT_ANSWER = {
     "train/algebra/24014.json",  # "\boxed 2" has no braces: PRM800K writes "None"
     "train/algebra/25040.json",  # "\boxed 9" likewise
@@ -94,7 +91,7 @@ def hub_dataset(questions: Questions) -> HubDataset:
     if questions.dataset is not None:
         return HubDataset(questions.dataset, questions.subset, questions.revision or "")
     pinned = PINNED[questions.benchmark]
-    return replace(pinned, revision=questions.revision or pinned.revision)
+    return pinned._replace(revision=questions.revision or pinned.revision)
 
 
 def file_revision(file: Path) -> str:
@@ -204,27 +201,24 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     kept: dict[str, dict[str, Any]] = {}
     places: dict[str, str] = {}
     left_out: list[str] = []
-    convert = _gsm8k if questions.benchmark == "gsm8k" else _mapped
     column = questions.columns.split if questions.columns else None
     for index, (place, row) in enumerate(rows):
         if column is not None and str(row.get(column, questions.split)) != questions.split:
             continue
-        question = convert(_Row(f"{origin} {place}", row), questions, index)
-        if question is None:
-            left_out.append(f"{row['unique_id']} (no gold answer)")
-            continue
+        question = _question(f"{origin} {place}", row, questions, index)
         question_id = question["question_id"]
-        if question_id in kept:
-            if question_id in _TWICE and question["question"] == kept[question_id]["question"]:
-                left_out.append(f"{question_id} (second copy)")
-                continue
+        if question["answer"] is None:
+            left_out.append(f"{question_id} (no gold answer)")
+        elif question_id not in kept:
+            kept[question_id] = question
+            places[question_id] = place
+        elif question_id in _TWICE and question["question"] == kept[question_id]["question"]:
+            left_out.append(f"{question_id} (second copy)")
+        else:
             raise BenchmarkError(
                 f"{origin}: id {question_id!r} is at {places[question_id]} and again at {place}; "
                 f"ids must be unique"
             )
-        place_in_source = {"split": questions.split, "source_row": index}
-        kept[question_id] = {**dict.fromkeys(tables.QUESTIONS.names), **question, **place_in_source}
-        places[question_id] = place
     if not kept:
         of = f" whose {column} is {questions.split!r}" if column else ""
         raise BenchmarkError(f"{origin} has no questions{of}; write one on each line")
@@ -233,84 +227,68 @@ def _table(questions: Questions, origin: str, rows: Iterable[Row]) -> pd.DataFra
     return pd.DataFrame(list(kept.values()), columns=tables.QUESTIONS.names)
 
 
-class _Row:
-    """Reads the columns of one row; its errors name the row's place."""
+def _question(
+    place: str, row: Mapping[str, Any], questions: Questions, index: int
+) -> dict[str, Any]:
+    """Convert a row to the columns of `tables.QUESTIONS`.
 
-    def __init__(self, place: str, columns: dict[str, Any]) -> None:
-        self.place = place
-        self.columns = columns
+    `answer` is None in a row of MATH that is known to have none.
+    """
+    math, gsm8k = questions.columns is None, questions.benchmark == "gsm8k"
+    columns = questions.columns or (Columns() if gsm8k else _MATH)
+    names = [name for name in columns.model_dump().values() if name]
+    for name in names:
+        if name not in row:
+            raise BenchmarkError(
+                f"{place} has no {name!r}, only {', '.join(row) or 'nothing'}; the columns of this "
+                f"benchmark are {', '.join(names)}; name your own under `columns`, or with "
+                f"--question-column and --answer-column"
+            )
 
-    def require(self, keys: tuple[str, ...]) -> None:
-        """Refuse a row that lacks a column."""
-        for key in keys:
-            if key not in self.columns:
-                raise BenchmarkError(
-                    f"{self.place} has no {key!r}, only {', '.join(self.columns) or 'nothing'}; "
-                    f"the columns of this benchmark are {', '.join(keys)}; name your own under "
-                    f"`columns`, or with --question-column and --answer-column"
-                )
+    def wrong(name: str, allowed: str) -> BenchmarkError:
+        return BenchmarkError(
+            f"{place}: {name} is {_short(row[name])}, not {allowed}; correct the row"
+        )
 
-    def text(self, key: str, *, number: bool = False) -> str:
-        """Return a column's text, or where it is allowed its number as text."""
-        value = self.columns[key]
+    def text(name: str, *, number: bool = True) -> str:
+        value = row[name]
         if number and isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
         if not isinstance(value, str) or not value.strip():
-            raise self.error(key, f"a non-empty text{' or number' if number else ''}")
+            raise wrong(name, f"a non-empty text{' or number' if number else ''}")
         return value
 
-    def level(self, key: str) -> int | None:
-        """Return a column's level, 1 to 5, or None."""
-        value = self.columns[key]
-        if isinstance(value, str):  # in CSV every cell is text
-            value = int(value) if value.strip().isdecimal() else value.strip() or None
-        if value is not None and (type(value) is not int or not 1 <= value <= 5):
-            raise self.error(key, "a number from 1 to 5, or null")
-        return value
-
-    def error(self, key: str, allowed: str) -> BenchmarkError:
-        """Return the error for a column with a wrong value."""
-        return BenchmarkError(
-            f"{self.place}: {key} is {_short(self.columns[key])}, not {allowed}; correct the row"
-        )
-
-
-def _mapped(row: _Row, questions: Questions, index: int) -> dict[str, Any] | None:
-    """Convert a row of MATH, or of a custom benchmark, whose columns the config names.
-
-    Returns None for a row that is known to have no gold answer.
-    """
-    math = questions.columns is None
-    columns = questions.columns or _MATH
-    row.require(tuple(name for name in columns.model_dump().values() if name))
-    question_id = row.text(columns.id, number=True) if columns.id else f"{index:06d}"
-    if math and str(row.columns["answer"]).strip() in _NO_ANSWER:
-        if question_id in _WITHOUT_ANSWER:
-            return None
-        raise row.error("answer", "an answer")
-    answer = row.text(columns.answer, number=True)
+    question_id = text(columns.id) if columns.id else f"{index:06d}"
+    answer: str | None
+    solution = row.get("solution") if math else None
+    if gsm8k:  # the gold answer is the number after ####
+        question_id = f"gsm8k/{questions.split}/{index:05d}"
+        solution, mark, answer = text("answer", number=False).rpartition("####")
+        solution, answer = solution.strip(), answer.strip().replace(",", "")
+        if not mark or not answer:
+            raise wrong("answer", "a solution that ends with '#### ' and the final number")
+    elif not math:
+        answer = text(columns.answer).strip()
+    elif str(row["answer"]).strip() not in ("", "None"):
+        answer = text("answer")
+    elif question_id in _WITHOUT_ANSWER:
+        answer = None
+    else:
+        raise wrong("answer", "an answer")
+    level = row[columns.level] if columns.level else None
+    if isinstance(level, str):  # in CSV every cell is text
+        level = int(level) if level.strip().isdecimal() else level.strip() or None
+    if level is not None and (type(level) is not int or not 1 <= level <= 5):
+        raise wrong(columns.level or "", "a number from 1 to 5, or null")
     return {
         "question_id": question_id,
-        "subject": row.text(columns.subject, number=True) if columns.subject else None,
-        "level": row.level(columns.level) if columns.level else None,
-        "question": row.text(columns.question),
-        "answer": answer if math else answer.strip(),
-        "solution": row.columns.get("solution") if math else None,
-    }
-
-
-def _gsm8k(row: _Row, questions: Questions, index: int) -> dict[str, Any]:
-    """Convert a row of GSM8K, whose gold answer is the number after ``####``."""
-    row.require(("question", "answer"))
-    solution, mark, answer = row.text("answer").rpartition("####")
-    answer = answer.strip().replace(",", "")
-    if not mark or not answer:
-        raise row.error("answer", "a solution that ends with '#### ' and the final number")
-    return {
-        "question_id": f"gsm8k/{questions.split}/{index:05d}",
-        "question": row.text("question"),
+        "split": questions.split,
+        "subject": text(columns.subject) if columns.subject else None,
+        "level": level,
+        "question": text(columns.question, number=False),
         "answer": answer,
-        "solution": solution.strip(),
+        "solution": solution,
+        "source_row": index,
     }
 
 

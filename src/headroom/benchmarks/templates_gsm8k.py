@@ -10,8 +10,7 @@ _NAMES = ["Ada", "Ben", "Eva", "Max", "Sam", "Tom"]
 _THINGS = ["apples", "books", "cards", "pens"]
 
 
-def shopping(rng: Draw) -> Problem:
-    """Total price of two purchases."""
+def _shopping(rng: Draw) -> Problem:
     name, (first, second) = rng.choice(_NAMES), rng.sample(_THINGS, 2)
     high = rng.by_level(4, 5, 6, 8, 9)
     a, b, c, d = (rng.randint(2, high) for _ in range(4))
@@ -23,8 +22,7 @@ def shopping(rng: Draw) -> Problem:
     )
 
 
-def change(rng: Draw) -> Problem:
-    """Change from a banknote."""
+def _change(rng: Draw) -> Problem:
     name, thing = rng.choice(_NAMES), rng.choice(_THINGS)
     count, price = (rng.up_to(2, 5, 6, 7, 8, 9) for _ in range(2))
     cost = count * price
@@ -37,8 +35,7 @@ def change(rng: Draw) -> Problem:
     )
 
 
-def give_and_buy(rng: Draw) -> Problem:
-    """Things given away, then more bought in bags."""
+def _give_and_buy(rng: Draw) -> Problem:
     (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
     start = rng.up_to(8, 12, 15, 20, 30, 50)
     given = rng.randint(2, start - 2)
@@ -52,8 +49,7 @@ def give_and_buy(rng: Draw) -> Problem:
     )
 
 
-def times_as_many(rng: Draw) -> Problem:
-    """The total of two people's things, where one has several times as many."""
+def _times_as_many(rng: Draw) -> Problem:
     (name, friend), thing = rng.sample(_NAMES, 2), rng.choice(_THINGS)
     own = rng.up_to(2, 9, 12, 15, 20, 30)
     times = rng.up_to(2, 3, 3, 4, 5, 6)
@@ -65,8 +61,7 @@ def times_as_many(rng: Draw) -> Problem:
     )
 
 
-def made_and_sold(rng: Draw) -> Problem:
-    """What is left of what was made at a steady rate."""
+def _made_and_sold(rng: Draw) -> Problem:
     name = rng.choice(_NAMES)
     thing = rng.choice(["cakes", "chairs"])
     rate = rng.up_to(3, 6, 8, 9, 10, 12)
@@ -81,8 +76,7 @@ def made_and_sold(rng: Draw) -> Problem:
     )
 
 
-def fair_shares(rng: Draw) -> Problem:
-    """Boxes of things shared equally."""
+def _fair_shares(rng: Draw) -> Problem:
     thing = rng.choice(_THINGS)
     children = rng.up_to(2, 3, 4, 5, 6, 7)
     each = rng.up_to(2, 4, 5, 6, 6, 7)
@@ -96,8 +90,7 @@ def fair_shares(rng: Draw) -> Problem:
     )
 
 
-def saving_up(rng: Draw) -> Problem:
-    """Weeks of saving until something can be bought."""
+def _saving_up(rng: Draw) -> Problem:
     name = rng.choice(_NAMES)
     thing = rng.choice(["bike", "tent"])
     saved = rng.up_to(2, 9, 12, 15, 20, 30)
@@ -113,12 +106,7 @@ def saving_up(rng: Draw) -> Problem:
 
 
 TEMPLATES: tuple[Template, ...] = (
-    shopping,
-    change,
-    give_and_buy,
-    times_as_many,
-    made_and_sold,
-    fair_shares,
-    saving_up,
+    *(_shopping, _change, _give_and_buy, _times_as_many, _made_and_sold, _fair_shares),
+    _saving_up,
 )
 """All templates, equally frequent."""

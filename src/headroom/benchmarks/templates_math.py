@@ -5,21 +5,12 @@ question and a worked solution of two to four steps, the last of them boxed. Ans
 or, in some subjects, LaTeX: ``\frac{3}{8}``, ``45\pi``, ``5+14i``, ``\sqrt{13}``.
 """
 
-from fractions import Fraction
 from math import isqrt
 
-from headroom.benchmarks.problem import (
-    Draw,
-    Problem,
-    Template,
-    box,
-    latex_fraction,
-    running_sum,
-)
+from headroom.benchmarks.problem import Draw, Problem, Template, box, lowest_terms, running_sum
 
 
-def linear_equation(rng: Draw) -> Problem:
-    """Solve ax + b = c."""
+def _linear_equation(rng: Draw) -> Problem:
     x = rng.choice("xyn")
     factor = rng.up_to(2, 3, 4, 5, 7, 9)
     root = rng.up_to(2, 6, 8, 9, 10, 12, negative=rng.level == 5)
@@ -32,8 +23,7 @@ def linear_equation(rng: Draw) -> Problem:
     )
 
 
-def function_value(rng: Draw) -> Problem:
-    """Evaluate a quadratic function at a number."""
+def _function_value(rng: Draw) -> Problem:
     f = rng.choice("fgh")
     at = rng.up_to(2, 3, 4, 5, 7, 9)
     slope = rng.up_to(2, 3, 4, 5, 7, 9)
@@ -47,8 +37,7 @@ def function_value(rng: Draw) -> Problem:
     )
 
 
-def sum_and_difference(rng: Draw) -> Problem:
-    """Find one of two numbers, or their product, from their sum and difference."""
+def _sum_and_difference(rng: Draw) -> Problem:
     a, b = rng.choice([("x", "y"), ("a", "b")])
     larger = rng.up_to(4, 8, 12, 15, 9, 12)
     smaller = rng.randint(1, larger - 1)
@@ -56,16 +45,10 @@ def sum_and_difference(rng: Draw) -> Problem:
     question = f"If ${a}+{b}={total}$ and ${a}-{b}={difference}$, find $"
     working = f"$2{a}={total}+{difference}={2 * larger}$"
     if rng.level <= 2:
-        return Problem(
-            f"{question}{a}$.",
-            f"{working}. So ${a}={2 * larger}/2={box(larger)}$.",
-        )
+        return Problem(f"{question}{a}$.", f"{working}. So ${a}={2 * larger}/2={box(larger)}$.")
     working += f", so ${a}={larger}$. "
     if rng.level == 3:
-        return Problem(
-            f"{question}{b}$.",
-            f"{working}So ${b}={total}-{larger}={box(smaller)}$.",
-        )
+        return Problem(f"{question}{b}$.", f"{working}So ${b}={total}-{larger}={box(smaller)}$.")
     product = larger * smaller
     return Problem(
         f"{question}{a}{b}$.",
@@ -74,20 +57,16 @@ def sum_and_difference(rng: Draw) -> Problem:
     )
 
 
-def drawing_a_marble(rng: Draw) -> Problem:
-    """Probability of one colour in a bag of two or three colours."""
+def _drawing_a_marble(rng: Draw) -> Problem:
     colours = rng.sample(["red", "blue", "green"], 2 if rng.level <= 2 else 3)
     counts = [rng.up_to(1, 5, 7, 5, 7, 9) for _ in colours]
     total, wanted = sum(counts), counts[0]
-    chance = latex_fraction(Fraction(wanted, total))
     *most, last = (f"{count} {colour}" for count, colour in zip(counts, colours, strict=True))
-    unreduced = rf"\frac{{{wanted}}}{{{total}}}"
-    steps = box(chance) if chance == unreduced else f"{unreduced}={box(chance)}"
     return Problem(
         f"A bag has {', '.join(most)} and {last} marbles. "
         f"What is the probability of drawing a {colours[0]} one?",
         f"There are ${'+'.join(map(str, counts))}={total}$ marbles and {wanted} are "
-        f"{colours[0]}. So it is ${steps}$.",
+        f"{colours[0]}. So it is ${lowest_terms(wanted, total)}$.",
     )
 
 
@@ -99,8 +78,7 @@ _CHOICES = [
 ]
 
 
-def one_of_each(rng: Draw) -> Problem:
-    """Multiplication principle with two or three factors."""
+def _one_of_each(rng: Draw) -> Problem:
     things = rng.choice(_CHOICES)[: 2 if rng.level <= 2 else 3]
     counts = [rng.up_to(2, 7, 9, 4, 5, 7) for _ in things]
     *most, last = (f"one of {count} {thing}" for count, thing in zip(counts, things, strict=True))
@@ -122,8 +100,7 @@ def one_of_each(rng: Draw) -> Problem:
 _GROUPS = [("boys", "girls"), ("cats", "dogs"), ("novels", "poems"), ("roses", "lilies")]
 
 
-def pair_and_one(rng: Draw) -> Problem:
-    """Choose two of one kind and one of another."""
+def _pair_and_one(rng: Draw) -> Problem:
     first, second = rng.choice(_GROUPS)
     n = rng.up_to(3, 5, 6, 6, 7, 9)
     m = rng.up_to(2, 6, 7, 8, 9, 9)
@@ -135,8 +112,7 @@ def pair_and_one(rng: Draw) -> Problem:
     )
 
 
-def cuboid(rng: Draw) -> Problem:
-    """Volume or surface area of a box."""
+def _cuboid(rng: Draw) -> Problem:
     a, b, c = (rng.up_to(2, 5, 7, 5, 7, 9) for _ in range(3))
     thing = rng.choice(["box", "brick", "tank"])
     start = f"A {thing} has length {a}, width {b} and height {c}. Find its "
@@ -155,8 +131,7 @@ def cuboid(rng: Draw) -> Problem:
     )
 
 
-def rectangle_perimeter(rng: Draw) -> Problem:
-    """Perimeter of a rectangle from its area and width."""
+def _rectangle_perimeter(rng: Draw) -> Problem:
     length, width = (rng.up_to(2, 8, 9, 9, 10, 12) for _ in range(2))
     half = length + width
     thing = rng.choice(["field", "garden", "room"])
@@ -167,8 +142,7 @@ def rectangle_perimeter(rng: Draw) -> Problem:
     )
 
 
-def cylinder(rng: Draw) -> Problem:
-    """Volume or surface area of a cylinder, as a multiple of pi."""
+def _cylinder(rng: Draw) -> Problem:
     radius = rng.up_to(2, 3, 4, 4, 5, 7)
     height = rng.up_to(2, 12, 12, 8, 9, 12)
     thing = rng.choice(["can", "cylinder", "drum"])
@@ -189,8 +163,7 @@ def cylinder(rng: Draw) -> Problem:
     )
 
 
-def squares_of_roots(rng: Draw) -> Problem:
-    """Sum of the squares of a quadratic's roots, from Vieta's formulas."""
+def _squares_of_roots(rng: Draw) -> Problem:
     r, s = rng.choice([("r", "s"), ("p", "q")])
     total = rng.up_to(2, 5, 6, 8, 9, 10, negative=rng.level >= 3)
     product = rng.up_to(1, 6, 8, 10, 12, 15, negative=rng.level == 5)
@@ -203,8 +176,7 @@ def squares_of_roots(rng: Draw) -> Problem:
     )
 
 
-def complex_product(rng: Draw) -> Problem:
-    """Product of two complex numbers."""
+def _complex_product(rng: Draw) -> Problem:
     high = rng.by_level(4, 5, 6, 6, 7)
     a, b, c, d = (rng.randint(2, high) for _ in range(4))
     real, imaginary = a * c - b * d, a * d + b * c
@@ -216,8 +188,7 @@ def complex_product(rng: Draw) -> Problem:
     )
 
 
-def composition(rng: Draw) -> Problem:
-    """Value of one linear function at another."""
+def _composition(rng: Draw) -> Problem:
     f, g = rng.choice([("f", "g"), ("g", "h"), ("p", "q")])
     high = rng.by_level(3, 4, 5, 5, 6)
     a, c, at = (rng.randint(2, high) for _ in range(3))
@@ -236,8 +207,7 @@ def composition(rng: Draw) -> Problem:
 _DIVISIONS = [(2,), (2, 3), (3,), (3, 4), (4,)]
 
 
-def greatest_common_divisor(rng: Draw) -> Problem:
-    """Greatest common divisor by Euclid's algorithm, in two to four divisions."""
+def _greatest_common_divisor(rng: Draw) -> Problem:
     while True:
         common = rng.up_to(2, 4, 4, 5, 6, 8)
         n = common * rng.up_to(2, 6, 6, 7, 9, 10)
@@ -254,8 +224,7 @@ def greatest_common_divisor(rng: Draw) -> Problem:
             )
 
 
-def remainder_of_product(rng: Draw) -> Problem:
-    """Remainder of a product, from the remainders of its factors."""
+def _remainder_of_product(rng: Draw) -> Problem:
     modulus = rng.up_to(3, 4, 5, 6, 7, 9)
     a, b = (rng.up_to(modulus + 1, 14, 15, 20, 25, 40) for _ in range(2))
     product = (a % modulus) * (b % modulus)
@@ -268,8 +237,7 @@ def remainder_of_product(rng: Draw) -> Problem:
     )
 
 
-def units_digit(rng: Draw) -> Problem:
-    """Units digit of a power, from the cycle of units digits."""
+def _units_digit(rng: Draw) -> Problem:
     base = rng.up_to(2, 9, 9, 9, 19, 29)
     exponent = rng.up_to(5, 25, 25, 40, 40, 60)
     cycle = [pow(base, power, 10) for power in range(1, 5)]
@@ -285,24 +253,19 @@ def _division(a: int, b: int) -> str:
     return rf"{a}={a // b}\cdot{b}+{a % b}"
 
 
-def fraction_sum(rng: Draw) -> Problem:
-    """Sum or difference of two fractions."""
+def _fraction_sum(rng: Draw) -> Problem:
     b, d = (rng.up_to(2, 4, 5, 5, 6, 8) for _ in range(2))
     a, c = rng.randint(1, b - 1), rng.randint(1, d - 1)
     sign = rng.choice("+-") if rng.level >= 3 and a * d > c * b else "+"
     total = a * d + c * b if sign == "+" else a * d - c * b
-    result = latex_fraction(Fraction(total, b * d))
-    unreduced = rf"\frac{{{total}}}{{{b * d}}}"
-    steps = box(result) if result == unreduced else f"{unreduced}={box(result)}"
     return Problem(
         rf"Compute $\frac{{{a}}}{{{b}}}{sign}\frac{{{c}}}{{{d}}}$.",
         rf"${a}\cdot{d}{sign}{c}\cdot{b}={a * d}{sign}{c * b}={total}$ and "
-        rf"${b}\cdot{d}={b * d}$. So it is ${steps}$.",
+        rf"${b}\cdot{d}={b * d}$. So it is ${lowest_terms(total, b * d)}$.",
     )
 
 
-def percentage(rng: Draw) -> Problem:
-    """A percentage of a whole number, computed from 10% or 5% of it."""
+def _percentage(rng: Draw) -> Problem:
     unit = 10 if rng.level <= 3 else 5
     parts = rng.up_to(2, 5, 9, 9, 9, 15)
     share = rng.up_to(1, 12, 12, 15, 9, 12)
@@ -314,8 +277,7 @@ def percentage(rng: Draw) -> Problem:
     )
 
 
-def order_of_operations(rng: Draw) -> Problem:
-    """An expression of three or four operations."""
+def _order_of_operations(rng: Draw) -> Problem:
     high = rng.by_level(5, 7, 5, 6, 8)
     a, b, c, d, e = (rng.randint(2, high) for _ in range(5))
     if rng.level <= 2:
@@ -332,8 +294,7 @@ def order_of_operations(rng: Draw) -> Problem:
     )
 
 
-def dot_product(rng: Draw) -> Problem:
-    """Dot product of two vectors of two or three entries."""
+def _dot_product(rng: Draw) -> Problem:
     size, high = rng.by_level(2, 2, 3, 3, 3), rng.by_level(4, 7, 4, 6, 8)
     u, v = ([rng.randint(1, high) for _ in range(size)] for _ in range(2))
     products = [a * b for a, b in zip(u, v, strict=True)]
@@ -344,8 +305,7 @@ def dot_product(rng: Draw) -> Problem:
     )
 
 
-def determinant(rng: Draw) -> Problem:
-    """Determinant of a 2 by 2 matrix."""
+def _determinant(rng: Draw) -> Problem:
     high = rng.by_level(4, 5, 6, 8, 10)
     a, b, c, d = (rng.randint(1, high) for _ in range(4))
     value = a * d - b * c
@@ -355,8 +315,7 @@ def determinant(rng: Draw) -> Problem:
     )
 
 
-def distance(rng: Draw) -> Problem:
-    """Distance of two points whose squared distance is a square or square-free."""
+def _distance(rng: Draw) -> Problem:
     size = 2 if rng.level <= 4 else 3
     high = rng.by_level(5, 7, 9, 12, 7)
     while True:
@@ -376,12 +335,12 @@ def distance(rng: Draw) -> Problem:
 
 
 SUBJECTS: dict[str, tuple[Template, ...]] = {
-    "Algebra": (linear_equation, function_value, sum_and_difference),
-    "Counting & Probability": (drawing_a_marble, one_of_each, pair_and_one),
-    "Geometry": (cuboid, rectangle_perimeter, cylinder),
-    "Intermediate Algebra": (squares_of_roots, complex_product, composition),
-    "Number Theory": (greatest_common_divisor, remainder_of_product, units_digit),
-    "Prealgebra": (fraction_sum, percentage, order_of_operations),
-    "Precalculus": (dot_product, determinant, distance),
+    "Algebra": (_linear_equation, _function_value, _sum_and_difference),
+    "Counting & Probability": (_drawing_a_marble, _one_of_each, _pair_and_one),
+    "Geometry": (_cuboid, _rectangle_perimeter, _cylinder),
+    "Intermediate Algebra": (_squares_of_roots, _complex_product, _composition),
+    "Number Theory": (_greatest_common_divisor, _remainder_of_product, _units_digit),
+    "Prealgebra": (_fraction_sum, _percentage, _order_of_operations),
+    "Precalculus": (_dot_product, _determinant, _distance),
 }
 """Templates of each subject, in MATH's spelling."""
