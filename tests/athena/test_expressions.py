@@ -80,9 +80,9 @@ def test_there_is_no_difference_quotient_or_power(text, expression):
 
 def test_what_has_no_value_is_nan():
     nodes = Expressions(2, ())
-    zero = nodes.merge(Op.ADD, nodes.leaves[0], nodes.unary(Op.NEG, nodes.leaves[0]))
-    assert math.isnan(nodes.value(nodes.unary(Op.INV, zero), (4.0, 5.0)))
-    assert math.isnan(nodes.value(nodes.unary(Op.ROOT, nodes.unary(Op.NEG, 1)), (4.0, 5.0)))
+    zero = nodes.node(Op.ADD, nodes.leaves[0], nodes.node(Op.NEG, nodes.leaves[0]))
+    assert math.isnan(nodes.value(nodes.node(Op.INV, zero), (4.0, 5.0)))
+    assert math.isnan(nodes.value(nodes.node(Op.ROOT, nodes.node(Op.NEG, 1)), (4.0, 5.0)))
 
 
 def test_constants_are_harvested_often_enough_and_inverses_left_out():
@@ -128,7 +128,7 @@ def plain_expansion(leaves, right, depth):
 
 
 def as_value(nodes, expression):
-    op, arguments = nodes.terms(expression)
+    op, arguments = nodes.nodes[expression]
     if op in (Op.NUMBER, Op.CONSTANT):
         return (op.name, arguments[0])
     return make(op.name, *(as_value(nodes, argument) for argument in arguments))

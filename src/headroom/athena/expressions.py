@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import combinations_with_replacement, product
+from itertools import chain, combinations_with_replacement, product
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -42,11 +42,13 @@ class Op(IntEnum):
 UNARY = (Op.NEG, Op.INV, Op.ROOT, Op.HALF)
 MERGES = (Op.ADD, Op.MUL)
 
-_FUNCTIONS: dict[Op, Callable[[float], float]] = {
+_FUNCTIONS: dict[Op, Callable[..., float]] = {
     Op.NEG: lambda x: -x,
     Op.INV: lambda x: 1 / x,
     Op.ROOT: math.sqrt,
     Op.HALF: lambda x: x / 2,
+    Op.ADD: lambda *terms: sum(terms),
+    Op.MUL: lambda *factors: math.prod(factors),
 }
 
 MOST_THOUGHTS = 64
@@ -68,45 +70,50 @@ class Expressions:
     """
 
     def __init__(self, numbers: int, constants: Sequence[float]) -> None:
-        self._ids: dict[tuple[int, tuple[int, ...]], int] = {}
-        self._nodes: list[tuple[Op, tuple[int, ...]]] = []
+        self._ids: dict[tuple[Op, tuple[int, ...]], int] = {}
+        self.nodes: list[tuple[Op, tuple[int, ...]]] = []
+        """Each expression's operation and the ids of its operands (leaves: their index)."""
         self._values = tuple(constants)
-        self.leaves = [self._intern(Op.NUMBER, (index,)) for index in range(numbers)]
+        self.leaves = [self.node(Op.NUMBER, index) for index in range(numbers)]
         """The numbers in the order of the text, then the constants."""
         self.constants = {
-            value: self._intern(Op.CONSTANT, (index,)) for index, value in enumerate(constants)
+            value: self.node(Op.CONSTANT, index) for index, value in enumerate(constants)
         }
         self.leaves += self.constants.values()
 
-    def unary(self, op: Op, operand: int) -> int:
-        """Return the id of a unary operation on an expression."""
-        return self._intern(op, (operand,))
-
-    def merge(self, op: Op, left: int, right: int) -> int:
-        """Return the id of a sum or product; operands of the same operation are flattened."""
-        terms = self._terms(op, left) + self._terms(op, right)
-        return self._intern(op, tuple(sorted(terms)))
-
-    def terms(self, expression: int) -> tuple[Op, tuple[int, ...]]:
-        """Return an expression's operation and the ids of its operands (leaves: their index)."""
-        return self._nodes[expression]
+    def node(self, op: Op, *operands: int) -> int:
+        """Return the id of an operation on expressions; sums and products are flattened."""
+        if op in MERGES:
+            terms: list[int] = []
+            for operand in operands:
+                own, inner = self.nodes[operand]
+                terms += inner if own is op else (operand,)
+            operands = tuple(sorted(terms))
+        key = (op, operands)
+        found = self._ids.setdefault(key, len(self.nodes))
+        if found == len(self.nodes):
+            self.nodes.append(key)
+        return found
 
     def value(self, expression: int, numbers: Sequence[float]) -> float:
         """Return an expression's value, or nan if it has none."""
+        op, operands = self.nodes[expression]
+        if op in (Op.NUMBER, Op.CONSTANT):
+            return (numbers if op == Op.NUMBER else self._values)[operands[0]]
         try:
-            return self._value(expression, numbers)
+            return _FUNCTIONS[op](*(self.value(operand, numbers) for operand in operands))
         except (ArithmeticError, ValueError):
             return math.nan
 
     def text(self, expression: int) -> str:
         """Return an expression as text: ``ADD(n0, NEG(n1))``."""
-        op, arguments = self._nodes[expression]
+        op, operands = self.nodes[expression]
         match op:
             case Op.NUMBER:
-                return f"n{arguments[0]}"
+                return f"n{operands[0]}"
             case Op.CONSTANT:
-                return f"{self._values[arguments[0]]:g}"
-        return f"{op.name}({', '.join(self.text(argument) for argument in arguments)})"
+                return f"{self._values[operands[0]]:g}"
+        return f"{op.name}({', '.join(map(self.text, operands))})"
 
     def gold(self, equation: Equation) -> tuple[int | None, frozenset[int]]:
         """Return the expression of an equation, and all intermediate steps.
@@ -119,80 +126,53 @@ class Expressions:
             and the ids of all steps, including the expression itself.
         """
         steps: set[int] = set()
-        try:
-            return self._canonical(equation, steps), frozenset(steps)
-        except _InexpressibleError:
-            return None, frozenset(steps)
 
-    def _canonical(self, equation: Equation, steps: set[int]) -> int:
+        def keep(found: int) -> int:
+            steps.add(found)
+            return found
+
+        def step(op: Op, *operands: int) -> int:
+            return keep(self.node(op, *operands))
+
         def canonical(part: Equation) -> int:
-            return self._canonical(part, steps)
+            match part:
+                case Number(index):
+                    return keep(self.leaves[index])
+                case Constant(value) if value < 1 and _inverse(value) in self.constants:
+                    return step(Op.INV, keep(self.constants[_inverse(value)]))
+                case Constant(value):
+                    return keep(self.constants[value])
+                case Negation(operand):
+                    return step(Op.NEG, canonical(operand))
+                case Operation("*", Constant(1), one) | Operation(
+                    "*" | "/" | "^", one, Constant(1)
+                ):
+                    return canonical(one)
+                case Operation("*", Constant(2), twice) | Operation("*", twice, Constant(2)):
+                    half = canonical(twice)
+                    return step(Op.ADD, half, half)
+                case Operation("/", Constant(1), divisor) if divisor != Constant(2):
+                    return step(Op.INV, canonical(divisor))
+                case Operation("/", twice, Constant(2)):
+                    return step(Op.HALF, canonical(twice))
+                case Operation("^", base, Constant(0.5)):
+                    return step(Op.ROOT, canonical(base))
+                case Operation("^", base, Constant(2 | 3 as power)):
+                    root = canonical(base)
+                    square = step(Op.MUL, root, root)
+                    return square if power == 2 else step(Op.MUL, square, root)
+                case Operation("^"):
+                    raise KeyError(part)
+                case Operation(symbol, left, right):
+                    first, second = canonical(left), canonical(right)
+                    if symbol in "-/":
+                        second = step(Op.NEG if symbol == "-" else Op.INV, second)
+                    return step(Op.ADD if symbol in "+-" else Op.MUL, first, second)
 
-        def unary(op: Op, part: int) -> int:
-            return keep(self.unary(op, part))
-
-        def merge(op: Op, left: int, right: int) -> int:
-            return keep(self.merge(op, left, right))
-
-        def keep(expression: int) -> int:
-            steps.add(expression)
-            return expression
-
-        match equation:
-            case Number(index):
-                return keep(self.leaves[index])
-            case Constant(value) if value < 1 and (inverse := _inverse(value)) in self.constants:
-                return unary(Op.INV, keep(self.constants[inverse]))
-            case Constant(value) if value in self.constants:
-                return keep(self.constants[value])
-            case Negation(operand):
-                return unary(Op.NEG, canonical(operand))
-            case Operation("*", Constant(1), one) | Operation("*" | "/" | "^", one, Constant(1)):
-                return canonical(one)
-            case Operation("*", Constant(2), twice) | Operation("*", twice, Constant(2)):
-                half = canonical(twice)
-                return merge(Op.ADD, half, half)
-            case Operation("/", Constant(1), divisor) if divisor != Constant(2):
-                return unary(Op.INV, canonical(divisor))
-            case Operation("/", twice, Constant(2)):
-                return unary(Op.HALF, canonical(twice))
-            case Operation("^", base, Constant(0.5)):
-                return unary(Op.ROOT, canonical(base))
-            case Operation("^", base, Constant(2 | 3 as power)):
-                root = canonical(base)
-                square = merge(Op.MUL, root, root)
-                return square if power == 2 else merge(Op.MUL, square, root)
-            case Operation("+" | "-" as symbol, left, right):
-                first, second = canonical(left), canonical(right)
-                return merge(Op.ADD, first, second if symbol == "+" else unary(Op.NEG, second))
-            case Operation("*" | "/" as symbol, left, right):
-                first, second = canonical(left), canonical(right)
-                return merge(Op.MUL, first, second if symbol == "*" else unary(Op.INV, second))
-        raise _InexpressibleError
-
-    def _intern(self, op: Op, arguments: tuple[int, ...]) -> int:
-        key = (op, arguments)
-        found = self._ids.setdefault(key, len(self._nodes))
-        if found == len(self._nodes):
-            self._nodes.append(key)
-        return found
-
-    def _terms(self, op: Op, expression: int) -> tuple[int, ...]:
-        own, arguments = self._nodes[expression]
-        return arguments if own == op else (expression,)
-
-    def _value(self, expression: int, numbers: Sequence[float]) -> float:
-        op, arguments = self._nodes[expression]
-        match op:
-            case Op.NUMBER:
-                return numbers[arguments[0]]
-            case Op.CONSTANT:
-                return self._values[arguments[0]]
-            case Op.ADD:
-                return sum(self._value(argument, numbers) for argument in arguments)
-            case Op.MUL:
-                return math.prod(self._value(argument, numbers) for argument in arguments)
-        return _FUNCTIONS[op](self._value(arguments[0], numbers))
+        try:
+            return canonical(equation), frozenset(steps)
+        except KeyError:
+            return None, frozenset(steps)
 
 
 class Expander:
@@ -202,65 +182,44 @@ class Expander:
         self.expressions = Expressions(numbers, constants)
         self.thoughts: list[int] = []
         """Accepted expressions, in order of acceptance."""
-        self._known: set[int] = set()
         self._depth = 0
-        self._transformed = 0
-        self._merged = 0
+        self._seen = [0, 0]  # thoughts before the last even and the last odd depth
 
     @property
     def exhausted(self) -> bool:
         """Whether no thought is new, so that further depths have no candidates."""
-        return self._depth > 0 and len(self.thoughts) == self._transformed == self._merged
-
-    def candidates(self) -> list[Candidate]:
-        """Return the next depth's candidates by operation, without known ones and duplicates."""
-        if self._depth == 0:
-            found = self._leaves()
-        elif self._depth % 2:
-            found = self._transforms()
-        else:
-            found = self._merges()
-        self._depth += 1
-        return found
+        return self._depth > 0 and self._seen == [len(self.thoughts)] * 2
 
     @property
     def room(self) -> int:
         """How many more thoughts may be accepted."""
         return MOST_THOUGHTS - len(self.thoughts)
 
+    def candidates(self) -> list[Candidate]:
+        """Return the next depth's candidates by operation, without known ones and duplicates."""
+        nodes, thoughts, odd = self.expressions, self.thoughts, self._depth % 2
+        old, new = range(self._seen[odd]), range(self._seen[odd], len(thoughts))
+        if self._depth == 0:
+            leaves = [(leaf, *nodes.nodes[leaf]) for leaf in nodes.leaves]
+            found = [(op, place, place, leaf) for leaf, op, (place,) in leaves]
+        elif odd:
+            found = [(op, i, i, nodes.node(op, thoughts[i])) for op in UNARY for i in new]
+        else:
+            found = [
+                (op, i, j, nodes.node(op, thoughts[i], thoughts[j]))
+                for op in MERGES
+                for i, j in chain(product(old, new), combinations_with_replacement(new, 2))
+            ]
+        self._seen[odd] = len(thoughts)
+        self._depth += 1
+        first: dict[int, Candidate] = {}
+        for candidate in found:
+            first.setdefault(candidate[3], candidate)
+        return [candidate for key, candidate in first.items() if key not in thoughts]
+
     def accept(self, expressions: Sequence[int]) -> None:
         """Accept expressions as thoughts. They must be new, and not more than `room`."""
         self.thoughts += expressions
-        self._known.update(expressions)
-
-    def _leaves(self) -> list[Candidate]:
-        nodes = self.expressions
-        found = ((leaf, *nodes.terms(leaf)) for leaf in nodes.leaves)
-        return [(op, place, place, leaf) for leaf, op, (place,) in found]
-
-    def _transforms(self) -> list[Candidate]:
-        new = range(self._transformed, len(self.thoughts))
-        self._transformed = len(self.thoughts)
-        return self._unknown(
-            (op, i, i, self.expressions.unary(op, self.thoughts[i])) for op in UNARY for i in new
-        )
-
-    def _merges(self) -> list[Candidate]:
-        old = range(self._merged)
-        new = range(self._merged, len(self.thoughts))
-        self._merged = len(self.thoughts)
-        pairs = [*product(old, new), *combinations_with_replacement(new, 2)]
-        thoughts, merge = self.thoughts, self.expressions.merge
-        return self._unknown(
-            (op, i, j, merge(op, thoughts[i], thoughts[j])) for op in MERGES for i, j in pairs
-        )
-
-    def _unknown(self, found: Iterable[Candidate]) -> list[Candidate]:
-        first: dict[int, Candidate] = {}
-        for candidate in found:
-            if candidate[3] not in self._known:
-                first.setdefault(candidate[3], candidate)
-        return list(first.values())
 
 
 @dataclass(frozen=True)
@@ -291,22 +250,17 @@ def schedule(equation: Equation, numbers: int, constants: Sequence[float], depth
     """
     expander = Expander(numbers, constants)
     gold, steps = expander.expressions.gold(equation)
-    found: list[Candidate] = []
-    targets: list[bool] = []
-    depths: list[int] = []
+    found: list[tuple[int, ...]] = []
     for reached in range(depth + 1):
         candidates = expander.candidates()
-        offered = [candidate[3] for candidate in candidates]
-        right = [expression for expression in offered if expression in steps][: expander.room]
-        expander.accept(right)
-        found += candidates
-        targets += [expression in right for expression in offered]
-        depths += [reached] * len(candidates)
+        right = [candidate[3] for candidate in candidates if candidate[3] in steps]
+        expander.accept(right := right[: expander.room])
+        found += [(*candidate, candidate[3] in right, reached) for candidate in candidates]
         if expander.exhausted or gold in expander.thoughts:
             break
-    op, left, right_side, _ = np.array(found, dtype=np.int32).reshape(-1, 4).T
+    op, first, second, _, target, depths = np.array(found, dtype=np.int32).T
     answer = expander.thoughts.index(gold) if gold in expander.thoughts else None
-    return Schedule(op, left, right_side, np.array(targets), np.array(depths), answer)
+    return Schedule(op, first, second, target.astype(bool), depths, answer)
 
 
 def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ...]:
@@ -329,7 +283,3 @@ def harvest(equations: Iterable[Equation], at_least: int = 1) -> tuple[float, ..
 
 def _inverse(value: float) -> float:
     return round(1 / value, 6) if value > 0 else math.nan
-
-
-class _InexpressibleError(Exception):
-    """An equation that cannot be written as an expression."""
