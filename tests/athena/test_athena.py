@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from headroom.athena import inference
-from headroom.athena.batches import Batch, Example, collate
+from headroom.athena import solver as module
+from headroom.athena.batches import Batch, Example
 from headroom.athena.equations import NUMBER, Problem, parse
 from headroom.athena.expressions import UNARY, Expander, Op
-from headroom.athena.networks import Athena, Judge
+from headroom.athena.networks import Athena, Judge, Output
 from headroom.athena.solver import MathSolver, load_solver, new_solver
 from headroom.config.compression import Encoder, Solver
 from headroom.errors import BenchmarkError, ModelError
@@ -52,12 +52,15 @@ def examples(solver: MathSolver) -> list[Example]:
     return solver.prepare([problem(*row) for row in MIXED])
 
 
-def joined(solver: MathSolver, examples: list[Example]) -> Batch:
-    return collate(examples, solver.tokenizer.pad_token_id)
+@pytest.fixture(scope="module")
+def batch(solver: MathSolver, examples: list[Example]) -> Batch:
+    return solver.collate(examples)
 
 
-def owners(batch: Batch) -> Tensor:
-    return torch.cat([level.rows.owner for level in batch.levels])
+@pytest.fixture(scope="module")
+def output(solver: MathSolver, batch: Batch) -> Output:
+    with torch.no_grad():
+        return solver.athena(batch)
 
 
 class OneByOne:
@@ -120,37 +123,32 @@ class OneByOne:
         return reason, answer
 
 
-def test_a_batch_moves_with_all_of_its_tensors(solver, examples):
+def test_a_batch_moves_with_all_of_its_tensors(batch):
     def tensors(value):
         if isinstance(value, Tensor):
             return [value]
         parts = vars(value).values() if is_dataclass(value) else value
         return [] if isinstance(value, int) else [each for part in parts for each in tensors(part)]
 
-    batch = joined(solver, examples)
     moved = tensors(move(batch, torch.device("meta")))
     assert len(moved) == len(tensors(batch)) > 20
     assert {each.device.type for each in moved} == {"meta"}
 
 
-def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver, examples):
-    batch = joined(solver, examples)
-    with torch.no_grad():
-        output = solver.athena(batch)
-        for owner, example in enumerate(examples):
-            reason, answer = OneByOne(solver.athena, example).run(example)
-            own = output.reason[owners(batch) == owner]
-            # Within a level a batch stands by operation, as each problem does.
-            torch.testing.assert_close(own, torch.tensor(reason), rtol=1e-4, atol=1e-4)
-            own = output.answer[batch.accepted[-1][1].owner == owner]
-            torch.testing.assert_close(own, torch.tensor(answer), rtol=1e-4, atol=1e-4)
+@torch.no_grad()
+def test_a_batch_gives_the_logits_of_its_problems_one_by_one(solver, examples, batch, output):
+    owners = torch.cat([level.rows.owner for level in batch.levels])
+    for owner, example in enumerate(examples):
+        reason, answer = OneByOne(solver.athena, example).run(example)
+        own = output.reason[owners == owner]
+        # Within a level a batch stands by operation, as each problem does.
+        torch.testing.assert_close(own, torch.tensor(reason), rtol=1e-4, atol=1e-4)
+        own = output.answer[batch.accepted[-1][1].owner == owner]
+        torch.testing.assert_close(own, torch.tensor(answer), rtol=1e-4, atol=1e-4)
     assert output.reason.std() > 0.1
 
 
-def test_the_loss_is_the_mean_over_all_verdicts(solver, examples):
-    batch = joined(solver, examples)
-    with torch.no_grad():
-        output = solver.athena(batch)
+def test_the_loss_is_the_mean_over_all_verdicts(solver, batch, output):
     share = torch.cat([output.reason, output.answer]).double().sigmoid()
     right = torch.cat([batch.targets, batch.answers]).bool()
     expected = -torch.where(right, share, 1 - share).log().mean().item()
@@ -159,8 +157,8 @@ def test_the_loss_is_the_mean_over_all_verdicts(solver, examples):
 
 def test_solving_follows_the_rules_step_by_step(solver, examples, monkeypatch):
     """The same search, over one problem at a time with the plain networks."""
-    monkeypatch.setattr(inference, "ACCEPTED_FROM", 0.6)
-    monkeypatch.setattr(inference, "ANSWERED_FROM", 0.97)
+    monkeypatch.setattr(module, "ACCEPTED_FROM", 0.6)
+    monkeypatch.setattr(module, "ANSWERED_FROM", 0.97)
     found = solver.answers(examples, batch_size=3)
     assert any(len(solution.expression) > 2 for solution in found)
     for solution, example in zip(found, examples, strict=True):
@@ -202,15 +200,16 @@ def test_a_text_longer_than_the_encoder_reads_is_refused(solver):
         solver.prepare([long])
 
 
-def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(solver, examples, tmp_path):
+def test_a_saved_solver_is_the_same_and_a_damaged_one_is_refused(
+    solver, examples, batch, output, tmp_path
+):
     solver.save(tmp_path / "solver")
     loaded = load_solver(tmp_path / "solver")
     assert loaded.settings == SETTINGS and loaded.constants == solver.constants
     again = loaded.prepare([example.problem for example in examples])
     assert loaded.answers(again) == solver.answers(examples)
-    batch = joined(solver, examples)
     with torch.no_grad():
-        assert torch.equal(loaded.athena.eval()(batch).reason, solver.athena(batch).reason)
+        assert torch.equal(loaded.athena.eval()(batch).reason, output.reason)
     (tmp_path / "solver" / "thought_head.safetensors").write_bytes(b"no weights")
     with pytest.raises(ModelError, match="is not a solver") as error:
         load_solver(tmp_path / "solver")
@@ -229,7 +228,7 @@ def test_verdicts_are_its_solutions_by_complexity(solver):
     assert [one.stratum for one in verdicts] == ["low", "medium", "medium", "high"]
     for verdict, solution in zip(verdicts, solutions, strict=True):
         assert verdict.answer == solution.expression
-        rules = inference.strict, inference.lenient
+        rules = module.strict, module.lenient
         assert verdict[3:] == tuple(rule(solution.value, 7.0) for rule in rules)
     assert [one.example_id for one in verdicts] == ["0", "1", "2", "3"]
     assert accuracy(solver, examples) == sum(one.strict for one in verdicts) / 4

@@ -15,6 +15,8 @@ from torch import Tensor
 from headroom.athena.equations import Problem
 from headroom.athena.expressions import Op, Schedule
 
+Column = Int[np.ndarray, " candidates"]
+
 
 @dataclass(frozen=True)
 class Example:
@@ -79,10 +81,6 @@ class Rows:
         places[self.owner, self.slot] = True
         return places
 
-    def flat(self, rows: Float[Tensor, "batch length width"]) -> Float[Tensor, "items width"]:
-        """Return rows as flat items, the inverse of `pad`."""
-        return rows[self.owner, self.slot]
-
 
 @dataclass(frozen=True)
 class Level:
@@ -95,6 +93,12 @@ class Level:
     right: Int[Tensor, " candidates"]
     """Index of the second operand; `left` again where there is none."""
     rows: Rows
+
+    @classmethod
+    def of(cls, op: Column, left: Column, right: Column, owner: Column) -> "Level":
+        """Return candidates, sorted by operation, as tensors."""
+        counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
+        return cls(counts, tensor(left), tensor(right), Rows.of(owner))
 
 
 @dataclass(frozen=True)
@@ -156,7 +160,7 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
     ends = np.cumsum([len(index) for index in kept])
     return Batch(
         texts=collate_texts(examples, pad_token_id),
-        levels=tuple(level(op[part], left[part], right[part], owner[part]) for part in levels),
+        levels=tuple(Level.of(op[part], left[part], right[part], owner[part]) for part in levels),
         accepted=tuple(
             (tensor(index), Rows.of(owners[:end])) for index, end in zip(kept, ends, strict=True)
         ),
@@ -179,17 +183,6 @@ def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
         number_place=tensor(np.concatenate(places)),
         goal=torch.tensor([example.goal for example in examples]),
     )
-
-
-def level(
-    op: Int[np.ndarray, " candidates"],
-    left: Int[np.ndarray, " candidates"],
-    right: Int[np.ndarray, " candidates"],
-    owner: Int[np.ndarray, " candidates"],
-) -> Level:
-    """Return candidates, sorted by operation, as tensors."""
-    counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
-    return Level(counts, tensor(left), tensor(right), Rows.of(owner))
 
 
 def starts(lengths: Sequence[int] | Int[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:

@@ -22,7 +22,14 @@ PI = 3.14
 """The value of pi in Math23k's answers."""
 
 Symbol = Literal["+", "-", "*", "/", "^"]
-PRECEDENCE: dict[Symbol, int] = {"+": 1, "-": 1, "*": 2, "/": 2, "^": 3}
+OPERATORS: dict[Symbol, tuple[int, type[ast.operator], Callable[[float, float], float]]] = {
+    "+": (1, ast.Add, operator.add),
+    "-": (1, ast.Sub, operator.sub),
+    "*": (2, ast.Mult, operator.mul),
+    "/": (2, ast.Div, operator.truediv),
+    "^": (3, ast.Pow, operator.pow),
+}
+"""Precedence, Python's node and function of each operation."""
 
 _LONGEST = 1000  # characters: far above real equations (208), far below the parser's limits
 _DIGITS = r"\d+(?:\.\d+)?"
@@ -31,20 +38,8 @@ _TOKEN = re.compile(
     r"|(?P<name>n\d+)|(?P<pi>PI)|(?P<symbol>[-+*/^()\[\]{}])"
 )
 _PYTHON = {"[": "(", "]": ")", "{": "(", "}": ")", "^": "**"}
-_SYMBOLS: dict[type[ast.operator], Symbol] = {
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "*",
-    ast.Div: "/",
-    ast.Pow: "^",
-}
-_FUNCTIONS: dict[Symbol, Callable[[float, float], float]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "^": operator.pow,
-}
+_SYMBOLS = {node: symbol for symbol, (_, node, _) in OPERATORS.items()}
+_LEAF = 4  # a precedence above all, of numbers and constants
 
 
 @dataclass(frozen=True)
@@ -141,7 +136,7 @@ def parse_prefix(text: str) -> Equation:
     """
     operands: list[Equation] = []
     for token in reversed(text.split()):
-        if token not in PRECEDENCE:
+        if token not in OPERATORS:
             operands.append(parse(token))
         elif len(operands) < 2:
             raise _unreadable(text)
@@ -204,32 +199,24 @@ def walk(equation: Equation) -> Iterator[Equation]:
 
 def infix(equation: Equation) -> str:
     """Return an equation as infix text with the fewest brackets."""
+    return _infix(equation, 0)
+
+
+def _infix(equation: Equation, least: int) -> str:
+    """Return an equation as an operand, in brackets if its precedence is less than `least`."""
     match equation:
         case Number(index):
             return f"n{index}"
         case Constant(value):
             return f"{value:g}"
-        case Negation(Operation() | Negation() as operand):
-            return f"-({infix(operand)})"
         case Negation(operand):
-            return f"-{infix(operand)}"
+            own, text = 0, f"-{_infix(operand, _LEAF)}"
         case Operation(symbol, left, right):
-            first, second = infix(left), infix(right)
-            rank = PRECEDENCE[symbol]
+            own = OPERATORS[symbol][0]
             # Powers are right-associative, differences and quotients left-associative.
-            first = f"({first})" if _rank(left) < rank + (symbol == "^") else first
-            second = f"({second})" if _rank(right) < rank + (symbol in "-/^") else second
-            return f"{first}{symbol}{second}"
-
-
-def _rank(equation: Equation) -> int:
-    """Return an equation's precedence as an operand; one of low precedence needs brackets."""
-    match equation:
-        case Operation(symbol):
-            return PRECEDENCE[symbol]
-        case Negation():
-            return 0
-    return 4
+            first, second = own + (symbol == "^"), own + (symbol in "-/^")
+            text = f"{_infix(left, first)}{symbol}{_infix(right, second)}"
+    return f"({text})" if own < least else text
 
 
 def bracketed(equation: Equation) -> str:
@@ -270,7 +257,7 @@ def _value(equation: Equation, numbers: Sequence[float]) -> float:
         case Negation(operand):
             return -_value(operand, numbers)
         case Operation(symbol, left, right):
-            return _FUNCTIONS[symbol](_value(left, numbers), _value(right, numbers))
+            return OPERATORS[symbol][2](_value(left, numbers), _value(right, numbers))
 
 
 def _unreadable(text: str) -> BenchmarkError:

@@ -8,8 +8,6 @@ from random import Random
 
 from headroom.athena.equations import NUMBER, Problem, evaluate, parse
 
-Values = dict[str, int]
-
 _NAMES = ("ada", "ben", "carla", "dan", "elif", "femi", "gita", "hugo", "ines", "jonas", "kofi")
 _THINGS = ("apples", "books", "cards", "coins", "eggs", "marbles", "pencils", "shells", "stamps")
 _DISTRACTORS = (
@@ -21,44 +19,6 @@ _DISTRACTORS = (
 _DISTRACTED = 0.5  # share of problems with a distractor
 
 
-def _free(rng: Random) -> Values:
-    return {name: rng.randint(2, 40) for name in "abc"}
-
-
-def _falling(rng: Random) -> Values:
-    values = _free(rng)
-    return values | {"a": values["b"] + values["c"] + rng.randint(1, 50)}
-
-
-def _quotient(rng: Random) -> Values:
-    values = _free(rng)
-    return values | {"a": values["b"] * rng.randint(2, 12)}
-
-
-def _product_less(rng: Random) -> Values:
-    b, c = rng.randint(2, 6), rng.randint(2, 9)
-    return {"a": b * c + rng.randint(1, 30), "b": b, "c": c}
-
-
-def _shared_sum(rng: Random) -> Values:
-    c, each = rng.randint(2, 9), rng.randint(5, 20)
-    a = rng.randint(1, c * each - 1)
-    return {"a": a, "b": c * each - a, "c": c}
-
-
-def _shared_rest(rng: Random) -> Values:
-    b, c = rng.randint(1, 30), rng.randint(2, 9)
-    return {"a": b + c * rng.randint(2, 20), "b": b, "c": c}
-
-
-_DRAWS = {
-    "any": _free,
-    "a > b + c": _falling,
-    "b divides a": _quotient,
-    "a > b * c": _product_less,
-    "c divides a + b": _shared_sum,
-    "c divides a - b": _shared_rest,
-}
 _TABLE = """
 {name} has {a} {things} . | {other} brings {b} more .
 how many {things} are there now ? | a + b | any
@@ -105,7 +65,30 @@ how many rows are there ? | a / b + c | b divides a
 TEMPLATES = [
     [line.split(" | ") for line in pair.split("\n")] for pair in _TABLE.strip().split("\n\n")
 ]
-"""The sentences of a story with numbers {a}, {b}, {c}; its question, equation and draw."""
+"""The sentences of a story with numbers {a}, {b}, {c}; its question, equation and condition."""
+
+
+def _draw(condition: str, rng: Random) -> tuple[int, int, int]:
+    """Return numbers a, b and c that meet a template's condition."""
+    randint = rng.randint
+    match condition:
+        case "a > b * c":
+            b, c = randint(2, 6), randint(2, 9)
+            return b * c + randint(1, 30), b, c
+        case "c divides a + b":
+            c, each = randint(2, 9), randint(5, 20)
+            a = randint(1, c * each - 1)
+            return a, c * each - a, c
+        case "c divides a - b":
+            b, c = randint(1, 30), randint(2, 9)
+            return b + c * randint(2, 20), b, c
+    a, b, c = (randint(2, 40) for _ in range(3))
+    match condition:
+        case "a > b + c":
+            a = b + c + randint(1, 50)
+        case "b divides a":
+            a = b * randint(2, 12)
+    return a, b, c
 
 
 def generate(n: int, seed: int) -> list[Problem]:
@@ -114,10 +97,10 @@ def generate(n: int, seed: int) -> list[Problem]:
 
 
 def _problem(index: int, rng: Random) -> Problem:
-    sentences, (question, formula, draw) = TEMPLATES[index % len(TEMPLATES)]
+    sentences, (question, formula, condition) = TEMPLATES[index % len(TEMPLATES)]
     name, other = rng.sample(_NAMES, 2)
     words = {"name": name, "other": other, "things": rng.choice(_THINGS)}
-    values = _DRAWS[draw](rng) | {"d": rng.randint(2, 40)}
+    values = dict(zip("abcd", (*_draw(condition, rng), rng.randint(2, 40)), strict=True))
     story = list(sentences)
     if rng.random() < _DISTRACTED:
         story.insert(rng.randint(0, len(story)), rng.choice(_DISTRACTORS))

@@ -6,7 +6,6 @@ which thought is the solution (answer). Networks are pre-norm.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -104,20 +103,8 @@ class Judge(nn.Module):
         x = self.before(embeddings)
         queries = rows.pad(self.norm(x), len(memory))
         attended = self.attention(queries, self.memory_norm(memory), mask)
-        x = self.after(x + self.dropout(rows.flat(attended)))
+        x = self.after(x + self.dropout(attended[rows.owner, rows.slot]))
         return x, self.verdict(x).squeeze(-1)
-
-
-class Reading(NamedTuple):
-    """The encoder's output for a batch of texts."""
-
-    numbers: Float[Tensor, "numbers width"]
-    constants: Float[Tensor, "constants width"]
-    first: Float[Tensor, "batch width"]
-    """State of the first token: a problem's first premise."""
-    goal: Float[Tensor, "batch 1 width"]
-    attentions: tuple[Float[Tensor, "batch heads tokens tokens"], ...]
-    """Attention weights of each encoder layer, if asked for."""
 
 
 @dataclass(frozen=True)
@@ -157,110 +144,87 @@ class ThoughtHead(nn.Module):
         inner = nn.functional.gelu(self.constant_inner(self.constant_norm(self.constants)))
         return self.constant_outer(inner)
 
-    def embed(
-        self, level: Level, reading: Reading, thoughts: Float[Tensor, "thoughts width"]
-    ) -> Float[Tensor, "candidates width"]:
-        """Return the embeddings of a level's candidates."""
-        parts = []
-        sides = zip(level.left.split(level.counts), level.right.split(level.counts), strict=True)
-        for op, (left, right) in zip(Op, sides, strict=True):
-            if not len(left):
-                continue
-            if op == Op.NUMBER:
-                parts.append(reading.numbers[left])
-            elif op == Op.CONSTANT:
-                parts.append(reading.constants[left])
-            elif op in UNARY:
-                parts.append(self.unary[op.name](thoughts[left]))
-            else:
-                parts.append(self.merges[op.name](thoughts[left], thoughts[right]))
-        return torch.cat(parts)
-
 
 class Athena(nn.Module):
-    """Encoder and thought head.
-
-    Args:
-        encoder: a text encoder of transformers.
-        head: a thought head of the encoder's width.
-    """
+    """A text encoder and a thought head of its width."""
 
     def __init__(self, encoder: PreTrainedModel, head: ThoughtHead) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
 
-    def read(self, texts: Texts, *, attentions: bool = False) -> Reading:
-        """Encode texts.
+    def forward(self, batch: Batch, *, attentions: bool = False) -> Output:
+        """Judge every candidate and every thought of a batch under teacher forcing.
 
         Raises:
             ModelError: `attentions` is set, but the encoder returns no attention weights; see
                 `headroom.models.attention.eager_attention`.
         """
-        wanted = {"output_attentions": True} if attentions else {}
-        encoded = self.encoder(
-            input_ids=texts.input_ids, attention_mask=texts.attention_mask, **wanted
-        )
-        states = encoded.last_hidden_state
-        rows = torch.arange(len(states), device=states.device)
-        return Reading(
-            numbers=states[texts.number_owner, texts.number_place],
-            constants=self.head.embed_constants(),
-            first=states[:, 0],
-            goal=states[rows, texts.goal][:, None],
-            attentions=tuple(attention_maps(self.encoder, encoded.attentions))
-            if attentions
-            else (),
-        )
-
-    def forward(self, batch: Batch, *, attentions: bool = False) -> Output:
-        """Judge every candidate and every thought of a batch under teacher forcing."""
-        reading = self.read(batch.texts, attentions=attentions)
-        progress = Progress(self.head, reading)
+        progress = Progress(self, batch.texts, attentions=attentions)
         reason = []
         for level, (index, rows) in zip(batch.levels, batch.accepted, strict=True):
             reason.append(progress.judge(level))
             progress.accept(index, rows)
-        return Output(torch.cat(reason), progress.answers(), reading.attentions)
+        return Output(torch.cat(reason), progress.answers(), progress.attentions)
 
 
 class Progress:
-    """Thoughts and premises of a batch during its expansion.
+    """The expansion of a batch: what the encoder read, thoughts and premises.
 
     At each level call `judge` on the candidates, then `accept`; `answers` judges all thoughts.
     """
 
-    def __init__(self, head: ThoughtHead, reading: Reading) -> None:
-        self._head, self._reading = head, reading
-        self._embeddings: Tensor
-        self._vectors: Tensor
-        first = reading.first
-        self._thoughts, self._premises = first[:0], first
-        nobody = torch.zeros(0, dtype=torch.long, device=first.device)
-        self._rows = Rows(nobody, nobody, 0)
+    def __init__(self, athena: Athena, texts: Texts, *, attentions: bool = False) -> None:
+        wanted = {"output_attentions": True} if attentions else {}
+        encoded = athena.encoder(
+            input_ids=texts.input_ids, attention_mask=texts.attention_mask, **wanted
+        )
+        weights = attention_maps(athena.encoder, encoded.attentions) if attentions else ()
+        self.attentions = tuple(weights)
+        states, self._head = encoded.last_hidden_state, athena.head
+        rows = torch.arange(len(states), device=states.device)
+        self._numbers = states[texts.number_owner, texts.number_place]
+        self._constants = self._head.embed_constants()
+        self._goal = states[rows, texts.goal][:, None]
+        self._first = states[:, 0]
+        self._thoughts = self._vectors = self._first[:0]
+        self._rows = Rows(rows[:0], rows[:0], 0)
+        self._candidates: tuple[Tensor, Tensor]
 
     def judge(self, level: Level) -> Float[Tensor, " candidates"]:
         """Return the reason logits of a level's candidates."""
-        rows, batch = self._rows, len(self._reading.first)
+        rows, batch = self._rows, len(self._first)
         # A problem's premises are its first token's state, then its thoughts.
-        owner = torch.cat([torch.arange(batch, device=rows.owner.device), rows.owner])
-        slot = torch.cat([torch.zeros_like(owner[:batch]), rows.slot + 1])
-        premises = Rows(owner, slot, rows.length + 1)
-        self._embeddings = self._head.embed(level, self._reading, self._thoughts)
-        self._vectors, logits = self._head.reason(
-            self._embeddings,
-            level.rows,
-            premises.pad(self._premises, batch),
-            premises.filled(batch),
-        )
+        premises = torch.cat([self._first[:, None], rows.pad(self._vectors, batch)], dim=1)
+        mask = nn.functional.pad(rows.filled(batch), (1, 0), value=True)
+        embeddings = self._embedded(level)
+        vectors, logits = self._head.reason(embeddings, level.rows, premises, mask)
+        self._candidates = embeddings, vectors
         return logits
+
+    def _embedded(self, level: Level) -> Float[Tensor, "candidates width"]:
+        head, thoughts, parts = self._head, self._thoughts, []
+        sides = zip(level.left.split(level.counts), level.right.split(level.counts), strict=True)
+        for op, (left, right) in zip(Op, sides, strict=True):
+            if not len(left):
+                continue
+            if op == Op.NUMBER:
+                parts.append(self._numbers[left])
+            elif op == Op.CONSTANT:
+                parts.append(self._constants[left])
+            elif op in UNARY:
+                parts.append(head.unary[op.name](thoughts[left]))
+            else:
+                parts.append(head.merges[op.name](thoughts[left], thoughts[right]))
+        return torch.cat(parts)
 
     def accept(self, index: Int[Tensor, " accepted"], rows: Rows) -> None:
         """Accept some of the last judged candidates; `rows` are those of all thoughts."""
-        self._thoughts = torch.cat([self._thoughts, self._embeddings[index]])
-        self._premises = torch.cat([self._premises, self._vectors[index]])
+        embeddings, vectors = self._candidates
+        self._thoughts = torch.cat([self._thoughts, embeddings[index]])
+        self._vectors = torch.cat([self._vectors, vectors[index]])
         self._rows = rows
 
     def answers(self) -> Float[Tensor, " thoughts"]:
         """Return the answer logits of all thoughts, in order of acceptance."""
-        return self._head.answer(self._thoughts, self._rows, self._reading.goal)[1]
+        return self._head.answer(self._thoughts, self._rows, self._goal)[1]

@@ -19,7 +19,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from headroom import paths
 from headroom.athena import generated
 from headroom.athena.equations import (
     NUMBER,
-    PRECEDENCE,
+    OPERATORS,
     Constant,
     Equation,
     Negation,
@@ -146,7 +146,14 @@ def divide(problems: Sequence[Problem], partition: Partition) -> Parts:
             own = ("train", "valid", "test")
             parts = Parts(*([p for p in problems if p.part == part] for part in own))
         case "folds":
-            parts = _cross_validation(problems, partition)
+            folds = [str(fold) for fold in range(_FOLDS)]
+            if {problem.part for problem in problems} == set(folds):
+                drawn = [[p for p in problems if p.part == fold] for fold in folds]
+            else:
+                drawn = draw(problems, [1] * _FOLDS, partition.seed)
+            test = drawn.pop(partition.fold)
+            dev, train = draw([*chain(*drawn)], _DEV_OF_FOLDS, partition.seed)
+            parts = Parts(train, dev, test)
     for name, part in parts._asdict().items():
         if not part:
             raise BenchmarkError(
@@ -184,22 +191,9 @@ def draw(problems: Sequence[Problem], shares: Sequence[int], seed: int) -> list[
     return [[problems[index] for index in sorted(part)] for part in parts]
 
 
-def _cross_validation(problems: Sequence[Problem], partition: Partition) -> Parts:
-    own = sorted({problem.part for problem in problems})
-    if own == [str(fold) for fold in range(_FOLDS)]:
-        folds = [[p for p in problems if p.part == fold] for fold in own]
-    else:
-        folds = draw(problems, [1] * _FOLDS, partition.seed)
-    test = folds[partition.fold]
-    others = [problem for fold in folds if fold is not test for problem in fold]
-    dev, train = draw(others, _DEV_OF_FOLDS, partition.seed)
-    return Parts(train, dev, test)
-
-
 def stratum(equation: Equation) -> str:
     """Return complexity and set of operators, such as ``low *+``."""
-    symbols = {part.symbol for part in walk(equation) if isinstance(part, Operation)}
-    return f"{complexity(equation)} {''.join(sorted(symbols))}"
+    return f"{complexity(equation)} {''.join(sorted(set(operators(equation))))}"
 
 
 def complexity(equation: Equation) -> str:
@@ -208,15 +202,15 @@ def complexity(equation: Equation) -> str:
     Low: at most 2 operators and no brackets. High: 5 operators or more, or brackets within
     brackets. Medium: the rest. Redundant brackets do not count.
     """
-    operators, nested = operator_count(equation), nesting(equation)
-    if operators >= 5 or nested >= 2:
+    count, nested = len(operators(equation)), nesting(equation)
+    if count >= 5 or nested >= 2:
         return "high"
-    return "medium" if operators >= 3 or nested else "low"
+    return "medium" if count >= 3 or nested else "low"
 
 
-def operator_count(equation: Equation) -> int:
-    """Return the number of binary operations of an equation."""
-    return sum(isinstance(part, Operation) for part in walk(equation))
+def operators(equation: Equation) -> list[str]:
+    """Return the symbols of an equation's binary operations."""
+    return [part.symbol for part in walk(equation) if isinstance(part, Operation)]
 
 
 def nesting(equation: Equation) -> int:
@@ -256,7 +250,8 @@ class Format(NamedTuple):
     part: str
     """The column with the official split or fold."""
     convert: Callable[[Mapping[str, Any], str], Problem]
-    """Makes a problem of a row and its part; raises BenchmarkError if the row cannot be used."""
+    """Makes a problem of a row and its part; raises BenchmarkError if the row has no number, or its
+    equation cannot be parsed or evaluated."""
 
 
 def _converted(
@@ -265,13 +260,14 @@ def _converted(
     problems: list[Problem] = []
     dropped: dict[str, str] = {}
     ids: set[str] = set()
+    columns = (*form.columns, form.part)
     for place, row in rows:
-        for column in (*form.columns, form.part):
+        for column in columns:
             value = row.get(column)
             if not isinstance(value, str) and not (column == form.part and type(value) is int):
                 raise BenchmarkError(
                     f"{origin} {place}: column {column!r} is {value!r:.60}, not text; the columns "
-                    f"are {', '.join((*form.columns, form.part))}"
+                    f"are {', '.join(columns)}"
                 )
         row_id = row[form.columns[0]]
         if row_id in ids:
@@ -290,14 +286,9 @@ def _converted(
     return problems, dropped
 
 
-def from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
-    """Convert a row of ASDiv-A; its equation may be infix or prefix.
-
-    Raises:
-        BenchmarkError: the row has no number, or its equation cannot be parsed or evaluated.
-    """
+def _from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
     equation = row["Equation"]
-    prefix = equation.lstrip()[:1] in PRECEDENCE
+    prefix = equation.lstrip()[:1] in OPERATORS
     return Problem(
         problem_id=row["asdiv_id"],
         text=" ".join(row["Problem"].replace(NUMBER, f" {NUMBER} ").split()),
@@ -308,13 +299,7 @@ def from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
     )
 
 
-def from_math23k(row: Mapping[str, Any], part: str) -> Problem:
-    """Convert a row of Math23k.
-
-    Raises:
-        BenchmarkError: the row has no number, or its equation cannot be parsed or evaluated, or
-            has a power other than 2 or 3.
-    """
+def _from_math23k(row: Mapping[str, Any], part: str) -> Problem:
     text, printed = mask(row["segmented_text"])
     return Problem(
         problem_id=row["id"],
@@ -374,7 +359,9 @@ def over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
 
 
 FORMATS = {
-    "math23k": Format(("id", "segmented_text", "equation", "ans"), "split", from_math23k),
-    "asdiv_a": Format(("asdiv_id", "Problem", "Numbers", "Equation", "Answer"), "fold", from_asdiv),
+    "math23k": Format(("id", "segmented_text", "equation", "ans"), "split", _from_math23k),
+    "asdiv_a": Format(
+        ("asdiv_id", "Problem", "Numbers", "Equation", "Answer"), "fold", _from_asdiv
+    ),
 }
 """The datasets that are read, by name."""

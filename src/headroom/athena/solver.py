@@ -1,10 +1,16 @@
-"""A complete solver: networks, tokenizer, constants and settings; created, saved and loaded."""
+"""A complete solver: networks, tokenizer, constants and settings; created, saved and loaded.
+
+It solves problems by its own judgements, which drive the expansion. A value is graded strictly, and
+leniently by the rule of ATHENA's released code.
+"""
 
 import copy
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import safetensors.torch
@@ -15,23 +21,46 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from headroom.athena.batches import Batch, Example, collate
+from headroom.athena.batches import (
+    Batch,
+    Example,
+    Level,
+    Rows,
+    collate,
+    collate_texts,
+    starts,
+    tensor,
+)
 from headroom.athena.equations import NUMBER, Problem
-from headroom.athena.expressions import harvest, schedule
-from headroom.athena.inference import Solution, lenient, solve, strict
-from headroom.athena.networks import Athena, Output, ThoughtHead
+from headroom.athena.expressions import Expander, Op, harvest, schedule
+from headroom.athena.networks import Athena, Output, Progress, ThoughtHead
 from headroom.athena.problems import complexity
 from headroom.config.compression import Solver, Training
 from headroom.errors import BenchmarkError, ModelError
 from headroom.models.geometry import HeadGeometry, evaluating
-from headroom.models.learner import Verdict, quantised
+from headroom.models.learner import Verdict, move, quantised
 from headroom.models.load import load_encoder, new_encoder
 from headroom.tables import atomic, write_json
 
+ACCEPTED_FROM = 0.5
+"""The lowest reason probability at which a candidate is accepted."""
+ANSWERED_FROM = 0.95
+"""The lowest answer probability that ends a problem's expansion."""
+
+_TOLERANCE = 1e-4
+_MOST_PLACES = 4
 _RARE = 5  # a constant in fewer training equations is taken for an error in the data
 _SETTINGS = "solver.json"
 _HEAD = "thought_head.safetensors"
 _ENCODER = "encoder"
+
+
+class Solution(NamedTuple):
+    """The solver's answer to a problem."""
+
+    expression: str
+    value: float
+    """nan if the expression has none."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +118,13 @@ class MathSolver:
 
     @torch.inference_mode()
     def answers(self, examples: Sequence[Example], batch_size: int = 64) -> list[Solution]:
-        """Solve problems in evaluation mode, in their order; see `headroom.athena.inference`.
+        """Solve problems in evaluation mode, in their order; their schedules are ignored.
 
-        The batch size affects only speed and rounding.
+        At each depth candidates of at least `ACCEPTED_FROM` become thoughts, the most probable
+        first; a problem without thoughts takes all its candidates if none is probable enough. Then
+        all thoughts are judged as answers. A problem is done when one of them reaches
+        `ANSWERED_FROM`, when no thought is new, or at the last depth; its answer is the thought
+        with the highest probability. The batch size affects only speed and rounding.
         """
         # Problems of similar length share a batch, for less padding.
         order = sorted(range(len(examples)), key=lambda index: len(examples[index].input_ids))
@@ -99,11 +132,67 @@ class MathSolver:
         with evaluating(self.athena):
             for start in range(0, len(order), batch_size):
                 places = order[start : start + batch_size]
-                batch = [examples[place] for place in places]
-                padding = self.tokenizer.pad_token_id
-                solved = solve(self.athena, batch, self.constants, padding, self.settings.depth)
+                solved = self._solved([examples[place] for place in places])
                 found.update(zip(places, solved, strict=True))
         return [found[place] for place in range(len(examples))]
+
+    def _solved(self, examples: Sequence[Example]) -> list[Solution]:
+        device = self.encoder.device
+        texts = collate_texts(examples, self.tokenizer.pad_token_id)
+        progress = Progress(self.athena, move(texts, device))
+        expanders = [Expander(len(example.places), self.constants) for example in examples]
+        first_number = starts([len(example.places) for example in examples])
+        active = list(range(len(examples)))
+        owners = np.empty(0, dtype=np.int64)  # of all thoughts, in order of acceptance
+        thoughts = [owners] * len(examples)  # each problem's, among all
+        probabilities = np.empty(0)
+
+        def place(op: Op, owner: int, index: int) -> int:
+            """Return an operand's number over the batch."""
+            if op == Op.CONSTANT:
+                return index
+            return index + first_number[owner] if op == Op.NUMBER else thoughts[owner][index]
+
+        for _ in range(self.settings.depth + 1):
+            offered = [
+                (op, place(op, owner, left), place(op, owner, right), owner, expression)
+                for owner in active
+                for op, left, right, expression in expanders[owner].candidates()
+            ]
+            if offered:
+                offered.sort(key=lambda candidate: candidate[0])
+                op, left, right, owner, expression = np.array(offered, dtype=np.int64).T
+                candidates = move(Level.of(op, left, right, owner), device)
+                probability = _sigmoid(progress.judge(candidates))
+                accepted = []
+                for problem in active:
+                    own = np.flatnonzero(owner == problem)
+                    kept = own[probability[own] >= ACCEPTED_FROM]
+                    if not len(kept) and not len(thoughts[problem]):
+                        kept = own
+                    best_first = np.argsort(-probability[kept], kind="stable")
+                    kept = np.sort(kept[best_first[: expanders[problem].room]])
+                    expanders[problem].accept(expression[kept].tolist())
+                    accepted.append(kept)
+                index = np.concatenate(accepted)
+                owners = np.concatenate([owners, owner[index]])
+                thoughts = [np.flatnonzero(owners == problem) for problem in range(len(examples))]
+                progress.accept(tensor(index).to(device), move(Rows.of(owners), device))
+                probabilities = _sigmoid(progress.answers())
+            active = [
+                problem
+                for problem in active
+                if probabilities[thoughts[problem]].max() < ANSWERED_FROM
+                and not expanders[problem].exhausted
+            ]
+            if not active:
+                break
+        found = []
+        for example, expander, own in zip(examples, expanders, thoughts, strict=True):
+            best = expander.thoughts[int(probabilities[own].argmax())]
+            nodes = expander.expressions
+            found.append(Solution(nodes.text(best), nodes.value(best, example.problem.numbers)))
+        return found
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples to a batch."""
@@ -165,10 +254,17 @@ class MathSolver:
     def untrained(self, seed: int) -> "MathSolver":
         """Return the solver with random weights and all heads of its encoder."""
         device, athena = self.encoder.device, copy.deepcopy(self.athena).to("cpu")
+        config = athena.encoder.config
+        config.get_text_config().kept_heads = {}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            athena.encoder = _new_weights(self.encoder)
-            _forget(athena.head)
+            athena.encoder = AutoModel.from_config(config)
+            if getattr(athena.encoder, "pooler", None) is not None:
+                athena.encoder.pooler = None
+            for module in athena.head.modules():
+                if isinstance(module, nn.Linear | nn.LayerNorm):
+                    module.reset_parameters()
+            nn.init.normal_(athena.head.constants)
         return self.with_network(athena.to(device))
 
     def quantised(self) -> "MathSolver":
@@ -245,22 +341,26 @@ def load_solver(folder: Path) -> MathSolver:
     return MathSolver(Athena(encoder, head), tokenizer, constants, settings)
 
 
-def _new_weights(encoder: PreTrainedModel) -> PreTrainedModel:
-    """Return an encoder of the same architecture, with all heads and random weights."""
-    config = copy.deepcopy(encoder.config)
-    config.get_text_config().kept_heads = {}
-    new = AutoModel.from_config(config)
-    if getattr(new, "pooler", None) is not None:
-        new.pooler = None
-    return new
+def strict(predicted: float, gold: float) -> bool:
+    """Return whether a value is finite and within 1e-4 max(1, |gold|) of the gold value."""
+    return math.isfinite(predicted) and abs(predicted - gold) <= _TOLERANCE * max(1, abs(gold))
 
 
-def _forget(head: ThoughtHead) -> None:
-    """Reset a thought head to random weights."""
-    for module in head.modules():
-        if isinstance(module, nn.Linear | nn.LayerNorm):
-            module.reset_parameters()
-    nn.init.normal_(head.constants)
+def lenient(predicted: float, gold: float) -> bool:
+    """Return whether two values agree by the rule of ATHENA's released code.
+
+    They must differ by less than 10^-k, where k is the smaller of their numbers of printed
+    decimals, at most 4. A whole number prints one decimal (``5.0``), so whole answers may be off
+    by almost 0.1. Failed arithmetic counts as 0.
+    """
+    if not math.isfinite(predicted):
+        predicted = 0.0
+    decimals = [len(repr(float(v)).partition("e")[0].partition(".")[2]) for v in (predicted, gold)]
+    return abs(predicted - gold) < 10.0 ** -min(*decimals, _MOST_PLACES)
+
+
+def _sigmoid(logits: Float[Tensor, " items"]) -> Float[np.ndarray, " items"]:
+    return logits.float().sigmoid().cpu().numpy().astype(np.float64)
 
 
 def _log_shares(
