@@ -41,46 +41,36 @@ def read(folder: Path, dataset: str, rows: list[dict]) -> tuple[list[Problem], d
     return source.read(WordProblems(dataset=dataset, file=str(file)))
 
 
-def test_rows_of_math23k_and_of_asdiv_in_infix_and_in_prefix(tmp_path):
-    (problem,), _ = read(tmp_path, "math23k", [CHINESE])
-    assert problem.text.split().count(NUMBER) == 4
-    assert problem.numbers == (1 / 6, 24.0, 3.0, 1.5)
-    assert infix(problem.equation) == "n1*n3/(1-n0)"
+ROWS = [
+    (CHINESE["segmented_text"], CHINESE["equation"], (1 / 6, 24, 3, 1.5), "n1*n3/(1-n0)"),
+    ("A1 和 B23 距 3.5cm", "x=3.5+23", (3.5,), "n0+23"),
+    ("( 3 / 8 ) 与 1(5/6)km 的 40%", "x=40%", (3 / 8, 11 / 6, 0.4), "n2"),
+    ("12\ue003 个", "x=12", (12,), "n0"),
+    ("3 5 3", "x=3*3", (3, 5, 3), "n0*n0"),
+    ("75% (3/4)", "x=(3/4)*2", (0.75, 0.75), "n1*2"),
+    ("3 4", "x=(3/4)*2", (3, 4), "n0/n1*2"),
+    ("2", "x=3.14*2^2", (2,), "3.14*n0^2"),
+    ("(1/3) 6", "x=0.33333*6", (1 / 3, 6), "n0*n1"),
+]
+
+
+@pytest.mark.parametrize(("text", "equation", "numbers", "expected"), ROWS)
+def test_rows_of_math23k(tmp_path, text, equation, numbers, expected):
+    row = CHINESE | {"segmented_text": text, "equation": equation}
+    (problem,), _ = read(tmp_path, "math23k", [row])
+    assert problem.numbers == numbers
+    assert problem.text.split().count(NUMBER) == len(numbers)
+    assert "\ue003" not in problem.text and "  " not in problem.text
+    assert infix(problem.equation) == expected
     assert (problem.answer, problem.part) == (43.2, "valid")
+
+
+def test_rows_of_asdiv_in_infix_and_in_prefix(tmp_path):
     prefixed = ENGLISH | {"asdiv_id": "nluds-0065", "Equation": "+ n0 n1"}
     (first, second), _ = read(tmp_path, "asdiv_a", [ENGLISH, prefixed])
     assert first.text == f"gino has {NUMBER} sticks . i have $ {NUMBER} . what is the sum ?"
     assert first.equation == second.equation == parse("n0+n1")
     assert (first.numbers, first.answer, first.part) == ((63.0, 50.0), 113.0, "1")
-
-
-@pytest.mark.parametrize(
-    ("text", "printed"),
-    [
-        ("A1 和 B23 距 3.5cm", ["3.5"]),
-        ("( 3 / 8 ) 与 1(5/6)km 的 40%", ["( 3 / 8 )", "1(5/6)", "40%"]),
-        ("12\ue003 个", ["12"]),
-    ],
-)
-def test_what_counts_as_a_number(text, printed):
-    masked, found = source.mask(text)
-    assert found == printed
-    assert masked.count(NUMBER) == len(printed)
-    assert "\ue003" not in masked and "  " not in masked
-
-
-@pytest.mark.parametrize(
-    ("equation", "printed", "expected"),
-    [
-        ("3*3", ["3", "5", "3"], "n0*n0"),
-        ("(3/4)*2", ["75%", "(3/4)"], "n1*2"),
-        ("(3/4)*2", ["3", "4"], "n0/n1*2"),
-        ("3.14*2^2", ["2"], "3.14*n0^2"),
-        ("0.33333*6", ["(1/3)", "6"], "n0*n1"),
-    ],
-)
-def test_numbers_find_their_slots_by_value(equation, printed, expected):
-    assert infix(source.over_numbers(parse(equation), printed)) == expected
 
 
 @pytest.mark.parametrize(

@@ -108,13 +108,9 @@ def test_the_shortcut_gives_the_verdict_of_the_judge(preset):
     assert [("judged", shortcut(*pair)) for pair in pairs] == judged
 
 
-@pytest.mark.parametrize(
-    "text", ["-0", "05", "1.0", "1e3", "٣", "1_000", "", "1" * 16, " 5", "5\n"]
-)
-def test_the_shortcut_leaves_all_else_to_the_judge(text):
-    assert shortcut(text, text) is None
-    assert shortcut(text, "5") is None
-    assert shortcut("5", text) is None
+def test_the_shortcut_leaves_all_else_to_the_judge():
+    for text in ("-0", "05", "1.0", "1e3", "٣", "1_000", "", "1" * 16, " 5", "5\n"):
+        assert shortcut(text, text) is shortcut(text, "5") is shortcut("5", text) is None
 
 
 @pytest.fixture(scope="module")

@@ -1,18 +1,20 @@
 """The pool: limits, kills, what workers must not do, and what it leaves behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
+import psutil
 import pytest
 
 from headroom.errors import GradingError
 from headroom.grading import pool, worker
 from headroom.grading.pool import Judgement, Limits, judge_pairs
+from processes import wait_until
 
 LIMITS = Limits(cpu_seconds=0.5, wall_seconds=20, memory_mib=256)
 RIGHT, WRONG = Judgement("judged", True), Judgement("judged", False)
@@ -31,8 +33,7 @@ def test_a_pair_that_waits_without_computing_ends_by_wall_time(monkeypatch):
     monkeypatch.setattr(pool._Worker, "give", give_and_stop)
     limits = Limits(cpu_seconds=20, wall_seconds=1, memory_mib=256)
     # The tower is what keeps the worker busy until it is stopped.
-    (judged,) = judge_pairs([("9**9**9**9", "x")], "authors", limits=limits)
-    assert judged == TIMEOUT
+    assert judge_pairs([("9**9**9**9", "x")], "authors", limits=limits) == [TIMEOUT]
 
 
 def test_results_do_not_depend_on_the_number_of_workers_or_on_the_order():
@@ -53,8 +54,8 @@ def test_a_worker_killed_from_outside_takes_no_pair_with_it(killed, monkeypatch)
         if self.answered and len(kills) < 3:
             kills.append(killed)
             if killed != "parent":
-                for child in children_of(self.process.pid):
-                    os.kill(int(child), signal.SIGKILL)
+                for child in psutil.Process(self.process.pid).children():
+                    child.kill()
             if killed != "child":
                 self.process.kill()
 
@@ -91,22 +92,9 @@ def test_a_worker_reaches_neither_files_nor_network_nor_processes(attempt, tmp_p
     assert not list(tmp_path.iterdir())
 
 
-def children_of(pid):
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until(condition):
-    deadline = time.monotonic() + 300
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return condition()
+def alive(process):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() != psutil.STATUS_ZOMBIE
 
 
 @pytest.mark.parametrize(
@@ -125,14 +113,13 @@ def test_no_worker_outlives_its_parent(sent, kill):
         start_new_session=True,
         stderr=subprocess.DEVNULL,
     )
+    family = psutil.Process(parent.pid)
     try:
-        assert wait_until(lambda: len(children_of(parent.pid)) == 2)
-        workers = children_of(parent.pid)
-        assert wait_until(lambda: all(map(children_of, workers)))  # until they compute
-        workers += [child for worker in workers for child in children_of(worker)]
+        wait_until(lambda: len(family.children(recursive=True)) == 4)  # two workers that compute
+        workers = family.children(recursive=True)
         kill(parent.pid, sent)
         assert parent.wait(300) == -sent
-        assert wait_until(lambda: not any(map(alive, workers)))
+        wait_until(lambda: not any(map(alive, workers)))
     finally:
         parent.kill()
         parent.wait()

@@ -300,30 +300,21 @@ def _from_asdiv(row: Mapping[str, Any], part: str) -> Problem:
 
 
 def _from_math23k(row: Mapping[str, Any], part: str) -> Problem:
-    text, printed = mask(row["segmented_text"])
+    # Some rows contain private-use characters.
+    text = "".join(c for c in row["segmented_text"] if unicodedata.category(c) != "Co")
+    printed = [number for number in _NUMBER.findall(text) if number]
+    masked = _NUMBER.sub(lambda match: f" {NUMBER} " if match["number"] else match[0], text)
     return Problem(
         problem_id=row["id"],
-        text=text,
+        text=" ".join(masked.split()),
         numbers=tuple(literal(number) for number in printed),
-        equation=over_numbers(parse(row["equation"]), printed),
+        equation=_over_numbers(parse(row["equation"]), printed),
         answer=evaluate(parse(row["ans"])),
         part=part,
     )
 
 
-def mask(text: str) -> tuple[str, list[str]]:
-    """Return a segmented text with its numbers masked, and the numbers as printed.
-
-    Numbers are integers and decimals, with or without percent sign, fractions in brackets, and
-    mixed numbers. Private-use characters, which some rows contain, are removed.
-    """
-    clean = "".join(c for c in text if unicodedata.category(c) != "Co")
-    printed = [number for number in _NUMBER.findall(clean) if number]
-    masked = _NUMBER.sub(lambda match: f" {NUMBER} " if match["number"] else match[0], clean)
-    return " ".join(masked.split()), printed
-
-
-def over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
+def _over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
     """Return an equation with values replaced by the text's numbers of the same value.
 
     The first number with the value is taken; a quotient of two values is first looked up among the
