@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from headroom.athena.equations import Problem
@@ -66,7 +66,7 @@ class Rows:
         counts = np.bincount(owner, minlength=1)
         slot = np.empty_like(owner)
         slot[order] = np.arange(len(owner)) - np.repeat(starts(counts), counts)
-        return cls(tensor(owner), tensor(slot), int(counts.max()))
+        return cls(torch.as_tensor(owner), torch.as_tensor(slot), int(counts.max()))
 
     def pad(
         self, items: Float[Tensor, "items width"], batch: int
@@ -74,12 +74,6 @@ class Rows:
         """Return items in rows, padded with zeros."""
         rows = items.new_zeros(batch, self.length, items.shape[-1])
         return rows.index_put((self.owner, self.slot), items)
-
-    def filled(self, batch: int) -> Bool[Tensor, "batch length"]:
-        """Return which positions of the rows hold an item."""
-        places = self.owner.new_zeros(batch, self.length, dtype=torch.bool)
-        places[self.owner, self.slot] = True
-        return places
 
 
 @dataclass(frozen=True)
@@ -98,7 +92,7 @@ class Level:
     def of(cls, op: Column, left: Column, right: Column, owner: Column) -> "Level":
         """Return candidates, sorted by operation, as tensors."""
         counts = tuple(np.bincount(op, minlength=len(Op)).tolist())
-        return cls(counts, tensor(left), tensor(right), Rows.of(owner))
+        return cls(counts, torch.as_tensor(left), torch.as_tensor(right), Rows.of(owner))
 
 
 @dataclass(frozen=True)
@@ -162,10 +156,11 @@ def collate(examples: Sequence[Example], pad_token_id: int) -> Batch:
         texts=collate_texts(examples, pad_token_id),
         levels=tuple(Level.of(op[part], left[part], right[part], owner[part]) for part in levels),
         accepted=tuple(
-            (tensor(index), Rows.of(owners[:end])) for index, end in zip(kept, ends, strict=True)
+            (torch.as_tensor(own), Rows.of(owners[:end]))
+            for own, end in zip(kept, ends, strict=True)
         ),
-        targets=tensor(target[order].astype(np.float32)),
-        answers=tensor(answers),
+        targets=torch.as_tensor(target[order].astype(np.float32)),
+        answers=torch.as_tensor(answers),
     )
 
 
@@ -177,10 +172,10 @@ def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
     ids[mask] = np.concatenate([example.input_ids for example in examples])
     places = [example.places for example in examples]
     return Texts(
-        input_ids=tensor(ids),
-        attention_mask=tensor(mask).long(),
-        number_owner=tensor(np.repeat(np.arange(len(examples)), [len(p) for p in places])),
-        number_place=tensor(np.concatenate(places)),
+        input_ids=torch.as_tensor(ids),
+        attention_mask=torch.as_tensor(mask).long(),
+        number_owner=torch.as_tensor(np.repeat(np.arange(len(examples)), [len(p) for p in places])),
+        number_place=torch.as_tensor(np.concatenate(places)),
         goal=torch.tensor([example.goal for example in examples]),
     )
 
@@ -188,8 +183,3 @@ def collate_texts(examples: Sequence[Example], pad_token_id: int) -> Texts:
 def starts(lengths: Sequence[int] | Int[np.ndarray, " problems"]) -> Int[np.ndarray, " problems"]:
     """Return the index of each problem's first item among the items of all problems."""
     return np.concatenate([[0], np.cumsum(lengths)[:-1]])
-
-
-def tensor(array: np.ndarray) -> Tensor:
-    """Return an array as a tensor, sharing its memory if possible."""
-    return torch.from_numpy(np.ascontiguousarray(array))

@@ -196,9 +196,10 @@ class Progress:
         rows, batch = self._rows, len(self._first)
         # A problem's premises are its first token's state, then its thoughts.
         premises = torch.cat([self._first[:, None], rows.pad(self._vectors, batch)], dim=1)
-        mask = nn.functional.pad(rows.filled(batch), (1, 0), value=True)
+        known = torch.zeros_like(premises[..., 0], dtype=torch.bool)
+        known[:, 0] = known[rows.owner, rows.slot + 1] = True
         embeddings = self._embedded(level)
-        vectors, logits = self._head.reason(embeddings, level.rows, premises, mask)
+        vectors, logits = self._head.reason(embeddings, level.rows, premises, known)
         self._candidates = embeddings, vectors
         return logits
 

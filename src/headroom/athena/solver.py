@@ -21,16 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, kl_div
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from headroom.athena.batches import (
-    Batch,
-    Example,
-    Level,
-    Rows,
-    collate,
-    collate_texts,
-    starts,
-    tensor,
-)
+from headroom.athena.batches import Batch, Example, Level, Rows, collate, collate_texts, starts
 from headroom.athena.equations import NUMBER, Problem
 from headroom.athena.expressions import Expander, Op, harvest, schedule
 from headroom.athena.networks import Athena, Output, Progress, ThoughtHead
@@ -177,7 +168,9 @@ class MathSolver:
                 index = np.concatenate(accepted)
                 owners = np.concatenate([owners, owner[index]])
                 thoughts = [np.flatnonzero(owners == problem) for problem in range(len(examples))]
-                progress.accept(tensor(index).to(device), move(Rows.of(owners), device))
+                progress.accept(
+                    torch.as_tensor(index, device=device), move(Rows.of(owners), device)
+                )
                 probabilities = _sigmoid(progress.answers())
             active = [
                 problem

@@ -16,7 +16,6 @@ from collections import Counter, defaultdict
 
 import pandas as pd
 
-DEGREES = ("same id", "same text", "other numbers", "8-grams", "unknown")
 COLUMNS = ["question_id", "degree", "training_id"]
 
 _GRAM = 8
@@ -33,27 +32,26 @@ def overlap(train: pd.DataFrame, test: pd.DataFrame) -> pd.DataFrame:
         test: the same.
     """
     pairs = list(zip(train["question_id"], train["question"], strict=True))
-    known: list[dict[str, str]] = [
-        {question_id: question_id for question_id, _ in pairs},
-        {_folded(text): question_id for question_id, text in reversed(pairs)},
-        {_masked(text): question_id for question_id, text in reversed(pairs)},
-    ]
+    known: list[dict[str, str]] = [{}, {}, {}]
     holders: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for question_id, text in pairs:
+        for forms, form in zip(known, (question_id, _folded(text), _masked(text)), strict=True):
+            forms.setdefault(form, question_id)
         for gram in _grams(text):
             holders[gram].add(question_id)
     rows = []
     for question_id, text in zip(test["question_id"], test["question"], strict=True):
-        found = [
-            one.get(form)
-            for one, form in zip(known, (question_id, _folded(text), _masked(text)), strict=True)
-        ]
-        found.append(_container(_grams(text), holders))
-        if not text:
-            found[1:] = [None, None, None, ""]
-        degree = next((place for place, other in enumerate(found) if other is not None), None)
+        same_id, same_text, masked = known
+        found = {"same id": same_id.get(question_id)}
+        if text:
+            found["same text"] = same_text.get(_folded(text))
+            found["other numbers"] = masked.get(_masked(text))
+            found["8-grams"] = _container(_grams(text), holders)
+        else:
+            found["unknown"] = ""
+        degree = next((degree for degree in found if found[degree] is not None), None)
         if degree is not None:
-            rows.append((question_id, DEGREES[degree], found[degree]))
+            rows.append((question_id, degree, found[degree]))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -43,31 +43,27 @@ def hendrycks(answer: str) -> str:
     With the MATH Dataset), with PRM800K's change that an enclosing ``\text{}`` is dropped.
     """
     answer = answer.strip()
-    if text := TEXT.search(answer):
-        answer = text["text"].strip()
-    try:
-        return _strip(answer)
-    except IndexError:  # a macro at the very end; the original gives up in the same cases
-        return answer
-
-
-def _strip(text: str) -> str:
+    if enclosed := TEXT.search(answer):
+        answer = enclosed["text"].strip()
+    text = answer
     for old, new in (
         ("\n", ""), (r"\!", ""), (r"\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"),
         (r"\left", ""), (r"\right", ""), (r"^{\circ}", ""), (r"^\circ", ""), (r"\$", ""),
     ):  # fmt: skip
         text = text.replace(old, new)
-    if text.count(r"\text{ ") > 1:
-        raise IndexError("one unit at most")
-    text = text.split(r"\text{ ")[0]  # a unit on the right
+    text, *units = text.split(r"\text{ ")  # a unit on the right
+    if len(units) > 1:
+        return answer
     text = text.replace(r"\%", "").replace(" .", " 0.").replace("{.", "{0.")
     if text.startswith("."):
         text = "0" + text
     name, *values = text.split("=")
     if len(values) == 1 and len(name) <= 2:  # "x = 5"
         text = values[0]
-    text = _brace_roots(text).replace(" ", "")
-    text = _brace_fractions(text)
+    try:
+        text = _brace_fractions(_brace_roots(text).replace(" ", ""))
+    except IndexError:  # a macro at the very end; the original gives up in the same cases
+        return answer
     if text == "0.5":
         return r"\frac{1}{2}"
     if slash := re.fullmatch(r"(0|-?[1-9]\d*)/(0|-?[1-9]\d*)", text, re.ASCII):

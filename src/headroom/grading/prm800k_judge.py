@@ -35,7 +35,7 @@ _UNITS = re.compile(
 _LARGE_NUMBERS = {"million": "*10^6", "billion": "*10^9", "trillion": "*10^12"}
 _THOUSANDS = re.compile(r"(\d),(\d\d\d)($|\D)")
 _FRACTION = re.compile(r"^-?[0-9]+.?/0*[1-9][0-9]*.?$")
-_BRACKETS = "()[]"
+_GROUP = re.compile(r"[()\[\]]([^()\[\]]+)[()\[\]]")
 _HARD = re.compile(r"\^\{|\^\(|\^[0-9]+\^|\^[0-9][0-9]+")
 _INERT = re.compile(r"(?:[^\W_]|(?<=[^\W_])_(?=\d)|[-+*/(),^!<> ]|\.(?![^\W\d]))*")
 _TOKEN = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
@@ -107,17 +107,9 @@ def _join_thousands(text: str) -> str:
 
 def _elements(text: str) -> list[str]:
     text = _join_thousands(text)
-    if not text:
-        return []
-    inner = text[1:-1]
-    if (
-        inner
-        and text[0] in _BRACKETS
-        and text[-1] in _BRACKETS
-        and not any(bracket in inner for bracket in _BRACKETS)
-    ):
-        return [element.strip() for element in inner.split(",")]
-    return [text]
+    if group := _GROUP.fullmatch(text):
+        return [element.strip() for element in group[1].split(",")]
+    return [text] if text else []
 
 
 def _elements_equal(answer: str, gold: str) -> bool:
