@@ -12,7 +12,7 @@ from headroom.bench.rivals import RIVALS, Work
 from headroom.bench.sweep import report, spread
 from headroom.cli import main
 from headroom.errors import BenchmarkError
-from headroom.grading.judge import canonical
+from headroom.grading.graders import canonical
 from headroom.variants import BASE, Variant, heads
 
 

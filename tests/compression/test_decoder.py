@@ -12,7 +12,7 @@ from tiny_models import wide
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from headroom.benchmarks.generated import corpus, generate
-from headroom.benchmarks.problem import box
+from headroom.benchmarks.templates import box
 from headroom.compression.criteria import head_scores
 from headroom.compression.decoder import Decoder, Question, to_answer, to_learn
 from headroom.compression.rounds import History, compress

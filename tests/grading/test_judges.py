@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from headroom.grading.judge import canonical, shortcut
+from headroom.grading.graders import canonical, shortcut
 from headroom.grading.pool import Limits, judge_pairs
 
 PART = 1 if os.environ.get("HEADROOM_NIGHTLY") else 5

@@ -13,7 +13,7 @@ from math_verify import grader
 
 from headroom.bench import grading as bench
 from headroom.grading import math_verify_judge as latex
-from headroom.grading.judge import canonical
+from headroom.grading.graders import canonical
 from headroom.grading.math_verify_judge import _parse, differ
 
 COUNT = int(os.environ.get("HEADROOM_ANSWERS", "250"))

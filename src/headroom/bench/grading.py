@@ -17,7 +17,7 @@ import numpy as np
 from math_verify import LatexExtractionConfig, parse, verify
 
 from headroom.errors import BenchmarkError
-from headroom.grading.judge import canonical
+from headroom.grading.graders import canonical
 from headroom.grading.matrix import judge
 from headroom.grading.pool import Pair
 

@@ -14,8 +14,8 @@ from typing import Literal
 import pandas as pd
 
 from headroom import tables
-from headroom.benchmarks import templates_gsm8k, templates_math
-from headroom.benchmarks.problem import Draw, Problem
+from headroom.benchmarks.templates import GSM8K, Draw, Problem
+from headroom.benchmarks.templates_math import SUBJECTS
 from headroom.errors import BenchmarkError
 
 Benchmark = Literal["generated_math", "generated_gsm8k"]
@@ -35,7 +35,7 @@ def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFr
     Raises:
         BenchmarkError: the templates cannot make n distinct questions.
     """
-    subjects, seen = list(templates_math.SUBJECTS), set[str]()
+    subjects, seen = list(SUBJECTS), set[str]()
     rows = []
     for index in range(n):
         turn, place = divmod(index, len(subjects))
@@ -71,7 +71,7 @@ def corpus(n: int, seed: int) -> Iterator[Problem]:
         benchmark: Benchmark = (
             "generated_math" if rng.random() < _MATH_IN_CORPUS else "generated_gsm8k"
         )
-        subject, level = rng.choice(list(templates_math.SUBJECTS)), rng.choice(LEVELS)
+        subject, level = rng.choice(list(SUBJECTS)), rng.choice(LEVELS)
         problem = _problem(benchmark, subject, level, rng)
         if _share(problem.question) == "corpus":
             n -= 1
@@ -79,10 +79,7 @@ def corpus(n: int, seed: int) -> Iterator[Problem]:
 
 
 def _problem(benchmark: Benchmark, subject: str, level: int, rng: Random) -> Problem:
-    if benchmark == "generated_math":
-        templates = templates_math.SUBJECTS[subject]
-    else:
-        templates = templates_gsm8k.TEMPLATES
+    templates = SUBJECTS[subject] if benchmark == "generated_math" else GSM8K
     return rng.choice(templates)(Draw(rng, level))
 
 

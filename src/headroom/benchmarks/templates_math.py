@@ -7,7 +7,7 @@ or, in some subjects, LaTeX: ``\frac{3}{8}``, ``45\pi``, ``5+14i``, ``\sqrt{13}`
 
 from math import isqrt
 
-from headroom.benchmarks.problem import Draw, Problem, Template, box, lowest_terms, running_sum
+from headroom.benchmarks.templates import Draw, Problem, Template, box, lowest_terms, running_sum
 
 
 def _linear_equation(rng: Draw) -> Problem:

@@ -3,6 +3,10 @@
 Extraction takes time linear in the text's length, whatever the text is, and never evaluates it. To
 add a grader, add an entry to `GRADERS` and its name to `Grader` in `config/questions.py`; both of
 its functions must expect hostile text.
+
+Mathematical answers are compared by a judge: math-verify under the ``default`` preset, the rules of
+PRM800K's grader under ``authors``. Both may run forever or use all memory on a hostile answer, so
+they are called in `pool`'s workers only. All functions here are cheap and safe in any process.
 """
 
 import math
@@ -11,12 +15,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headroom.grading.judge import Judge
+Judge = Callable[[str, str], bool]
+"""Takes an answer and the gold answer, in this order; the order can matter."""
+
+TEXT = re.compile(r"^\\text\{(?P<text>.+?)\}$")
+"""A whole answer inside ``\\text{}``."""
 
 _BOX = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])\s*")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped brace is text, not a brace
 _ANY_BRACE = re.compile(r"[{}]")
 _END = re.compile(r"[\s$]")  # of an answer without braces
+_FRACTION = re.compile(r"\\[dt]frac")
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _NUMBER = re.compile(r"(?:(?<![\w)])-)?(?:\d+(?:,\d{3})*(?:\.\d+)?|\.\d+)")
 
 _LONGEST_NUMBER = 400  # characters; a float has fewer
@@ -176,3 +186,75 @@ def _value(number: str) -> float:
 
 def _folded(text: str) -> str:
     return " ".join(text.casefold().split())
+
+
+def canonical(answer: str) -> str:
+    r"""Return a form of an answer such that answers of equal form get equal verdicts.
+
+    Both judges drop outer white space and read ``\dfrac`` and ``\tfrac`` as ``\frac``.
+    """
+    return _FRACTION.sub(r"\\frac", answer.strip())
+
+
+def shortcut(answer: str, gold: str) -> bool | None:
+    """Return the verdict on two plain integers of at most 15 digits, None for anything else.
+
+    math-verify compares them as integers; PRM800K's rules compare the strings, then the integers,
+    which 64-bit floats hold exactly. Under both they are equal if and only if the strings are.
+    """
+    if _INTEGER.fullmatch(answer) and _INTEGER.fullmatch(gold):
+        return answer == gold
+    return None
+
+
+def hendrycks(answer: str) -> str:
+    r"""Return a LaTeX answer in a normal form of spaces, sizes, units and abbreviations.
+
+    ``\dfrac12`` and ``1/2`` both become ``\frac{1}{2}``. Time is linear in the length. The rules
+    are those released with MATH (Hendrycks et al. 2021, Measuring Mathematical Problem Solving
+    With the MATH Dataset), with PRM800K's change that an enclosing ``\text{}`` is dropped.
+    """
+    answer = answer.strip()
+    if enclosed := TEXT.search(answer):
+        answer = enclosed["text"].strip()
+    text = answer
+    for old, new in (
+        ("\n", ""), (r"\!", ""), (r"\\", "\\"), ("tfrac", "frac"), ("dfrac", "frac"),
+        (r"\left", ""), (r"\right", ""), (r"^{\circ}", ""), (r"^\circ", ""), (r"\$", ""),
+    ):  # fmt: skip
+        text = text.replace(old, new)
+    text, *units = text.split(r"\text{ ")  # a unit on the right
+    if len(units) > 1:
+        return answer
+    text = text.replace(r"\%", "").replace(" .", " 0.").replace("{.", "{0.")
+    if text.startswith("."):
+        text = "0" + text
+    name, *values = text.split("=")
+    if len(values) == 1 and len(name) <= 2:  # "x = 5"
+        text = values[0]
+    try:
+        text = _brace_fractions(_brace_roots(text).replace(" ", ""))
+    except IndexError:  # a macro at the very end; the original gives up in the same cases
+        return answer
+    if text == "0.5":
+        return r"\frac{1}{2}"
+    if slash := re.fullmatch(r"(0|-?[1-9]\d*)/(0|-?[1-9]\d*)", text, re.ASCII):
+        return rf"\frac{{{slash[1]}}}{{{slash[2]}}}"
+    return text
+
+
+def _brace_roots(text: str) -> str:
+    head, *tails = text.split(r"\sqrt")
+    tails = [tail if tail[0] == "{" else f"{{{tail[0]}}}{tail[1:]}" for tail in tails]
+    return r"\sqrt".join([head, *tails])
+
+
+def _brace_fractions(text: str) -> str:
+    head, *tails = text.split(r"\frac")
+    for index, tail in enumerate(tails):
+        if tail[0] != "{":
+            if len(tail) < 2:
+                return text
+            rest = tail[1:] if tail[1] == "{" else f"{{{tail[1]}}}{tail[2:]}"
+            tails[index] = f"{{{tail[0]}}}{rest}"
+    return r"\frac".join([head, *tails])

@@ -14,8 +14,7 @@ import pyarrow as pa
 from headroom import paths
 from headroom.config import Config, Preset
 from headroom.errors import TableError
-from headroom.grading.graders import find_grader
-from headroom.grading.judge import canonical, hendrycks, shortcut
+from headroom.grading.graders import canonical, find_grader, hendrycks, shortcut
 from headroom.grading.pool import Judgement, Pair, judge_pairs
 from headroom.planning.batches import Batch, find_batch
 from headroom.planning.store import Store

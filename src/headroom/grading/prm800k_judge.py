@@ -22,7 +22,7 @@ from collections.abc import Iterator
 import sympy
 from sympy.parsing import sympy_parser
 
-from headroom.grading.judge import TEXT, hendrycks
+from headroom.grading.graders import TEXT, hendrycks
 
 _TRANSFORMATIONS = (
     *sympy_parser.standard_transformations,

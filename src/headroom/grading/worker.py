@@ -25,7 +25,7 @@ import resource
 import signal
 import sys
 
-from headroom.grading.judge import Judge
+from headroom.grading.graders import Judge
 
 EXIT_MEMORY = 10
 EXIT_FORBIDDEN = 11

@@ -30,7 +30,7 @@ from transformers import (
 )
 
 from headroom.benchmarks import generated
-from headroom.benchmarks.problem import Problem
+from headroom.benchmarks.templates import Problem
 from headroom.grading.matrix import grade_answers
 from headroom.models.source import BUILTIN, fingerprint
 from headroom.record import Stopwatch, read_record, record_path, write_record

@@ -19,8 +19,7 @@ from headroom.embeddings import embed, load_embedder
 from headroom.errors import ConfigError
 from headroom.generation.work import Unit
 from headroom.generation.worker import Worker
-from headroom.grading.graders import find_grader
-from headroom.grading.judge import canonical
+from headroom.grading.graders import canonical, find_grader
 from headroom.grading.pool import judge_pairs
 from headroom.models.load import load_model
 from headroom.planning.plan import aligned
