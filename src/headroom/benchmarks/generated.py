@@ -9,7 +9,6 @@ change the reasoner.
 import hashlib
 from collections.abc import Iterator
 from random import Random
-from typing import Literal
 
 import pandas as pd
 
@@ -18,15 +17,12 @@ from headroom.benchmarks.templates import GSM8K, Draw, Problem
 from headroom.benchmarks.templates_math import SUBJECTS
 from headroom.errors import BenchmarkError
 
-Benchmark = Literal["generated_math", "generated_gsm8k"]
-Split = Literal["train", "test"]
-
 LEVELS = (1, 2, 3, 4, 5)
 _MATH_IN_CORPUS = 0.75
 _TRIES = 10_000
 
 
-def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFrame:
+def generate(benchmark: str, split: str, n: int, seed: int) -> pd.DataFrame:
     """Make the first n questions of a split, in the columns of `tables.QUESTIONS`.
 
     Growing n keeps earlier questions. All texts are distinct, within a split and across splits.
@@ -35,13 +31,13 @@ def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFr
     Raises:
         BenchmarkError: the templates cannot make n distinct questions.
     """
-    subjects, seen = list(SUBJECTS), set[str]()
+    math, subjects, seen = benchmark == "generated_math", list(SUBJECTS), set[str]()
     rows = []
     for index in range(n):
         turn, place = divmod(index, len(subjects))
         subject, level = subjects[place], LEVELS[turn % len(LEVELS)]
         rng = Random(f"{benchmark}/{split}/{seed}/{index}")
-        tries = (_problem(benchmark, subject, level, rng) for _ in range(_TRIES))
+        tries = (_problem(math, subject, level, rng) for _ in range(_TRIES))
         new = (p for p in tries if _share(p.question) == split and p.question not in seen)
         problem = next(new, None)
         if problem is None:
@@ -49,7 +45,6 @@ def generate(benchmark: Benchmark, split: Split, n: int, seed: int) -> pd.DataFr
                 f"n: {n} is more than {benchmark}/{split} can make; ask for at most {index}"
             )
         seen.add(problem.question)
-        math = benchmark == "generated_math"
         rows.append(
             {
                 "question_id": f"{benchmark}/{split}/{index:05d}",
@@ -68,22 +63,19 @@ def corpus(n: int, seed: int) -> Iterator[Problem]:
     """Yield n training documents of both benchmarks, none of them a question of any split."""
     rng = Random(f"corpus/{seed}")
     while n:
-        benchmark: Benchmark = (
-            "generated_math" if rng.random() < _MATH_IN_CORPUS else "generated_gsm8k"
-        )
+        math = rng.random() < _MATH_IN_CORPUS
         subject, level = rng.choice(list(SUBJECTS)), rng.choice(LEVELS)
-        problem = _problem(benchmark, subject, level, rng)
+        problem = _problem(math, subject, level, rng)
         if _share(problem.question) == "corpus":
             n -= 1
             yield problem
 
 
-def _problem(benchmark: Benchmark, subject: str, level: int, rng: Random) -> Problem:
-    templates = SUBJECTS[subject] if benchmark == "generated_math" else GSM8K
-    return rng.choice(templates)(Draw(rng, level))
+def _problem(math: bool, subject: str, level: int, rng: Random) -> Problem:
+    return rng.choice(SUBJECTS[subject] if math else GSM8K)(Draw(rng, level))
 
 
-def _share(question: str) -> Literal["test", "train", "corpus"]:
+def _share(question: str) -> str:
     """Return the share that a text belongs to: an eighth each for test and train."""
     byte = hashlib.sha256(question.encode()).digest()[0]
-    return {0: "test", 1: "train"}.get(byte % 8, "corpus")  # type: ignore[return-value]
+    return {0: "test", 1: "train"}.get(byte % 8, "corpus")

@@ -78,7 +78,7 @@ def read_source(questions: Questions) -> pd.DataFrame:
     """
     if questions.generated:
         assert questions.n is not None  # the config schema requires it
-        return generate(questions.benchmark, questions.split, questions.n, questions.seed)  # type: ignore[arg-type]
+        return generate(questions.benchmark, questions.split, questions.n, questions.seed)
     if questions.file is not None:
         file = Path(questions.file).expanduser()
         return _table(questions, str(file), file_rows(file, questions.revision))
