@@ -50,8 +50,11 @@ LETTER = [
     (r"\boxed{12}", None),
 ]
 
-PARIS = "thinking\n\n  Paris \n"
-BOXED_OR_LINE = [(PARIS, "Paris"), (r"\boxed{Rome} or so", "Rome"), (" \n ", None)]
+BOXED_OR_LINE = [
+    ("thinking\n\n  Paris \n", "Paris"),
+    (r"\boxed{Rome} or so", "Rome"),
+    (" \n ", None),
+]
 
 LAST_BOXED = [
     (r"\boxed{3} or rather \boxed{4}", "4"),
@@ -121,13 +124,13 @@ def test_the_final_answer_is_found(family, preset, cases):
 
 
 @pytest.mark.parametrize("unit", [*"{}1-.\\\x00", r"\boxed{", r"\boxed ", "1,", "answer is: "])
-@pytest.mark.parametrize(("family", "preset"), [*BENCHMARKS, *((n, "default") for n in GRADERS)])
-def test_time_is_linear_in_the_length_of_hostile_text(family, preset, unit):
+def test_time_is_linear_in_the_length_of_hostile_text(unit):
     text = unit * (1_000_000 // len(unit))
-    start = time.process_time()
-    find_grader(family, preset).extract(text)
-    # A quadratic rule would need minutes for a megabyte.
-    assert time.process_time() - start < 3
+    for grader in (*BENCHMARKS.values(), *GRADERS.values()):
+        start = time.process_time()
+        grader.extract(text)
+        # A quadratic rule would need minutes for a megabyte.
+        assert time.process_time() - start < 3
 
 
 def read(folder, *names):
@@ -145,9 +148,9 @@ def test_boxes_of_all_gold_solutions_of_math_are_found(headroom_data):
     assert differing["unique_id"].str.fullmatch(r"train/number_theory/711[57]\.json").all()
 
 
-@pytest.mark.parametrize("preset", ["default", "authors"])
-def test_final_numbers_of_all_gold_solutions_of_gsm8k_are_found(headroom_data, preset):
+def test_final_numbers_of_all_gold_solutions_of_gsm8k_are_found(headroom_data):
     solutions = read(headroom_data, "gsm8k_train.jsonl.gz", "gsm8k_test.jsonl")["answer"]
     assert len(solutions) == 8_792
     golds = solutions.str.rpartition("#### ")[2].str.replace(",", "")
-    assert solutions.map(find_grader("gsm8k", preset).extract).equals(golds)
+    for preset in ("default", "authors"):
+        assert solutions.map(find_grader("gsm8k", preset).extract).equals(golds)

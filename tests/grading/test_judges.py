@@ -86,11 +86,9 @@ CASES += [(*pair, False, False) for pair in WRONG]
 def test_the_judges_give_the_verdicts_of_the_table(preset, column):
     limits = Limits(cpu_seconds=1, wall_seconds=20, memory_mib=512)
     judged = judge_pairs([case[:2] for case in CASES], preset, workers=2, limits=limits)
-    found = {case[:2]: each.correct for case, each in zip(CASES, judged, strict=True)}
-    assert found == {case[:2]: case[column] for case in CASES}
-    assert {case for case, each in zip(CASES, judged, strict=True) if each.verdict != "judged"} <= {
-        (*pair, False, False) for pair in WRONG[:4]
-    }
+    found = dict(zip((case[:2] for case in CASES), judged, strict=True))
+    assert {case[:2]: case[column] for case in CASES} == {p: j.correct for p, j in found.items()}
+    assert {pair for pair, each in found.items() if each.verdict != "judged"} <= {*WRONG[:4]}
 
 
 @pytest.mark.parametrize("preset", ["default", "authors"])
@@ -100,8 +98,7 @@ def test_the_shortcut_gives_the_verdict_of_the_judge(preset):
     integers += [rng.randrange(-(10**digits), 10**digits) for digits in range(1, 16)]
     # Near misses of the largest integers are where a judge by floating point would fail.
     near = [number + step for number in integers[3:] for step in (-1, 1)]
-    pairs = [(str(a), str(b)) for a in integers for b in integers]
-    pairs += [(str(a), str(b)) for a in near for b in integers[3:]]
+    pairs = [(str(a), str(b)) for a in integers + near for b in integers]
     pairs = [pair for pair in pairs if shortcut(*pair) is not None]
     assert len(pairs) > 600
     judged = judge_pairs(pairs, preset, workers=2)
@@ -141,8 +138,7 @@ def test_the_canonical_form_never_changes_a_verdict(golds, preset):
         for form in (gold, f" {gold}\n", gold.replace(r"\frac", r"\tfrac"), rf"\\dfrac{gold}")
         if canonical(form) != form
     }
-    sample = random.Random(2).sample(sorted(forms), 300)
-    pairs = [(form, canonical(form)) for form in sample]
-    pairs += [(canonical(form), form) for form in sample]
-    plain = [(canonical(form), canonical(form)) for form in sample]
+    sample = [(form, canonical(form)) for form in random.Random(2).sample(sorted(forms), 300)]
+    pairs = [*sample, *(pair[::-1] for pair in sample)]
+    plain = [(form, form) for _, form in sample]
     assert judge_pairs(pairs, preset, workers=2) == 2 * judge_pairs(plain, preset, workers=2)
