@@ -207,11 +207,6 @@ def test_a_column_may_name_the_split_of_each_row(tmp_path):
         custom(file, {**columns, "split": "part"})
 
 
-def config(**values):
-    mine = {"benchmark": "custom", "split": "dev", "columns": {"question": "q"}, **values}
-    return parse({"run": "own", "models": {}, "questions": {"mine": mine}, "decodings": {}})
-
-
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -221,15 +216,11 @@ def config(**values):
         ({"file": "a.csv", "grader": "guess"}, "Input should be 'math', 'numeric'"),
         ({"file": "a.csv", "columns": {"prompt": "q"}}, "unknown key 'questions.mine.columns.pro"),
         ({"file": "a.csv", "benchmark": "gsm8k", "split": "test"}, "`columns` belongs to bench"),
+        ({"dataset": "me/a", "revision": "main"}, r"'main' is not a commit hash .*/me/a HEAD"),
     ],
 )
 def test_a_custom_benchmark_is_described_whole_or_refused(values, message):
+    mine = {"benchmark": "custom", "split": "dev", "columns": {"question": "q"}, **values}
+    own = {"run": "own", "models": {}, "questions": {"mine": mine}, "decodings": {}}
     with pytest.raises(ConfigError, match=message):
-        config(**values)
-
-
-def test_a_dataset_on_the_hub_has_to_be_pinned():
-    with pytest.raises(ConfigError, match=r"'main' is not a commit hash .*datasets/me/mine HEAD"):
-        resolve(config(dataset="me/mine", revision="main"))
-    pinned = resolve(config(dataset="me/mine", revision="ab" * 20))
-    assert pinned.questions["mine"].grader == "math"
+        resolve(parse(own))

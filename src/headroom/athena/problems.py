@@ -315,13 +315,10 @@ def _from_math23k(row: Mapping[str, Any], part: str) -> Problem:
 
 
 def _over_numbers(equation: Equation, printed: Sequence[str]) -> Equation:
-    """Return an equation with values replaced by the text's numbers of the same value.
+    """Return an equation with values replaced by the text's first numbers of the same value.
 
-    The first number with the value is taken; a quotient of two values is first looked up among the
-    text's fractions. Exponents stay constants, and so do values that the text does not have.
-
-    Raises:
-        BenchmarkError: a power other than 2 or 3.
+    A quotient of two values is first looked up among the text's fractions. Exponents stay
+    constants, and so do values that the text does not have.
     """
     values = [round(literal(number), _PLACES) for number in printed]
     last_to_first = list(enumerate(values))[::-1]
