@@ -117,6 +117,7 @@ class _Worker:
         self.stdin, self.stdout = self.process.stdin, self.process.stdout
         self.ready = False
         self.answered = 0  # pairs, by the latest child
+        self._write("")  # the child reads what comes behind this line
         if self.ended:  # meanwhile
             self.end()
 
@@ -138,7 +139,7 @@ class _Worker:
                     found.append(Judgement(_CAUSES.get(reply, "error"), False))
                 self.answered = 0
                 if reply:
-                    self._write("")  # the next child starts behind this line
+                    self._write("")
                 else:
                     self._replace()
                 self.give(batch[len(found) :])

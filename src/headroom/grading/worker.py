@@ -5,9 +5,9 @@ next, which starts in the same state. Replies are bytes on standard output: ``r`
 loaded; for each pair ``1`` equal, ``0`` not equal, ``e`` the judge raised an error; ``t``, ``m`` or
 ``x``, the child was ended by a limit of time, by one of memory, or otherwise.
 
-A child reads batches from standard input, each a line of JSON, a list of [answer, gold]. A later
-child first skips all lines up to an empty one: they were meant for the child before it. Child and
-parent end with the input.
+A child reads standard input up to an empty line, as what stands before was meant for the child
+before it; then batches, each a line of JSON, a list of [answer, gold]. Child and parent end with
+the input.
 
 The kernel, not the parent, ends a child that exceeds a limit, so that this works inside C code and
 if the parent has died: timers of CPU and wall time, whose signals kill by default, and a limit on
@@ -59,7 +59,6 @@ def main() -> None:
     gc.set_threshold(50_000)
     replies = os.dup(sys.stdout.fileno())
     os.write(replies, b"r")
-    first = True
     while child := os.fork():
         _, status = os.waitpid(child, 0)
         if status == 0:
@@ -68,11 +67,9 @@ def main() -> None:
             os.write(replies, _CAUSES.get(os.waitstatus_to_exitcode(status), b"x"))
         except BrokenPipeError:
             return
-        first = False
-    if not first:
-        for line in sys.stdin.buffer:
-            if line == b"\n":
-                break
+    for line in sys.stdin.buffer:
+        if line == b"\n":
+            break
     _judge(equal, replies, float(cpu_seconds), float(wall_seconds), int(memory_mib))
     os._exit(0)
 
