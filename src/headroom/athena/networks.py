@@ -139,11 +139,6 @@ class ThoughtHead(nn.Module):
         self.reason = Judge(width, heads, inner, dropout)
         self.answer = Judge(width, heads, inner, dropout)
 
-    def embed_constants(self) -> Float[Tensor, "constants width"]:
-        """Return the constants' embeddings."""
-        inner = nn.functional.gelu(self.constant_inner(self.constant_norm(self.constants)))
-        return self.constant_outer(inner)
-
 
 class Athena(nn.Module):
     """A text encoder and a thought head of its width."""
@@ -181,10 +176,12 @@ class Progress:
         )
         weights = attention_maps(athena.encoder, encoded.attentions) if attentions else ()
         self.attentions = tuple(weights)
-        states, self._head = encoded.last_hidden_state, athena.head
+        head = self._head = athena.head
+        states = encoded.last_hidden_state
         rows = torch.arange(len(states), device=states.device)
         self._numbers = states[texts.number_owner, texts.number_place]
-        self._constants = self._head.embed_constants()
+        inner = nn.functional.gelu(head.constant_inner(head.constant_norm(head.constants)))
+        self._constants = head.constant_outer(inner)
         self._goal = states[rows, texts.goal][:, None]
         self._first = states[:, 0]
         self._thoughts = self._vectors = self._first[:0]

@@ -22,10 +22,9 @@ def draw(source: pd.DataFrame, questions: Questions, vectors: np.ndarray | None)
     - ``uniform``: the n with the smallest hash of seed and id. The order of the split does not
       matter, so hub and file give the same questions.
     - ``clusters``: k-means over question embeddings; the clusters then take turns, each with its
-      next question in the order of ``uniform``, until they run out. All clusters thus give the same
-      number where they can, as in the authors' code (HieuNT91/attention_pruning,
-      ``cluster_and_subsample.py``). Within a cluster they choose by a determinantal point process
-      whose code is not published; here the choice is uniform.
+      next question in the order of ``uniform``. All thus give the same number where they can, as in
+      the authors' code (HieuNT91/attention_pruning, ``cluster_and_subsample.py``), which chooses
+      within a cluster by a determinantal point process that is not published.
 
     Args:
         source: a split, in the columns of `tables.QUESTIONS`.
