@@ -58,7 +58,7 @@ ROWS = [
 def test_rows_of_math23k(tmp_path, text, equation, numbers, expected):
     row = CHINESE | {"segmented_text": text, "equation": equation}
     (problem,), _ = read(tmp_path, "math23k", [row])
-    assert problem.numbers == numbers
+    assert problem.numbers == pytest.approx(numbers)
     assert problem.text.split().count(NUMBER) == len(numbers)
     assert "\ue003" not in problem.text and "  " not in problem.text
     assert infix(problem.equation) == expected
