@@ -73,7 +73,7 @@ def custom(file, columns=COLUMNS, split="dev"):
 
 
 ONE = json.dumps(MATH_ROWS[0]).encode()
-NO_NUMBER = r"line 1: answer is .* ends with '#### '"
+NO_NUMBER = r"line 2: answer is .* ends with '#### '"
 REFUSED = [
     (changed(1, answer=...), r"line 2 has no 'answer', only problem, subject, level"),
     (changed(1, answer=None), r"line 2: answer is null"),
@@ -87,7 +87,7 @@ REFUSED = [
     ([], r"has no questions"),
     *(
         ([GSM8K_ROWS[0], {**GSM8K_ROWS[1], "answer": a}], NO_NUMBER)
-        for a in ("42", "####", "####,")
+        for a in ("42", "####", "#### ,")
     ),
     (("q.jsonl", b"\n\n{\n"), r"line 3 is not JSON"),
     (("q.jsonl", ONE + b'\n{"problem": "\xff"}\n'), r"line 2 is not JSON"),
