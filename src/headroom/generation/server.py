@@ -258,21 +258,21 @@ class Server:
             ) from None
         if word == "broken":
             raise EngineError(value)
-        schedule = worker.schedule
-        if word == "answer":
-            assert schedule is not None
-            variant, answer = value
-            path = schedule.work.journal(variant)
-            journal.append(path, [answer])
-            self._unsynced.add(path)
-            if schedule.answered(variant, answer):
-                self._complete(schedule, variant)
+        if word == "ready":
+            worker.ready = True
             return
-        worker.ready = True
+        schedule = worker.schedule
+        assert schedule is not None
         if word == "failed":
-            assert schedule is not None
             schedule.fail()
             self._finish(schedule, None, error=value)
+            return
+        variant, answer = value
+        path = schedule.work.journal(variant)
+        journal.append(path, [answer])
+        self._unsynced.add(path)
+        if schedule.answered(variant, answer):
+            self._complete(schedule, variant)
 
     def _complete(self, schedule: Schedule, variant: Variant) -> None:
         """Write the table of a variant that is complete, if jobs wait for it, and tell them."""

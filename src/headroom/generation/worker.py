@@ -116,9 +116,9 @@ def devices(device: str) -> list[str]:
 def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> None:
     """Answer the units that come over a connection; the main function of a worker process.
 
-    `make` returns the worker, its model loaded. Each unit is answered by pairs of a word and a
-    value: ``answer`` for each answer, at last ``done``, or ``failed`` with the cause. The process
-    dies with its parent, of which it is given the id.
+    `make` returns the worker, its model loaded. Each message is a word and a value: ``ready`` for a
+    unit, ``answer`` for each answer to it, ``failed`` with the cause; ``broken`` with the cause is
+    the last. The process dies with its parent, of which it is given the id.
     """
     ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != parent:
@@ -127,16 +127,15 @@ def serve(connection: Connection, make: Callable[[], Worker], parent: int) -> No
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         worker = make()
-        connection.send(("ready", None))
     except Exception as error:
         connection.send(("broken", _cause(error)))
         return
     while True:
+        connection.send(("ready", None))
         unit: Unit = connection.recv()
         try:
             for found in worker.run(unit):
                 connection.send(("answer", found))
-            connection.send(("done", None))
         except Exception as error:
             connection.send(("failed", _cause(error)))
 
