@@ -3,6 +3,7 @@
 import math
 import re
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pandas as pd
@@ -11,10 +12,13 @@ import pytest
 import simulation
 from headroom import paths
 from headroom.analysis import jobs
-from headroom.analysis.facts import FORMS, Number, Sentence, Source, direction
+from headroom.analysis.facts import FORMS, Number, Sentence, Source
+from headroom.analysis.files import write_csv
 from headroom.analysis.verdicts import rival, title, verdicts
 from headroom.config import parse
 from headroom.errors import ConfigError
+from headroom.record import Stopwatch, write_record
+from headroom.report.blocks import Images, Section, fill
 from headroom.report.svg import Scale
 
 
@@ -78,19 +82,35 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
 
 
-def test_several_comparisons_of_families_are_told_by_their_questions(config):
+@pytest.mark.parametrize(
+    ("adjusted", "mark", "answer", "drawn"),
+    [
+        (0.02, "▲", "Heads beat sampling", "dot up"),
+        (0.2, "–", "Heads are not shown to beat sampling", "ring"),
+    ],
+)
+def test_families_are_judged_and_coloured_after_holm_s_correction(
+    config, adjusted, mark, answer, drawn
+):
     frontier = {"model": "reasoner", "train": "math_train", "test": "math_test"}
     named = parse(simulation.DEMO | {"frontiers": dict.fromkeys(("one", "two"), frontier)})
     both = config.model_copy(update={"frontiers": named.frontiers})
     row = {"family": "head", "versus": "sampling", "outcome": "pass", "order": "ordered"}
-    row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05, "adjusted": 0.02}
-    for name in both.frontiers:
-        file = Path(paths.FRONTIER.format(run=both.run, frontier=name, table="paired"))
-        file.parent.mkdir(parents=True)
-        pd.DataFrame([row]).to_csv(file, index=False)
+    row |= {"family_title": "heads", "versus_title": "sampling"}
+    row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05, "adjusted": adjusted}
+    for name, table in product(both.frontiers, paths.FRONTIER_TABLES):
+        file = write_csv(
+            Path(paths.FRONTIER.format(run=both.run, frontier=name, table=table)),
+            pd.DataFrame([row]),
+        )
+        write_record(file, Stopwatch(), {"primary_budget": 4})
     found = told(both, "families")
-    assert (found.mark, found.answer) == ("▲", "Heads beat sampling")
+    assert (found.mark, found.answer) == (mark, answer)
     assert str(found.effect) == "MATH-like, 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
+    section = Section("families", "")
+    fill(both, Images(), section)
+    strips = [block.rows[0][1] for block in section.blocks if block.kind == "strips"]
+    assert [re.findall('circle class="(.*?)"', strip) for strip in strips] == [[drawn]] * 2
 
 
 @pytest.mark.parametrize(("p", "low", "mark"), [(0.001, 0.01, "▲"), (0.2, -0.01, "–")])
@@ -126,7 +146,10 @@ def test_numbers_name_file_row_and_column():
     assert last.number("gain", "points").__html__() == ""
     assert source.number("low", "points", "sum").key == "low@*:sum"
     assert source[1:].number("low", "count", "count").key == "low@1,2:count"
-    assert direction(0.1, 0.2) + direction(-0.2, -0.1) + direction(-1, 1) == "▲▼–"
+    ends = pd.DataFrame({"low": [0.1, -0.2, -1, 0.1], "high": [0.2, -0.1, 1, 0.2]})
+    marked = Source("a.csv", ends.assign(p=[0.01, 0.01, 0.01, math.nan]))
+    assert "".join(row.direction("low", "high") for row in marked) == "▲▼–▲"
+    assert "".join(row.direction("low", "high", "p") for row in marked) == "▲▼––"
 
 
 def test_what_a_sentence_is_given_is_escaped():

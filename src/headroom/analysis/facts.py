@@ -163,10 +163,14 @@ class Source:
         said = "{value} ({low} to {high})" if lower else "{value}"
         return Sentence(said, value=value, low=lower, high=upper)
 
+    def direction(self, low: str, high: str, corrected: str = "") -> str:
+        """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
 
-def direction(low: float, high: float) -> str:
-    """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero."""
-    return "▲" if low > 0 else "▼" if high < 0 else "–"
+        With the column of a `corrected` p-value it is also – where that is not below `LUCK`.
+        """
+        if corrected and not self.value(corrected) < LUCK:
+            return "–"
+        return "▲" if self.value(low) > 0 else "▼" if self.value(high) < 0 else "–"
 
 
 Cell = str | Callable[[Source], Any]

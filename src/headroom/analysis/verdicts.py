@@ -12,7 +12,7 @@ import numpy as np
 
 from headroom import paths
 from headroom.analysis.controls import HEADS, helping, hurting
-from headroom.analysis.facts import LUCK, Sentence, Source, direction
+from headroom.analysis.facts import LUCK, Sentence, Source
 from headroom.analysis.text import short
 from headroom.analysis.trials import METHOD
 from headroom.config import Config
@@ -202,8 +202,7 @@ def _families(config: Config) -> Iterator[Verdict]:
         row = heads.where(versus="sampling")
         if not len(row):
             continue
-        sure = row.value("adjusted") < LUCK
-        mark = direction(row.value("low"), row.value("high")) if sure else "–"
+        mark = row.direction("low", "high", "adjusted")
         answer = {
             "▲": "Heads beat sampling",
             "▼": "Sampling beats heads",
@@ -277,7 +276,7 @@ def _told(
 ) -> tuple[str, Source, str]:
     """Return what the intervals of a column `of` show together: mark, row to report, answer."""
     low, high = (f"{of}_{end}".lstrip("_") for end in ("low", "high"))
-    marks = [direction(row.value(low), row.value(high)) for row in rows]
+    marks = [row.direction(low, high) for row in rows]
     wins, losses = marks.count("▲"), marks.count("▼")
     row = next((row for row, mark in zip(rows, marks, strict=True) if mark != "–"), rows[0])
     if wins and losses:

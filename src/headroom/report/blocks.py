@@ -3,8 +3,8 @@
 ``assets/tables.csv`` declares tables, one a row: the section, and the title of a folded block; the
 path's name in `headroom.paths`, and the table there; which rows, in the language of
 `pandas.DataFrame.query`; the cells (`headroom.analysis.facts.columns`); the caption. Rows of marks
-have a label, columns by the class of their mark, and the columns of the interval. Braces are
-filled: ``of`` names the subject.
+have a label, columns by the class of their mark, and those of the interval and a corrected p-value,
+if there is one. Braces are filled: ``of`` names the subject.
 """
 
 import math
@@ -18,7 +18,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from headroom import paths
-from headroom.analysis.facts import Columns, Sentence, Source, cells_of, columns, direction
+from headroom.analysis.facts import Columns, Sentence, Source, cells_of, columns
 from headroom.analysis.latex import PRINTED
 from headroom.analysis.text import part, points, short
 from headroom.analysis.verdicts import of_sweep, rival, tested_on, title
@@ -112,8 +112,8 @@ def marks(
     Args:
         rows: tables of one row, in the order to show; the highest are kept if there are many.
         label: label of a row, or a text with its columns in braces.
-        drawn: columns by the class of their mark; `sign` is coloured if the interval excludes zero.
-        ends: columns of the interval.
+        drawn: columns by the class of their mark; `sign` is coloured by `Source.direction`.
+        ends: columns of the interval, and of its corrected p-value, if it has one.
         columns: cells beside the marks.
         caption: caption of the table.
     """
@@ -122,7 +122,7 @@ def marks(
     last = [*drawn.values()][-1]
     highest = sorted(rows, key=lambda row: -row.value(last))[:_ROWS]
     rows = [row for row in rows if row in highest]
-    values = [row.value(each) for row in rows for each in (*drawn.values(), *ends)]
+    values = [row.value(each) for row in rows for each in (*drawn.values(), *ends[:2])]
     unit = "points" if any("points" in str(each) for each in columns.values()) else "percent"
     scale = Scale.over(values, _CLIP if unit == "points" else math.inf)
 
@@ -130,8 +130,8 @@ def marks(
         return label(row) if callable(label) else short(label.format(**row.first), 40)
 
     def strips(row: Source) -> Markup:
-        low, high = map(row.value, ends)
-        sign = {"▲": "dot up", "▼": "dot down", "–": "ring"}[direction(low, high)]
+        low, high = map(row.value, ends[:2])
+        sign = {"▲": "dot up", "▼": "dot down", "–": "ring"}[row.direction(*ends)]
         own = {sign if kind == "sign" else kind: row.value(name) for kind, name in drawn.items()}
         return strip(scale, own, (low, high))
 

@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from headroom import __version__, paths
 from headroom.analysis.controls import GAINS, LEVEL
-from headroom.analysis.facts import Sentence, Source, columns, direction
+from headroom.analysis.facts import Sentence, Source, columns
 from headroom.analysis.files import record
 from headroom.analysis.gains import accuracy_paths
 from headroom.analysis.trials import METHOD, NOTABLE
@@ -220,7 +220,7 @@ def _against_time(pruned: list[Source]) -> list[Block]:
     alt = f"Change of accuracy in points against test time: {told}."
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
     for place, (change, low, high) in numbers.items():
-        way = {"▲": "up", "▼": "down", "–": "none"}[direction(low, high)]
+        way = {"▲": "up", "▼": "down", "–": "none"}[timed[place].direction(*names[1:])]
         kind = f"{'ring' if _bits(timed[place]) else 'dot'} {way}"
         chart.point(times[place], change, low, high, kind, str(place))
     chart.level(-100 * NOTABLE, "−1.5")
