@@ -48,13 +48,18 @@ class Comparison:
         keys = ["question_id", "sample"]
         if not before[keys].equals(after[keys]):
             return False
-        same = _texts(before).eq(_texts(after)).all(axis=1).to_numpy()
+        texts = [
+            table[["text", "stop_reason"]].assign(token_ids=table["token_ids"].map(tuple))
+            for table in (before, after)
+        ]
+        same = texts[0].eq(texts[1]).all(axis=1).to_numpy()
         if before["sample"].any():
             self.sampled += len(same)
             self.sampled_parted += int((~same).sum())
             return True
-        # Not above: a margin that is not a number is unsound.
-        sound = [(table["margin"] > NEAR_TIE).to_numpy() for table in (before, after)]
+        sound = [
+            (table["margin"] > NEAR_TIE).to_numpy() for table in (before, after)
+        ]  # NaN is unsound
         both = sound[0] & sound[1]
         self.greedy += len(same)
         self.sound += int(both.sum())
@@ -110,11 +115,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def _texts(table: pd.DataFrame) -> pd.DataFrame:
-    tokens = table["token_ids"].map(tuple)
-    return table[["text", "stop_reason"]].assign(token_ids=tokens)
-
-
 def _columns(file: Path) -> list[str]:
     return pq.read_schema(file).names if file.suffix == ".parquet" else []
 
@@ -123,14 +123,11 @@ def _same_but_margins(before: Path, after: Path) -> bool:
     if _columns(before) != GRADED.names or _columns(after) != GRADED.names:
         return False
     left, right = pd.read_parquet(before), pd.read_parquet(after)
-    if len(left) != len(right):
-        return False
-    apart = (left.pop("margin") - right.pop("margin")).abs().max()
-    return bool(apart < NEAR_TIE and left.equals(right))
+    margins = left.pop("margin"), right.pop("margin")
+    return left.equals(right) and bool((margins[0] - margins[1]).abs().max() < NEAR_TIE)
 
 
 def _may_follow(root: str, name: str) -> bool:
     """Tell whether a file below `root` may depend on answers."""
     parts = (root, *Path(name).parts)
-    store = parts.index("store") + 1 if "store" in parts[:2] else None
-    return store is None or parts[store] not in FOLLOWS_FROM_NONE
+    return "store" not in parts[:2] or parts[parts.index("store") + 1] not in FOLLOWS_FROM_NONE

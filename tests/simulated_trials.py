@@ -17,10 +17,7 @@ from headroom.tables import STUDY_OUTCOMES, write_json, write_table
 
 VARIATIONS: dict[str, dict[str, Any]] = {
     **{f"ratio_{ratio}": {"ratio": ratio / 100} for ratio in (10, 20, 30, 40, 60)},
-    **{
-        f"alpha_{name}": {"importance": {"alpha": alpha}}
-        for name, alpha in (("0", 0.0), ("03", 0.3), ("07", 0.7), ("1", 1.0))
-    },
+    **{f"alpha_0{tenths}": {"importance": {"alpha": tenths / 10}} for tenths in (0, 3, 7, 10)},
     "plain_alpha_03": {"of": "pruning_only", "importance": {"alpha": 0.3}},
     "plain_alpha_07": {"of": "pruning_only", "importance": {"alpha": 0.7}},
     "reversed_entropy": {"importance": {"entropy_sign": -1}},
@@ -137,23 +134,14 @@ def _measurements(own: Study) -> pd.DataFrame:
     return table.assign(test_time=ratio, test_time_low=0.97 * ratio, test_time_high=1.02 * ratio)
 
 
-CONFIG: dict[str, Any] = {
-    "run": "compressed",
-    "problems": {
-        "asdiv_a": {
-            "dataset": "asdiv_a",
-            "file": "asdiv_a.jsonl",
-            "partition": {"protocol": "folds"},
-        }
-    },
-    "solvers": {"tiny": {"profile": "tiny"}},
-}
-
-
 def config(**studies: Study) -> Config:
     """Return a config with some compressions."""
+    data = {"dataset": "asdiv_a", "file": "asdiv_a.jsonl", "partition": {"protocol": "folds"}}
+    values = {"run": "compressed", "problems": {"asdiv_a": data}}
+    values["solvers"] = {"tiny": {"profile": "tiny"}}
     how = {"mode": "json", "exclude_unset": True, "exclude_none": True}
-    return parse(CONFIG | {"compressions": {n: of.model_dump(**how) for n, of in studies.items()}})
+    values["compressions"] = {name: of.model_dump(**how) for name, of in studies.items()}
+    return parse(values)
 
 
 def fill(run: Config, trials: list[Trial]) -> None:

@@ -6,37 +6,24 @@ import pandas as pd
 import pytest
 
 from comparing import assert_same
-from headroom.tables import ANSWERS, GRADED, QUESTIONS, write_table
+from headroom.tables import ANSWERS, GRADED, write_table
 
 FILE = Path("results/store/tiny-0/greedy-0/test-0/base.parquet")
 
 
-def table(rows: int = 20, samples: int = 1, **changed: tuple[int, object]) -> pd.DataFrame:
+def table(rows: int = 20, **changed: tuple[int, object]) -> pd.DataFrame:
     """Return sound answers; of each column named, one row has another value."""
-    answers = pd.DataFrame(
-        {
-            "question_id": [f"q{row // samples}" for row in range(rows)],
-            "sample": [row % samples for row in range(rows)],
-            "token_ids": [list(range(row % 7)) for row in range(rows)],
-            "text": [f"answer {row}" for row in range(rows)],
-            "stop_reason": "eos",
-            "margin": 0.5,
-        }
-    )
+    of = [(f"q{row}", 0, list(range(row % 7)), f"answer {row}", "eos", 0.5) for row in range(rows)]
+    answers = pd.DataFrame(of, columns=ANSWERS.names)
     for column, (row, value) in changed.items():
         answers.at[row, column] = value
     return answers
 
 
 def write(folder: Path, answers: pd.DataFrame, *, tokens: int = 3, figure: str = "points") -> Path:
-    """Write a run: a question set, answers, what is graded, a figure."""
+    """Write a run: answers, what is graded, a figure."""
     results = folder / "results"
     write_table(folder / FILE, answers, ANSWERS)
-    questions = pd.DataFrame(
-        {"question_id": ["q0"], "split": "test", "subject": None, "level": None}
-        | {"question": "?", "answer": "1", "solution": None, "source_row": 0}
-    )
-    write_table(results / "store/questions/test-0.parquet", questions, QUESTIONS)
     graded = answers[["question_id", "sample", "stop_reason", "margin"]].assign(
         variant="base", answer="1", group=0, correct=True, verdict="judged", tokens=tokens
     )

@@ -60,12 +60,12 @@ def published_run(by_authors=False):
     values["selectors"] = {name: {**selector, "test": test} for name, test in tested.items()}
     config = parse(values)
     draw = np.random.default_rng(3)
-    subjects = [subject for subject, size in SIZES.items() for _ in range(size)]
     base = np.zeros(500, dtype="int8")
     base[draw.permutation(500)[:369]] = 1
+    heads = {v for sweep in config.sweeps.values() for v in pool(config, sweep)}
+    names = ["base", *sorted(map(str, heads))]
+    subjects = np.repeat(list(SIZES), list(SIZES.values()))
     z = pd.DataFrame({"question_id": [f"q{i:03}" for i in range(500)], "subject": subjects})
-    heads = sorted({v for sweep in config.sweeps.values() for v in pool(config, sweep)})
-    names = ["base", *map(str, heads)]
     z = z.assign(level=draw.integers(1, 6, 500).astype("int8"), **dict.fromkeys(names, base))
     missed = z.index[z["base"] == 0]
     wrong = missed[z.loc[missed, "subject"] == "Counting & Probability"]
@@ -113,18 +113,17 @@ def test_every_claim_stands_once_and_one_without_a_judge_is_only_counted(without
 
 def test_verdicts_are_those_that_were_written_out_one_by_one(without_run, local):
     golden = pd.read_csv(GOLDEN).set_index("claim")
-    judged = without_run[without_run["claim"].isin(golden.index)].set_index("claim")
-    judged = judged[judged["stated"].notna()]
+    paper = without_run.set_index("claim")
+    judged = paper[paper.index.isin(golden.index) & paper["stated"].notna()]
     assert len(judged) > 10
     assert judged["published"].to_dict() == golden.loc[judged.index, "published"].to_dict()
     here = local.loc[judged.index, "run"].to_dict()
     assert here == golden.loc[judged.index, "local"].to_dict()
-
-
-def test_the_numbers_that_decide_stand_beside_their_verdicts(without_run, local):
-    paper = without_run.set_index("claim")
-    cut = paper.loc[CUT]
-    numbers = [cut[name] for name in ("stated", "published_value", "published_most")]
+    lacking = "nothing on Qwen2.5-7B-Instruct, Qwen2.5-Math-7B-Instruct; 3.8% (2.4% to 5.9%)"
+    (found,) = local.loc[local.index.str.contains("near zero in Tables 2, 3 and 4"), "run_why"]
+    assert found == lacking
+    # The numbers that decide stand beside.
+    numbers = paper.loc[CUT, ["stated", "published_value", "published_most"]].tolist()
     assert numbers == pytest.approx([0.187, 0.187, 0.068], abs=5e-4)
     assert paper.loc[EXAMPLE, "published_value"] == pytest.approx(6 / 38)
     own = local.loc[EXAMPLE]
@@ -179,17 +178,9 @@ def test_a_claim_is_judged_by_its_rows(kind, stated, found, more, word):
         assert [judged["_low"], judged["_value"], judged["_high"]] == ends
 
 
-def test_a_claim_on_models_that_the_run_lacks_names_them(local):
-    row = local[local.index.str.contains("near zero in Tables 2, 3 and 4")].iloc[0]
-    lacking = "nothing on Qwen2.5-7B-Instruct, Qwen2.5-Math-7B-Instruct; 3.8% (2.4% to 5.9%)"
-    assert row[["run", "run_why"]].tolist() == [OPEN, lacking]
-
-
 def test_each_prompt_and_grading_has_a_verdict_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    config = published_run(by_authors=True)
-    assert Store(config).of_sweep("again") != Store(config).of_sweep("t2")
-    table = claims(config, PUBLISHED)
+    table = claims(published_run(by_authors=True), PUBLISHED)
     found = table[table["claim"] == EXAMPLE].set_index(["prompt", "grading"])["run"]
     assert found.to_dict() == {("default", "default"): "holds", ("default", "authors"): "fails"}
     alone = claims(published_run(), PUBLISHED)
@@ -204,11 +195,6 @@ def test_no_sweep_takes_the_file_of_the_claims():
         parse(values)
 
 
-@pytest.fixture(scope="module")
-def audited():
-    return audit(head_pruning(PUBLISHED), seed=0)
-
-
 def test_every_published_accuracy_is_the_count_that_was_printed():
     table = head_pruning(PUBLISHED)
     files = [pd.read_csv(PUBLISHED / name)["accuracy"] for name in (HEAD_PRUNING, FIGURE_5)]
@@ -219,12 +205,13 @@ def test_every_published_accuracy_is_the_count_that_was_printed():
     assert sum(SIZES.values()) == 500
 
 
-def test_gains_are_those_of_the_printed_tables(audited):
-    pairs = audited[0].set_index(["exhibit", "layer", "subject"])
+def test_gains_are_those_of_the_printed_tables_and_chance_explains_them_but_no_planted_one():
+    table = head_pruning(PUBLISHED)
+    pairs, summary = (found.set_index("exhibit") for found in audit(table, seed=0))
+    pairs = pairs.set_index(["layer", "subject"], append=True)
     example = pairs.loc[("Table 2", 15, "Counting & Probability")]
     assert example["gain"] == pytest.approx(6 / 38)  # the paper's own example, +16%
     assert pairs.loc[("Table 4", 15, "Prealgebra"), "gain"] == 0
-    summary = audited[1].set_index("exhibit")
     # most of Table 2 is not legible; Figure 5 is one layer
     counts = {"Table 1": 28, "Table 2": 11, "Table 3": 27, "Table 4": 28, "Figure 5": 7}
     assert summary["pairs"].to_dict() == counts
@@ -234,34 +221,26 @@ def test_gains_are_those_of_the_printed_tables(audited):
     # Worked out apart from this code, from the paper's tables.
     medians = [-0.001, 0.020, 0.004, -0.005]
     assert summary["median_head"].tolist()[:4] == pytest.approx(medians, abs=0.0025)
-
-
-def test_chance_explains_the_published_gains_but_not_a_planted_one(audited):
-    _, told = audited
-    assert told["gain"].between(told["chance_low"], told["chance_high"] + 1e-9).all()
-    assert told["beyond"].max() <= 2
-    table = head_pruning(PUBLISHED)
+    assert summary["gain"].between(summary["chance_low"], summary["chance_high"] + 1e-9).all()
+    assert summary["beyond"].max() <= 2
     table = table[table["model"] == "Meta-Llama-3-8B-Instruct"].copy()
     table.loc[table["head"] == 7, "accuracy"] += 0.15
     assert audit(table, seed=0)[1].iloc[0]["beyond"] > 12
 
 
-def test_encoders_have_the_parameters_that_transformers_counts():
+def test_published_cuts_exceed_what_the_heads_hold_of_the_parameters_that_transformers_counts():
     encoder = ENCODERS["ATHENA-base"]
     config = RobertaConfig(max_position_embeddings=514, type_vocab_size=1)  # of the base size
     with torch.device("meta"):
         model = RobertaModel(config, add_pooling_layer=False)
     assert encoder.parameters == sum(each.numel() for each in model.parameters()) == 124_055_040
-
-
-def test_published_cuts_exceed_what_the_heads_hold():
+    assert encoder.cut(0.25, 40)[2] == pytest.approx(0.0848, abs=1e-4)
     table = cuts(conditions(PUBLISHED))
     assert len(table) == 8
+    most = 100 * table["published_parameters_at_most"]
     base = table[table["published_model"] == "ATHENA-base"].drop_duplicates("ratio")
     assert list(base["heads"]) == [28, 36, 43]
-    most = 100 * table["published_parameters_at_most"]
     assert list(most[base.index].round(1)) == [4.4, 5.7, 6.8]
-    assert ENCODERS["ATHENA-base"].cut(0.25, 40)[2] == pytest.approx(0.0848, abs=1e-4)
     assert (100 * table["published_parameters"] > 2 * most).all()
     flops = table.dropna(subset="published_flops")
     assert (flops["published_flops"] > flops["published_flops_at_most"]).all()

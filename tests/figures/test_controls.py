@@ -49,31 +49,18 @@ def found(z):
     return made(z)
 
 
-def overall(tables):
-    gains = tables["gains"]
-    return gains[gains["by"] == "overall"].set_index("layer")
-
-
-def test_the_head_that_helps_and_the_one_that_ruins_are_named(found, z):
+def test_heads_that_help_or_ruin_are_named_and_tested_as_scipy_does(found, z):
     counts = found["gains"].groupby("by").size()
     assert counts.to_dict() == {"overall": 3, "subject": 21, "level": 3 * z["level"].nunique()}
+    assert found["heads"]["variant"].tolist() == NAMES[:16]  # no placebos
     assert list(helping(found["heads"])["variant"]) == ["L03H04"]
     assert hurting(found["heads"])["variant"].iloc[0] == "L04H02"
-    assert overall(found).loc[3, "q"] < 0.01
-    assert overall(found).loc[3, "low"] > 0
-    assert overall(found).loc[1, "low"] < 0 < overall(found).loc[1, "high"]
-
-
-def test_heads_are_tested_as_scipy_tests_them_and_placebos_are_not_among_them(found, z):
-    assert found["heads"]["variant"].tolist() == NAMES[:16]
-    row = found["heads"].set_index("variant").loc["L03H00"]
+    heads = found["heads"].set_index("variant")
     difference = z["L03H00"] - z["base"]
-    gained, lost = (difference == 1).sum(), (difference == -1).sum()
-    assert (row["gained"], row["lost"]) == (gained, lost)
-    assert row["gain"] == pytest.approx((gained - lost) / 153)
-    assert row["p"] == pytest.approx(stats.binomtest(int(gained), int(gained + lost)).pvalue)
-    fragile = found["heads"].set_index("variant")["fragile"]
-    assert fragile[fragile > 0].to_dict() == {"L01H01": 1}
+    gained, lost = int((difference == 1).sum()), int((difference == -1).sum())
+    wanted = [gained, lost, (gained - lost) / 153, stats.binomtest(gained, gained + lost).pvalue]
+    assert heads.loc["L03H00", ["gained", "lost", "gain", "p"]].tolist() == pytest.approx(wanted)
+    assert heads.index[heads["fragile"] > 0].tolist() == ["L01H01"]
 
 
 def test_the_best_head_is_held_against_as_many_placebos_of_its_layer(found, z):
@@ -83,13 +70,13 @@ def test_the_best_head_is_held_against_as_many_placebos_of_its_layer(found, z):
     assert gains.loc[("Geometry", 3), "placebo"] == pytest.approx(max(noise))
     of_heads = [part[f"L03H0{head}"].mean() - part["base"].mean() for head in range(5)]
     assert gains.loc[("Geometry", 3), "median"] == pytest.approx(sorted(of_heads)[2])
-    assert overall(found).loc[3, "placebo_q"] < 0.01
-    assert overall(found).loc[1, "placebo_q"] > 0.05
+    helped, other = gains.loc[("Overall", 3)], gains.loc[("Overall", 1)]
+    assert max(helped["q"], helped["placebo_q"]) < 0.01 < helped["low"]
+    assert other["low"] < 0 < other["high"] and other["placebo_q"] > 0.05
     fewer = made(z.head(20), [each for each in PLACEBOS if each.head != 2])["gains"]
     assert fewer.loc[:, "placebo":"placebo_q"].isna().all(axis=None)
     assert fewer["numeric"].notna().all()
-    small = fewer.loc[fewer["n"] < 4, "held_out"]  # too few to split
-    assert len(small) and small.isna().all()
+    assert fewer.loc[fewer["n"] < 4, "held_out"].isna().all()  # too few to split
 
 
 def test_failures_say_how_a_head_fails(found, z, tmp_path):
@@ -112,18 +99,17 @@ def test_failures_say_how_a_head_fails(found, z, tmp_path):
     assert pd.isna(ruined["loops"])
 
 
-def test_cells_count_right_answers_as_a_plain_loop_does(z):
+def test_cells_count_right_answers_in_every_group(z):
     table = cells(z, VARIANTS).set_index(["group", "variant"])
     groups = {f"Level {level}": z["level"] == level for level in range(1, 6)}
     groups |= {subject: z["subject"] == subject for subject in simulation.SUBJECTS}
     for group, chosen in (groups | {"Overall": z["level"] > 0}).items():
-        rows = z[chosen].to_dict("records")
-        base = sum(row["base"] for row in rows)
+        part = z[chosen]
         for name in map(str, VARIANTS):
-            right = sum(row[name] for row in rows)
-            cell = table.loc[(group, name)]
-            assert (cell["n"], cell["correct"]) == (len(rows), right)
-            assert cell["gain"] == pytest.approx((right - base) / len(rows))
+            right = part[name].sum()
+            wanted = [len(part), right, (right - part["base"].sum()) / len(part)]
+            cell = table.loc[(group, name), ["n", "correct", "gain"]]
+            assert cell.tolist() == pytest.approx(wanted)
     assert set(cells(z.assign(subject=None, level=None), VARIANTS)["by"]) == {"overall"}
 
 

@@ -121,14 +121,11 @@ def test_the_keyboard_reaches_all_with_few_stops(page):
     assert all(len(text.split()) <= 40 for text in page.ask("alternatives()"))
 
 
-def test_print_is_short_and_light(page):
+def test_print_is_short_and_light_and_without_scripts_only_choosing_is_lost(page):
     page.prefer("dark", "print")
     assert page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.sheets() <= 10
     page.prefer("light")
-
-
-def test_without_scripts_only_choosing_is_lost(page):
     page.script(on=False)
     try:
         page.open(page.file)
@@ -139,9 +136,6 @@ def test_without_scripts_only_choosing_is_lost(page):
             assert "needs JavaScript" in page.run("document.body.innerText")
     finally:
         page.script(on=True)
-
-
-def test_the_file_is_small_and_fetches_nothing(page):
     html = page.file.read_text(encoding="utf-8")
     assert len(html.encode()) <= 900_000 or page.kind != "demo"
     without_script = re.sub(r"<script.*?</script>", "", html, flags=re.DOTALL)

@@ -13,13 +13,13 @@ import simulation
 from headroom import paths
 from headroom.analysis import jobs
 from headroom.analysis.facts import FORMS, Number, Sentence, Source
-from headroom.analysis.files import write_csv
 from headroom.analysis.verdicts import rival, title, verdicts
 from headroom.config import parse
 from headroom.errors import ConfigError
 from headroom.record import Stopwatch, write_record
-from headroom.report.blocks import Images, Section, fill
+from headroom.report.blocks import Section, fill
 from headroom.report.svg import Scale
+from headroom.tables import write_csv
 
 
 @pytest.fixture
@@ -45,24 +45,28 @@ def change(config, template, changes, **names):
     pd.read_csv(path).assign(**changes).to_csv(path, index=False)
 
 
-@pytest.mark.parametrize(
-    ("one", "two", "answer", "mark"),
-    [
-        ((-0.1, -0.02), (-0.1, 0.02), "Sampling beats choosing heads on 1 of 2", "▼"),
-        ((-0.1, -0.02), (-0.2, -0.1), "Sampling beats choosing heads on 2 of 2", "▼"),
-        ((0.01, 0.2), (-0.1, 0.1), "Choosing heads beats sampling on 1 of 2", "▲"),
-        ((-0.1, 0.1), (-0.1, 0.1), "Choosing heads is not shown to beat sampling", "–"),
-        ((0.01, 0.2), (-0.2, -0.1), "Choosing heads beats sampling on 1, worse on 1", "!"),
-    ],
-)
-def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config, one, two, answer, mark):
-    for name, (low, high) in (("one", one), ("two", two)):
-        ends = {"difference": (low + high) / 2, "low": low, "high": high}
-        change(config, paths.PAIRED, ends, selector=name)
-    found = told(config, "sampling")
-    assert (found.answer, found.mark) == (answer, mark)
-    assert "picked afterwards" not in str(found)  # there is one temperature
-    assert "16 answers" in str(found)
+LEADS = [
+    ((-0.1, -0.02), (-0.1, 0.02), "▼ Sampling beats choosing heads on 1 of 2"),
+    ((-0.1, -0.02), (-0.2, -0.1), "▼ Sampling beats choosing heads on 2 of 2"),
+    ((0.01, 0.2), (-0.1, 0.1), "▲ Choosing heads beats sampling on 1 of 2"),
+    ((-0.1, 0.1), (-0.1, 0.1), "– Choosing heads is not shown to beat sampling"),
+    ((0.01, 0.2), (-0.2, -0.1), "! Choosing heads beats sampling on 1, worse on 1"),
+]
+
+
+def test_a_lead_is_claimed_only_where_the_interval_leaves_out_zero(config):
+    for one, two, wanted in LEADS:
+        for name, (low, high) in (("one", one), ("two", two)):
+            ends = {"difference": (low + high) / 2, "low": low, "high": high}
+            change(config, paths.PAIRED, ends, selector=name)
+        found = told(config, "sampling")
+        assert f"{found.mark} {found.answer}" == wanted
+        assert "picked afterwards" not in str(found)  # there is one temperature
+        assert "16 answers" in str(found)
+    for p, low, mark in ((0.001, 0.01, "▲"), (0.2, -0.01, "–")):
+        for name in ("one", "two"):
+            change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
+        assert told(config, "question").mark == mark
 
 
 def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
@@ -82,57 +86,41 @@ def test_the_best_head_is_told_with_its_interval_and_how_many_hurt(config):
     assert str(told(both, "heads").effect).startswith("MATH-like questions: Best of 24: ")
 
 
-@pytest.mark.parametrize(
-    ("adjusted", "mark", "answer", "drawn"),
-    [
-        (0.02, "▲", "Heads beat sampling", "dot up"),
-        (0.2, "–", "Heads are not shown to beat sampling", "ring"),
-    ],
-)
-def test_families_are_judged_and_coloured_after_holm_s_correction(
-    config, adjusted, mark, answer, drawn
-):
+FAMILIES = [
+    (0.02, "▲ Heads beat sampling", "dot up"),
+    (0.2, "– Heads are not shown to beat sampling", "ring"),
+]
+
+
+def test_families_are_judged_and_coloured_after_holm_s_correction(config):
     frontier = {"model": "reasoner", "train": "math_train", "test": "math_test"}
     named = parse(simulation.DEMO | {"frontiers": dict.fromkeys(("one", "two"), frontier)})
     both = config.model_copy(update={"frontiers": named.frontiers})
     row = {"family": "head", "versus": "sampling", "outcome": "pass", "order": "ordered"}
     row |= {"family_title": "heads", "versus_title": "sampling"}
-    row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05, "adjusted": adjusted}
-    for name, table in product(both.frontiers, paths.FRONTIER_TABLES):
-        file = write_csv(
-            Path(paths.FRONTIER.format(run=both.run, frontier=name, table=table)),
-            pd.DataFrame([row]),
-        )
-        write_record(file, Stopwatch(), {"primary_budget": 4})
-    found = told(both, "families")
-    assert (found.mark, found.answer) == (mark, answer)
-    assert str(found.effect) == "MATH-like, 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
-    section = Section("families", "")
-    fill(both, Images(), section)
-    strips = [block.rows[0][1] for block in section.blocks if block.kind == "strips"]
-    assert [re.findall('circle class="(.*?)"', strip) for strip in strips] == [[drawn]] * 2
+    row |= {"budget": 4, "difference": 0.03, "low": 0.01, "high": 0.05}
+    for adjusted, answer, drawn in FAMILIES:
+        for name, table in product(both.frontiers, paths.FRONTIER_TABLES):
+            file = Path(paths.FRONTIER.format(run=both.run, frontier=name, table=table))
+            write_csv(file, pd.DataFrame([row | {"adjusted": adjusted}]))
+            write_record(file, Stopwatch(), {"primary_budget": 4})
+        found = told(both, "families")
+        assert f"{found.mark} {found.answer}" == answer
+        assert str(found.effect) == "MATH-like, 4 answers' tokens: +3.0 (+1.0 to +5.0) points."
+        fill(both, section := Section("families", ""))
+        strips = [block.rows[0][1] for block in section.blocks if block.kind == "strips"]
+        assert [re.findall('circle class="(.*?)"', strip) for strip in strips] == [[drawn]] * 2
 
 
-@pytest.mark.parametrize(("p", "low", "mark"), [(0.001, 0.01, "▲"), (0.2, -0.01, "–")])
-def test_the_question_matters_only_where_it_is_shown(config, p, low, mark):
-    for name in ("one", "two"):
-        change(config, paths.EMBEDDING_VALUE, {"low": low, "p": p}, selector=name)
-    assert told(config, "question").mark == mark
-
-
-def test_published_gains_are_held_against_luck(config):
+def test_published_gains_are_held_against_luck_and_verdicts_are_lines_of_the_page_s_numbers(config):
     found = told(config, "published")
     assert (found.mark, found.answer) == ("!", "Published gains: 5 beat chance")
-    assert "Of 100 " in str(found)
-    assert "luck gives 5." in str(found)
-    change(config, paths.AUDIT_TABLE, {"beyond": 30}, paper="sprint")
-    assert told(config, "published").mark == "▲"
-
-
-def test_each_verdict_is_a_line_with_the_numbers_of_the_page(config):
+    assert "Of 100 " in str(found) and "luck gives 5." in str(found)
     for verdict in verdicts(config):
         assert re.sub("<[^>]*>", "", verdict.effect.__html__()) == str(verdict.effect)
         assert not re.search(r"nan|L\d\dH", str(verdict))
+    change(config, paths.AUDIT_TABLE, {"beyond": 30}, paper="sprint")
+    assert told(config, "published").mark == "▲"
 
 
 def test_numbers_name_file_row_and_column():
@@ -151,34 +139,25 @@ def test_numbers_name_file_row_and_column():
     assert "".join(row.direction("low", "high") for row in marked) == "▲▼–▲"
     assert "".join(row.direction("low", "high", "p") for row in marked) == "▲▼––"
 
-
-def test_what_a_sentence_is_given_is_escaped():
-    number = Number(1, "a.csv", "x@0", "1")
-    said = Sentence("{a} & {n}", a="<b>\u202e", n=number)
+    said = Sentence("{a} & {n}", a="<b>\u202e", n=Number(1, "a.csv", "x@0", "1"))
     assert said.__html__().startswith("&lt;b&gt;")
     assert str(said) == "<b> & 1"
 
 
-def test_titles_are_words_not_keys(config):
+def test_titles_and_sprint_s_rival_are_what_the_config_names(config):
     values = config.model_dump(mode="json")
+    one = values["selectors"]["one"]
+    wanted = {None: "sampling T=0.9", "T0.6": "sampling T=0.6", "greedy cover": "greedy cover"}
+    for versus, method in wanted.items():
+        one["versus"] = versus
+        assert rival(found := parse(values), "one") == (method, 16)
+    assert "the other method" in told(found, "sampling").answer
+    assert [title(config, "selectors", name) for name in ("one", "two")] == ["MATH-like"] * 2
     values["questions"]["math_test"]["title"] = "Sums"
     values["selectors"]["two"]["title"] = "By question"
-    for of, titles in ((config, ["MATH-like"] * 2), (parse(values), ["Sums", "By question"])):
-        assert [title(of, "selectors", name) for name in ("one", "two")] == titles
-
-
-@pytest.mark.parametrize(
-    ("versus", "method"), [(None, "sampling T=0.9"), ("T0.6", "sampling T=0.6")]
-)
-def test_sprint_is_held_against_what_the_config_names(config, versus, method):
-    values = config.model_dump(mode="json")
-    values["selectors"]["one"]["versus"] = versus
-    assert rival(parse(values), "one")[0] == method
-    values["selectors"]["one"]["versus"] = "greedy cover"
-    found = parse(values)
-    assert rival(found, "one") == ("greedy cover", 16)
-    assert "the other method" in told(found, "sampling").answer
-    values["selectors"]["one"]["versus"] = "luck"
+    titles = [title(parse(values), "selectors", name) for name in ("one", "two")]
+    assert titles == ["Sums", "By question"]
+    one["versus"] = "luck"
     with pytest.raises(ConfigError, match=r"versus: 'luck' is not compared .*T0.6, greedy cover"):
         parse(values)
 

@@ -9,9 +9,7 @@ names what a row is about, alike in the paper's and the run's row. A column may 
 (``_low``, ``_high``) and the most that arithmetic allows (``_at_most``) beside it.
 """
 
-from collections import defaultdict
 from collections.abc import Set
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ import pandas as pd
 
 from headroom import paths
 from headroom.analysis import published as papers
-from headroom.analysis.files import read_csv, rows_of
+from headroom.analysis.facts import read_csv, rows_of
 from headroom.analysis.gains import cells, read_z
 from headroom.analysis.text import percent
 from headroom.config import Config
@@ -45,14 +43,10 @@ Tables = dict[str, pd.DataFrame]
 
 
 def claims(config: Config, published: Path) -> pd.DataFrame:
-    """Judge the papers' claims by their own tables and by a run: columns `COLUMNS`.
+    """Judge the papers' claims by a folder of their own tables and by a run: columns `COLUMNS`.
 
     There is a row for each claim and each prompt and grading under which the run measured something
     of it, or one row if it measured nothing.
-
-    Args:
-        config: the run's config.
-        published: folder of the published tables.
 
     Raises:
         TableError: a table is missing or damaged.
@@ -63,9 +57,8 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
     for of, file in papers.CLAIMS.items():
         for claim in rows_of(read_csv(published / file, _CLAIM)):
             said = {"paper": of} | {name: getattr(claim, name) for name in _CLAIM[:3]}
-            if pd.isna(claim.kind):
-                found, theirs = {("", ""): _UNDECIDED}, _UNDECIDED
-            else:
+            found, theirs = {}, _UNDECIDED
+            if not pd.isna(claim.kind):
                 said["stated"] = claim.stated / (1 if claim.kind == "no later" else 100)
                 asked = _rows_about(paper, claim)
                 theirs, wanted = judge(claim, asked), set(asked["of"])
@@ -73,7 +66,7 @@ def claims(config: Config, published: Path) -> pd.DataFrame:
                 found = {how: judge(claim, part, wanted) for how, part in about if len(part)}
                 found = found or {("", ""): judge(claim, asked.head(0))}
             said |= {f"published{name}": value for name, value in theirs.items()}
-            for (prompt, grading), ours in found.items():
+            for (prompt, grading), ours in (found or {("", ""): _UNDECIDED}).items():
                 here = {f"run{name}": value for name, value in ours.items()}
                 rows.append({**said, "prompt": prompt, "grading": grading, **here})
     return pd.DataFrame(rows).reindex(columns=COLUMNS)
@@ -87,12 +80,8 @@ def _rows_about(tables: Tables, claim: Any) -> pd.DataFrame:
 def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> dict[str, Any]:
     """Judge a claim by rows, each of which bears it out, contradicts it or leaves it open.
 
-    A claim about every row is refuted by one, but confirmed only by all that the paper has.
-
-    Args:
-        claim: a row of the claims.
-        rows: the rows to judge it by.
-        wanted: what the paper's rows are about (``of``).
+    A claim about every row is refuted by one, but confirmed only by all that the paper has;
+    `wanted` is what these are about (``of``).
 
     Returns:
         The verdict (key ""), ``_why``, and the deciding number: ``_value``, its interval ``_low``
@@ -101,8 +90,9 @@ def judge(claim: Any, rows: pd.DataFrame, wanted: Set[str] = frozenset()) -> dic
     names = [f"{claim.column}{end}" for end in ("", "_low", "_high", "_at_most")]
     numbers = rows.reindex(columns=names).set_axis(["value", "low", "high", "most"], axis=1)
     exact = numbers["low"].isna()
-    for end in ("low", "high"):
-        numbers[end] = numbers[end].where(~exact, numbers["value"])
+    numbers = numbers.assign(
+        **{end: numbers[end].fillna(numbers["value"]) for end in ("low", "high")}
+    )
     rows = rows.assign(**numbers, exact=exact).dropna(subset="value")
     if rows.empty:
         return {"": _OPEN, "_why": "nothing was measured of it"}
@@ -179,7 +169,7 @@ def _evidence(config: Config, published: Path) -> dict[tuple[str, str], Tables]:
     change = cut.pivot(index="data", columns="published_model", values="published_change")
     lead = (change["ATHENA-large"] - change["ATHENA-base"]).round(9)
     tables["", ""] |= {"ratios": ratios, "sizes": pd.DataFrame({"of": "sizes", "lead": lead})}
-    leads = defaultdict[tuple[str, str], list[pd.DataFrame]](list)
+    curves = []
     for name, selector in config.selectors.items():
         model = papers.published_name(config.models[selector.model])
         learnt, asked = (config.questions[name] for name in (selector.train, selector.test))
@@ -187,21 +177,19 @@ def _evidence(config: Config, published: Path) -> dict[tuple[str, str], Tables]:
             table = read_csv(Path(paths.PAIRED.format(run=config.run, selector=name)), PAIRED)
             # Intervals that hold at all N at once: the claims are about the whole curve.
             ends = {"difference": "lead", "band_low": "lead_low", "band_high": "lead_high"}
-            own = table[table["method"].map(is_baseline)].rename(columns=ends).assign(of="leads")
-            leads[config.decodings[selector.decoding].prompt, config.grading].append(own)
-    for key, parts in leads.items():
-        own = pd.concat(parts)
+            how = {"prompt": config.decodings[selector.decoding].prompt, "grading": config.grading}
+            own = table[table["method"].map(is_baseline)].rename(columns=ends)
+            curves.append(own.assign(of="leads", **how))
+    by_rules = pd.concat(curves).groupby(["prompt", "grading"]) if curves else ()
+    for key, own in by_rules:
         peaks = own[own["n"] == own["peak"]]
         tables[key] = tables.get(key, {}) | {"leads": own, "peaks": peaks}
     return tables
 
 
 def _of_heads(table: pd.DataFrame) -> Tables:
-    """Return the tables of single heads.
-
-    Args:
-        table: pruned heads: ``exhibit``, ``model``, ``layer``, ``head``, ``subject``, ``n``,
-            ``correct``, ``accuracy``, ``base``, and where measured ``gain_low`` and ``gain_high``.
+    """Return the tables of single heads, from those of `published.head_pruning` with ``base``, and
+    where measured ``gain_low`` and ``gain_high``.
     """
     gain = (table["accuracy"] - table["base"]).round(9)
     ends = {"gain_low": "tested_low", "gain_high": "tested_high"}
@@ -209,21 +197,16 @@ def _of_heads(table: pd.DataFrame) -> Tables:
     whole = heads.groupby(["of", "model", "layer", "head"])[["n", "correct"]].sum().reset_index()
     low, high = wilson(whole["correct"].to_numpy(float), whole["n"].to_numpy(float))
     own = heads[heads["exhibit"] != "Figure 5"]  # not among the head study's Tables 1-4
-    pairs = own.groupby(_CELL)["gain"].agg(["max", "size"]).reset_index()
+    pairs = own.groupby(_CELL)["gain"].agg(gain="max", size="size").reset_index()
     known = pairs["size"] / pairs["model"].map(own.groupby("model")["head"].nunique())
-    unknown = (known < 1) & (pairs["max"] <= 0)  # a head that is not legible may gain
-    pairs = pairs.assign(
-        of=pairs["model"],
-        gain=pairs["max"],
-        gain_low=pairs["max"].where(unknown),
-        gain_high=np.where(unknown, np.inf, np.nan),
-    )
+    unknown = (known < 1) & (pairs["gain"] <= 0)  # a head that is not legible may gain
+    least, most = pairs["gain"].where(unknown), np.where(unknown, np.inf, np.nan)
+    pairs = pairs.assign(of=pairs["model"], gain_low=least, gain_high=most)
     medians = pairs[known >= papers.LEGIBLE].groupby("model")["gain"].median()
-    leads = [
-        medians[math] - medians[general]
-        for math, general in product(medians.index, medians.index)
-        if "Math" in math and "Math" not in general and set(medians.index) == set(papers.EXHIBITS)
-    ]
+    math = medians.index.str.contains("Math")
+    leads = np.subtract.outer(medians[math].to_numpy(), medians[~math].to_numpy()).ravel()
+    if set(medians.index) != set(papers.EXHIBITS):
+        leads = leads[:0]
     accuracy = whole["correct"] / whole["n"]
     return {
         "heads": heads,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.files import rows_of
+from headroom.analysis.facts import rows_of
 from headroom.analysis.text import percent, points
 from headroom.analysis.trials import (
     ACCURACY,
@@ -97,8 +97,8 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         paper = papers[(papers["of"] == "ratio") & (papers["key"] == model)]
         return beside(measured.loc[list(arms)], paper, "ratio")
 
-    def of(kind: str, rows: pd.DataFrame, on: str) -> pd.DataFrame:
-        return beside(rows.assign(key=rows[on].astype(str)), same[same["of"] == kind], "key")
+    def of(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
+        return beside(rows.assign(key=rows[kind].astype(str)), same[same["of"] == kind], "key")
 
     def gap(rows: pd.DataFrame, other: str) -> pd.DataFrame:
         others = ("" if arm == other else other for arm in rows["arm"])  # none to itself
@@ -111,8 +111,8 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         if len(found) < 2:
             return measured.head(0)
         rows = measured.loc[list(found.values())].assign(alpha=list(found), distilled=distilled)
-        kind, on = ("alpha", "alpha") if distilled else ("arm", "arm")
-        return gap(of(kind, rows.assign(against=middle), on), found.get(middle, ""))
+        printed = of("alpha" if distilled else "arm", rows.assign(against=middle))
+        return gap(printed, found.get(middle, ""))
 
     def strata() -> pd.DataFrame:
         found, order = set(trial.outcomes["stratum"]), ["low", "medium", "high"]  # as in the paper
@@ -122,7 +122,7 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
             base = accuracy(trial, BASELINE, stratum=asked)["accuracy"]
             own = accuracy(trial, METHOD, stratum=asked)
             rows.append({"arm": METHOD, "stratum": name, "baseline": base, **own})
-        return of("stratum", pd.DataFrame(rows), "stratum")
+        return of("stratum", pd.DataFrame(rows))
 
     def variations() -> pd.DataFrame:
         others = {*ratios}.union(*(mixtures_of(trial, distilled=d).values() for d in (True, False)))
@@ -132,12 +132,12 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
 
     both = [arm for arm in (BASELINE, METHOD) if arm in tested]
     ratios, broken = list(ratios_of(trial).values()), knee(trial)
-    quantised = [
-        _measured(trial, arm, bits)
-        for arm in trial.study.int8
-        for bits in (False, True)
-        if not trial.tested(arm, bits).empty
-    ]
+    keys, rows = ["tokens", "batch"], trial.measurements
+    unpruned = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]]
+    timed = rows.merge(unpruned[[*keys, "seconds", "flops"]], "left", keys, suffixes=("", "_0"))
+    faster = timed["seconds_0"] / timed["seconds"] - 1
+    twice = [(arm, bits) for arm in trial.study.int8 for bits in (False, True)]
+    quantised = [_measured(trial, *each) for each in twice if not trial.tested(*each).empty]
     base = trial.papers_model or "ATHENA-base"
     size = "ATHENA-large" if larger and not trial.papers_model else base
     arms = measured.loc[[arm for arm in ARMS if arm in tested]]
@@ -146,11 +146,11 @@ def _tables(trial: Trial, conditions: pd.DataFrame, larger: bool) -> dict[str, p
         "table2": of_model(both, size),
         "table3a": pd.concat([mixtures(distilled=True), mixtures(distilled=False)]),
         "table3b": strata() if len(both) == 2 else measured.head(0),
-        "table4": gap(of("arm", arms, "arm"), METHOD),
+        "table4": gap(of("arm", arms), METHOD),
         "variations": variations(),
         "knee": measured.loc[ratios if broken else []].assign(**broken),
         "quantisation": pd.DataFrame(quantised),
-        "speed": _speed(trial.measurements),
+        "speed": timed.assign(faster=faster, flops_removed=1 - timed["flops"] / timed["flops_0"]),
         "cost": pd.DataFrame([_cost(trial, own) for own in rows_of(measured)]),
     }
 
@@ -167,15 +167,6 @@ def _told(changes: Mapping[str, Any], path: str = "") -> str:
         _told(value, f"{path}{key}.") if isinstance(value, Mapping) else f"{path}{key}: {value}"
         for key, value in changes.items()
     )
-
-
-def _speed(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return every length and batch at which an arm was timed, against the unpruned model."""
-    base = rows[(rows["arm"] == BASELINE) & ~rows["quantised"]]
-    base = base[["tokens", "batch", "seconds", "flops"]]
-    rows = rows.merge(base, on=["tokens", "batch"], how="left", suffixes=("", "_0"))
-    faster, flops = rows["seconds_0"] / rows["seconds"] - 1, rows["flops"] / rows["flops_0"]
-    return rows.assign(faster=faster, flops_removed=1 - flops)
 
 
 def knee(trial: Trial) -> dict[str, float]:

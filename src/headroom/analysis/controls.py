@@ -1,9 +1,9 @@
 """The controls of a sweep, as tables: is the gain real?
 
-*Gains*: the best head of each layer on each group of questions, compared with chance and measured
-on held-out questions. *Heads*: each head against base, with interval and test, and how it fails.
-*Spread*: how much of the variance between heads exceeds noise. *Placebos*: what heads and placebos
-change. *Failures*: how heads that hurt fail.
+*Gains*: the best head of each layer on each group of questions, against chance and on held-out
+questions. *Heads*: each head against base, and how it fails. *Spread*: how much of the variance
+between heads exceeds noise. *Placebos*: what heads and placebos change. *Failures*: how heads that
+hurt fail.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.gains import cells, differences, groups_of
+from headroom.analysis.gains import adjusted, cells, differences, groups_of
 from headroom.statistics.answers import loops
-from headroom.statistics.paired import false_discovery
 from headroom.statistics.selection import (
     HeadVariance,
     against_placebos,
@@ -65,9 +64,6 @@ differ from the base model's in any token, in the final answer and in correctnes
 largest gain in accuracy over the base model; the mean norm of the output of a head, or of the noise
 in its place, after the output projection."""
 
-ALL = "all heads"
-HARMLESS = "heads that do not clearly hurt"
-
 _RESAMPLES = 10_000  # sign patterns for each expectation and p-value by chance
 _SPLITS = 100  # random halves for each held-out gain
 _FEWEST = 4  # smallest number of questions to split into halves
@@ -82,19 +78,15 @@ def controls(
     noise: float,
     seed: int,
 ) -> dict[str, pd.DataFrame]:
-    """Compute the controls of a sweep.
+    """Compute the tables ``gains``, ``heads`` and ``spread`` of a sweep.
 
     Args:
-        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
+        z: accuracy matrix (`headroom.tables.ACCURACY`).
         graded: graded answers of the same questions and variants (`headroom.tables.GRADED`).
         variants: base first, then the pruned variants, sorted.
-        placebos: compared with the heads: a layer's noise placebos with its heads, numeric ones
-            with the heads of every layer.
+        placebos: a layer's noise placebos are compared with its heads, numeric ones with all.
         noise: logit gap below which rounding can change the order.
         seed: decides sign patterns and splits.
-
-    Returns:
-        The tables ``gains``, ``heads`` and ``spread``.
     """
     layers = _by_layer(variants)
     numeric = [str(each) for each in placebos if each.kind == "numeric"]
@@ -129,11 +121,8 @@ def helping(heads: pd.DataFrame) -> pd.DataFrame:
 
 def _by_layer(variants: Sequence[Variant]) -> dict[int, list[str]]:
     """Return the names of the variants by layer; those without a layer are left out."""
-    return {
-        layer: [str(variant) for variant in members]
-        for layer, members in groupby(variants, key=lambda variant: variant.layer)
-        if layer is not None
-    }
+    layers = groupby(variants, key=lambda variant: variant.layer)
+    return {layer: list(map(str, members)) for layer, members in layers if layer is not None}
 
 
 def _gains(
@@ -162,10 +151,9 @@ def _gains(
                 row |= {"held_out": held_out.gain, "low": held_out.low, "high": held_out.high}
             rows.append(row)
     table = pd.DataFrame(rows).reindex(columns=GAINS)
-    for p in ("p", "placebo_p", "numeric_p"):
-        known = table[table[p].notna()].groupby("by")[p]
-        table[p[:-1] + "q"] = known.transform(lambda p: false_discovery(p.to_numpy()))
-    return table
+    return table.assign(
+        **{f"{of}q": adjusted(table, f"{of}p") for of in ("", "placebo_", "numeric_")}
+    )
 
 
 def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
@@ -173,12 +161,10 @@ def _spread(z: pd.DataFrame, layers: Mapping[int, list[str]]) -> pd.DataFrame:
     every = [name for names in layers.values() for name in names]
     hurts = np.concatenate([surely_hurts(differences(z, names)) for names in layers.values()])
     wanted = {f"layer {layer}": names for layer, names in layers.items()}
-    wanted |= {ALL: every, HARMLESS: list(np.array(every)[~hurts])}
-    rows = (
-        (of, len(names), *head_variance(z[names].to_numpy()))
-        for of, names in wanted.items()
-        if len(names) > 1 and len(z) > 1
-    )
+    wanted["all heads"] = every
+    wanted["heads that do not clearly hurt"] = list(np.array(every)[~hurts])
+    known = {of: names for of, names in wanted.items() if len(names) > 1 and len(z) > 1}
+    rows = [(of, len(own), *head_variance(z[own].to_numpy())) for of, own in known.items()]
     return pd.DataFrame(rows, columns=["of", "heads", *HeadVariance._fields])
 
 
@@ -190,11 +176,8 @@ def failures(
 ) -> pd.DataFrame:
     """Return how answers fail without each of the 20 heads that hurt most: columns `FAILURES`.
 
-    Args:
-        heads: columns `HEADS`.
-        graded: graded answers (`headroom.tables.GRADED`).
-        answers: the store's file of each variant; cells are empty if a file is missing.
-        activations: those of the model's heads (`headroom.tables.ACTIVATIONS`).
+    Answers are files of the store, by variant; cells are empty where one is missing. The tables
+    have columns `HEADS`, `headroom.tables.GRADED` and `headroom.tables.ACTIVATIONS`.
     """
     base = heads[heads["variant"] == str(BASE)]
     chosen = pd.concat([base, hurting(heads).head(_SHOWN)], ignore_index=True)
@@ -205,15 +188,14 @@ def failures(
     right = by_variant[str(BASE)]["correct"]
     found = []
     for variant in chosen["variant"]:
-        tokens, own = _tokens(answers[variant]), by_variant[variant]
-        looping = pd.Series(np.nan, own.index) if tokens is None else tokens.map(loops)
+        own = by_variant[variant]
+        looping = _tokens(answers[variant]).map(loops).reindex(own.index)
         lost = own[~own["correct"] & right.loc[own.index]]
         tests = [looping[lost.index] == 1, lost["stop_reason"] == "length", lost["answer"].isna()]
         modes = pd.Series(np.select(tests, MODES[:-1], MODES[-1])).value_counts(normalize=True)
         found.append((looping.mean(), *next(iter(modes.items()), (None, np.nan))))
     shares = pd.DataFrame(found, columns=["loops", "mode", "mode_share"])
-    merged = chosen.merge(measured, on=["layer", "head"], how="left")
-    return pd.concat([merged, shares], axis=1)[FAILURES]
+    return chosen.merge(measured, on=["layer", "head"], how="left").join(shares)[FAILURES]
 
 
 def changes(
@@ -222,25 +204,24 @@ def changes(
     answers: Mapping[str, Path],
     activations: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Count what heads and placebos, sorted, change: columns `PLACEBOS`.
-
-    The other arguments are those of `failures`.
-    """
+    """Count what heads and placebos, sorted, change: columns `PLACEBOS`; others as `failures`."""
     group, correct = (
         graded.pivot(index="question_id", columns="variant", values=values).astype(int)
         for values in ("group", "correct")
     )
     base = str(BASE)
-    tokens = _tokens(answers[base])
+    tokens = _tokens(answers[base]).map(tuple)
     norms = activations.set_index(["layer", "head"])
     rows = []
     for (kind, layer), each in groupby(variants, key=lambda each: (each.kind, each.layer)):
         members = list(each)
-        names = [str(variant) for variant in members]
+        names = list(map(str, members))
         gains = correct[names].mean() - correct[base].mean()
         row = {"kind": kind, "layer": layer, "variants": len(names)}
         row |= {"answers": len(names) * len(group), "gain": gains.mean(), "best": gains.max()}
-        row["changed"] = np.mean([_changed(tokens, _tokens(answers[name])) for name in names])
+        others = (_tokens(answers[name]).map(tuple) for name in names)
+        pairs = (tokens.align(other, join="inner") for other in others)
+        row["changed"] = np.mean([before.ne(after).mean() for before, after in pairs])
         row["final"] = np.mean(group[names].ne(group[base], axis=0))
         row["outcome"] = np.mean(correct[names].ne(correct[base], axis=0))
         if kind in ("head", "noise"):
@@ -250,15 +231,8 @@ def changes(
     return pd.DataFrame(rows, columns=PLACEBOS).astype({"layer": "Int64"})
 
 
-def _tokens(file: Path) -> pd.Series | None:
-    """Return the tokens of a variant's answers by question; None if the store lacks them."""
+def _tokens(file: Path) -> pd.Series:
+    """Return the tokens of a variant's answers by question; empty if the store lacks them."""
     if not file.exists():
-        return None
+        return pd.Series(dtype=object)
     return read_table(file, ANSWERS).set_index("question_id")["token_ids"]
-
-
-def _changed(base: pd.Series | None, other: pd.Series | None) -> float:
-    if base is None or other is None:
-        return np.nan
-    pairs = zip(base, other.loc[base.index], strict=True)
-    return float(np.mean([not np.array_equal(before, after) for before, after in pairs]))

@@ -1,9 +1,10 @@
-"""Numbers that know their file and row, and sentences made of them.
+"""CSV files of a run; numbers that know their file and row, and sentences made of them.
 
-The page, the findings that a run prints and `headroom.load` share these sentences: a `Sentence` is
-plain text when printed and HTML on the page.
+A `Sentence` is plain text where a run prints its findings, and HTML on the page.
 """
 
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,17 +15,18 @@ import pyarrow as pa
 from markupsafe import Markup
 
 from headroom import paths
-from headroom.analysis.files import read_csv
 from headroom.analysis.text import part, percent, plain, points
 from headroom.config import Config
-from headroom.tables import read_arrow
+from headroom.errors import TableError
+from headroom.record import Stopwatch, intact, write_record
+from headroom.tables import read_table, unreadable
 
-Form = Callable[[float], str]
+_LOG = logging.getLogger(__name__)
 
 LUCK = 0.05
 """Level of the tests against chance."""
 
-FORMS: dict[str, Form] = {
+FORMS: dict[str, Callable[[float], str]] = {
     "percent": percent,
     "part": part,
     "points": points,
@@ -43,6 +45,34 @@ HOW: dict[str, Callable[[pd.Series], float]] = {
     "luck": lambda values: LUCK * float(values.sum()),
 }
 """How a number over several rows is computed; luck: the tests that chance alone would pass."""
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> pd.DataFrame:
+    """Read a CSV file that must have some columns.
+
+    Raises:
+        TableError: the file is missing, empty, or lacks a column.
+    """
+    try:
+        table = pd.read_csv(intact(path))
+    except (FileNotFoundError, ValueError) as error:
+        raise unreadable(path, error) from error
+    missing = [column for column in columns if column not in table.columns]
+    if missing:
+        raise TableError(f"{path}: columns {missing} are missing; remove the file and rerun")
+    return table
+
+
+def rows_of(table: pd.DataFrame) -> Iterator[Any]:
+    """Yield the rows of a table as named tuples, typed Any since pandas-stubs has no fields."""
+    yield from table.itertuples(index=False)
+
+
+def record(made: Sequence[Path], stopwatch: Stopwatch, sources: Sequence[Path | str]) -> None:
+    """Write one record for files made together, beside the last one."""
+    facts = {"files": [path.name for path in made], "sources": [str(path) for path in sources]}
+    write_record(made[-1], stopwatch, facts)
+    _LOG.info("%s", ", ".join(path.name for path in made))
 
 
 @dataclass(frozen=True)
@@ -77,9 +107,7 @@ class Sentence:
 
     def __init__(self, template: str, **parts: object) -> None:
         self.template = template
-        self.parts = {
-            name: plain(part) if type(part) is str else part for name, part in parts.items()
-        }
+        self.parts = {name: plain(own) if type(own) is str else own for name, own in parts.items()}
 
     def __str__(self) -> str:
         return self.template.format(**{name: str(part) for name, part in self.parts.items()})
@@ -108,17 +136,14 @@ class Source:
             TableError: the file is missing, damaged, or lacks a column.
         """
         path = Path(str(template).format(run=config.run, suffix="csv", **names))
-        file = path.relative_to(f"{paths.RESULTS}/{config.run}")
-        if path.suffix == ".csv":
-            return cls(str(file), read_csv(path, columns), whole=True)
-        return cls(str(file), read_arrow(path, pa.schema([]), exact=False).to_pandas(), whole=True)
+        is_csv = path.suffix == ".csv"
+        rows = read_csv(path, columns) if is_csv else read_table(path, pa.schema([]), exact=False)
+        return cls(str(path.relative_to(f"{paths.RESULTS}/{config.run}")), rows, whole=True)
 
     def where(self, **wanted: object) -> "Source":
-        """Return the rows in which each column has the given value, or one of a tuple's."""
+        """Return the rows in which each column has the given value."""
         rows = self.rows
-        for column, value in wanted.items():
-            rows = rows[rows[column].isin(value if isinstance(value, tuple) else (value,))]
-        return self.of(rows)
+        return self.of(rows[(rows[list(wanted)] == pd.Series(wanted)).all(axis=1)])
 
     def query(self, wanted: str) -> "Source":
         """Return the rows of a `pandas.DataFrame.query`; all if it is empty."""
@@ -163,6 +188,11 @@ class Source:
         said = "{value} ({low} to {high})" if lower else "{value}"
         return Sentence(said, value=value, low=lower, high=upper)
 
+    def say(self, template: str, **parts: object) -> Sentence:
+        """Return a sentence with cells of the first row (see `Cell`) in braces, and other parts."""
+        specs = {spec for spec in re.findall(r"\{(.+?)\}", template) if spec not in parts}
+        return Sentence(template, **parts, **{spec: _cell(self, spec) for spec in specs})
+
     def direction(self, low: str, high: str, corrected: str = "") -> str:
         """Return the mark of an interval: ▲ above zero, ▼ below, – if it contains zero.
 
@@ -175,7 +205,7 @@ class Source:
 
 Cell = str | Callable[[Source], Any]
 """A function of a row, or a text with the name of a text column; with a column of numbers and its
-form (see `FORMS`); or with these and the two columns of its interval."""
+form (see `FORMS`); or with these and the two columns of its interval, or a word of `HOW`."""
 Columns = Mapping[str, Cell]
 """Cells by title."""
 
@@ -202,6 +232,6 @@ def _cell(row: Source, spec: Cell) -> Any:
         return spec(row)
     column, *form = spec.split()
     if form:
-        return row.interval(column, *form) if len(form) > 1 else row.number(column, form[0])
+        return row.interval(column, *form) if len(form) == 3 else row.number(column, *form)
     value = row.first[column]
     return "" if value is None or value != value else plain(str(value))

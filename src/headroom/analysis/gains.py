@@ -6,6 +6,7 @@ all of them, a subject, or a MATH level.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -63,35 +64,32 @@ def cells(z: pd.DataFrame, variants: Sequence[Variant]) -> pd.DataFrame:
         kind (Benjamini-Hochberg).
     """
     names = list(map(str, variants))
-    place = {end: [getattr(each, end) for each in variants] for end in ("layer", "head")}
-    frame = pd.DataFrame({"variant": names} | place).astype(dict.fromkeys(place, "Int64"))
+    places = [(str(each), each.layer, each.head) for each in variants]
+    frame = pd.DataFrame(places, columns=["variant", "layer", "head"])
+    frame = frame.astype({"layer": "Int64", "head": "Int64"})
     tables = []
     for by, group, part in groups_of(z):
         paired = differences(part, names)
-        low, high = paired_interval(paired)
-        tables.append(
-            frame.assign(
-                by=by,
-                group=group,
-                n=len(part),
-                correct=part[names].sum().to_numpy(),
-                gained=(paired > 0).sum(axis=0),
-                lost=(paired < 0).sum(axis=0),
-                gain_low=low,
-                gain_high=high,
-                p=mcnemar(paired),
-            )
-        )
+        found: dict[str, Any] = {"by": by, "group": group, "n": len(part)}
+        found["correct"] = part[names].sum().to_numpy()
+        found |= {"gained": (paired > 0).sum(axis=0), "lost": (paired < 0).sum(axis=0)}
+        found["gain_low"], found["gain_high"] = paired_interval(paired)
+        found["p"] = mcnemar(paired)
+        tables.append(frame.assign(**found))
     table = pd.concat(tables, ignore_index=True)
     base = table["variant"] == str(BASE)
     table.loc[base, ["gain_low", "gain_high", "p"]] = np.nan
     accuracy = table["correct"] / table["n"]
     right = accuracy.where(base).ffill()
     low, high = wilson(table["correct"].to_numpy(), table["n"].to_numpy())
-    found = {"accuracy": accuracy, "base": right, "gain": accuracy - right}
-    tested = table[~base].groupby("by")["p"]
-    q = tested.transform(lambda p: false_discovery(p.to_numpy()))
-    return table.assign(**found, low=low, high=high, q=q)
+    table = table.assign(accuracy=accuracy, base=right, gain=accuracy - right, low=low, high=high)
+    return table.assign(q=adjusted(table))
+
+
+def adjusted(table: pd.DataFrame, p: str = "p") -> pd.Series:
+    """Return the p-values of a column, adjusted for all of a kind of group (Benjamini-Hochberg)."""
+    known = table[table[p].notna()].groupby("by")[p]
+    return known.transform(lambda p: false_discovery(p.to_numpy()))
 
 
 def groups_of(z: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:

@@ -1,19 +1,14 @@
-"""The jobs that write a run's tables.
+"""The jobs that write a run's tables, published numbers beside, and a record of them."""
 
-Names are config names; paths follow from the config. A record is written beside the tables.
-"""
-
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-
-import pandas as pd
 
 from headroom import paths
 from headroom.analysis import latex
 from headroom.analysis.claims import claims
 from headroom.analysis.compressions import tables
 from headroom.analysis.controls import NOISE, changes, controls, failures
-from headroom.analysis.files import record
+from headroom.analysis.facts import record
 from headroom.analysis.gains import accuracy_paths, cells, read_z
 from headroom.analysis.published import audit, beside, conditions, cuts, head_pruning
 from headroom.analysis.trials import read_trial
@@ -26,18 +21,16 @@ from headroom.tables import ACTIVATIONS, GRADED, read_table, write_csv, write_te
 
 
 def write_tables(config: Config, sweep: str, published: Path) -> None:
-    """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4).
-
-    Numbers from the folder of published tables are beside the run's.
-    """
+    """Write Pass@1 by subject, layer and head, and by level, as CSV and LaTeX (Tables 1-4)."""
     stopwatch = Stopwatch()
     own = cells(*read_z(config, sweep))
     how = config.decodings[config.sweeps[sweep].decoding].prompt, config.grading_of(sweep)
     table = beside(config, sweep, own, published).assign(prompt=how[0], grading=how[1])
-    tex = Path(paths.TABLE.format(run=config.run, sweep=sweep, suffix="tex"))
+    store = Store(config)
+    tex = store.path(paths.TABLE, sweep=sweep, suffix="tex")
     write_text(tex, latex.of_sweep(own, sweep, *how))
     csv = write_csv(tex.with_suffix(".csv"), table, 6)
-    record([tex, csv], stopwatch, [Store(config).of_sweep(sweep)])
+    record([tex, csv], stopwatch, [store.of_sweep(sweep)])
 
 
 def write_controls(config: Config, sweep: str) -> None:
@@ -55,7 +48,8 @@ def write_controls(config: Config, sweep: str) -> None:
     activations = read_table(files[2], ACTIVATIONS)
     found["placebos"] = changes(graded, [*variants[1:], *others], answers, activations)
     found["failures"] = failures(found["heads"], graded, answers, activations)
-    _write(config, paths.CONTROLS, "table", found, stopwatch, files, None, sweep=sweep)
+    path = partial(store.path, paths.CONTROLS, sweep=sweep)
+    record([write_csv(path(table=name), own) for name, own in found.items()], stopwatch, files)
 
 
 def write_audit(config: Config, published: Path) -> None:
@@ -63,44 +57,25 @@ def write_audit(config: Config, published: Path) -> None:
     stopwatch = Stopwatch()
     pairs, summary = audit(head_pruning(published), config.seed)
     found = {"pairs": pairs, "sprint": summary, "compression": cuts(conditions(published))}
-    _write(config, paths.AUDIT_TABLE, "paper", found, stopwatch, [published.name])
+    path = partial(Store(config).path, paths.AUDIT_TABLE)
+    made = [write_csv(path(paper=name), table, 6) for name, table in found.items()]
+    record(made, stopwatch, [published.name])
 
 
 def write_claims(config: Config, published: Path) -> None:
     """Write which of the papers' claims hold in the published tables and in this run."""
     stopwatch = Stopwatch()
-    made = write_csv(Path(paths.CLAIMS.format(run=config.run)), claims(config, published), 6)
+    made = write_csv(Store(config).path(paths.CLAIMS), claims(config, published), 6)
     record([made], stopwatch, [published.name, *accuracy_paths(config)])
 
 
 def write_compression_tables(config: Config, published: Path) -> None:
-    """Write Tables 1-4 of the second paper as CSV and LaTeX; knee, quantisation and cost as CSV.
-
-    Numbers from the folder of published tables are beside the run's.
-    """
-    stopwatch = Stopwatch()
+    """Write Tables 1-4 of the second paper as CSV and LaTeX; knee, quantisation and cost as CSV."""
+    stopwatch, made = Stopwatch(), []
     trials = [read_trial(config, name) for name in config.compressions]
-    found = tables(trials, conditions(published))
-    for name in PRINTED_TABLES:
-        tex = paths.COMPRESSION_TABLE.format(run=config.run, exhibit=name, suffix="tex")
-        write_text(Path(tex), latex.of_study(name, found[name]))
-    studied = Shown(config).studied()
-    _write(config, paths.COMPRESSION_TABLE, "exhibit", found, stopwatch, studied, suffix="csv")
-
-
-def _write(
-    config: Config,
-    template: str,
-    wildcard: str,
-    tables: Mapping[str, pd.DataFrame],
-    stopwatch: Stopwatch,
-    sources: Sequence[Path | str],
-    digits: int | None = 6,
-    **names: str,
-) -> None:
-    """Write tables as CSV, each under its name as a wildcard of the path, and their record."""
-    made = [
-        write_csv(Path(template.format(run=config.run, **{wildcard: name}, **names)), table, digits)
-        for name, table in tables.items()
-    ]
-    record(made, stopwatch, sources)
+    for name, table in tables(trials, conditions(published)).items():
+        file = Store(config).path(paths.COMPRESSION_TABLE, exhibit=name, suffix="csv")
+        made.append(write_csv(file, table, 6))
+        if name in PRINTED_TABLES:
+            write_text(made[-1].with_suffix(".tex"), latex.of_study(name, table))
+    record(made, stopwatch, Shown(config).studied())

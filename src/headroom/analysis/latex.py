@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.facts import Columns, Source, cells_of, columns
-from headroom.analysis.files import rows_of
+from headroom.analysis.facts import Columns, Source, cells_of, columns, rows_of
 from headroom.analysis.text import latex, part, settable, short, wrapped
 
-_LINE = 176
-"""Letters that fit on a line of A4 landscape with 2 cm margins in scriptsize type."""
+_LINE = 176  # letters on a line of A4 landscape with 2 cm margins in scriptsize type
 
 _CELL = (
     "Rows are heads; No Prune is the base model. Brackets: 95% intervals (Wilson); n: questions. "
@@ -53,12 +51,8 @@ def longtable(
 ) -> str:
     """Return a table as a ``longtable`` on landscape pages, in parts if it is wider than a page.
 
-    Args:
-        titles: titles of the columns; the first column names the rows, in each part.
-        rows: their cells.
-        caption: stands above every page.
-        notes: stand once, below.
-        bold: which cells are bold, [rows, columns].
+    The first column names the rows, in each part. Notes stand once, below. `bold` says which cells
+    are bold, [rows, columns].
     """
     if not rows:
         return f"{latex(f'{caption}: no rows.')}\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.files import read_csv
+from headroom.analysis.facts import read_csv
 from headroom.analysis.gains import OVERALL
 from headroom.config import Config, Model
 from headroom.statistics.proportion import unpaired_difference, wilson
@@ -143,11 +143,7 @@ def audit(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     questions but some contested ones, which each answers like a fair coin, as many as explain the
     spread between the heads of a layer. What heads keep from subject to subject is not counted as
     noise and heads that clearly hurt are left out; an effect of one head on one subject alone looks
-    like noise, so chance is an upper bound.
-
-    Args:
-        table: as returned by `head_pruning`.
-        seed: decides the simulation.
+    like noise, so chance is an upper bound. The table is that of `head_pruning`.
 
     Returns:
         One row per (exhibit, subject, layer) pair: the gain of the best and of the median head, and
@@ -193,29 +189,19 @@ def _pairs(part: pd.DataFrame) -> pd.DataFrame:
                 continue
             own, ordinary = base.loc[(layer, subject)], accuracy[kept].dropna()
             mean = ordinary.mean()
-            rows.append(
-                {
-                    "layer": layer,
-                    "subject": subject,
-                    "n": n,
-                    "heads": len(legible),
-                    "base": own,
-                    "gain": legible.max() - own,
-                    "median_head": legible.median() - own,
-                    "ordinary": len(ordinary),
-                    "contested": 4 * mean * (1 - mean) * noise * n,
-                }
-            )
-    return pd.DataFrame(rows)
+            gains = legible.max() - own, legible.median() - own
+            noisy = len(ordinary), 4 * mean * (1 - mean) * noise * n
+            rows.append((layer, subject, n, len(legible), own, *gains, *noisy))
+    columns = ["layer", "subject", "n", "heads", "base", "gain", "median_head", "ordinary"]
+    return pd.DataFrame(rows, columns=[*columns, "contested"])
 
 
 def conditions(folder: Path) -> pd.DataFrame:
     """Read Tables 1-4 of the second paper from a folder, one row per condition, as fractions.
 
-    ``of`` (ratio, arm, alpha or stratum) and ``key`` identify the condition; the key is the model
-    for a ratio, our name for an arm or stratum, and alpha. Then ``published_model``, ``data``,
-    ``ratio``, the numbers, and for parameters, FLOPs and speed-up the most that arithmetic allows
-    for the removed ``heads``: columns that end in ``_at_most``.
+    ``of`` (ratio, arm, alpha or stratum) and ``key`` (the model for a ratio, our name for an arm or
+    stratum, alpha) identify the condition. Columns that end in ``_at_most`` are what arithmetic
+    allows for the removed ``heads``.
 
     Raises:
         TableError: a table is missing or damaged.
@@ -240,17 +226,14 @@ def conditions(folder: Path) -> pd.DataFrame:
 
 def cuts(conditions: pd.DataFrame) -> pd.DataFrame:
     """Return the published cuts of `conditions` beside the largest that arithmetic allows."""
-    names = ("parameters", "flops", "speedup")
-    pairs = [f"published_{name}{end}" for name in names for end in ("", "_at_most")]
-    pruned = conditions.query("of == 'ratio' and ratio > 0")
-    return pruned[["published_model", "data", "ratio", "heads", *pairs]]
+    of = ("parameters", "flops", "speedup")
+    pairs = [f"published_{name}{end}" for name in of for end in ("", "_at_most")]
+    columns = ["published_model", "data", "ratio", "heads", *pairs]
+    return conditions.query("of == 'ratio' and ratio > 0")[columns]
 
 
 def published_name(model: Model) -> str | None:
-    """Return a model's name in the SPRINT paper, or None.
-
-    The last part of its hub id or folder decides, so that a local copy counts as the same model.
-    """
+    """Return a model's name in the SPRINT paper, the last part of its hub id or folder; or None."""
     name = Path(model.source).name
     return name if name in EXHIBITS else None
 

@@ -52,25 +52,20 @@ def wrapped(text: str, width: int, lines: int = 3) -> str:
     return "\n".join(textwrap.wrap(plain(text), width, max_lines=lines, placeholder="…"))
 
 
-def signed(value: float) -> str:
-    """Format a difference with sign and one decimal; zero has no sign."""
-    text = f"{value:+.1f}".replace("-", "−")
+def points(fraction: float) -> str:
+    """Format a difference of fractions in percentage points, with its sign; zero has none."""
+    text = f"{100 * fraction:+.1f}".replace("-", "−")
     return "0.0" if text in ("+0.0", "−0.0") else text
 
 
 def part(fraction: float) -> str:
     """Format a fraction in percent with one decimal, without the percent sign."""
-    return signed(100 * fraction).lstrip("+")
+    return points(fraction).lstrip("+")
 
 
 def percent(fraction: float) -> str:
     """Format a fraction in percent with one decimal."""
     return f"{part(fraction)}%"
-
-
-def points(fraction: float) -> str:
-    """Format a difference of fractions in percentage points, with its sign."""
-    return signed(100 * fraction)
 
 
 def settable(text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headroom.analysis.files import read_csv
+from headroom.analysis.facts import read_csv
 from headroom.analysis.published import DATA, ENCODER_NAMES, ENCODERS, Encoder
 from headroom.config import Config, Study
 from headroom.config.compression import Compression
@@ -98,8 +98,11 @@ class Trial:
 def ratios_of(trial: Trial) -> dict[float, str]:
     """Return the arms that differ from the method only in their ratio, in ascending order."""
     method = trial.study.method
-    same = {"ratio": method.ratio}
-    found = {own.ratio: name for name, own in trial.settings.items() if _alike(method, own, same)}
+    found = {
+        own.ratio: name
+        for name, own in trial.settings.items()
+        if own.model_copy(update={"ratio": method.ratio}).decisive() == method.decisive()
+    }
     return {ratio: found[ratio] for ratio in sorted(found) if ratio > 0}
 
 
@@ -108,19 +111,12 @@ def mixtures_of(trial: Trial, *, distilled: bool) -> dict[float, str]:
     and else from `pruning_only`.
     """
     method = trial.study.method if distilled else arm_of("pruning_only", trial.study.method)
-    if method.importance.criterion != "mixed":
-        return {}
-    middle = {"alpha": method.importance.alpha}
-    found = {
-        own.importance.alpha: name
-        for name, own in trial.settings.items()
-        if _alike(method, own, {"importance": own.importance.model_copy(update=middle)})
-    }
+    found = {}
+    for name, own in trial.settings.items() if method.importance.criterion == "mixed" else ():
+        middle = own.importance.model_copy(update={"alpha": method.importance.alpha})
+        if own.model_copy(update={"importance": middle}).decisive() == method.decisive():
+            found[own.importance.alpha] = name
     return dict(sorted(found.items()))
-
-
-def _alike(method: Compression, other: Compression, same: Mapping[str, Any]) -> bool:
-    return other.model_copy(update=same).decisive() == method.decisive()
 
 
 def read_trial(config: Config, compression: str) -> Trial:
@@ -169,17 +165,14 @@ def accuracy(
 
 
 def compared(
-    trial: Trial, own: pd.DataFrame, other: pd.DataFrame | None = None
+    trial: Trial, own: pd.DataFrame, other: pd.DataFrame | float = 0.0
 ) -> tuple[float, float, float]:
-    """Return the mean of [seeds, examples] outcomes and its 95% interval; NaN of none.
-
-    With `other` they are those of the differences over common cells.
+    """Return the mean of [seeds, examples] outcomes, or of their differences to others over common
+    cells, and its 95% interval; NaN of none.
     """
-    if other is not None:
-        own = own.sub(other).dropna(how="all").dropna(axis=1, how="all")
-    if own.empty:
+    values = own.sub(other).dropna(how="all").dropna(axis=1, how="all").to_numpy()
+    if not values.size:
         return np.nan, np.nan, np.nan
-    values = own.to_numpy()
     low, high = bootstrap(*values.shape, trial.seed).interval(values)
     return float(values.mean()), float(low), float(high)
 
@@ -196,8 +189,7 @@ def savings(trial: Trial, arm: str, quantised: bool = False) -> dict[str, Any]:
     If several text lengths were measured, the first one counts.
     """
     history, rows = trial.first_history(arm), trial.measurements
-    last = history["rounds"][-1] if history["rounds"] else history
-    removed = history["heads"] - last["heads"]
+    removed = history["heads"] - [history, *history["rounds"]][-1]["heads"]
     found = {"heads_removed": removed, "heads": history["heads"]}
     rows = rows[rows["tokens"].isin(rows["tokens"].head(1))].sort_values("batch")
     own, base = (

@@ -57,8 +57,7 @@ def verdicts(config: Config) -> list[Verdict]:
 def title(config: Config, section: str, name: str) -> str:
     """Return the page's name of an entry of a config's section, such as ``models``.
 
-    It is the entry's `title`, or else what the entry is: a benchmark's or file's name, or that of
-    the questions that are asked.
+    It is the entry's `title`, or else its benchmark's or file's name or that of its test questions.
     """
     entry = getattr(config, section)[name]
     if section == "comparisons":
@@ -77,26 +76,25 @@ def title(config: Config, section: str, name: str) -> str:
 def of_sweep(config: Config, sweep: str) -> str:
     """Return the title of a sweep's questions, with its model if the run has several."""
     section = config.sweeps[sweep]
-    return f"{_with_model(config, section.model, 'questions', section.questions)} questions"
+    asked = title(config, "questions", section.questions)
+    return f"{_of_model(config, section.model)}{asked} questions"
 
 
-def _with_model(config: Config, model: str, section: str, name: str) -> str:
-    own = f"{title(config, 'models', model)}, " if len(config.models) > 1 else ""
-    return f"{own}{title(config, section, name)}"
+def _of_model(config: Config, model: str) -> str:
+    return f"{title(config, 'models', model)}, " if len(config.models) > 1 else ""
 
 
 def tested_on(config: Config, compression: str) -> str:
     """Return the page's name of what a compression was tested on."""
     study = config.compressions[compression]
-    section = "problems" if study.data else "questions"
-    return title(config, section, study.data or study.test or "")
+    return title(config, "problems" if study.data else "questions", study.data or study.test or "")
 
 
 def rival(config: Config, selector: str) -> tuple[str, int]:
     """Return the method that SPRINT is held against, and SPRINT's largest N.
 
-    It is the selector's `versus`, or else the sampling with the highest Pass@N; choosing the
-    temperature afterwards favours sampling. The name is empty without sampling.
+    It is the selector's `versus`, or else the sampling with the highest Pass@N, a choice that
+    favours sampling; without sampling it is empty.
     """
     table = read_table(Path(paths.CURVES.format(run=config.run, selector=selector)), CURVES)
     most = int(table.loc[table["method"] == SPRINT, "n"].max())
@@ -106,7 +104,7 @@ def rival(config: Config, selector: str) -> tuple[str, int]:
         return sampling(temperatures).get(section.versus, section.versus), most
     at = table[(table["n"] == most) & table["method"].str.startswith("sampling")]
     ranked = at.sort_values("pass_at_n", kind="stable")["method"]
-    return "" if at.empty else str(ranked.iloc[-1]), most
+    return next(reversed(ranked.tolist()), ""), most
 
 
 def _heads(config: Config) -> Iterator[Verdict]:
@@ -115,21 +113,23 @@ def _heads(config: Config) -> Iterator[Verdict]:
         rows = table.rows[table.rows["variant"] != str(BASE)]
         helps, hurts = (table.of(found(rows)) for found in (helping, hurting))
         best = helps if len(helps) else table.of(rows.loc[[rows["gain"].idxmax()]])
-        said = Sentence(
-            "{of}: " * (len(config.sweeps) > 1)
-            + "Best of {heads}: {gain} points ({low} to {high}), {n} questions; {hurt} hurt.",
+        said = best.say(
+            "{of}: "
+            * (len(config.sweeps) > 1)
+            + "Best of {heads}: {gain points} points ({low points} to {high points}), {n count} "
+            "questions; {hurt} hurt.",
             of=of_sweep(config, sweep),
             heads=table.of(rows).number("variant", "count", "count"),
-            **{column: best.number(column, "points") for column in ("gain", "low", "high")},
-            n=best.number("n", "count"),
             hurt=hurts.number("variant", "count", "count"),
         )
-        mark, answer = "–", "No head is shown to help when lost"
-        so = Sentence("Gains above {high} are unlikely.", high=best.number("high", "points"))
         if many := len(helps):
-            mark, so = "▲", Sentence("Its gain passes the corrected test.")
             answer = f"{many} heads help when lost" if many > 1 else "1 head helps when lost"
-        yield Verdict("heads", mark, answer, said, so)
+            yield Verdict(
+                "heads", "▲", answer, said, Sentence("Its gain passes the corrected test.")
+            )
+        else:
+            so = best.say("Gains above {high points} are unlikely.")
+            yield Verdict("heads", "–", "No head is shown to help when lost", said, so)
 
 
 def _sampling(config: Config) -> Iterator[Verdict]:
@@ -154,18 +154,14 @@ def _sampling(config: Config) -> Iterator[Verdict]:
     names = {"model": section.model, "decoding": section.decoding, "questions": section.test}
     asked = Source.read(config, Store(config).path(paths.ACCURACY, **names))
     picked = section.versus is None and len(section.sampling) > 1
-    said = Sentence(
-        "{most} answers, {method}{picked}: {difference} points, {n} questions.",
-        most=row.number("n", "count"),
-        method=method.removeprefix("sampling ").replace("=", " = "),
-        picked=f", best of {len(section.sampling)}, picked afterwards" if picked else "",
-        difference=row.interval("difference", "points", "low", "high"),
-        n=asked.number("question_id", "count", "count"),
+    said = row.say(
+        "{n count} answers, {of}: {difference points low high} points, {asked} questions.",
+        of=method.removeprefix("sampling ").replace("=", " = ")
+        + f", best of {len(section.sampling)}, picked afterwards" * picked,
+        asked=asked.number("question_id", "count", "count"),
     )
-    so = {
-        "▲": "Choosing heads is worth its training.",
-        "–": "Sampling remains the simpler way.",
-    }.get(mark, "If answers can be checked, sample.")
+    ends = {"▲": "Choosing heads is worth its training.", "–": "Sampling remains the simpler way."}
+    so = ends.get(mark, "If answers can be checked, sample.")
     yield Verdict("sampling", mark, answer, said, Sentence(so if sampled else ""))
 
 
@@ -177,17 +173,11 @@ def _question(config: Config) -> Iterator[Verdict]:
         held[own.where(against=matching.SHUFFLED)] = own.where(against=COVER)
     if not held:
         return
-    mark, row, answer = _told(
-        list(held),
-        "The question is not shown to matter",
-        "Knowing the question helps",
-        "Knowing the question hurts",
-    )
-    said = Sentence(
-        "Against shuffled questions: {difference} points, p {sign} {p}.",
-        difference=row.interval("difference", "points", "low", "high"),
+    answers = "Knowing the question helps", "Knowing the question hurts"
+    mark, row, answer = _told(list(held), "The question is not shown to matter", *answers)
+    said = row.say(
+        "Against shuffled questions: {difference points low high} points, p {sign} {p p}.",
         sign="" if row.value("p") < 0.001 else "=",
-        p=row.number("p", "p"),
     )
     fixed = held[row].value("low") > 0
     so = "Fixed heads do worse." if fixed else "Fixed heads are not shown to be worse."
@@ -203,24 +193,17 @@ def _families(config: Config) -> Iterator[Verdict]:
         if not len(row):
             continue
         mark = row.direction("low", "high", "adjusted")
-        answer = {
-            "▲": "Heads beat sampling",
-            "▼": "Sampling beats heads",
-        }.get(mark, "Heads are not shown to beat sampling")
-        said = Sentence(
+        answers = {"▲": "Heads beat sampling", "▼": "Sampling beats heads"}
+        answer = answers.get(mark, "Heads are not shown to beat sampling")
+        said = row.say(
             "{of}, " * (len(config.frontiers) > 1)
-            + "{budget} answers' tokens: {difference} points.",
-            of=_with_model(config, frontier.model, "frontiers", name),
-            budget=row.number("budget", "count"),
-            difference=row.interval("difference", "points", "low", "high"),
+            + "{budget count} answers' tokens: {difference points low high} points.",
+            of=_of_model(config, frontier.model) + title(config, "frontiers", name),
         )
         others = heads.query("versus != 'sampling'")
         won = others.query(f"adjusted < {LUCK} and difference > 0")
-        so = Sentence(
-            "Heads beat {won} of {all} families.",
-            won=won.number("difference", "count", "count") if len(won) else "none",
-            all=others.number("difference", "count", "count"),
-        )
+        beaten = won.number("difference", "count", "count") if len(won) else "none"
+        so = others.say("Heads beat {won} of {difference count count} families.", won=beaten)
         yield Verdict("families", mark, answer, said, so if len(others) else Sentence(""))
 
 
@@ -231,29 +214,21 @@ def _compression(config: Config) -> Iterator[Verdict]:
     rows = [row for row in table if row.number("change")]
     if not rows:
         return
-    answers = "no loss is shown", "better", "worse"
-    mark, row, told = _told(rows, *answers, "change")
+    mark, row, told = _told(rows, "no loss is shown", "better", "worse", "change")
     answer = f"{100 * row.value('ratio'):g}% of heads gone: {told}"
-    said = Sentence(
-        "{name}: {change} points, {n} questions.",
-        name=tested_on(config, row.first["compression"]),
-        change=row.interval("change", "points", "change_low", "change_high"),
-        n=row.number("n", "count"),
+    said = row.say(
+        "{of}: {change points change_low change_high} points, {n count} questions.",
+        of=tested_on(config, row.first["compression"]),
     )
-    so = Sentence("{saved} fewer parameters.", saved=row.number("whole_removed", "percent"))
+    so = row.say("{whole_removed percent} fewer parameters.")
     if row.value("test_time_high") < 1:
-        time = row.number("test_time", "ratio")
-        so = Sentence("Whole test: {time} of the time.", time=time)
+        so = row.say("Whole test: {test_time ratio} of the time.")
     elif row.value("test_time_high") >= 1:
         so = Sentence("The whole test is not shown to be faster.")
     table4 = Source.read(config, paths.COMPRESSION_TABLE, exhibit="table4")
     for kept in table4.where(compression=row.first["compression"], arm="trained_on"):
         # As many steps with nothing pruned: what pruning costs, training longer aside.
-        said = Sentence(
-            "{said} Trained as long, all kept: {change}.",
-            said=said,
-            change=kept.number("change", "points"),
-        )
+        said = kept.say("{said} Trained as long, all kept: {change points}.", said=said)
     yield Verdict("compression", mark, answer, said, so)
 
 
@@ -261,11 +236,7 @@ def _published(config: Config) -> Iterator[Verdict]:
     table = Source.read(config, paths.AUDIT_TABLE, ["pairs", "beyond"], paper="sprint")
     beyond, luck = table.number("beyond", "count", "sum"), table.number("pairs", "count", "luck")
     many = beyond.value > luck.value + 1.645 * np.sqrt(luck.value * (1 - LUCK))
-    said = Sentence(
-        "Of {pairs} best heads; luck gives {luck}.",
-        pairs=table.number("pairs", "count", "sum"),
-        luck=luck,
-    )
+    said = table.say("Of {pairs count sum} best heads; luck gives {pairs count luck}.")
     answer = f"Published gains: {beyond} beat chance"
     so = "More than selection alone." if many else "Selection alone gives as many."
     yield Verdict("published", "▲" if many else "!", answer, said, Sentence(so))
@@ -278,10 +249,10 @@ def _told(
     low, high = (f"{of}_{end}".lstrip("_") for end in ("low", "high"))
     marks = [row.direction(low, high) for row in rows]
     wins, losses = marks.count("▲"), marks.count("▼")
-    row = next((row for row, mark in zip(rows, marks, strict=True) if mark != "–"), rows[0])
+    mark, row = next(
+        (pair for pair in zip(marks, rows, strict=True) if pair[0] != "–"), ("–", rows[0])
+    )
     if wins and losses:
         return "!", row, f"{better} on {wins}, worse on {losses}"
     share = f" on {wins or losses} of {len(rows)}" if len(rows) > 1 else ""
-    answers = {"▲": better + share, "▼": worse + share, "–": nothing}
-    mark = "▲" if wins else "▼" if losses else "–"
-    return mark, row, answers[mark]
+    return mark, row, {"▲": better + share, "▼": worse + share, "–": nothing}[mark]

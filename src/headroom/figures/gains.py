@@ -1,6 +1,5 @@
 """Gains from removing a head, by (subject, layer) pair (Figure 2 of SPRINT) and by MATH level."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from matplotlib.patheffects import withStroke
 
-from headroom.analysis.files import rows_of
-from headroom.analysis.text import points, short, signed, wrapped
+from headroom.analysis.facts import rows_of
+from headroom.analysis.text import points, short, wrapped
 from headroom.figures.draw import Figure, empty
 from headroom.figures.style import (
     BLUE,
@@ -33,18 +32,16 @@ _SERIES = {
 """Columns with colour and label; a column without numbers is not drawn."""
 
 _FEWEST = 5  # with fewer pairs only dots are drawn, no violin
-_WIDTH = 0.8  # of the violins of a sweep
 
 
-def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
+def violins(gains: pd.DataFrame) -> Figure:
     """Draw the gains of each sweep side by side, over all its (subject, layer) pairs.
 
     Args:
-        gained: gains of each sweep, columns `headroom.analysis.controls.GAINS`.
+        gains: `headroom.analysis.controls.GAINS` of all sweeps, with a column `sweep`.
     """
-    data = pd.concat([table.assign(sweep=sweep) for sweep, table in gained.items()])
-    by_subject = data["sweep"].isin(data.loc[data["by"] == "subject", "sweep"])
-    data = data[data["by"] == np.where(by_subject, "subject", "overall")]
+    by_subject = gains["sweep"].isin(gains.loc[gains["by"] == "subject", "sweep"])
+    data = gains[gains["by"] == np.where(by_subject, "subject", "overall")]
     sizes = data.groupby("sweep", sort=False).size()
     image = Image(figsize=(TWO_COLUMNS if len(sizes) > 2 else 1.4 * ONE_COLUMN, 3.3))
     axes = image.add_subplot()
@@ -52,7 +49,7 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
     described = []
     for position, (sweep, table) in enumerate(data.groupby("sweep", sort=False)):
         here = [column for column in _SERIES if table[column].notna().any()]
-        step = _WIDTH / len(here)
+        step = 0.8 / len(here)
         for place, column in enumerate(here):
             x = position + step * (place - (len(here) - 1) / 2)
             _violin(axes, 100 * table[column].to_numpy(float), x, 0.62 * step, _SERIES[column][0])
@@ -65,22 +62,20 @@ def violins(gained: Mapping[str, pd.DataFrame]) -> Figure:
     image.legend(loc="outside upper left", ncols=1)
     margin = 0.5 if len(sizes) > 1 else 0.9  # a single group of violins stays slim
     axes.set_xlim(-margin, len(sizes) - 1 + margin + 0.1)
-    axes.set_xticks(
-        range(len(sizes)), [f"{wrapped(str(s), 22)}\n{n} pairs" for s, n in sizes.items()]
-    )
+    ticks = [f"{wrapped(str(sweep), 22)}\n{n} pairs" for sweep, n in sizes.items()]
+    axes.set_xticks(range(len(sizes)), ticks)
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("accuracy − base (percentage points)")
     alt = f"Violin plot of gains in percentage points around a zero line. {'. '.join(described)}."
     return Figure(image, alt, data, {"n": len(data)})
 
 
-def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
+def levels(gains: pd.DataFrame) -> Figure:
     """Draw the best and the median head's gain at each MATH level, one panel per sweep.
 
-    Sweeps whose questions have no levels are left out. `gained` is as for `violins`.
+    Sweeps whose questions have no levels are left out. `gains` are as for `violins`.
     """
-    data = pd.concat([table.assign(sweep=sweep) for sweep, table in gained.items()])
-    data = data[data["by"] == "level"]
+    data = gains[gains["by"] == "level"]
     if data.empty:
         return empty("No question of this run has a level.")
     sweeps = {str(sweep): table for sweep, table in data.groupby("sweep", sort=False)}
@@ -103,8 +98,8 @@ def levels(gained: Mapping[str, pd.DataFrame]) -> Figure:
         axes.set_axis_off()
     image.legend(labels.values(), labels.keys(), loc="outside lower center", ncols=columns)
     n = data.drop_duplicates(["sweep", "group"])["n"].sum()
-    told = "; ".join(described)
-    alt = f"Line plot of gains by level. Best head held out, median of layers: {told}."
+    alt = "Line plot of gains by level. Best head held out, median of layers: "
+    alt += f"{'; '.join(described)}."
     return Figure(image, alt, data, {"n": n})
 
 
@@ -140,7 +135,8 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
         bodies: Any = axes.violinplot(values, [x], widths=width, showextrema=False)["bodies"]
         bodies[0].set(facecolor=color, edgecolor=color, alpha=0.22, linewidth=0.6)
     level = pd.Series(np.floor((values - values.min()) / (span or 1) * 24))
-    shift = level.groupby(level).cumcount() - (level.map(level.value_counts()) - 1) / 2
+    alike = level.groupby(level)
+    shift = alike.cumcount() - (alike.transform("size") - 1) / 2
     shift *= min(0.035, 0.28 * width / max(shift.abs().max(), 1))
     axes.scatter(x + shift, values, s=6, color=color, alpha=0.8, linewidths=0)
     middle, right = float(np.median(values)), x + 0.5 * width
@@ -148,4 +144,4 @@ def _violin(axes: Axes, values: np.ndarray, x: float, width: float, color: str) 
     look: dict[str, Any] = {"xytext": (1.5, 0), "textcoords": "offset points", "va": "center"}
     look |= {"fontsize": 7, "fontweight": "bold", "zorder": 5}
     halo = [withStroke(linewidth=2.5, foreground=SURFACE)]
-    axes.annotate(signed(middle), (right, middle), path_effects=halo, **look)
+    axes.annotate(points(middle / 100), (right, middle), path_effects=halo, **look)

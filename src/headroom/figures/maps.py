@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure as Image
 
 from headroom.analysis.controls import LEVEL
 from headroom.analysis.gains import cells
 from headroom.analysis.text import percent, wrapped
-from headroom.figures.draw import Figure, color_bar, empty
+from headroom.figures.draw import Figure, empty
 from headroom.figures.style import (
     DIVERGING,
     INK,
@@ -29,18 +30,13 @@ from headroom.figures.style import (
 )
 from headroom.variants import Variant
 
-_ROW = 0.185  # inches
-_LEAST = 5  # the colour bar reaches at least this many percentage points
 _FEW_GROUPS, _FEW_VARIANTS = 3, 64  # the most that fit into one column
 
 
 def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
     """Draw accuracy by head and subject of one layer, with the base model in the first row.
 
-    Args:
-        z: accuracy matrix, one row per question (see `headroom.tables.ACCURACY`).
-        variants: base first, then the pruned variants.
-        layer: the layer to draw.
+    `z` is the accuracy matrix (`headroom.tables.ACCURACY`); of the variants, base comes first.
     """
     table = cells(z, variants)
     rows = table[(table["by"] != "level") & (table["layer"].isna() | (table["layer"] == layer))]
@@ -53,11 +49,10 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
         for values in ("accuracy", "gain", "q")
     )
     width = TWO_COLUMNS if len(groups) > _FEW_GROUPS else ONE_COLUMN
-    image = Image(figsize=(width, _ROW * len(overall) + 1.15))
+    image = Image(figsize=(width, 0.185 * len(overall) + 1.15))
     axes = image.add_subplot()
-    limit = max(_LEAST, 5 * math.ceil(20 * np.abs(gain).max()))
-    bar = _map(axes, 100 * gain, DIVERGING, (-limit, limit), 0.015)
-    bar.set_label("accuracy − No Prune (points)")
+    limit = max(5, 5 * math.ceil(20 * np.abs(gain).max()))  # percentage points
+    _map(axes, 100 * gain, DIVERGING, (-limit, limit), "accuracy − No Prune (points)", 0.015)
     best = (accuracy == accuracy[1:].max(axis=0)) & (np.arange(len(accuracy)) > 0)[:, np.newaxis]
     for (row, column), value in np.ndenumerate(accuracy):
         ink = legible(DIVERGING(0.5 + 50 * gain[row, column] / limit)[:3])
@@ -89,9 +84,8 @@ def heatmap(z: pd.DataFrame, variants: Sequence[Variant], layer: int) -> Figure:
 def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     """Draw s_jk = mean_i 1[z_ij = z_ik] (SPRINT paper, section 4) of all pairs, base first.
 
-    Its data have ``first``, ``second`` (names), ``agreement`` and ``by_chance`` (the agreement
-    expected of independent models with the same two accuracies) of all pairs j < k. Arguments are
-    those of `heatmap`.
+    `by_chance` is the agreement expected of independent models with the same two accuracies.
+    Arguments are those of `heatmap`.
     """
     if len(variants) < 3:
         return empty("One head has no other to agree with.")
@@ -107,8 +101,8 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     width = ONE_COLUMN if len(variants) <= _FEW_VARIANTS else TWO_COLUMNS
     image = Image(figsize=(width, 0.88 * width))
     axes = image.add_subplot()
-    bar = _map(axes, grid, SEQUENTIAL, (min(0.95, grid.min()), 1), 0.02)
-    bar.set_label("share of questions with the same outcome")
+    ends = min(0.95, grid.min()), 1
+    _map(axes, grid, SEQUENTIAL, ends, "share of questions with the same outcome", 0.02)
     layers = pd.Series(["base" if each.layer is None else str(each.layer) for each in variants])
     places = layers.index.to_series().groupby(layers, sort=False)
     for axis in (axes.xaxis, axes.yaxis):
@@ -118,8 +112,8 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
     for last in places.max()[:-1]:
         axes.axhline(last + 0.5, color=SURFACE, linewidth=1)
         axes.axvline(last + 0.5, color=SURFACE, linewidth=1)
-    order = np.argsort(grid[0, 1:]) + 1
-    low, high = (f"{names[at]} on {percent(grid[0, at])}" for at in (order[0], order[-1]))
+    ends = grid[0, 1:].argmin() + 1, grid[0, 1:].argmax() + 1
+    low, high = (f"{names[at]} on {percent(grid[0, at])}" for at in ends)
     alt = (
         f"Map of agreement. The median pair of heads has the same outcome on {middle['agreement']} "
         f"of the questions. {high} agrees most with the base model, {low} least."
@@ -130,24 +124,32 @@ def agreement(z: pd.DataFrame, variants: Sequence[Variant]) -> Figure:
 
 
 def _map(
-    axes: Axes, values: np.ndarray, colors: Colormap, ends: tuple[float, float], pad: float
-) -> Any:
-    """Draw a matrix without frame and grid; return its colour bar."""
+    axes: Axes,
+    values: np.ndarray,
+    colors: Colormap,
+    ends: tuple[float, float],
+    label: str,
+    pad: float,
+) -> None:
+    """Draw a matrix without frame and grid, and its colour bar."""
     mesh = axes.imshow(values, cmap=colors, vmin=ends[0], vmax=ends[1], aspect="auto")
     axes.tick_params(length=0, labelsize=7)
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
-    return color_bar(axes, mesh, pad=pad, fraction=0.04, aspect=max(12, len(values)))
+    _bar(axes, mesh, label, pad=pad, fraction=0.04, aspect=max(12, len(values)))
+
+
+def _bar(axes: Axes, drawn: ScalarMappable, label: str, **options: Any) -> None:
+    bar = axes.figure.colorbar(drawn, ax=axes, label=label, **options)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(labelsize=7)
 
 
 def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
-    """Draw heads and questions on the first two principal components of both together.
+    """Draw heads and questions (`headroom.tables.POINTS`) on the first two principal components of
+    both together, and the share of the pool's heads that solve each question.
 
     Signs are fixed: the entry of largest magnitude of each axis is positive.
-
-    Args:
-        points: rows of `headroom.tables.POINTS`.
-        solved: for each question, the share of the pool's heads that solve it.
     """
     vectors = np.stack(points["vector"].tolist()).astype(float)
     scores, lengths, axis = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
@@ -168,7 +170,7 @@ def space(points: pd.DataFrame, solved: pd.Series) -> Figure:
     look: dict[str, Any] = {"s": 16, "edgecolors": MUTED, "linewidths": 0.5, "cmap": SEQUENTIAL}
     shares = 100 * questions["solved"].to_numpy(float)
     dots = axes.scatter(questions["x"], questions["y"], c=shares, vmin=0, vmax=100, **look)
-    color_bar(axes, dots, pad=0.02).set_label("heads that solve the question (%)")
+    _bar(axes, dots, "heads that solve the question (%)", pad=0.02)
     axes.scatter(heads["x"], heads["y"], s=14, marker="D", color=VERMILLION, linewidths=0)
     for x, y, layer in heads[["x", "y", "layer"]].itertuples(index=False):
         label = "base" if pd.isna(layer) else str(layer)

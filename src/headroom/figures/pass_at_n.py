@@ -1,4 +1,4 @@
-"""Figure 4 of the SPRINT paper: Pass@N of the methods, and SPRINT's gain over each."""
+"""Pass@N of methods (Figure 4 of the SPRINT paper), and of families of variants against tokens."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +9,21 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Image
 from scipy.optimize import isotonic_regression
 
-from headroom.analysis.text import percent, plain, short
+from headroom.analysis.facts import LUCK, rows_of
+from headroom.analysis.text import percent, plain, points, short
 from headroom.figures.draw import Figure
-from headroom.figures.style import INK, MUTED, SURFACE, TWO_COLUMNS, method_line
+from headroom.figures.style import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PURPLE,
+    SURFACE,
+    TWO_COLUMNS,
+    VERMILLION,
+    method_line,
+)
 from headroom.sprint.methods import BASE, COVER, ORACLE, RIVALS, SPRINT
 
 _COVERED = {
@@ -20,17 +32,18 @@ _COVERED = {
     "by_seed": "seeds",
 }
 
+_FAMILIES = {"head": BLUE, "noise": MUTED, "sampling": ORANGE[1]}
+"""Matched noise is grey: it changes as much as a head does, at random."""
+_OTHERS = (VERMILLION, GREEN, PURPLE, INK)
+_OUTCOMES = {"pass": ("any answer right", "-", "o"), "majority": ("vote right", (0, (4, 1.5)), "s")}
+
 
 def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     """Draw Pass@N of at most five methods, and SPRINT's paired difference from each method.
 
     Simpler ways to match questions with heads (`RIVALS`) are only in the data and in tables, to
-    keep the figure readable.
-
-    Args:
-        table: rows of `headroom.tables.CURVES`.
-        paired: columns `headroom.sprint.evaluation.PAIRED`; differences as fractions.
-        questions: number of test questions.
+    keep the figure readable. The tables are `headroom.tables.CURVES` and
+    `headroom.sprint.evaluation.PAIRED`, of a number of test questions.
     """
     image = Image(figsize=(TWO_COLUMNS, 3.5))
     left, right = image.subplots(1, 2, width_ratios=(1.35, 1))
@@ -40,19 +53,24 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     sampled = ends[ends.index.str.startswith("sampling")]
     best = [str(sampled.idxmax())] if len(sampled) else []
     drawn = ends.reindex([SPRINT, *best, COVER, BASE, ORACLE]).dropna()
+    powers = sorted({*(2**power for power in range(limit.bit_length())), limit})
     for method in drawn.index:
-        _curve(left, within[within["method"] == method], method, limit, [SPRINT, *best])
-    left.set_xscale("log", base=2)
-    powers = _powers(limit)
-    left.set_xticks(powers, [str(power) for power in powers])
-    left.set_xticks([], minor=True)
-    left.set_xlim(1, limit)
-    left.set_xlabel("N, answers a question")
+        own = within[within["method"] == method]
+        _curve(left, own, method, powers, banded=method in (SPRINT, *best))
+    _log_axis(left, powers, (1, limit), "N, answers a question")
     left.set_ylabel("questions with a right answer (%)")
     left.set_title("Pass@N, 95% bands", pad=20)
-    colors = {method: method_line(method).color for method in drawn.index}
-    name_curves(left, drawn, {name: short(name, 26) for name in drawn.index}, colors, SPRINT)
-    _differences(right, paired[~paired["method"].isin([*RIVALS, ORACLE])], limit)
+    titles = {name: short(name, 26) for name in table["method"]}
+    colors = {name: method_line(name).color for name in titles}
+    _name_curves(left, drawn, dict.fromkeys(drawn.index, limit), titles, colors, SPRINT)
+    shown = paired[~paired["method"].isin([*RIVALS, ORACLE])]
+    shown = shown.assign(name=shown["method"], series=shown["n"])
+    compared = zip(sorted({1, 4, limit} & set(shown["n"])), "osD", strict=False)
+    series = {n: (f"N = {n}", marker) for n, marker in compared}
+    sure = (shown["low"] > 0) | (shown["high"] < 0)
+    _differences(right, shown.assign(filled=sure), series, titles, colors, 0.24)
+    right.set_xlabel("SPRINT − method (points)")
+    right.set_title("Difference (95%)", pad=20)
     data = table.merge(paired, on=["method", "n"], how="left", suffixes=("", "_of_difference"))
     ordered = drawn.sort_values(ascending=False).items()
     listed = ", ".join(f"{plain(str(name))} {percent(value)}" for name, value in ordered)
@@ -63,43 +81,92 @@ def curves(table: pd.DataFrame, paired: pd.DataFrame, questions: int) -> Figure:
     return Figure(image, alt, data, {"n": questions, "covered": covered})
 
 
-def _powers(limit: int) -> list[int]:
-    """Return the powers of two up to a limit, and the limit."""
-    return sorted({*(2**power for power in range(limit.bit_length())), limit})
-
-
-def _curve(axes: Axes, table: pd.DataFrame, method: str, limit: int, banded: Sequence[str]) -> None:
+def _curve(
+    axes: Axes, table: pd.DataFrame, method: str, marked: Sequence[int], *, banded: bool
+) -> None:
     line = method_line(method)
     look: dict[str, Any] = {"color": line.color, "zorder": line.order}
     path = look | {"linestyle": line.dashes, "linewidth": line.width}
     n, value = table["n"].to_numpy(), 100 * table["pass_at_n"].to_numpy()
     if len(table) == 1 or np.ptp(value) == 0:  # a single answer: the same at every N
-        axes.plot([1, limit], [value[-1]] * 2, **path)
+        axes.plot([1, marked[-1]], [value[-1]] * 2, **path)
         return
-    if method in banded:
+    if banded:
         band = look | {"alpha": 0.14, "linewidth": 0, "zorder": line.order - 1}
         axes.fill_between(n, 100 * table["low"], 100 * table["high"], **band)
-    marked = np.flatnonzero(np.isin(n, _powers(limit))).tolist()
-    axes.plot(n, value, marker=line.marker, markevery=marked, clip_on=False, **path)
+    places = np.flatnonzero(np.isin(n, marked)).tolist()
+    axes.plot(n, value, marker=line.marker, markevery=places, clip_on=False, **path)
 
 
-def name_curves(
+def frontier(table: pd.DataFrame, paired: pd.DataFrame, families: pd.DataFrame) -> Figure:
+    """Draw Pass@N and votes of each family against tokens, and differences to sampling, filled
+    where Holm's test of all families leaves them.
+
+    The tables are those of `headroom.frontier.compare`: the curves, of which members in the
+    order that training questions chose are drawn; differences; and a row a family.
+    """
+    titles = dict(zip(families["family"], families["title"], strict=True))
+    rest = [family for family in titles if family not in _FAMILIES]
+    colors = _FAMILIES | {each: _OTHERS[n % len(_OTHERS)] for n, each in enumerate(rest)}
+    ordered = table[table["order"] == "ordered"]
+    tested = paired[(paired["order"] == "ordered") & paired["adjusted"].notna()]
+    against = tested[tested["versus"] == "sampling"]
+    image = Image(figsize=(TWO_COLUMNS, 3.2))
+    left, right = image.subplots(1, 2, width_ratios=(1.5, 1))
+    for family, own in ordered.groupby("family", sort=False):
+        bold = family == "head"
+        look: dict[str, Any] = {"color": colors[str(family)], "zorder": 4 if bold else 2}
+        look["linewidth"] = 1.8 if bold else 1.2
+        for outcome, (_, dashes, _) in _OUTCOMES.items():
+            left.plot(own["answers"], 100 * own[outcome], linestyle=dashes, **look)
+    for words, dashes, _ in _OUTCOMES.values():
+        left.plot([], [], color=INK, linestyle=dashes, linewidth=1.2, label=words)
+    left.legend(loc="lower left", bbox_to_anchor=(-0.02, 0.985), ncols=2)
+    low, high = ordered["answers"].min(), ordered["answers"].max()
+    powers = 2.0 ** np.arange(np.ceil(np.log2(low) - 0.1), np.floor(np.log2(high)) + 1)
+    _log_axis(left, powers.tolist(), (low, high), "tokens (1: one answer of the base model)")
+    left.set_ylabel("questions (%)")
+    left.set_title("Families of variants by tokens", pad=20)
+    final = ordered.groupby("family")[["pass", "answers"]].last()
+    ends = final["pass"].sort_values(ascending=False)
+    _name_curves(left, ends, final["answers"].to_dict(), titles, colors, "head")
+    shown = against.assign(name=against["family"], series=against["outcome"])
+    series = {outcome: (words, marker) for outcome, (words, _, marker) in _OUTCOMES.items()}
+    _differences(right, shown.assign(filled=shown["adjusted"] < LUCK), series, titles, colors, 0.3)
+    right.set_xlabel("family − sampling (points)")
+    if len(against):
+        right.set_title(f"Minus sampling at {against['budget'].iloc[0]:g} (95%)", pad=20)
+    last = ", ".join(f"{titles[str(family)]} {percent(value)}" for family, value in ends.items())
+    told = "; ".join(
+        f"{titles[row.family]} {points(row.difference)} ({points(row.low)} to {points(row.high)})"
+        for row in rows_of(against[against["outcome"] == "pass"])
+    )
+    alt = f"Line plot of solved questions against tokens. Most answers: {last}."
+    alt += f" Minus sampling, in points: {told}." if told else ""
+    facts = {"members": int(families["members"].max())}
+    if len(paired):  # nothing is paired where neither heads nor samples are
+        facts["n"] = int(paired["n"].iloc[0])
+    return Figure(image, alt, ordered.assign(title=ordered["family"].map(titles)), facts)
+
+
+def _log_axis(axes: Axes, ticks: Sequence[float], ends: tuple[float, float], label: str) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(*ends)
+    axes.set_xlabel(label)
+
+
+def _name_curves(
     axes: Axes,
     ends: pd.Series,
+    at: Mapping[Any, float],
     titles: Mapping[str, str],
     colors: Mapping[str, str],
     bold: str,
-    at: Mapping[Any, float] | None = None,
 ) -> None:
-    """Write names to the right of axes, moved apart where they overlap, with lines to the ends.
-
-    Args:
-        axes: the axes, with all curves drawn.
-        ends: the curves' last values as fractions, by name.
-        titles: what is written for each name.
-        colors: the curves' colours.
-        bold: the name that stands out.
-        at: where the curves end on the x axis; None: at its end.
+    """Write titles to the right of all curves, moved apart where they overlap, with lines to their
+    ends: values `ends`, as fractions, `at` places on the x axis.
     """
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
@@ -111,8 +178,7 @@ def name_curves(
         look["fontweight"] = "bold" if name == bold else "normal"
         leader = {"arrowstyle": "-", "color": color, "lw": 0.5, "shrinkA": 1, "shrinkB": 0}
         look |= {"xytext": (1.06, place), "textcoords": "axes fraction", "arrowprops": leader}
-        end = axes.get_xlim()[1] if at is None else at[name]
-        axes.annotate(titles[str(name)], (end, value), **look)
+        axes.annotate(titles[str(name)], (at[name], value), **look)
 
 
 def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
@@ -121,48 +187,41 @@ def spaced(wanted: np.ndarray, gap: float) -> np.ndarray:
     return np.asarray(isotonic_regression(wanted - offsets).x + offsets)
 
 
-def _differences(axes: Axes, paired: pd.DataFrame, limit: int) -> None:
-    methods = list(dict.fromkeys(paired["method"]))
-    compared = sorted({1, 4, limit} & set(paired["n"]))
-    for place, (n, marker) in enumerate(zip(compared, "osD", strict=False)):
-        known = paired[paired["n"] == n].set_index("method")[["difference", "low", "high"]]
-        for row, method in enumerate(methods):
-            if method not in known.index:  # the method has fewer than N answers
-                continue
-            color, y = method_line(method).color, row + 0.24 * (place - (len(compared) - 1) / 2)
-            value, low, high = known.loc[method].tolist()
-            difference(axes, y, (value, low, high), marker, color, filled=low > 0 or high < 0)
-        axes.plot([], [], marker, color=MUTED, markersize=4, label=f"N = {n}")
-    look: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 0.8, "ncols": len(compared)}
-    axes.legend(loc="lower right", bbox_to_anchor=(1.03, 0.985), **look)
-    axes.set_yticks(range(len(methods)), [short(method, 26) for method in methods])
-    finish_differences(axes, [method_line(method).color for method in methods])
-    axes.set_xlabel("SPRINT − method (points)")
-    axes.set_title("Difference (95%)", pad=20)
-
-
-def difference(
+def _differences(
     axes: Axes,
-    y: float,
-    ends: tuple[float, float, float],
-    marker: str,
-    color: str,
-    *,
-    filled: bool,
+    table: pd.DataFrame,
+    series: Mapping[Any, tuple[str, str]],
+    titles: Mapping[str, str],
+    colors: Mapping[str, str],
+    apart: float,
 ) -> None:
-    """Draw a difference with its interval (value, low, high, as fractions) in points."""
-    value, low, high = (100 * each for each in ends)
-    axes.plot([low, high], [y, y], color=color, linewidth=1.1)
-    fill = color if filled else SURFACE
-    axes.plot(value, y, marker, color=color, markerfacecolor=fill, markersize=4)
+    """Draw a row for each `name` of a table, with a mark and its interval for each series.
 
-
-def finish_differences(axes: Axes, colors: Sequence[str]) -> None:
-    """Give axes of differences a zero line, and rows, from above, in the colours of their names."""
+    Args:
+        axes: the axes.
+        table: also `series`, `difference`, `low` and `high` as fractions; `filled`, or hollow.
+        series: label and marker of each series that is drawn.
+        titles: the rows' titles, by name.
+        colors: the rows' colours, by name.
+        apart: distance of the marks of a row.
+    """
+    names = list(dict.fromkeys(table["name"]))
+    for place, (key, (label, marker)) in enumerate(series.items()):
+        shift = apart * (place - (len(series) - 1) / 2)
+        for row in rows_of(table[table["series"] == key]):
+            color, y = colors[row.name], names.index(row.name) + shift
+            axes.plot([100 * row.low, 100 * row.high], [y, y], color=color, linewidth=1.1)
+            fill = color if row.filled else SURFACE
+            value = 100 * row.difference
+            axes.plot(value, y, marker, color=color, markerfacecolor=fill, markersize=4)
+        axes.plot([], [], marker, color=MUTED, markersize=4, label=label)
+    look: dict[str, Any] = {"handletextpad": 0.1, "columnspacing": 0.8, "ncols": len(series)}
+    axes.legend(loc="lower right", bbox_to_anchor=(1.03, 0.985), **look)
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
-    for label, color in zip(axes.get_yticklabels(), colors, strict=True):
-        label.set_color(color)
+    axes.set_yticks(range(len(names)), [titles[name] for name in names])
+    for text, name in zip(axes.get_yticklabels(), names, strict=True):
+        text.set_color(colors[name])
     axes.tick_params(axis="y", length=0)
-    axes.set_ylim(max(len(colors), 1) - 0.5, -0.5)
+    axes.set_ylim(max(len(names), 1) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
     axes.grid(visible=True, axis="x")

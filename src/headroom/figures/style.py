@@ -5,6 +5,7 @@ readers; lines also differ in dashes and weight, so that they stay distinct in g
 sizes and the colours of text and axes are set in ``headroom.mplstyle``.
 """
 
+from bisect import bisect_left
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,11 +16,8 @@ from headroom.sprint import methods
 SHEET = Path(__file__).with_name("headroom.mplstyle")
 """Matplotlib style sheet of every figure."""
 
-ONE_COLUMN = 3.4
-"""Width in inches of a figure in one column of a two-column page."""
-
-TWO_COLUMNS = 7.0
-"""Width in inches of a figure across the page."""
+ONE_COLUMN, TWO_COLUMNS = 3.4, 7.0
+"""Widths in inches of a figure in one column of a two-column page, and across the page."""
 
 INK, MUTED, GRID, SURFACE = "#1b1f24", "#5f6771", "#e3e6ea", "#ffffff"
 BLUE, VERMILLION, GREEN, PURPLE = "#0072b2", "#d55e00", "#00845f", "#b0558a"
@@ -27,13 +25,8 @@ ORANGE = ("#bd8a1a", "#8f6200", "#5e4100")
 """Three shades of one hue, light to dark."""
 
 DIVERGING = LinearSegmentedColormap.from_list("differences", [VERMILLION, "#f7f7f5", BLUE])
-"""For differences: vermillion is worse, blue is better."""
-
 SEQUENTIAL = LinearSegmentedColormap.from_list("amounts", ["#f7f7f5", BLUE, "#00284a"])
-"""For amounts: from almost white to dark blue."""
-
-_MIDDLE = 0.179
-"""Luminance with equal contrast to black and to white: (L + 0.05)² = 0.05 · 1.05."""
+"""For amounts; of differences, vermillion ones are worse and blue ones better."""
 
 
 class Line(NamedTuple):
@@ -56,30 +49,29 @@ _LINES = {
     methods.ORACLE: Line(MUTED, "-", 0.9, "", 1),
 }
 _OTHER = Line(MUTED, (0, (2, 1, 1, 1)), 1.0, "x")
-_SAMPLED: tuple[tuple[str, str | tuple[float, tuple[float, ...]]], ...] = (
-    ("v", (0, (1, 1))),
-    ("s", (0, (4, 1.2))),
-    ("^", "-"),
+_SAMPLED = (
+    Line(ORANGE[0], (0, (1, 1)), marker="v", order=3),
+    Line(ORANGE[1], (0, (4, 1.2)), marker="s", order=3),
+    Line(ORANGE[2], marker="^", order=3),
 )
 
 
 def method_line(method: str) -> Line:
     """Return the line of a method.
 
-    SPRINT stands out; the sampling temperatures share a hue, ordered by temperature; single
-    models and the oracle are thin references. Unknown names get a muted line.
+    SPRINT stands out; samplings share a hue, by temperature; single models and the oracle are thin
+    references, and unknown names muted.
     """
     if not method.startswith("sampling"):
         return _LINES.get(method, _OTHER)
     temperature = float(method.partition("T=")[2].split()[0])
-    strength = int(temperature > 0.3) + int(temperature > 0.75)
-    marker, dashes = _SAMPLED[strength]
-    return Line(ORANGE[strength], dashes, marker=marker, order=3)
+    return _SAMPLED[bisect_left((0.3, 0.75), temperature)]
 
 
 def legible(background: tuple[float, float, float]) -> str:
     """Return black or white, whichever contrasts more with a background (WCAG 2.2)."""
-    return "#000000" if luminance(background) > _MIDDLE else "#ffffff"
+    equal = 0.179  # luminance with equal contrast to both: (L + 0.05)² = 0.05 · 1.05
+    return "#000000" if luminance(background) > equal else "#ffffff"
 
 
 def luminance(color: str | tuple[float, float, float]) -> float:

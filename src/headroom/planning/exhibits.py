@@ -141,7 +141,7 @@ EXHIBITS: tuple[Exhibit, ...] = (
         "families",
         "frontier",
         "frontier",
-        "figures.frontier:frontier",
+        "figures.pass_at_n:frontier",
         "",
         "{of}: families of variants",
         "Left: questions solved by any answer, and right by vote, against tokens; members in the "

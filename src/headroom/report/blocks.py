@@ -28,12 +28,9 @@ from headroom.record import read_json, read_record
 from headroom.report.svg import Scale, ruler, strip
 
 _DECLARED = Path(__file__).with_name("assets") / "tables.csv"
-_CLIP = 0.25
-"""Differences beyond this are drawn as arrows."""
-_ROWS = 12
-"""How many rows of marks are shown."""
-_ROOM = 600_000
-"""Characters of images that a page embeds; for further ones it names the file."""
+_CLIP = 0.25  # differences beyond this are drawn as arrows
+_ROWS = 12  # of marks, at most
+_ROOM = 600_000  # characters of images that a page embeds; for further ones it names the file
 
 
 @dataclass
@@ -140,30 +137,30 @@ def marks(
     return [Table(titles, cells, caption, foot=foot, kind="strips")]
 
 
-class Images:
-    """Embeds the figures drawn for print, up to the page's budget."""
+def images(pictures: Iterable[str]) -> list[Block]:
+    """Return figures drawn for print as images, given their paths with the suffix left open.
 
-    def __init__(self) -> None:
-        self._room = _ROOM
-
-    def of(self, pictures: Iterable[str]) -> list[Block]:
-        """Return figures as images, given their paths with the suffix left open.
-
-        What was not drawn or is empty is left out.
-        """
-        found: list[Block] = []
-        for template in pictures:
-            path = Path(template.format(suffix="svg"))
-            words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
-            if words["alt"].startswith(EMPTY):
-                continue
+    What was not drawn or is empty is left out.
+    """
+    found: list[Block] = []
+    for template in pictures:
+        path = Path(template.format(suffix="svg"))
+        words = read_json(path.with_suffix(".json")) if path.exists() else {"alt": EMPTY}
+        if not words["alt"].startswith(EMPTY):
             image = _smaller(path.read_text(encoding="utf-8"))
-            self._room -= len(image)
             uri = Markup(image.replace("%", "%25").replace("#", "%23").replace("&", "&amp;"))
             svg = Markup('<img alt="{}" src="data:image/svg+xml,{}">').format(words["alt"], uri)
-            caption = f"In print: {path.with_suffix('.pdf')}"
-            found.append(Picture(svg if self._room >= 0 else Markup(""), caption, "image"))
-        return found
+            found.append(Picture(svg, f"In print: {path.with_suffix('.pdf')}", "image"))
+    return found
+
+
+def bounded(blocks: Iterable[Block]) -> None:
+    """Leave the last images to their files, where all together are too large for a page."""
+    room = _ROOM
+    for block in blocks:
+        if isinstance(block, Picture) and block.kind == "image":
+            room -= len(block.svg)
+            block.svg = block.svg if room >= 0 else Markup("")
 
 
 def _smaller(svg: str) -> str:
@@ -179,16 +176,15 @@ def _smaller(svg: str) -> str:
     return svg.replace("xlink:href", "href").replace('"', "'")
 
 
-def fill(config: Config, images: Images, section: Section) -> None:
+def fill(config: Config, section: Section) -> None:
     """Add the declared tables and images to a section."""
     declared = pd.read_csv(_DECLARED, dtype=str, keep_default_na=False)
-    folds: dict[str, list[Block]] = {}
     opened: list[Block] = []
     for row in declared.query("section == @section.anchor").itertuples():
         template = getattr(paths, str(row.path))
         for key in ("table", "exhibit", "paper"):
             template = template.replace(f"{{{key}}}", row.table)
-        to = folds.setdefault(str(row.fold), []) if row.fold else opened
+        to = section.folds.setdefault(str(row.fold), []) if row.fold else opened
         for source, names in _sources(config, template):
             found = source.query(str(row.filter).format(**names))
             caption, shown = str(row.caption).format(**names), columns(str(row.columns))
@@ -199,30 +195,40 @@ def fill(config: Config, images: Images, section: Section) -> None:
             to += marks(list(found), str(row.label), drawn, str(row.ends).split(), shown, caption)
     for exhibit in EXHIBITS:
         if exhibit.section == section.anchor:
-            folds[exhibit.heading] = images.of(Shown(config).pictures(exhibit))
+            section.folds[exhibit.heading] = images(Shown(config).pictures(exhibit))
     # Charts of half the width come first, side by side.
     section.blocks = sorted([*opened, *section.blocks], key=lambda block: block.kind != "half")
-    section.folds = {name: blocks for name, blocks in folds.items() if blocks} | section.folds
+    section.folds = {name: blocks for name, blocks in section.folds.items() if blocks}
 
 
-def as_printed(config: Config, images: Images) -> dict[str, list[Block]]:
+def as_printed(config: Config) -> dict[str, list[Block]]:
     """Return Figures 2, 4 and 5 and Tables 1-4 of both papers, by name."""
     found: dict[str, list[Block]] = {
-        heading: images.of(Shown(config).pictures(find_exhibit(name)))
+        heading: images(Shown(config).pictures(find_exhibit(name)))
         for heading, name in (
             ("Figure 2: gains of the best and the median head", "violins"),
             ("Figure 4: Pass@N", "pass_at_n"),
             ("Figure 5: accuracy by subject and head", "heatmap"),
         )
     }
-    found["Tables 1-4: accuracy by subject, layer and head"] = [
-        _matrix(source, names["of"]) for source, names in _sources(config, paths.TABLE)
-    ]
+    heading = "Tables 1-4: accuracy by subject, layer and head"
+    for source, names in _sources(config, paths.TABLE):
+        rows = [
+            ["No Prune" if variant == "base" else variant]
+            + [each.number("accuracy", "part") for each in source.where(variant=variant)]
+            for variant in source.rows["variant"].unique()
+        ]
+        titles = ["head", *(short(group, 24) for group in source.rows["group"].unique())]
+        caption = f"{names['of']}. Right answers in percent."
+        found.setdefault(heading, []).append(Table(titles, rows, caption, source.file))
+    shown: Columns = {
+        "tested on": lambda row: tested_on(config, row.first["compression"]),
+        **PRINTED,
+    }
     for exhibit in COMPRESSION_TABLES[:-1] if config.compressions else ():  # costs stand elsewhere
         source = Source.read(config, paths.COMPRESSION_TABLE, exhibit=exhibit)
-        of = {"tested on": lambda row: tested_on(config, row.first["compression"])}
         name = exhibit.replace("table", "Table ").capitalize()
-        found[f"Second paper, {name}"] = table(source, {**of, **PRINTED})
+        found[f"Second paper, {name}"] = table(source, shown)
     return {name: blocks for name, blocks in found.items() if blocks}
 
 
@@ -232,24 +238,14 @@ def _sources(config: Config, template: str) -> Iterator[tuple[Source, dict[str, 
     if of is None:
         yield Source.read(config, template), {}
         return
-    for name in getattr(config, f"{of[1]}s"):
-        own = {of[1]: name}
-        sweep = of[1] == "sweep"
-        names = {"of": of_sweep(config, name) if sweep else title(config, f"{of[1]}s", name)}
-        if of[1] == "selector":
+    kind = of[1]
+    for name in getattr(config, f"{kind}s"):
+        file = template.replace(of[0], name)
+        own = of_sweep(config, name) if kind == "sweep" else title(config, f"{kind}s", name)
+        names = {"of": own}
+        if kind == "selector":
             names["rival"], most = rival(config, name)
             names["most"] = str(most)
-        elif of[1] == "frontier":
-            known = read_record(Path(template.format(run=config.run, **own)))
-            names["budget"] = str(known["primary_budget"])
-        yield Source.read(config, template, **own), names
-
-
-def _matrix(cells: Source, of: str) -> Table:
-    """Return accuracy in percent, with one row per head and one column per subject or level."""
-    rows = []
-    for variant in cells.rows["variant"].unique():
-        own = (each.number("accuracy", "part") for each in cells.where(variant=variant))
-        rows.append(["No Prune" if variant == "base" else variant, *own])
-    titles = ["head", *(short(group, 24) for group in cells.rows["group"].unique())]
-    return Table(titles, rows, f"{of}. Right answers in percent.", cells.file)
+        elif kind == "frontier":
+            names["budget"] = read_record(Path(file.format(run=config.run)))["primary_budget"]
+        yield Source.read(config, file), names

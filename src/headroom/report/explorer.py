@@ -20,8 +20,7 @@ from markupsafe import Markup
 
 from headroom import paths
 from headroom.analysis.controls import GAINS, HEADS, LEVEL
-from headroom.analysis.facts import Source
-from headroom.analysis.files import rows_of
+from headroom.analysis.facts import Source, rows_of
 from headroom.analysis.gains import cells, read_z
 from headroom.analysis.text import plain, points, visible
 from headroom.analysis.trials import METHOD, read_trial
@@ -32,13 +31,9 @@ from headroom.planning.store import Store
 from headroom.tables import QUESTIONS, read_table
 from headroom.variants import BASE, Variant
 
-_BUDGET = 3_000_000
-"""Characters of questions and answers that a page embeds, over all sweeps."""
-_LONGEST = 20_000
-"""Characters at which a text is cut off."""
-_CLIP = 0.15
-"""Gain with the strongest colour."""
-_STEPS = 5
+_BUDGET = 3_000_000  # characters of answers that a page embeds, over all sweeps
+_LONGEST = 20_000  # characters at which a text is cut off
+_CLIP, _STEPS = 0.15, 5  # the gain with the strongest colour, and the number of colours
 
 
 def explored(config: Config) -> list[dict[str, Any]]:
@@ -77,8 +72,8 @@ def _sweep(config: Config, name: str, room: int) -> dict[str, Any]:
     base = _answers(files[str(BASE)], z)
     heads = _heads(config, name, z, variants)
     for head in sorted(heads, key=lambda head: -head["gain"]):
-        own = _answers(files[head["name"]], z) if room > 0 else None
-        if own is not None and base is not None:
+        own = _answers(files[head["name"]], z) if room > 0 else []
+        if own and base:
             changed = _changed(base, own)
             room -= sum(len(rest) for _, _, rest, _ in changed)
             head["answers"] = changed if room > 0 else None
@@ -143,19 +138,21 @@ def _bits(outcomes: pd.Series) -> str:
     return base64.b64encode(np.packbits(outcomes.to_numpy().astype(bool)).tobytes()).decode()
 
 
-def _answers(file: Path, z: pd.DataFrame) -> list[tuple[str, float | None]] | None:
-    """Return the text and margin of a variant's answers in the order of Z; None if not stored."""
+Answers = list[tuple[str, float | None]]
+"""Texts and margins."""
+
+
+def _answers(file: Path, z: pd.DataFrame) -> Answers:
+    """Return a variant's answers in the order of Z; none if they are not stored."""
     if not file.exists():
-        return None
+        return []
     table = pq.read_table(file, columns=["question_id", "text", "margin"]).to_pandas()
     table = table.set_index("question_id").loc[z["question_id"]]
     margins = [round(float(m), 4) if math.isfinite(m) else None for m in table["margin"]]
     return list(zip(map(_cut, table["text"]), margins, strict=True))
 
 
-def _changed(
-    base: list[tuple[str, float | None]], own: list[tuple[str, float | None]]
-) -> list[tuple[int, int, str, float | None]]:
+def _changed(base: Answers, own: Answers) -> list[tuple[int, int, str, float | None]]:
     """Return the answers that differ: question, length of the common start, the rest, margin.
 
     Lengths are in UTF-16 units, as the page's script counts them.
@@ -170,16 +167,14 @@ def _changed(
     return found
 
 
-def _questions(
-    file: Path, z: pd.DataFrame, base: list[tuple[str, float | None]] | None
-) -> list[list[Any]]:
+def _questions(file: Path, z: pd.DataFrame, base: Answers) -> list[list[Any]]:
     """Return id, question, right answer, base model's answer and its margin; None if missing."""
     found: list[list[Any]] = [[visible(each), *[None] * 4] for each in z["question_id"]]
     if file.exists():
         asked = read_table(file, QUESTIONS).set_index("question_id").loc[z["question_id"]]
         for row, *texts in zip(found, asked["question"], asked["answer"], strict=True):
             row[1:3] = [_cut(text) or None for text in texts]  # exported without texts
-    for row, answer in zip(found, base or (), strict=False):
+    for row, answer in zip(found, base, strict=False):
         row[3:] = answer
     return found
 

@@ -21,8 +21,7 @@ from markupsafe import Markup
 
 from headroom import __version__, paths
 from headroom.analysis.controls import GAINS, LEVEL
-from headroom.analysis.facts import Sentence, Source, columns
-from headroom.analysis.files import record
+from headroom.analysis.facts import Sentence, Source, columns, record
 from headroom.analysis.gains import accuracy_paths
 from headroom.analysis.trials import METHOD, NOTABLE
 from headroom.analysis.verdicts import of_sweep, rival, tested_on, title, verdicts
@@ -31,23 +30,13 @@ from headroom.planning.batches import batches
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, read_record
 from headroom.report import explorer
-from headroom.report.blocks import (
-    Block,
-    Images,
-    Picture,
-    Section,
-    as_printed,
-    fill,
-    marks,
-    table,
-)
+from headroom.report.blocks import Block, Picture, Section, as_printed, bounded, fill, marks, table
 from headroom.report.svg import Chart, Scale
 from headroom.sprint.methods import BASE, COVER, ORACLE, SPRINT
 from headroom.tables import CURVES, read_table, write_text
 
 _ASSETS = Path(__file__).with_name("assets")
-_ROWS = 8
-"""How many arms of all compressions are shown unfolded; at least two of each."""
+_ROWS = 8  # arms of all compressions that are shown unfolded, but two of each at least
 
 _NAMES = {
     METHOD: "{ratio} gone, taught",
@@ -56,9 +45,8 @@ _NAMES = {
 }
 """Names of arms on the page, the most informative first; others go by their ratio or name."""
 
+# Heads and sampling have the colours of the first figure; noise changes as much as a head does.
 _FAMILY_COLOURS = {"head": "s0", "sampling": "s1", "noise": "grey"}
-"""Classes of the curves of families, heads and sampling as in the first figure; noise, which
-changes as much as a head does, is grey."""
 _OTHER_COLOURS = ("s3", "s4", "s5")
 _OUTCOMES = {
     "pass": "Solved by any of N answers (%)",
@@ -101,13 +89,11 @@ def luck(config: Config, section: Section) -> None:
         gains = Source.read(config, paths.CONTROLS, GAINS, sweep=sweep, table="gains")
         known = (gains.where(by="subject") or gains).query("by_chance == by_chance")
         real = known.query(f"q < {LEVEL}")
-        said = Sentence(
-            "{of}. The best head of a subject and layer gains {gain} points on average over "
-            "{n} pairs; luck alone gives {luck}. {real} pass the corrected test.",
+        said = known.say(
+            "{of}. The best head of a subject and layer gains {gain points mean} points on average "
+            "over {gain count count} pairs; luck alone gives {by_chance points mean}. {real} pass "
+            "the corrected test.",
             of=of_sweep(config, sweep),
-            n=known.number("gain", "count", "count"),
-            gain=known.number("gain", "points", "mean"),
-            luck=known.number("by_chance", "points", "mean"),
             real=real.number("gain", "count", "count") if real else "None",
         )
         section.lead += [said] * bool(known)
@@ -116,36 +102,34 @@ def luck(config: Config, section: Section) -> None:
 def families(config: Config, section: Section) -> None:
     """Draw Pass@N and votes of each family against tokens, and say what was compared."""
     for name, frontier in config.frontiers.items():
-        table = Source.read(config, paths.FRONTIER, frontier=name, table="families")
+        table = Source.read(config, paths.FRONTIER, frontier=name, table="families").rows
         said = "{of}: {members} members each, in an order that training questions chose."
         of = title(config, "frontiers", name)
         section.lead.append(Sentence(said, of=of, members=str(frontier.members)))
-        section.blocks += _of_families(config, name, table)
-
-
-def _of_families(config: Config, name: str, table: Source) -> Iterator[Block]:
-    curves = Source.read(config, paths.FRONTIER, frontier=name, table="curves")
-    titles = dict(zip(table.rows["family"], table.rows["title"], strict=True))
-    ordered = curves.rows.query("order == 'ordered'")
-    x = Scale(ordered["answers"].min(), ordered["answers"].max(), log=True)
-    for outcome, what in _OUTCOMES.items():
-        y = Scale(100 * ordered[outcome].min() - 1, 100 * ordered[outcome].max() + 1)
-        last = ordered.groupby("family", sort=False)[outcome].last()
-        told = ", ".join(f"{titles[family]} {100 * value:.1f}%" for family, value in last.items())
-        chart = Chart(x, y, 190, f"{what}: with most answers {told}.", ("{:g}×", "{:.0f}"))
-        kinds = cycle(_OTHER_COLOURS)
-        for family, own in ordered.groupby("family", sort=False):
-            kind = _FAMILY_COLOURS.get(str(family)) or next(kinds)
-            points = own.assign(at=100 * own[outcome])[["answers", "at"]].to_numpy().tolist()
-            chart.curve(points, titles[family], kind)
-        caption = f"{what}, by tokens: 1 is one answer of the base model."
-        yield Picture(chart.svg(), caption, "half")
+        curves = Source.read(config, paths.FRONTIER, frontier=name, table="curves")
+        titles = dict(zip(table["family"], table["title"], strict=True))
+        ordered = curves.rows.query("order == 'ordered'")
+        by_family = ordered.groupby("family", sort=False)
+        x = Scale(ordered["answers"].min(), ordered["answers"].max(), log=True)
+        for outcome, what in _OUTCOMES.items():
+            share = 100 * ordered[outcome]
+            ends = 100 * by_family[outcome].last()
+            told = ", ".join(f"{titles[family]} {end:.1f}%" for family, end in ends.items())
+            alt = f"{what}: with most answers {told}."
+            y = Scale(share.min() - 1, share.max() + 1)
+            chart = Chart(x, y, 190, alt, ("{:g}×", "{:.0f}"))
+            kinds = cycle(_OTHER_COLOURS)
+            for family, own in by_family:
+                kind = _FAMILY_COLOURS.get(str(family)) or next(kinds)
+                points = own[["answers"]].assign(share=share).to_numpy().tolist()
+                chart.curve(points, titles[family], kind)
+            caption = f"{what}, by tokens: 1 is one answer of the base model."
+            section.blocks.append(Picture(chart.svg(), caption, "half"))
 
 
 def compression(config: Config, section: Section) -> None:
     """Show what removing heads for good costs, and saves."""
-    pruned = [each for name in config.compressions for each in _pruned(config, name)]
-    names = {row: f"{place}. {name}" for place, (name, row) in enumerate(pruned, start=1)}
+    names = _pruned(config)
     shown = columns(
         "change of accuracy=change points change_low change_high, heads gone=heads_removed count, "
         "of=heads count, parameters saved=whole_removed percent, "
@@ -153,34 +137,31 @@ def compression(config: Config, section: Section) -> None:
     )
     ends, caption = ["change_low", "change_high"], "Against the unpruned model; its test time is 1."
     section.lead += _longer(config)
-    section.blocks += _against_time(list(names))
-    section.blocks += marks(
-        list(names), names.__getitem__, {"sign": "change"}, ends, shown, caption
-    )
+    rows, drawn = list(names), {"sign": "change"}
+    section.blocks += _against_time(rows)
+    section.blocks += marks(rows, names.__getitem__, drawn, ends, shown, caption)
 
 
 def _bits(row: Source) -> bool:
     return bool(row.first.get("quantised", False))
 
 
-def _pruned(config: Config, name: str) -> list[tuple[str, Source]]:
-    """Return the arms of a compression to show, with names, the most informative first."""
-    found: dict[tuple[bool, int, str], Source] = {}
-    order = list(_NAMES)
-    for exhibit in ("table4", "table1", "quantisation"):
-        for row in _table(config, exhibit).where(compression=name):
-            arm = row.first["arm"]
-            if row.number("change"):
-                place = order.index(arm) if arm in order else len(order)
-                found.setdefault((_bits(row), place, arm), row)
-    named = []
-    shown = sorted(found, key=lambda key: key[:2])[: max(2, _ROWS // len(config.compressions))]
-    for bits, place, arm in shown:
-        ratio = f"{100 * config.compressions[name].settings[arm].ratio:g}%"
-        own = _NAMES.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
-        text = f"{tested_on(config, name)}: {own.format(ratio=ratio)}{', 8 bits' * bits}"
-        named.append((text, found[bits, place, arm]))
-    return named
+def _pruned(config: Config) -> dict[Source, str]:
+    """Return the arms to show and their names, the most informative of each compression first."""
+    names: dict[Source, str] = {}
+    order = {arm: place for place, arm in enumerate(_NAMES)}
+    for name, study in config.compressions.items():
+        found: dict[tuple[bool, str], Source] = {}
+        for exhibit in ("table4", "table1", "quantisation"):
+            for row in _table(config, exhibit).where(compression=name):
+                if row.number("change"):
+                    found.setdefault((_bits(row), row.first["arm"]), row)
+        ranked = sorted(found, key=lambda key: (key[0], order.get(key[1], len(order))))
+        for bits, arm in ranked[: max(2, _ROWS // len(config.compressions))]:
+            own = _NAMES.get(arm, arm.replace("_", " ") if "ratio" not in arm else "{ratio} gone")
+            own = own.format(ratio=f"{100 * study.settings[arm].ratio:g}%") + ", 8 bits" * bits
+            names[found[bits, arm]] = f"{len(names) + 1}. {tested_on(config, name)}: {own}"
+    return names
 
 
 def _table(config: Config, exhibit: str) -> Source:
@@ -189,40 +170,34 @@ def _table(config: Config, exhibit: str) -> Source:
 
 def _longer(config: Config) -> Iterator[Sentence]:
     """Yield what pruned models gain beside one trained for as many steps with nothing pruned."""
-    table4 = _table(config, "table4")
+    names = {METHOD: "heads gone, taught", "pruning_only": "heads gone, no teacher"}
+    names["trained_on"] = "trained as long, all kept"
     for name in config.compressions:
-        own = table4.where(compression=name)
-        rows = {arm: own.where(arm=arm) for arm in (METHOD, "pruning_only", "trained_on")}
-        if not rows.pop("trained_on"):
-            continue
-        parts = {arm: row.number("change", "points") for arm, row in rows.items() if row}
-        said = "; ".join(f"{_NAMES[arm].replace('{ratio}', 'heads')} {{{arm}}}" for arm in parts)
-        yield Sentence(
-            f"{{of}}, points against the unpruned model: {said}; trained as long, all kept "
-            "{other}.",
-            of=tested_on(config, name),
-            other=own.where(arm="trained_on").number("change", "points"),
-            **parts,
-        )
+        own = _table(config, "table4").where(compression=name)
+        changes = {row.first["arm"]: row.number("change", "points") for row in own}
+        if "trained_on" in changes:
+            said = "; ".join(f"{told} {{{arm}}}" for arm, told in names.items() if arm in changes)
+            of = f"{tested_on(config, name)}, points against the unpruned model"
+            yield Sentence(f"{{of}}: {said}.", of=of, **changes)
 
 
 def _against_time(pruned: list[Source]) -> list[Block]:
     """Return a chart of the change of accuracy against the time of the whole test."""
+    names = ["change", "change_low", "change_high"]
     timed = {place: row for place, row in enumerate(pruned, 1) if row.number("test_time")}
     if not timed:
         return []
-    names = ["change", "change_low", "change_high"]
     numbers = {place: [100 * row.value(name) for name in names] for place, row in timed.items()}
-    times = {place: row.value("test_time") for place, row in timed.items()}
-    x = Scale(min(1.0, *times.values()) - 0.05, max(1.0, *times.values()) + 0.05)
+    times = [1.0, *(row.value("test_time") for row in timed.values())]
     y = Scale.over([-100 * NOTABLE, *chain.from_iterable(numbers.values())])
     told = ", ".join(f"{place}: {own[0]:+.1f}" for place, own in numbers.items())
     alt = f"Change of accuracy in points against test time: {told}."
+    x = Scale(min(times) - 0.05, max(times) + 0.05)
     chart = Chart(x, y, 280, alt, ("{:.2g}×", "{:g}"))
-    for place, (change, low, high) in numbers.items():
-        way = {"▲": "up", "▼": "down", "–": "none"}[timed[place].direction(*names[1:])]
-        kind = f"{'ring' if _bits(timed[place]) else 'dot'} {way}"
-        chart.point(times[place], change, low, high, kind, str(place))
+    for place, row in timed.items():
+        way = {"▲": "up", "▼": "down", "–": "none"}[row.direction(*names[1:])]
+        kind = f"{'ring' if _bits(row) else 'dot'} {way}"
+        chart.point(row.value("test_time"), numbers[place], kind, str(place))
     chart.level(-100 * NOTABLE, "−1.5")
     caption = (
         "Change of accuracy in points, with 95% interval, against the time of the whole test. "
@@ -240,11 +215,11 @@ def published(config: Config, section: Section) -> None:
         for verdict in ("holds", "fails")
     }
     said = (
-        "Of {all} claims the papers' own tables bear out {published_holds} and contradict "
-        "{published_fails}; this run bears out {run_holds} and contradicts {run_fails}. No number "
-        "decides the others."
+        "Of {claim count count} claims the papers' own tables bear out {published_holds} and "
+        "contradict {published_fails}; this run bears out {run_holds} and contradicts {run_fails}. "
+        "No number decides the others."
     )
-    section.lead.append(Sentence(said, all=claims.number("claim", "count", "count"), **judged))
+    section.lead.append(claims.say(said, **judged))
     shown = columns(
         "head=variant, questions=group, published (%)=published part, this run (%)=accuracy part, "
         "difference=difference points difference_low difference_high"
@@ -277,7 +252,7 @@ SECTIONS: dict[str, tuple[str, str, str, Callable[[Config, Section], None] | Non
 adds to the declared tables."""
 
 
-def sections(config: Config, images: Images) -> list[Section]:
+def sections(config: Config) -> list[Section]:
     """Return the sections that apply to a run, with their folded blocks."""
     found = []
     for anchor, (needs, heading, lead, more) in SECTIONS.items():
@@ -285,7 +260,7 @@ def sections(config: Config, images: Images) -> list[Section]:
             section = Section(anchor, heading, [lead] if lead else [])
             if more:
                 more(config, section)
-            fill(config, images, section)
+            fill(config, section)
             found.append(section)
     return found
 
@@ -296,16 +271,13 @@ def render(config: Config) -> str:
     Raises:
         TableError: a table that it shows is missing or damaged.
     """
-    environment = Environment(
-        loader=FileSystemLoader(_ASSETS),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    how: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    loader = FileSystemLoader(_ASSETS)
+    environment = Environment(loader=loader, undefined=StrictUndefined, **how)
     code = (_ASSETS / "page.js").read_text(encoding="utf-8")
-    images = Images()
-    shown = sections(config, images)
+    shown, printed = sections(config), as_printed(config)
+    folds = chain.from_iterable(section.folds.values() for section in shown)
+    bounded(chain.from_iterable([*folds, *printed.values()]))
     sweeps = explorer.explored(config)
     return environment.get_template("page.html").render(
         config=config,
@@ -320,7 +292,7 @@ def render(config: Config) -> str:
         colour=explorer.colour,
         label=explorer.label,
         sections=shown,
-        as_printed=as_printed(config, images),
+        as_printed=printed,
         versions=_versions(config),
         settings=json.dumps(config.model_dump(mode="json"), indent=1, ensure_ascii=False),
         data=explorer.script(sweeps) if sweeps else None,
@@ -332,11 +304,8 @@ def _hero(config: Config, shown: list[Section]) -> dict[str, Any]:
     drawn = [(title(config, "selectors", name), curves(config, name)) for name in config.selectors]
     if drawn or config.sweeps:
         return {"kind": "curves" if drawn else "map", "curves": drawn}
-    section = next(
-        each for each in shown if each.anchor in ("families", "compression", "published")
-    )
-    first, section.blocks = section.blocks[:1], section.blocks[1:]
-    return {"kind": "blocks", "blocks": first, "curves": []}
+    blocks = shown[0].blocks
+    return {"kind": "blocks", "blocks": [blocks.pop(0)] if blocks else [], "curves": []}
 
 
 def _versions(config: Config) -> dict[str, str]:

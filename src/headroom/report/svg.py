@@ -10,11 +10,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
-_ROW = 22
-"""Height of a strip in pixels."""
-_LINE = 14
-"""Smallest vertical distance of two labels in pixels."""
-
+_ROW = 22  # height of a strip in pixels
+_LINE = 14  # smallest vertical distance of two labels in pixels
 
 Points = Sequence[Sequence[float]]
 
@@ -37,9 +34,7 @@ class Scale:
 
     def share(self, value: float) -> float:
         """Return the position of a value in percent of the axis."""
-        low, high, value = (
-            math.log(each) if self.log else each for each in (self.low, self.high, value)
-        )
+        low, high, value = map(math.log if self.log else float, (self.low, self.high, value))
         return round(min(100.0, max(0.0, 100 * (value - low) / (high - low or 1))), 2)
 
     def ticks(self) -> list[float]:
@@ -112,9 +107,9 @@ class Chart:
         self.parts += [_mark(f"dot {kind}", *self._at(*each)) for each in points]
         self.labels.append((*self._at(*points[-1]), label, kind))
 
-    def point(self, x: float, y: float, low: float, high: float, kind: str, label: str) -> None:
-        """Draw a mark with its label and its interval on the y axis."""
-        at, bottom, top = (self._at(x, each) for each in (y, low, high))
+    def point(self, x: float, ends: Sequence[float], kind: str, label: str) -> None:
+        """Draw a mark with its label and its interval on the y axis: value, low, high."""
+        at, bottom, top = (self._at(x, each) for each in ends)
         self.parts += [_line(*bottom, *top, "interval"), _mark(kind, *at)]
         self.labels.append((*at, label, kind))
 
