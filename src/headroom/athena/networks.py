@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from headroom.athena.batches import Batch, Level, Rows, Texts
 from headroom.athena.expressions import MERGES, UNARY, Op
-from headroom.models.attention import attention_maps
+from headroom.models.learner import attention_maps
 
 
 class FeedForward(nn.Module):
@@ -153,7 +153,7 @@ class Athena(nn.Module):
 
         Raises:
             ModelError: `attentions` is set, but the encoder returns no attention weights; see
-                `headroom.models.attention.eager_attention`.
+                `headroom.models.learner.eager_attention`.
         """
         progress = Progress(self, batch.texts, attentions=attentions)
         reason = []

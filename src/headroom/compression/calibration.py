@@ -21,8 +21,8 @@ from transformers.pytorch_utils import Conv1D
 from headroom.compression.choice import Scores
 from headroom.config.compression import SCORED_AT_ONCE
 from headroom.errors import ModelError
-from headroom.models.attention import eager_attention, no_weights
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
+from headroom.models.learner import eager_attention, no_weights
 from headroom.models.removal import find_readers
 
 Texts = Mapping[str, Tensor]

@@ -15,9 +15,8 @@ from transformers import PreTrainedModel
 
 from headroom.compression.training import Objective
 from headroom.config.compression import Distillation
-from headroom.models.attention import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.learner import Batch, Learner, copied
+from headroom.models.learner import Batch, Learner, copied, eager_attention
 from headroom.models.removal import find_readers, surviving_heads
 
 Maps = Sequence[Float[Tensor, "batch heads queries keys"]]

@@ -10,9 +10,9 @@ other heads and reads the weights. Plain `from_pretrained` refuses it because sh
 import copy
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import torch
 from huggingface_hub import ModelCardData
@@ -42,22 +42,15 @@ _READ_HEAD_DIM = ("LlamaForCausalLM", "MistralForCausalLM")
 """Architectures for which vLLM reads the width of a head from the config."""
 
 
-@dataclass(frozen=True)
-class Pruning:
+class Pruning(NamedTuple):
     """What was done to a model, for its card."""
 
-    source: str
-    """Hub id or folder of the model that was pruned."""
-    revision: str | None
-    """The source's commit on the hub, or the fingerprint of its folder."""
-    removed: Sequence[Variant]
-    """Heads, numbered as in the source."""
-    criterion: str
-    """How the heads were chosen."""
-    measured: Mapping[str, float | int | str] = field(default_factory=dict)
-    """Measurements by name, with the unit in the name."""
-    how: str = ""
-    """How they were measured, as a sentence."""
+    source: str  # hub id or folder of the model that was pruned
+    revision: str | None  # its commit on the hub, or the fingerprint of its folder
+    removed: Sequence[Variant]  # heads, numbered as in the source
+    criterion: str  # how they were chosen
+    measured: Mapping[str, float | int | str] = MappingProxyType({})  # by name, which has the unit
+    how: str = ""  # it was measured, as a sentence
 
 
 def save_pruned(
@@ -71,7 +64,7 @@ def save_pruned(
     """Save a pruned model; the folder appears whole or not at all.
 
     Args:
-        model: the pruned model: heads zeroed (`zero_heads`) or removed (`remove_heads`).
+        model: the model after `zero_heads` or `remove_heads`.
         geometry: its present heads.
         folder: the folder to make.
         form: zeroed, uniform or free.
@@ -125,11 +118,7 @@ def plainest_form(model: PreTrainedModel, geometry: HeadGeometry) -> Form:
 
 
 def check_target(folder: Path) -> None:
-    """Refuse a folder that exists.
-
-    Raises:
-        ModelError: it exists.
-    """
+    """Raise a ModelError if a folder exists."""
     if folder.exists():
         raise ModelError(f"{folder} exists; remove it, or name another folder")
 
@@ -172,13 +161,12 @@ def read_pretrained(
         if head not in kept.get(layer.index, range(layer.query_heads))
     ]
     remove_heads(model, geometry, gone)
-    _read_into(model, [name for name, *_ in info.pop("mismatched_keys")], folder)
+    _read_into(model, {name for name, *_ in info.pop("mismatched_keys")}, folder)
     return model, info
 
 
-def _read_into(model: PreTrainedModel, names: Sequence[str], folder: Path) -> None:
+def _read_into(model: PreTrainedModel, wanted: set[str], folder: Path) -> None:
     """Read parameters from a folder's weight files into a model."""
-    wanted = set(names)
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as weights:
             for stored in weights.keys():  # noqa: SIM118
@@ -202,11 +190,7 @@ def _same(name: str, stored: str) -> bool:
 
 
 def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> PretrainedConfig:
-    """Return a config with which transformers builds a model of a pruned model's shapes.
-
-    Raises:
-        ModelError: layers differ, or the architecture has no config for these shapes.
-    """
+    """Return a config with which transformers builds a model of a pruned model's shapes."""
     counts = {(layer.query_heads, layer.kv_heads, layer.head_dim) for layer in geometry.layers}
     if len(counts) > 1:
         heads = sorted({layer.query_heads for layer in geometry.layers})

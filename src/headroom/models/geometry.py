@@ -26,11 +26,10 @@ from transformers.pytorch_utils import Conv1D
 from headroom.errors import ModelError
 from headroom.variants import Variant
 
-_MIXED = {torch.float32: 1e-5, torch.float64: 1e-5}
-_MIXED_HALF = 1e-3
-"""Relative difference above which the second token counts as different. Before attention both rows
-are computed alike, and their difference is 0. After it they differ more, even where heads look at
-their own token alone: by 0.002 in a trained layer of which one group was left."""
+_MIXED, _MIXED_HALF = 1e-5, 1e-3
+"""Relative difference above which the second token counts as different, and in half precision.
+Before attention both rows are computed alike, and their difference is 0. After it they differ more,
+even where heads look at their own token alone: by 0.002 in a trained layer with one group left."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +78,7 @@ class HeadGeometry:
     """Whether the model keeps keys and values from step to step: decoders do, encoders do not."""
 
     def layer(self, index: int) -> AttentionLayer:
-        """Return the attention layer with this index.
-
-        Raises:
-            ModelError: the model has no such layer, or that layer keeps no keys and values.
-        """
+        """Return the attention layer with this index, or raise a ModelError."""
         for layer in self.layers:
             if layer.index == index:
                 return layer
@@ -103,11 +98,7 @@ class HeadGeometry:
         }
 
     def check(self, variant: Variant) -> None:
-        """Make sure that the model has the head or the layers that a variant changes.
-
-        Raises:
-            ModelError: its layer or head is out of range.
-        """
+        """Raise a ModelError unless the model has the head or the layers that a variant changes."""
         for index in variant.layers:
             heads = self.layer(index).query_heads
             if variant.head is not None and not 0 <= variant.head < heads:
@@ -178,11 +169,7 @@ def find_heads(model: PreTrainedModel) -> HeadGeometry:
 
 
 def kept_heads(config: PretrainedConfig) -> dict[int, tuple[int, ...]]:
-    """Return the original numbers of the heads that a pruned model kept, by layer.
-
-    `remove_heads` writes them to the model's config as ``kept_heads``. Layers that lost no head are
-    left out.
-    """
+    """Return the original numbers of the heads that a pruned model kept, by layer that lost any."""
     noted = getattr(config.get_text_config(), "kept_heads", None) or {}
     return {int(layer): tuple(heads) for layer, heads in noted.items()}
 
@@ -233,8 +220,8 @@ def _attention_layer(
             kv_heads = fewer
         fits = query_heads % kv_heads == 0
     for call in calls:
-        width_fits = call.in_features == query_heads * head_dim
-        if fits and call.mixed and width_fits and call.out_features == call.residual:
+        joins = call.in_features == query_heads * head_dim and call.out_features == call.residual
+        if fits and call.mixed and joins:
             return AttentionLayer(index, call.name, query_heads, kv_heads, head_dim)
     return None
 
@@ -250,7 +237,7 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
     calls: list[_Call] = []
     residual = 0
 
-    def enter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def enter(name: str, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         nonlocal residual
         hidden = args[0] if args else kwargs["hidden_states"]
         if hidden.ndim != 3:
@@ -260,14 +247,16 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
             )
         entered.append(name)
         residual = hidden.shape[-1]
-        noise = _noise(residual).to(hidden)
+        draw = torch.Generator().manual_seed(0)
+        first, other, second = torch.randn(3, residual, generator=draw).to(hidden)
+        noise = torch.stack([first, second, other, second]).view(2, 2, residual)
         return ((noise, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": noise})
 
     def record(name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         if not args or args[0].shape[:2] != (2, 2) or args[0].ndim != 3:
             return
         first, second = args[0][:, 1].float()
-        least = _MIXED.get(args[0].dtype, _MIXED_HALF)
+        least = _MIXED if args[0].dtype.itemsize > 2 else _MIXED_HALF
         mixed = bool((first - second).norm() > least * first.norm())
         if isinstance(module, Conv1D):
             widths = module.nx, module.nf
@@ -275,53 +264,39 @@ def _probe(model: PreTrainedModel, depth: int) -> tuple[list[str], list[_Call], 
             widths = module.in_features, module.out_features
         calls.append(_Call(name, *widths, residual, mixed))
 
-    with ExitStack() as hooks:
+    tokens = torch.ones(2, 2, dtype=torch.long, device=model.device)
+    arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": tokens}
+    if "use_cache" in inspect.signature(model.forward).parameters:
+        arguments["use_cache"] = True
+    with ExitStack() as hooks, torch.no_grad(), evaluating(model):
         for name, module in model.named_modules():
             if name.rpartition(".")[0] in lists:
-                hook = partial(lambda name, _, args, kwargs: enter(name, args, kwargs), name)
+                hook = partial(enter, name)
                 handle = module.register_forward_pre_hook(hook, with_kwargs=True)
             elif is_linear(module):
                 handle = module.register_forward_pre_hook(partial(record, name))
             else:
                 continue
             hooks.callback(handle.remove)
-        cache = _forward(model)
-
+        try:
+            output = model(**arguments)
+        except ModelError:
+            raise
+        except Exception as error:  # unknown architectures raise errors of any type
+            raise ModelError(
+                f"{type(model).__name__} cannot run on token ids alone "
+                f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
+                f"use a text decoder or encoder"
+            ) from error
+    cache = getattr(output, "past_key_values", None)
     for name in lists:
         layers = [f"{name}.{index}" for index in range(depth)]
         if [layer for layer in entered if layer in set(layers)] == layers:
-            return layers, calls, cache
+            return layers, calls, cache if isinstance(cache, Cache) else None
     raise ModelError(
         f"{type(model).__name__} does not run {depth} layers of its own one after another; "
         f"layers that share weights cannot be pruned one by one, use another model"
     )
-
-
-def _forward(model: PreTrainedModel) -> Cache | None:
-    """Run the model on two rows of two tokens in evaluation mode; return its key/value cache."""
-    tokens = torch.ones(2, 2, dtype=torch.long, device=model.device)
-    arguments: dict[str, Any] = {"input_ids": tokens, "attention_mask": tokens}
-    if "use_cache" in inspect.signature(model.forward).parameters:
-        arguments["use_cache"] = True
-    try:
-        with torch.no_grad(), evaluating(model):
-            output = model(**arguments)
-    except ModelError:
-        raise
-    except Exception as error:  # unknown architectures raise errors of any type
-        raise ModelError(
-            f"{type(model).__name__} cannot run on token ids alone "
-            f"({type(error).__name__}: {str(error).partition(chr(10))[0]}); "
-            f"use a text decoder or encoder"
-        ) from error
-    cache = getattr(output, "past_key_values", None)
-    return cache if isinstance(cache, Cache) else None
-
-
-def _noise(width: int) -> Tensor:
-    """Return fixed noise [2 rows, 2 tokens, width] whose rows differ in the first token only."""
-    first, other, second = torch.randn(3, width, generator=torch.Generator().manual_seed(0))
-    return torch.stack([torch.stack([first, second]), torch.stack([other, second])])
 
 
 def is_linear(module: nn.Module) -> bool:

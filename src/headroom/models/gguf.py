@@ -27,11 +27,7 @@ _CONTROL = 3  # value of `tokenizer.ggml.token_type` for control tokens
 
 
 def sha256(file: Path) -> str:
-    """Return the sha256 of a file, 64 hex digits.
-
-    Raises:
-        ModelError: there is no such file, or it is not GGUF.
-    """
+    """Return the sha256 of a GGUF file, 64 hex digits, or raise a ModelError."""
     _check_magic(file)
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -64,13 +60,8 @@ def stated_geometry(file: Path) -> dict[str, int]:
 
 
 def count_parameters(file: Path) -> int:
-    """Return the number of parameters in a file's tensors.
-
-    Raises:
-        ModelError: the file cannot be read.
-    """
-    count: int = _read(file)["parameters"]
-    return count
+    """Return the number of parameters in a file's tensors, or raise a ModelError."""
+    return int(_read(file)["parameters"])
 
 
 def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
@@ -166,11 +157,7 @@ def _check_magic(file: Path) -> None:
 
 
 def _end_token_ids(fields: dict[str, Any]) -> list[int]:
-    """Return the ids of all tokens that end an answer, ascending.
-
-    Raises:
-        ModelError: there are none.
-    """
+    """Return the ids of all tokens that end an answer, ascending."""
     tokens, types = (fields[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
     found = {fields[key] for key in _END_KEYS if key in fields}
     found |= {

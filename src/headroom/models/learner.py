@@ -1,11 +1,12 @@
-"""The interface of models to train, prune and distil: solvers of word problems, and decoders.
+"""The interface through which training, compression and distillation use models.
 
-Training, compression and distillation use models through this protocol only.
+There are two kinds: solvers of word problems, and decoders.
 """
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -144,6 +145,40 @@ def divergence(
     return temperature**2 * kl_div(own, target, reduction="batchmean", log_target=True)
 
 
+@contextmanager
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Switch a model to eager attention, which returns its weights, and back at the end.
+
+    Raises:
+        ModelError: the model has no eager attention, or must be loaded with it.
+    """
+    before = model.config._attn_implementation
+    with suppress(ValueError, ImportError):
+        model.set_attn_implementation("eager")
+    if model.config._attn_implementation != "eager":  # Falcon warns, and stays as it was
+        raise no_weights(model)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def attention_maps(model: PreTrainedModel, maps: Any) -> list[Tensor]:
+    """Return the attention weights in a model's output, layer by layer, or raise a ModelError."""
+    found = [attention for attention in maps or () if attention is not None]
+    if not found:
+        raise no_weights(model)
+    return found
+
+
+def no_weights(model: PreTrainedModel) -> ModelError:
+    """Return the error for a model whose attention weights cannot be read."""
+    return ModelError(
+        f"{type(model).__name__} has no eager attention whose weights can be read; use another "
+        f"model, or a criterion without attention weights, such as norm"
+    )
+
+
 def move(value: _T, device: torch.device) -> _T:
     """Return a batch, or a part of one, on a device."""
     if isinstance(value, Tensor):
@@ -157,12 +192,10 @@ def move(value: _T, device: torch.device) -> _T:
 
 
 def quantised(model: _M) -> _M:
-    """Return a copy of a model on the CPU whose linear layers have 8-bit weights.
+    """Return a float32 copy of a model on the CPU whose `nn.Linear` layers have 8-bit weights.
 
-    It starts from a float32 copy. Quantisation is dynamic: weights once, with a scale for each
-    tensor; activations at every pass.
-    Embeddings, norms and other modules than `nn.Linear` (such as GPT-2's projections) are not
-    quantised. The copy can be evaluated, timed and sized, but not trained or pruned.
+    Quantisation is dynamic: weights once, with a scale for each tensor; activations at every pass.
+    The copy can be evaluated, timed and sized, but not trained or pruned.
 
     Raises:
         ModelError: this PyTorch cannot quantise.

@@ -34,19 +34,9 @@ from headroom.models.checkpoints import read_pretrained
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.source import fetch_model, read_config
 
-_DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-}
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _BALANCED = "balanced"
-_SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
-}
+_SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 _CONTEXT = 512
 
 
@@ -91,7 +81,7 @@ def load_model(
     placement = check_device(device, dtype)
     folder = fetch_model(source)
     tokenizer = load_tokenizer(folder)
-    model = load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
+    model = _load_weights(AutoModelForCausalLM, folder, _DTYPES[dtype], placement, attention)
     geometry = find_heads(model)
     if not geometry.keeps_cache:
         raise ModelError(
@@ -198,28 +188,17 @@ def load_checkpoint(
         raise ModelError(
             f"{folder} says that it is a {names[0]}, which is not a model; fetch it again"
         )
-    return load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
+    return _load_weights(kind, folder, _DTYPES[dtype] if dtype else "auto", placement, attention)
 
 
-def load_weights(
+def _load_weights(
     kind: Any,
     folder: Path,
     dtype: torch.dtype | str = "auto",
     placement: str = "cpu",
     attention: str | None = None,
 ) -> PreTrainedModel:
-    """Load a model with a class of transformers, in evaluation mode; no weight may be missing.
-
-    Args:
-        kind: a model class or auto class.
-        folder: the model's folder.
-        dtype: dtype of the weights; by default that of the files.
-        placement: the value that `check_device` returns.
-        attention: attention implementation; by default the architecture's own.
-
-    Raises:
-        ModelError: files do not fit each other or the class, or memory is too small.
-    """
+    """Load a model with a class of transformers, in evaluation mode; no weight may be missing."""
     try:
         model, info = read_pretrained(
             kind,
@@ -261,11 +240,7 @@ class TextEncoder(NamedTuple):
 
 
 def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
-    """Load an encoder, pruned or not, from the hub or a local folder, never code from there.
-
-    Args:
-        source: a hub id or a local folder.
-        revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
+    """Load an encoder, pruned or not; source and revision are those of `fetch_model`.
 
     Raises:
         ModelError: files are missing or unreadable, the tokenizer has no mask token or is not a
@@ -274,8 +249,8 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
     folder = fetch_model(source, revision)
     tokenizer = load_tokenizer(folder)
     tokenizer.padding_side = "right"
-    model = load_weights(AutoModel, folder)
-    if getattr(model, "pooler", None) is not None:
+    model = _load_weights(AutoModel, folder)
+    if hasattr(model, "pooler"):
         model.pooler = None  # for sentence classification; not needed here
     if tokenizer.mask_token is None:
         raise ModelError(
@@ -292,17 +267,11 @@ def load_encoder(source: str, revision: str | None = None) -> TextEncoder:
         )
     positions = getattr(model.config, "max_position_embeddings", tokenizer.model_max_length)
     tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-    return TextEncoder(model.eval(), tokenizer)
+    return TextEncoder(model, tokenizer)
 
 
 def new_encoder(settings: Encoder, texts: Iterable[str], seed: int) -> TextEncoder:
-    """Return an untrained encoder over the words of training texts.
-
-    Args:
-        settings: shape, dropout, and the smallest count of a word in the vocabulary.
-        texts: words separated by spaces.
-        seed: decides the initial weights.
-    """
+    """Return an untrained encoder over the words of training texts; a seed decides its weights."""
     # Imported here because it is slow and rarely needed.
     from transformers import RobertaPreLayerNormConfig, RobertaPreLayerNormModel
 

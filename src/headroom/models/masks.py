@@ -76,22 +76,21 @@ def variant_masks(
 
     Args:
         geometry: the model's heads.
-        variants: the variant of each row of the batch; the base model prunes nothing.
-        device: device of the masks.
-        dtype: their dtype, best that of the model.
+        variants: the variant of each row of the batch.
+        device: of the masks.
+        dtype: of the masks, best that of the model.
 
     Raises:
         ModelError: a variant's layer or head is out of range.
     """
     for variant in set(variants):
         geometry.check(variant)
-    like = torch.empty(0, device=device, dtype=dtype)
     changed: dict[int, list[int]] = {}
     for row, variant in enumerate(variants):
         for index in variant.layers:
             changed.setdefault(index, []).append(row)
     return {
-        index: _row_masks(geometry.layer(index), variants, rows).each(lambda part: part.to(like))
+        index: _row_masks(geometry.layer(index), variants, rows).each(lambda p: p.to(device, dtype))
         for index, rows in sorted(changed.items())
     }
 
@@ -100,29 +99,24 @@ def _row_masks(
     layer: AttentionLayer, variants: Sequence[Variant], changed: Sequence[int]
 ) -> RowMasks:
     """Return a layer's masks, of which only those of the changed rows change anything."""
-    factors = torch.ones(len(variants), layer.query_heads)
-    sources = directions = skipped = None
-    factored: list[tuple[int, int, float]] = []
-    width = layer.width
+    shape, width = (len(variants), layer.query_heads), layer.width
+    factors, sources = np.ones(shape, np.float32), np.zeros(shape, np.float32)
+    directions = np.zeros((len(variants), width), np.float32)
+    skipped = np.zeros(len(variants), np.float32)
     for row in changed:
-        variant = variants[row]
-        family = FAMILIES[variant.kind]
-        edit = family.edit(variant, width)
-        factored += [(row, head, factor) for head, factor in edit.factors.items()]
+        family = FAMILIES[variants[row].kind]
+        edit = family.edit(variants[row], width)
+        for head, factor in edit.factors.items():
+            factors[row, head] = factor
         if edit.noise is not None:
-            if sources is None or directions is None:
-                sources = torch.zeros_like(factors)
-                directions = torch.zeros(len(variants), width)
-            head, direction = edit.noise
-            sources[row, head] = 1
-            directions[row] = torch.from_numpy(direction)
-        if family.skips:
-            skipped = torch.zeros(len(variants)) if skipped is None else skipped
-            skipped[row] = 1
-    if factored:
-        rows, heads, values = zip(*factored, strict=True)
-        factors[rows, heads] = torch.tensor(values)
-    return RowMasks(factors, sources, directions, skipped)
+            sources[row, edit.noise[0]], directions[row] = 1, edit.noise[1]
+        skipped[row] = family.skips
+    parts: dict[str, np.ndarray] = {"factors": factors}
+    if sources.any():
+        parts |= {"sources": sources, "directions": directions}
+    if skipped.any():
+        parts["skipped"] = skipped
+    return RowMasks(**{name: torch.from_numpy(part) for name, part in parts.items()})
 
 
 class HeadMasks:
@@ -139,7 +133,7 @@ class HeadMasks:
     def __init__(self, model: nn.Module, geometry: HeadGeometry) -> None:
         self._model = model
         self._geometry = geometry
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._hooks = ExitStack()
         self._variants: Sequence[Variant] = ()
         self._masks: dict[int, RowMasks] = {}
         """By layer index."""
@@ -158,17 +152,15 @@ class HeadMasks:
     def __enter__(self) -> Self:
         for layer in self._geometry.layers:
             projection = self._geometry.output_projection(self._model, layer.index)
-            hook = projection.register_forward_pre_hook(partial(self._mask, layer.index))
-            self._handles.append(hook)
+            mask = projection.register_forward_pre_hook(partial(self._mask, layer.index))
             block = self._model.get_submodule(layer.block)
-            skip = partial(self._skip, layer.index)
-            self._handles.append(block.register_forward_hook(skip, with_kwargs=True))
+            skip = block.register_forward_hook(partial(self._skip, layer.index), with_kwargs=True)
+            self._hooks.callback(mask.remove)
+            self._hooks.callback(skip.remove)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._hooks.close()
 
     def _mask(self, layer: int, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Any, ...] | None:
         mask = self._masks.get(layer)
@@ -196,19 +188,13 @@ class HeadMasks:
 def pruned(
     model: nn.Module, geometry: HeadGeometry, variants: Variant | Sequence[Variant]
 ) -> Iterator[HeadMasks]:
-    """Prune a model inside a ``with`` block: all rows alike, or each row as its own variant.
-
-    Args:
-        model: the model; its weights are not changed.
-        geometry: its heads.
-        variants: one variant for all rows of any batch, or one for each row.
+    """Prune a model inside a ``with`` block, not its weights: all rows alike, or each its own way.
 
     Raises:
         ModelError: a variant's layer or head is out of range.
     """
-    rows = [variants] if isinstance(variants, Variant) else variants
     with HeadMasks(model, geometry) as masks:
-        masks.prune(rows)
+        masks.prune([variants] if isinstance(variants, Variant) else variants)
         yield masks
 
 
@@ -239,13 +225,8 @@ def edited_weights(
             for name, parameter in model.named_parameters():
                 # The weights themselves stay as they are: workers share their memory.
                 restored.callback(setattr, parameter, "data", parameter.data)
-                noisy = weight_noise(variant.seed, name, parameter.shape).to(parameter.device)
-                noisy.mul_(variant.scale * 1e-4).add_(parameter.data)
+                draw = np.random.default_rng([variant.seed, *name.encode()])
+                noise = torch.from_numpy(draw.standard_normal(parameter.shape, dtype=np.float32))
+                noisy = noise.to(parameter.device).mul_(variant.scale * 1e-4).add_(parameter.data)
                 parameter.data = noisy.to(parameter.dtype)
         yield model
-
-
-def weight_noise(seed: int, name: str, shape: Sequence[int]) -> Float[Tensor, "..."]:
-    """Return standard normal noise for a parameter, fixed by a seed and the parameter's name."""
-    draw = np.random.default_rng([seed, *name.encode()])
-    return torch.from_numpy(draw.standard_normal(shape, dtype=np.float32))

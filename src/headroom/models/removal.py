@@ -11,7 +11,7 @@ interleaved by head, gated, or shared by groups.
 
 import copy
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -32,28 +32,26 @@ Readers = dict[str, Bool[Tensor, "rows query_heads"]]
 """By name of a linear layer before attention: which heads read each row of its weight, that is,
 each entry of its output."""
 
-_Sizes = Mapping[str, Callable[[AttentionLayer], int]]
-_COUNTS: _Sizes = {
-    **dict.fromkeys(
-        ("num_heads", "num_attention_heads", "n_heads", "n_head"),
-        lambda layer: layer.query_heads,
-    ),
-    **dict.fromkeys(
-        ("num_key_value_heads", "num_kv_heads", "kv_heads"), lambda layer: layer.kv_heads
-    ),
-}
-_WIDTHS: _Sizes = {
-    "num_key_value_groups": lambda layer: layer.query_heads // layer.kv_heads,
-    **dict.fromkeys(("all_head_size", "split_size", "embed_dim"), lambda layer: layer.width),
-    "kv_dim": lambda layer: layer.kv_heads * layer.head_dim,
-}
-"""Attributes of transformers' attention modules that shrink with the heads; the counts are also in
-the config."""
+
+def _counts(layer: AttentionLayer) -> dict[str, int]:
+    """Return a layer's counts of heads, by their names in transformers' modules and configs."""
+    queries = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+    keys = ("num_key_value_heads", "num_kv_heads", "kv_heads")
+    return dict.fromkeys(queries, layer.query_heads) | dict.fromkeys(keys, layer.kv_heads)
+
+
+def _sizes(layer: AttentionLayer) -> dict[str, int]:
+    """Return these counts, and the widths that transformers' attention modules have besides."""
+    widths = dict.fromkeys(("all_head_size", "split_size", "embed_dim"), layer.width)
+    groups = {"num_key_value_groups": layer.query_heads // layer.kv_heads}
+    return _counts(layer) | widths | groups | {"kv_dim": layer.kv_heads * layer.head_dim}
+
 
 _TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
 """Relative difference allowed for another order of summation; half precision has 0.05."""
 
 
+@torch.no_grad()
 def remove_heads(
     model: PreTrainedModel, geometry: HeadGeometry, heads: Iterable[Variant]
 ) -> HeadGeometry:
@@ -81,10 +79,11 @@ def remove_heads(
         for head in heads:
             masks.enter_context(pruned(model, geometry, head))
         masked = _outputs(model)
+    places = surviving_heads(geometry, smaller)
     try:
         for old, new in zip(geometry.layers, smaller.layers, strict=True):
             if new != old:
-                _cut(model, old, new, rows[old.index])
+                _cut(model, old, new, torch.tensor(places[old.index]), rows[old.index])
         cut = _outputs(model)
     except (RuntimeError, ValueError, IndexError) as error:  # shapes do not fit any more
         raise _cannot_cut(model, str(error).partition("\n")[0]) from error
@@ -107,21 +106,15 @@ def without(geometry: HeadGeometry, heads: Iterable[Variant]) -> HeadGeometry:
     removed: dict[int, set[int]] = defaultdict(set)
     for layer, head in _checked(geometry, heads):
         removed[layer.index].add(head)
-    layers = (
-        _without(layer, removed[layer.index]) if layer.index in removed else layer
-        for layer in geometry.layers
+    return replace(
+        geometry, layers=tuple(_without(layer, removed[layer.index]) for layer in geometry.layers)
     )
-    return replace(geometry, layers=tuple(layers))
 
 
 def _checked(
     geometry: HeadGeometry, heads: Iterable[Variant]
 ) -> Iterator[tuple[AttentionLayer, int]]:
-    """Yield the layer and number of each head.
-
-    Raises:
-        ModelError: the model has no such head.
-    """
+    """Yield the layer and number of each head; raise a ModelError if the model has no such head."""
     for variant in heads:
         if variant.kind != "head" or variant.layer is None or variant.head is None:
             raise ModelError(f"{variant} names no head to remove; write layer and head: L05H03")
@@ -130,16 +123,17 @@ def _checked(
 
 
 def _without(layer: AttentionLayer, removed: set[int]) -> AttentionLayer:
+    if not removed:
+        return layer
     group = layer.query_heads // layer.kv_heads
     left = [head for head in range(layer.query_heads) if head not in removed]
     sizes = [sum(head // group == kv for head in left) for kv in range(layer.kv_heads)]
-    remaining = {size for size in sizes if size}
-    if not remaining:
+    if not left:
         raise ModelError(
             f"layer {layer.index} would lose all of its {layer.query_heads} heads; "
             f"keep at least one, or lower the ratio"
         )
-    if len(remaining) > 1:
+    if len({*sizes} - {0}) > 1:
         raise ModelError(
             f"layer {layer.index} would keep {', '.join(map(str, sizes))} query heads in its "
             f"{layer.kv_heads} groups; remove whole groups of {group}, or equally many in each"
@@ -159,13 +153,9 @@ def surviving_heads(before: HeadGeometry, after: HeadGeometry) -> dict[int, list
     student's heads in the student's order.
     """
     return {
-        old.index: _positions(old, new)
+        old.index: [old.original_heads.index(head) for head in new.original_heads]
         for old, new in zip(before.layers, after.layers, strict=True)
     }
-
-
-def _positions(old: AttentionLayer, new: AttentionLayer) -> list[int]:
-    return [old.original_heads.index(head) for head in new.original_heads]
 
 
 def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant]) -> None:
@@ -178,19 +168,28 @@ def zero_heads(model: nn.Module, geometry: HeadGeometry, heads: Iterable[Variant
         geometry.weights_that_read(model, layer.index, head).zero_()
 
 
-def _cut(model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, rows: Readers) -> None:
-    """Take the removed heads out of one layer."""
-    left = torch.tensor(_positions(old, new))
+def _cut(
+    model: PreTrainedModel, old: AttentionLayer, new: AttentionLayer, left: Tensor, rows: Readers
+) -> None:
+    """Leave one layer only some of its heads."""
     for name, readers in rows.items():
         _take(model.get_submodule(name), readers[:, left].any(1).nonzero()[:, 0], inputs=False)
     for name in {name.rpartition(".")[0] for name in rows}:
         attention = model.get_submodule(name)
-        _recount(attention, old, new)
         for own, parameter in list(attention.named_parameters(recurse=False)):
             if parameter.shape == (old.query_heads,):  # an attention sink for each head
                 _set(attention, own, 0, left.to(parameter.device))
+        for own, size in _changed(attention, _sizes(old), _sizes(new)).items():
+            setattr(attention, own, size)
+        if (config := getattr(attention, "config", None)) is not None:
+            attention.config = LayerConfig(config, _changed(config, _counts(old), _counts(new)))
     columns = torch.arange(old.width).view(old.query_heads, -1)[left].flatten()
     _take(model.get_submodule(old.name), columns, inputs=True)
+
+
+def _changed(owner: Any, old: Mapping[str, int], new: Mapping[str, int]) -> dict[str, int]:
+    """Return new values of the attributes that have the old ones."""
+    return {name: new[name] for name in old if getattr(owner, name, None) == old[name]}
 
 
 def _take(module: nn.Module, index: Tensor, *, inputs: bool) -> None:
@@ -214,23 +213,6 @@ def _set(module: nn.Module, name: str, axis: int, index: Tensor) -> None:
     new = nn.Parameter(value, requires_grad=old.requires_grad)
     new.taken = axis, index  # type: ignore[attr-defined]
     setattr(module, name, new)
-
-
-def _recount(attention: nn.Module, old: AttentionLayer, new: AttentionLayer) -> None:
-    """Set an attention module's counts of heads, and those of its config, to what is left."""
-
-    def changed(owner: Any, sizes: _Sizes) -> dict[str, int]:
-        return {
-            name: size(new)
-            for name, size in sizes.items()
-            if getattr(owner, name, None) == size(old)
-        }
-
-    for name, count in changed(attention, {**_COUNTS, **_WIDTHS}).items():
-        setattr(attention, name, count)
-    config = getattr(attention, "config", None)
-    if config is not None:
-        setattr(attention, "config", LayerConfig(config, changed(config, _COUNTS)))  # noqa: B010
 
 
 class LayerConfig:
@@ -258,11 +240,6 @@ def _own_config(model: PreTrainedModel) -> Any:
         elif isinstance(config, LayerConfig) and id(config.shared) in copies:
             config.shared = copies[id(config.shared)]
     return own.get_text_config()
-
-
-def _outputs(model: PreTrainedModel) -> Tensor:
-    with torch.no_grad():
-        return _run_on_tokens(model)[0]
 
 
 def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Readers]:
@@ -303,9 +280,14 @@ def find_readers(model: PreTrainedModel, geometry: HeadGeometry) -> dict[int, Re
             else:
                 continue
             hooks.callback(handle.remove)
-        _run_on_tokens(model)
+        _outputs(model)
     for layer in geometry.layers:
-        _check_readers(model, layer, found[layer.index])
+        head = torch.eye(layer.query_heads, dtype=torch.bool)
+        group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
+        owners = torch.cat([head, group])
+        for name, rows in found[layer.index].items():
+            if not (rows[:, None] == owners).all(-1).any(-1).all():
+                raise _cannot_cut(model, f"{name} mixes heads before attention")
     return found
 
 
@@ -320,12 +302,8 @@ def _readers(
     for head in range(layer.query_heads):
         output = joined[..., layer.columns(head)]
         weights = torch.randn(output.shape, generator=noise).to(output)
-        gradients = torch.autograd.grad(
-            (output * weights).sum(),
-            [leaf for _, leaf in leaves],
-            retain_graph=True,
-            allow_unused=True,
-        )
+        options = {"retain_graph": True, "allow_unused": True}
+        gradients = torch.autograd.grad(output, [leaf for _, leaf in leaves], weights, **options)
         for (name, leaf), gradient in zip(leaves, gradients, strict=True):
             if gradient is None:
                 continue
@@ -334,26 +312,15 @@ def _readers(
     return readers
 
 
-def _check_readers(model: PreTrainedModel, layer: AttentionLayer, readers: Readers) -> None:
-    """Check that every row belongs to one head or to the group of one key/value head."""
-    head = torch.eye(layer.query_heads, dtype=torch.bool)
-    group = head.view(layer.kv_heads, -1, layer.query_heads).any(1)
-    owners = torch.cat([head, group])
-    for name, rows in readers.items():
-        if not (rows[:, None] == owners).all(-1).any(-1).all():
-            raise _cannot_cut(model, f"{name} mixes heads before attention")
-
-
-def _run_on_tokens(model: PreTrainedModel) -> Any:
+def _outputs(model: PreTrainedModel) -> Tensor:
     """Run a model in evaluation mode on two rows of six tokens."""
     tokens = torch.arange(12, device=model.device).view(2, 6)
     tokens %= model.get_input_embeddings().num_embeddings
     with evaluating(model):
-        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+        return model(input_ids=tokens, attention_mask=torch.ones_like(tokens))[0]
 
 
 def _cannot_cut(model: PreTrainedModel, reason: str) -> ModelError:
-    """Return the error for a model whose heads cannot be removed from its weights."""
     return ModelError(
         f"{type(model).__name__} cannot lose heads from its weights ({reason}); "
         f"zero heads by name instead"

@@ -24,27 +24,19 @@ _CONFIG = "config.json"
 _WEIGHTS = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _TOKENIZERS = (
-    ("tokenizer.json",),
-    ("tokenizer.model",),
-    ("tekken.json",),
-    ("spiece.model",),
-    ("sentencepiece.bpe.model",),
-    ("vocab.json", "merges.txt"),
-    ("vocab.txt",),
+    *(("tokenizer.json",), ("tokenizer.model",), ("tekken.json",), ("spiece.model",)),
+    *(("sentencepiece.bpe.model",), ("vocab.json", "merges.txt"), ("vocab.txt",)),
 )
 """Each of these sets of files is a complete tokenizer."""
 _TOKENIZER_FILES = {name for names in _TOKENIZERS for name in names} | {
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
+    *("tokenizer_config.json", "special_tokens_map.json"),
+    *("added_tokens.json", "chat_template.jinja"),
 }
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack")
 _DOWNLOADED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]
 _NOT_DOWNLOADED = ["*/*", "consolidated*"]  # other formats' copies of the same weights
 
-_SLICES = 64
-_SLICE_BYTES = 1 << 16
+_SLICES, _SLICE_BYTES = 64, 1 << 16
 """A fingerprint reads 64 evenly spaced slices of 64 KiB of a large weight file."""
 
 _NAMES = {
@@ -100,11 +92,20 @@ def fetch_model(
                 f"{folder} is a GGUF file; a sweep dequantises it and keeps it as a folder under "
                 f"results/store/models: name that folder"
             )
-        return _fetch_file(folder, source, revision, gguf_file)
+        stated = None if gguf_file and not SHA256.fullmatch(revision or "") else revision
+        if gguf_file:
+            commit = None if stated else revision
+            folder = download(source, commit, allow_patterns=[gguf_file]) / gguf_file
+            if not folder.is_file():
+                raise ModelError(f"{source} has no file {gguf_file}; correct gguf_file")
+        if stated and (found := gguf.sha256(folder)) != stated:
+            raise ModelError(
+                f"{folder} has sha256 {found}, not {stated}; fetch it again, or correct `revision`"
+            )
+        return folder
     if folder.is_dir():
         check_folder(folder)
-        found = fingerprint(folder) if revision else None
-        if found != revision:
+        if revision and (found := fingerprint(folder)) != revision:
             raise ModelError(
                 f"{folder} has fingerprint {found}, not {revision}; its files have changed: "
                 f"restore them, or write revision: {found}"
@@ -117,20 +118,6 @@ def fetch_model(
     return folder
 
 
-def _fetch_file(file: Path, source: str, revision: str | None, name: str | None) -> Path:
-    """Return a GGUF file from the disk or, given its name, from the hub; check its sha256."""
-    stated = revision if name is None or SHA256.fullmatch(revision or "") else None
-    if name is not None:
-        file = download(source, None if stated else revision, allow_patterns=[name]) / name
-        if not file.is_file():
-            raise ModelError(f"{source} has no file {name}; correct gguf_file")
-    if stated and (found := gguf.sha256(file)) != stated:
-        raise ModelError(
-            f"{file} has sha256 {found}, not {stated}; fetch it again, or correct `revision`"
-        )
-    return file
-
-
 def check_folder(folder: Path) -> None:
     """Check that a folder holds a config, complete safetensors weights and a tokenizer.
 
@@ -140,7 +127,8 @@ def check_folder(folder: Path) -> None:
     read_config(folder)
     for file in weight_files(folder):
         _read_header(file)
-    if not any(all((folder / name).is_file() for name in names) for names in _TOKENIZERS):
+    found = {file.name for file in tokenizer_files(folder)}
+    if not any(found.issuperset(names) for names in _TOKENIZERS):
         raise ModelError(
             f"{folder} has no tokenizer (tokenizer.json, tokenizer.model or vocab files); "
             f"save the tokenizer there with its save_pretrained"
@@ -148,11 +136,7 @@ def check_folder(folder: Path) -> None:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the contents of a model folder's config.json.
-
-    Raises:
-        ModelError: it is missing, not JSON, or names no model type.
-    """
+    """Return a model folder's config.json; raise a ModelError if it is damaged or missing."""
     return _read_json(folder / _CONFIG, "model_type", "name a folder in the hub's format")
 
 
@@ -186,13 +170,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
-    """Compare the geometry that a run's config states with the model's own config.json.
-
-    Args:
-        folder: the model's folder or GGUF file.
-        layers: stated number of layers.
-        heads: stated number of query heads in each layer.
-        kv_heads: stated number of key/value heads in each layer.
+    """Compare the geometry that a run's config states with that of a model's folder or GGUF file.
 
     Raises:
         ModelError: a number differs, or config.json does not state it.
@@ -215,20 +193,21 @@ def stated_geometry(folder: Path) -> dict[str, int]:
     """
     if folder.suffix == gguf.SUFFIX:
         return gguf.stated_geometry(folder)
-    config = _text_config(folder)
-    own = {
-        name: next((config[each] for each in names if isinstance(config.get(each), int)), None)
+    config = read_config(folder)
+    config = config.get("text_config", config)  # of a multimodal model
+    own: dict[str, int] = {
+        name: next((config[each] for each in names if isinstance(config.get(each), int)), 0)
         for name, names in _NAMES.items()
     }
     if config.get("multi_query") and not config.get("new_decoder_architecture"):
         own["kv_heads"] = 1
     own["kv_heads"] = own["kv_heads"] or own["heads"]
     for name, number in own.items():
-        if number is None:
+        if not number:
             raise ModelError(
                 f"{folder / _CONFIG} does not state {name}; use a transformer with attention"
             )
-    return {name: number for name, number in own.items() if number is not None}
+    return own
 
 
 def count_parameters(folder: Path) -> int:
@@ -280,13 +259,6 @@ def fingerprint(folder: Path) -> str:
                 stream.seek(offset)
                 digest.update(stream.read(_SLICE_BYTES))
     return digest.hexdigest()[:16]
-
-
-def _text_config(folder: Path) -> dict[str, Any]:
-    """Return a model's config; for a multimodal model, the part about text."""
-    config = read_config(folder)
-    text: dict[str, Any] = config.get("text_config", config)
-    return text
 
 
 def _read_header(file: Path) -> bytes:
