@@ -15,7 +15,7 @@ FLOORS = (
     "frontier recovery sprint compression",
     "generation reasoner grading athena",
     "planning embeddings models benchmarks statistics config",
-    "record tables variants arguments saying paths errors",
+    "record tables variants arguments paths errors",
 )
 """From the top down: a room may import itself, what stands right of it, and lower floors."""
 

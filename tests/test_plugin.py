@@ -12,8 +12,8 @@ from snakemake.logging import DefaultFormatter
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from headroom import cli
+from headroom.errors import RESULT
 from headroom.generation import client
-from headroom.saying import RESULT
 from snakemake_logger_plugin_headroom import LogHandler
 from snakemake_logger_plugin_headroom.pace import Pace, Planned
 from snakemake_logger_plugin_headroom.screen import Screen

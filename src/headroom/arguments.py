@@ -35,20 +35,12 @@ def add_command(
     options: Sequence[str] = (),
     without: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """Add a command with the parameters of a function.
+    """Add a command that calls a function, or `handler` with the function's parameters.
 
-    Parameters before the ``*`` of the signature become positional arguments, those after it
-    options. Types decide how arguments are read (whole numbers are positive). The docstring's first
-    line describes the command, its ``Args:`` the arguments.
-
-    Args:
-        commands: the command line's commands.
-        name: name of the command.
-        function: gives the arguments, and is called by the command.
-        handler: called instead of `function`.
-        epilog: shown below the help.
-        options: parameters before the ``*`` that are options nevertheless.
-        without: parameters that the command does not have.
+    Parameters before the ``*`` of the signature become positional arguments, but for some
+    `options`, those after it options; the command is `without` some. Types decide how arguments are
+    read (whole numbers are positive). The docstring's first line describes the command, its
+    ``Args:`` the arguments.
     """
     about, _, rest = (inspect.getdoc(function) or "").partition("\n")
     texts = dict(re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, re.MULTILINE))
@@ -82,12 +74,12 @@ def reading(hint: Any) -> dict[str, Any]:
     """Return the keywords with which argparse reads a value of a type."""
     if get_origin(hint) is list:
         return {"nargs": "*", "type": get_args(hint)[0]}
-    parts = [part for part in get_args(hint) or (hint,) if part is not type(None)]
+    parts = [hint] if get_origin(hint) is Literal else list(get_args(hint)) or [hint]
     parts = [get_args(part)[0] if get_origin(part) is Annotated else part for part in parts]
     if any(get_origin(part) is Sequence for part in parts):
         return {"type": numbers_or_all}
-    if get_origin(hint) is Literal or get_origin(parts[0]) is Literal:
-        return {"choices": get_args(hint if get_origin(hint) is Literal else parts[0])}
+    if get_origin(parts[0]) is Literal:
+        return {"choices": get_args(parts[0])}
     if hint is bool:
         return {"action": "store_true"}
     # Of a text or a path the text: a path would lose the "./" that tells a folder from a hub id.

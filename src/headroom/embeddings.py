@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Union
 
 import numpy as np
 import torch
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 
 from headroom.errors import ModelError
 from headroom.models.source import download, local_folder
@@ -35,11 +30,7 @@ _REPORT_EVERY = 1024  # questions
 
 
 def fetch_embedder(source: str, revision: str | None = None) -> Path:
-    """Return the folder of an embedder's files; download it if need be.
-
-    Args:
-        source: a hub id, such as ``sentence-transformers/all-MiniLM-L6-v2``, or a local folder.
-        revision: hub: commit hash.
+    """Return the folder of an embedder's files, which is local or downloaded from the hub.
 
     Raises:
         ModelError: no such folder, embedder or revision, no access, or no network.
@@ -53,31 +44,20 @@ def fetch_embedder(source: str, revision: str | None = None) -> Path:
 
 
 class MeanOfTokens:
-    """A transformer whose embedding of a text is the mean of its last hidden states.
+    """A folder's transformer, whose embedding of a text is the mean of its last hidden states."""
 
-    Args:
-        model: in evaluation mode.
-        tokenizer: its own; it is set to pad on the right, so that absolute positions do not depend
-            on the batch.
-    """
-
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, folder: Path) -> None:
+        model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+        model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+        self.tokenizer = tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self._model = model.get_encoder() if model.config.is_encoder_decoder else model
         self._accepted = set(inspect.signature(self._model.forward).parameters)
         positions = getattr(model.config, "max_position_embeddings", -1)
         if positions != -1:  # -1: XLNet has no limit
             tokenizer.model_max_length = min(tokenizer.model_max_length, positions)
-        tokenizer.padding_side = "right"
+        tokenizer.padding_side = "right"  # absolute positions do not depend on the batch
         if tokenizer.pad_token is None:  # any token will do: padding is masked out
             tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
-
-    @classmethod
-    def load(cls, folder: Path) -> "MeanOfTokens":
-        """Load a transformer and its tokenizer; see `load_embedder`."""
-        model = AutoModel.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-        return cls(model.eval().to("cuda" if torch.cuda.is_available() else "cpu"), tokenizer)
 
     def get_embedding_dimension(self) -> int:
         """Return the length of a vector."""
@@ -92,12 +72,9 @@ class MeanOfTokens:
         vectors = np.empty((len(texts), self.get_embedding_dimension()), dtype=np.float32)
         for start in range(0, len(order), batch_size):
             places = order[start : start + batch_size]
-            read = self.tokenizer(
-                [texts[place] for place in places],
-                padding=True,
-                truncation=True,
-                return_tensors="pt",
-            ).to(self._model.device)
+            options = {"padding": True, "truncation": True, "return_tensors": "pt"}
+            read = self.tokenizer([texts[place] for place in places], **options)
+            read = read.to(self._model.device)
             accepted = {name: value for name, value in read.items() if name in self._accepted}
             states = self._model(**accepted).last_hidden_state
             mask = read["attention_mask"].unsqueeze(-1).to(states.dtype)
@@ -109,8 +86,7 @@ class MeanOfTokens:
 def load_embedder(folder: str | Path) -> Embedder:
     """Load an embedder from its folder: on the GPU if there is one, in float32, without network.
 
-    A folder without ``modules.json`` is a plain transformer; its embedding of a text is the mean of
-    the last hidden states over the text's tokens.
+    A folder without ``modules.json`` is a plain transformer.
 
     Raises:
         ModelError: the folder is missing or is not a model that can be read.
@@ -127,12 +103,13 @@ def load_embedder(folder: str | Path) -> Embedder:
                 str(folder), local_files_only=True, model_kwargs={"dtype": torch.float32}
             )
         else:
-            embedder = MeanOfTokens.load(folder)
+            embedder = MeanOfTokens(folder)
         tokenizer = embedder.tokenizer
     except Exception as error:  # many formats, each with its own errors
+        cause = " ".join(str(error).split())[:200]
         raise ModelError(
-            f"embedder {folder} cannot be read ({_line(error)}); name a sentence-transformers "
-            f"model or a transformer with its tokenizer"
+            f"embedder {folder} cannot be read ({cause}); name a sentence-transformers model or a "
+            f"transformer with its tokenizer"
         ) from error
     # Without tokenizer files transformers silently makes a tokenizer without words.
     if isinstance(tokenizer, PreTrainedTokenizerBase) and set(tokenizer.get_vocab()) <= set(
@@ -156,7 +133,3 @@ def embed(embedder: Embedder, texts: Sequence[str], batch_size: int = 64) -> np.
         left = (time.monotonic() - started) / done * (len(texts) - done)
         _LOG.info("embedded %d of %d questions, %.0f s left", done, len(texts), left)
     return np.concatenate(parts).astype(np.float32, copy=False)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

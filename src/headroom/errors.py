@@ -1,8 +1,16 @@
-"""Errors that a user can act on.
+"""What a user is told: errors that they can act on, and the log level of results.
 
-Each has a message of one line: the value received, what is allowed, the next step. The command line
-prints it and exits with status 2. Any other exception is a bug and keeps its traceback.
+Each error has a message of one line: the value received, what is allowed, the next step. The
+command line prints it and exits with status 2. Any other exception is a bug and keeps its
+traceback.
 """
+
+import logging
+
+RESULT = 25
+"""The log level, above progress (INFO), of a job's result: one line that a run shows."""
+
+logging.addLevelName(RESULT, "RESULT")
 
 
 class HeadroomError(Exception):

@@ -24,10 +24,10 @@ from scipy.special import ndtr
 
 from headroom import paths
 from headroom.config import Config
+from headroom.errors import RESULT
 from headroom.planning.batches import family_members
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
-from headroom.saying import RESULT
 from headroom.sprint.evaluation import Answers, Scores, drawn, estimated, ordered
 from headroom.sprint.experiment import GradedAnswers
 from headroom.sprint.rankers import greedy_cover

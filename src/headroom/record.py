@@ -55,32 +55,30 @@ def write_record(
         path: the result.
         stopwatch: started when the job started.
         facts: what decided the result: resolved settings, revisions, seeds, devices, counts.
-        folder: folder of further files of the result, such as weights that a JSON file describes;
-            beside the result or around it.
+        folder: further files of the result, such as weights that a JSON file describes; beside the
+            result or around it.
     """
     beside = () if folder is None else folder.rglob("[!.]*")
     files = {path, *(f for f in beside if f.is_file() and f.suffixes[-2:] != [".run", ".json"])}
-    write_json(
-        record_path(path),
-        {
-            "file": path.name,
-            **facts,
-            "sha256": {str(file.relative_to(path.parent)): _digest(file) for file in sorted(files)},
-            "versions": versions(),
-            "git_commit": git_commit(),
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stopwatch.started)),
-            "seconds": round(stopwatch.seconds, 3),
-            "host": socket.gethostname(),
-            "process": os.getpid(),
-        },
-    )
+    record = {
+        "file": path.name,
+        **facts,
+        "sha256": {str(file.relative_to(path.parent)): _digest(file) for file in sorted(files)},
+        "versions": versions(),
+        "git_commit": git_commit(),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(stopwatch.started)),
+        "seconds": round(stopwatch.seconds, 3),
+        "host": socket.gethostname(),
+        "process": os.getpid(),
+    }
+    write_json(record_path(path), record)
 
 
 def read_record(path: Path) -> dict[str, Any]:
     """Return the record of a result; empty if it has none."""
     record = record_path(path)
-    facts: dict[str, Any] = {}
-    return json.loads(record.read_text(encoding="utf-8")) if record.exists() else facts
+    facts: Any = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
+    return facts
 
 
 def peak_resident() -> int:
@@ -93,10 +91,9 @@ def peak_resident() -> int:
 
 
 def intact(path: Path) -> Path:
-    """Return the path of a result after comparing it and its files with the record's checksums.
+    """Return the path of a result after comparing its files with the checksums of its record.
 
-    A result without a record is accepted. Parquet tables do not need this: they hold their own
-    checksum.
+    It need not have one. Parquet tables hold their own checksums.
 
     Raises:
         TableError: a file is damaged.

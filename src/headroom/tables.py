@@ -10,7 +10,6 @@ import io
 import json
 import os
 import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -87,19 +86,11 @@ GRADED = _schema(
 )
 """Every answer of a (model, decoding, question set) with its verdict."""
 
-ACCURACY = _schema(
-    question_id=_TEXT,
-    subject=_TEXT,
-    level=_INT8,
-    nullable="subject level",
-)
+ACCURACY = _schema(question_id=_TEXT, subject=_TEXT, level=_INT8, nullable="subject level")
 """The accuracy matrix Z: these columns, then one int8 column of 0 and 1 for each variant
 (or, for sampling, for each sample: ``S00``, ``S01``, ...)."""
 
-EMBEDDINGS = _schema(
-    question_id=_TEXT,
-    vector=pa.list_(_FLOAT32),
-)
+EMBEDDINGS = _schema(question_id=_TEXT, vector=pa.list_(_FLOAT32))
 """Question embeddings, float32 [embedding_dim]."""
 
 RANKING = _schema(
@@ -163,13 +154,8 @@ OUTCOMES = _schema(
 )
 """The answers of one arm of a compression to the test part, for one seed."""
 
-STUDY_OUTCOMES = pa.schema(
-    [
-        *_schema(arm=_TEXT, seed=_INT64),  # the arm's name in the config
-        *OUTCOMES,
-    ]
-)
-"""The answers of all arms of a compression."""
+STUDY_OUTCOMES = pa.schema([*_schema(arm=_TEXT, seed=_INT64), *OUTCOMES])
+"""The answers of all arms of a compression, by the arms' names in the config."""
 
 _CHECKSUM = b"headroom.crc32"
 """Metadata key of a file's CRC-32, which is computed with zeros in its place."""
@@ -184,18 +170,13 @@ def atomic(path: Path, *, folder: bool = False) -> Iterator[Path]:
     there may be a folder, whose `path` must be missing or empty.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    place = (".tmp", f".{path.name}.", str(path.parent))
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.tmp")
     if folder:
-        temporary = Path(tempfile.mkdtemp(*place))
+        temporary.mkdir()
     else:
-        handle, name = tempfile.mkstemp(*place)
-        os.close(handle)
-        temporary = Path(name)
+        temporary.touch(exist_ok=False)
     try:
         yield temporary
-        umask = os.umask(0)  # `tempfile` makes what is private
-        os.umask(umask)
-        temporary.chmod((0o777 if folder else 0o666) & ~umask)
         temporary.replace(path)
     except BaseException:
         if folder:
@@ -230,11 +211,11 @@ def write_table(
     schema: pa.Schema,
     metadata: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a table of the given schema atomically.
+    """Write a table atomically.
 
     Args:
         path: the file to make.
-        data: columns of the schema, in any order; further columns are an error.
+        data: columns of the schema, in any order.
         schema: one of this module's schemas, or an extension of one.
         metadata: facts to keep in the file itself (JSON values; no times, no hosts).
 
@@ -248,8 +229,7 @@ def write_table(
         )
     try:
         if isinstance(data, pa.Table):
-            # `Table.cast` would import all of Arrow's compute functions; this does so only if a
-            # column has another type.
+            # `Table.cast` would import Arrow's compute functions even for equal types.
             table = pa.Table.from_arrays(data.select(schema.names).columns, schema=schema)
         else:
             table = pa.Table.from_pandas(data, schema=schema, preserve_index=False)

@@ -66,7 +66,7 @@ class Variant:
                 numbers = {part: int(number) for part, number in match.groupdict().items()}
                 variant = cls(kind=family.kind, **numbers)
                 # 'L005H03' would be a second name of 'L05H03', 'L05X03P00' one, too.
-                if str(variant) == name and family.holds(variant):
+                if str(variant) == name and variant.order()[-1] not in family.idle:
                     return BASE if variant == BASE else variant
         known = ", ".join(family.example for family in FAMILIES.values())
         raise ConfigError(
@@ -87,7 +87,9 @@ class Variant:
     @cached_property
     def layers(self) -> range:
         """The layers that this variant changes one by one."""
-        return FAMILIES[self.kind].layers(self)
+        if self.layer is None:
+            return range(0)
+        return range(self.layer, self.layer + (self.scale if FAMILIES[self.kind].skips else 1))
 
     def __str__(self) -> str:
         return FAMILIES[self.kind].name.format_map(vars(self))
@@ -146,7 +148,9 @@ class Family:
     on_weights = False
     """Whether all weights change, so that rows of a batch cannot carry the change."""
     skips = False
-    """Whether a variant's layers are left out: their output is their input."""
+    """Whether `scale` layers are left out: their output is their input."""
+    idle: tuple[int, ...] = ()
+    """Values of a name's last number that change nothing: no variant is named so."""
 
     def __init__(self) -> None:
         fields = Formatter().parse(self.name)
@@ -162,37 +166,17 @@ class Family:
         digits = r"(?P<\1>[0-9]{2,})" if named else r"\\d\\d+"
         return re.sub(r"\{(\w+):02d\}", digits, self.name)
 
-    def holds(self, variant: Variant) -> bool:
-        """Tell whether a variant of this name changes what the family changes."""
-        return True
-
-    def layers(self, variant: Variant) -> range:
-        """Return the layers that a variant changes one by one."""
-        return range(0) if variant.layer is None else range(variant.layer, variant.layer + 1)
-
     def edit(self, variant: Variant, width: int) -> Edit:
-        """Return what a variant changes in each of its layers.
-
-        Args:
-            variant: of this family.
-            width: query_heads * head_dim of the layer.
-        """
+        """Return what a variant changes in each layer; `width` is query_heads * head_dim."""
         return Edit()
 
     def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
-        """Draw variants of this family.
-
-        Args:
-            pool: what to draw from.
-            scale: of the family's `scales`.
-            count: how many; fewer where there are not as many.
-            seed: decides the draw.
-        """
+        """Draw `count` variants of a scale, fewer where there are not as many."""
         return []
 
     def work(self, variant: Variant, depth: int) -> float:
         """Return the work of one token as a share of the base model's, whose layers are `depth`."""
-        return 1.0
+        return (depth - len(variant.layers) * self.skips) / depth
 
 
 class Base(Family):
@@ -208,7 +192,7 @@ class Heads(Family):
     title = "heads"
 
     def edit(self, variant: Variant, width: int) -> Edit:
-        """Zero the head."""
+        """Zero the head's output."""
         return Edit({variant.head or 0: 0.0})
 
     def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
@@ -242,10 +226,7 @@ class Numeric(Family):
     """Nothing changes but the numerics: other batches, no verification."""
 
     kind, name, example = "numeric", "placebo{seed:02d}", "placebo01"
-
-    def holds(self, variant: Variant) -> bool:
-        """Numbers begin with 1."""
-        return variant.seed > 0
+    idle = (0,)
 
 
 class Scaled(Heads):
@@ -254,10 +235,7 @@ class Scaled(Heads):
     kind, name, example = "scaled", "L{layer:02d}X{head:02d}P{scale:02d}", "L05X03P150"
     title = "scaled heads"
     scales = (50, 150)
-
-    def holds(self, variant: Variant) -> bool:
-        """0% is a pruned head, 100% the base model."""
-        return variant.scale not in (0, 100)
+    idle = (0, 100)  # a pruned head, and the base model
 
     def edit(self, variant: Variant, width: int) -> Edit:
         """Multiply the head's output."""
@@ -270,31 +248,16 @@ class Skip(Family):
     kind, name, example = "skip", "L{layer:02d}K{scale:02d}", "L05K02"
     title = "skipped layers"
     skips = True
-    _MOST = 2
-
-    def holds(self, variant: Variant) -> bool:
-        """One layer at least is left out."""
-        return variant.scale > 0
-
-    def layers(self, variant: Variant) -> range:
-        """Return the layers left out."""
-        first = variant.layer or 0
-        return range(first, first + variant.scale)
+    idle = (0,)
 
     def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
         """Draw from all layers of the model, whichever layers' heads are changed."""
-        depth = pool.depth
-        most = min(self._MOST, depth - 1)
         every = [
             Variant(first, None, self.kind, length)
-            for length in range(1, most + 1)
-            for first in range(depth - length + 1)
+            for length in (1, 2)[: pool.depth - 1]
+            for first in range(pool.depth - length + 1)
         ]
         return random.Random(seed).sample(every, min(count, len(every)))
-
-    def work(self, variant: Variant, depth: int) -> float:
-        """Layers left out cost nothing."""
-        return (depth - variant.scale) / depth
 
 
 class NoisyWeights(Family):
@@ -304,30 +267,16 @@ class NoisyWeights(Family):
     title = "noisy weights"
     scales = (5, 20)
     on_weights = True
-
-    def holds(self, variant: Variant) -> bool:
-        """Without a standard deviation it is the base model."""
-        return variant.scale > 0
+    idle = (0,)
 
     def members(self, pool: Pool, scale: int, count: int, seed: int) -> list[Variant]:
         """Take successive seeds."""
-        first = seed * count
-        return [Variant(None, None, self.kind, scale, first + place) for place in range(count)]
+        seeds = range(seed * count, (seed + 1) * count)
+        return [Variant(None, None, self.kind, scale, each) for each in seeds]
 
 
-FAMILIES: dict[str, Family] = {
-    family.kind: family
-    for family in (
-        Base(),
-        Heads(),
-        Noise(),
-        Replay(),
-        Numeric(),
-        Scaled(),
-        Skip(),
-        NoisyWeights(),
-    )
-}
+_ORDERED = (Base, Heads, Noise, Replay, Numeric, Scaled, Skip, NoisyWeights)
+FAMILIES: dict[str, Family] = {family.kind: family() for family in _ORDERED}
 """By kind, in the order in which variants sort; noise, replay and numeric are placebos."""
 
 

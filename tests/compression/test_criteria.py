@@ -23,8 +23,8 @@ from headroom.compression.choice import Scores, heads_at, heads_due, lowest_head
 from headroom.compression.criteria import CRITERIA, accuracy_drops, calibration, head_scores, mixed
 from headroom.config.compression import Compression, Importance
 from headroom.errors import ModelError
-from headroom.models.learner import eager_attention
 from headroom.models.geometry import AttentionLayer, HeadGeometry, find_heads
+from headroom.models.learner import eager_attention
 from headroom.models.load import word_tokenizer
 from headroom.models.masks import edited_weights
 from headroom.models.removal import find_readers, remove_heads, without

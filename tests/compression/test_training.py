@@ -17,9 +17,8 @@ from headroom.compression.distillation import distilled, frozen, without_attenti
 from headroom.compression.training import Between, Fit, task, train
 from headroom.config.compression import Distillation, Partition, Training, profile
 from headroom.errors import ModelError
-from headroom.models.learner import eager_attention
 from headroom.models.geometry import HeadGeometry, find_heads
-from headroom.models.learner import Verdict, copied
+from headroom.models.learner import Verdict, copied, eager_attention
 from headroom.models.removal import remove_heads
 from headroom.variants import Variant
 

@@ -8,6 +8,7 @@ positions only keys and values of the last layer. Everything else depends on the
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 
 import torch
 from torch import nn
@@ -38,15 +39,14 @@ class Costs:
     def of(cls, loaded: LoadedModel) -> "Costs":
         """Return the costs of a dense decoder, from its first layer."""
         layer = loaded.geometry.layers[0]
-        block, attention, _ = layer.name.rsplit(".", 2)
         weights = {
-            name: 2 * module.weight.numel()
-            for name, module in loaded.model.get_submodule(block).named_modules()
+            f"{layer.block}.{name}": 2 * module.weight.numel()
+            for name, module in loaded.model.get_submodule(layer.block).named_modules()
             if isinstance(module, nn.Linear)
         }
-        output = f"{attention}.{layer.name.rsplit('.', 1)[1]}"
-        inside = [cost for name, cost in weights.items() if name.startswith(f"{attention}.")]
-        projections = sum(inside) - weights[output]
+        attention = layer.name.rpartition(".")[0] + "."
+        inside = [cost for name, cost in weights.items() if name.startswith(attention)]
+        projections = sum(inside) - weights[layer.name]
         embeddings = loaded.model.get_output_embeddings()
         return cls(
             layers=len(loaded.geometry.layers),
@@ -60,10 +60,7 @@ class Costs:
 def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> float:
     """Return the floating-point operations of a sweep.
 
-    Args:
-        work: questions and variants, the base model among them.
-        choices: tokens chosen for each question and variant, the end of sequence included.
-        costs: of the model.
+    `choices` are the tokens chosen for each question and variant, the end of sequence included.
     """
     total = 0.0
     for question, prompt in work.prompts.items():
@@ -111,5 +108,4 @@ def _seconds(layer: nn.Linear, states: torch.Tensor) -> float:
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
     """Return the length of the common prefix."""
-    pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])

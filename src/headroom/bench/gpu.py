@@ -41,12 +41,8 @@ from headroom.variants import BASE, Variant, heads
 STAGES = ("smoke", "exact", "1.5b", "7b")
 REASONER = Path(__file__).parents[1] / "reasoner" / "weights"
 _SIZES = (
-    "vocab_size",
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
+    *("vocab_size", "hidden_size", "intermediate_size"),
+    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
 )
 _SHAPES = {
     "1.5b": (151936, 1536, 8960, 28, 12, 2),
@@ -96,7 +92,7 @@ def exact(device: torch.device) -> None:
         facts = engine.facts
         if dtype == torch.float32:
             facts["differing"] = sum(
-                answers[request] != _generated(loaded, [request], 24)[0] for request in wanted
+                answers[request] != _published(loaded, [request], 24)[0] for request in wanted
             )
         print(f"{dtype}: {len(wanted)} answers, {facts}")
 
@@ -111,7 +107,7 @@ def speed(shape: str, device: torch.device) -> None:
     tiny = shape == "tiny"
     tokens, questions = (8, 6) if tiny else (600, 512)
     base = _requests(model, questions, [BASE])
-    seconds = _seconds(lambda: _generated(loaded, base[:16], tokens), device)
+    seconds = _seconds(lambda: _published(loaded, base[:16], tokens), device)
     print(f"generate, batch 16: {min(16, len(base)) * tokens / seconds:.0f} tokens/s")
     layer, count = len(loaded.geometry.layers) // 2, 3 if tiny else 12
     drafts = _run("decoding", loaded, base, tokens, {}, nullcontext())
@@ -159,14 +155,8 @@ def _run(
 
 
 def _loaded(model: Any) -> Any:
-    return SimpleNamespace(
-        model=model,
-        geometry=find_heads(model),
-        device=model.device,
-        dtype=model.dtype,
-        pad_token_id=0,
-        eos_token_ids=(),
-    )
+    own = {"geometry": find_heads(model), "device": model.device, "dtype": model.dtype}
+    return SimpleNamespace(model=model, **own, pad_token_id=0, eos_token_ids=())
 
 
 def _decoding(tokens: int) -> Any:
@@ -183,23 +173,23 @@ def _requests(model: Any, questions: int, variants: list[Variant]) -> list[Reque
     return [Request(f"q{n}", p, variant) for n, p in enumerate(prompts) for variant in variants]
 
 
-def _generated(loaded: Any, requests: list[Request], tokens: int) -> list[tuple[int, ...]]:
-    """Answer with `generate`, left-padded; all requests of the first one's variant."""
-    width = max(len(request.prompt) for request in requests)
-    pads = [width - len(request.prompt) for request in requests]
-    ids = [[0] * pad + [*each.prompt] for pad, each in zip(pads, requests, strict=True)]
-    visible = [[0] * pad + [1] * (width - pad) for pad in pads]
+def _published(loaded: Any, requests: list[Request], tokens: int) -> list[tuple[int, ...]]:
+    """Answer with `generate`; all requests of the first one's variant."""
+    length = {"max_new_tokens": tokens, "min_new_tokens": tokens, "eos_token_id": None}
+    prompts = [request.prompt for request in requests]
     with edited_weights(loaded.model, loaded.geometry, requests[0].variant):
-        rows = loaded.model.generate(
-            torch.tensor(ids, device=loaded.device),
-            attention_mask=torch.tensor(visible, device=loaded.device),
-            do_sample=False,
-            max_new_tokens=tokens,
-            min_new_tokens=tokens,
-            eos_token_id=None,
-            pad_token_id=0,
-        )
-    return [tuple(row) for row in rows[:, width:].tolist()]
+        rows = generated(loaded, prompts, **length, do_sample=False, pad_token_id=0)
+    return [tuple(row) for row in rows]
+
+
+def generated(loaded: Any, prompts: Sequence[Sequence[int]], **options: Any) -> list[list[int]]:
+    """Answer prompts with `generate`, padded on the left."""
+    width = max(map(len, prompts))
+    ids = [[loaded.pad_token_id] * (width - len(prompt)) + [*prompt] for prompt in prompts]
+    visible = [[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts]
+    tokens, mask = (torch.tensor(each, device=loaded.device) for each in (ids, visible))
+    rows: Any = loaded.model.generate(tokens, attention_mask=mask, **options)
+    return rows[:, width:].tolist()
 
 
 def _seconds(work: Any, device: torch.device) -> float:

@@ -34,13 +34,7 @@ def run(
 ) -> None:
     """Print how long grading takes, which judges equal pairs once, and math-verify.
 
-    Args:
-        file: rows of JSON with an `answer`, such as MATH's training part.
-        questions: how many of its gold answers are used.
-        variants: how many answers each gets.
-        baseline: how many pairs math-verify judges in turn, drawn uniformly.
-        workers: processes that grade.
-        seed: seed of the answers and of the draw.
+    The arguments are those of `headroom bench grading`; `seed` is that of answers and sample.
 
     Raises:
         BenchmarkError: the file lacks answers.
@@ -85,18 +79,14 @@ def _clocks() -> np.ndarray:
 
 def answers(golds: Sequence[str], variants: int, seed: int) -> list[Pair]:
     """Return pairs of answer and gold answer: `variants` answers to each question."""
-    draw = random.Random(seed)
-    return [(_answer(gold, draw, golds), gold) for _ in range(variants) for gold in golds]
-
-
-def _answer(gold: str, draw: random.Random, golds: Sequence[str]) -> str:
-    share = draw.random()
-    if share < _SAME:
-        return gold
-    if share < _SAME + _REWRITTEN:
-        return _rewritten(gold, draw)
-    wrong = _wrong(gold, draw, golds)
-    return _rewritten(wrong, draw) if draw.random() < 0.5 else wrong
+    draw, pairs = random.Random(seed), []
+    for gold in [*golds] * variants:
+        share = draw.random()
+        wrong = share >= _SAME + _REWRITTEN
+        answer = _wrong(gold, draw, golds) if wrong else gold
+        rewritten = draw.random() < 0.5 if wrong else share >= _SAME
+        pairs.append((_rewritten(answer, draw) if rewritten else answer, gold))
+    return pairs
 
 
 def _rewritten(gold: str, draw: random.Random) -> str:

@@ -1,7 +1,7 @@
 """One sweep, and the ways to answer it: the engine, the published way, and what others offer."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from time import perf_counter, process_time
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
+from headroom.bench.gpu import generated
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
@@ -66,18 +67,7 @@ def published(loaded: LoadedModel, work: Work, outcome: Outcome) -> None:
             for start in range(0, len(order), PUBLISHED_BATCH):
                 questions = order[start : start + PUBLISHED_BATCH]
                 prompts = [work.prompts[question] for question in questions]
-                width = max(map(len, prompts))
-                pads = [width - len(prompt) for prompt in prompts]
-                ids = [
-                    [loaded.pad_token_id] * pad + [*prompt]
-                    for pad, prompt in zip(pads, prompts, strict=True)
-                ]
-                visible = [[0] * pad + [1] * (width - pad) for pad in pads]
-                rows = loaded.model.generate(
-                    torch.tensor(ids, device=loaded.device),
-                    attention_mask=torch.tensor(visible, device=loaded.device),
-                    generation_config=_settings(loaded, work),
-                )[:, width:].tolist()
+                rows = generated(loaded, prompts, generation_config=_settings(loaded, work))
                 for question, row in zip(questions, rows, strict=True):
                     outcome.choices[question, str(variant)] = _until_end(loaded, row)
 
@@ -167,29 +157,21 @@ def start(folder: str, dtype: str, threads: int) -> None:
     _loaded.append(load_model(folder, dtype=dtype))
 
 
-def ask(function: Callable[[LoadedModel], Any]) -> Any:
+def ask(function: Callable[..., Any], *given: Any) -> Any:
     """Return what a function finds on the model of this process."""
-    return function(_loaded[0])
+    return function(_loaded[0], *given)
 
 
-def answer(rival: str, work: Work, *, timed: bool = False) -> Outcome:
-    """Answer a part of the sweep in this process.
-
-    Args:
-        rival: of `RIVALS`.
-        work: the part.
-        timed: whether products are counted and timed, which takes some time by itself.
+def answer(loaded: LoadedModel, rival: str, work: Work, timed: bool) -> Outcome:
+    """Answer a part of the sweep; `timed` counts and times products, which takes time by itself.
 
     Raises:
         ModelError: the rival fails; its cause in one line.
     """
     outcome, begin = Outcome(), process_time()
     try:
-        if timed:
-            with timed_products(outcome):
-                RIVALS[rival](_loaded[0], work, outcome)
-        else:
-            RIVALS[rival](_loaded[0], work, outcome)
+        with timed_products(outcome) if timed else nullcontext():
+            RIVALS[rival](loaded, work, outcome)
     except Exception as error:  # a failed rival is a row of the table
         cause = " ".join(str(error).split())[:200]
         raise ModelError(f"{type(error).__name__}: {cause}") from None

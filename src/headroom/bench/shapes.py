@@ -33,13 +33,8 @@ Sizes = Mapping[str, int]
 """The sizes of a Qwen2 with tied embeddings, by their names in its config."""
 
 _NAMES = (
-    "hidden_size",
-    "intermediate_size",
-    "num_hidden_layers",
-    "num_attention_heads",
-    "num_key_value_heads",
-    "head_dim",
-    "vocab_size",
+    *("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"),
+    *("num_key_value_heads", "head_dim", "vocab_size"),
 )
 SIZES: dict[str, Sizes] = {
     "46m": dict(zip(_NAMES, (512, 1792, 12, 8, 4, 64, 8192), strict=True)),
@@ -99,21 +94,12 @@ def sizes(config: Qwen2Config) -> dict[str, int]:
 def resized(config: Qwen2Config, sizes: Sizes) -> Qwen2Config:
     """Return a copy of a config with other sizes."""
     made = copy.deepcopy(config)
-    layers = sizes["num_hidden_layers"]
-    made.update({**sizes, "layer_types": ["full_attention"] * layers})
+    made.update({**sizes, "layer_types": ["full_attention"] * sizes["num_hidden_layers"]})
     return made
 
 
 class Expansion:
-    """The places of a small model's parts in a larger one.
-
-    Args:
-        small: sizes of the small model.
-        large: sizes of the larger one.
-
-    Raises:
-        ModelError: the small model does not fit.
-    """
+    """The places of a small model's parts in a larger one, or a ModelError if it does not fit."""
 
     def __init__(self, small: Sizes, large: Sizes) -> None:
         for name in ("hidden_size", "head_dim"):

@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -24,7 +24,7 @@ from headroom.benchmarks.generated import generate
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.prompts import encode_prompt
-from headroom.models.load import LoadedModel, load_model
+from headroom.models.load import load_model
 from headroom.tables import write_json
 from headroom.variants import BASE, Variant
 
@@ -35,13 +35,7 @@ Setting = tuple[int, int]
 
 
 class Crew:
-    """Processes that hold the same model and divide a sweep among them.
-
-    Args:
-        setting: how many, and threads of each.
-        folder: the model.
-        dtype: of its weights.
-    """
+    """Processes that hold the same model and divide a sweep among them."""
 
     def __init__(self, setting: Setting, folder: Path, dtype: str) -> None:
         processes, threads = setting
@@ -55,10 +49,11 @@ class Crew:
         with patch.dict(os.environ, OMP_NUM_THREADS=str(threads)):
             self.costs = self.ask(Costs.of)[0]
 
-    def ask(self, function: Any) -> list[Any]:
-        """Return what a function finds on the model, from all processes at once."""
-        found = [pool.submit(ask, function) for pool in self._pools]
-        return [each.result() for each in found]
+    def ask(self, function: Any, *given: list[Any]) -> list[Any]:
+        """Return what a function finds on the model, and what is given each process, in all."""
+        each = zip(self._pools, *given, strict=True)
+        found = [pool.submit(ask, function, *own) for pool, *own in each]
+        return [future.result() for future in found]
 
     def measure(self, rival: str, work: Work, *, timed: bool = False) -> tuple[float, Outcome]:
         """Return the time until the last process has finished, and all answers.
@@ -68,11 +63,7 @@ class Crew:
         """
         parts = work.split(len(self._pools))
         begin = time.perf_counter()
-        running = [
-            pool.submit(answer, rival, part, timed=timed)
-            for pool, part in zip(self._pools, parts, strict=True)
-        ]
-        found = [each.result() for each in running]
+        found = self.ask(answer, [rival] * len(parts), parts, [timed] * len(parts))
         seconds = time.perf_counter() - begin
         whole = Outcome()
         for each in found:
@@ -114,19 +105,7 @@ def run(
     repeat: int,
     json: Path | None,
 ) -> None:
-    """Measure a sweep, print the table, and write the JSON file.
-
-    Args:
-        model: a folder, or `demo` for the demo's reasoner.
-        shape: see `shapes.make`.
-        heads: how many to prune, one at a time, spread over the model; the base model is added.
-        questions: how many of the generated benchmark's test questions.
-        max_new_tokens: limit of an answer.
-        threads: numbers of CPU threads to try, in one process and as so many processes; each
-            rival's fastest is reported.
-        rivals: which rows to measure.
-        repeat: rounds, of which medians are reported.
-        json: file for all measurements.
+    """Measure a sweep, print the table, and write the JSON file; see `headroom bench sweep -h`.
 
     Raises:
         ModelError: the model cannot be loaded, or does not fit the shape.
@@ -139,12 +118,14 @@ def run(
     with tempfile.TemporaryDirectory(prefix="headroom-bench-") as scratch:
         source = load_model("builtin:reasoner" if model == "demo" else model, device="cpu")
         folder, every = shapes.make(shape, source, Path(scratch) / "model", getattr(torch, dtype))
-        work = _work(source, [BASE, *spread(every, heads)], questions, max_new_tokens)
+        drawn = generate("generated_math", "test", questions, seed=0)
+        decoding, tokenizer = Decoding(max_new_tokens=max_new_tokens), source.tokenizer
+        texts = [encode_prompt(tokenizer, text, decoding, "math") for text in drawn["question"]]
+        prompts = dict(zip(drawn["question_id"], texts, strict=True))
+        work = Work(prompts, (BASE, *spread(every, heads)), max_new_tokens)
         del source
         for setting in settings[:1] if on_gpu else settings:
-            with ExitStack() as stack:
-                crew = Crew(setting, folder, dtype)
-                stack.callback(crew.close)
+            with closing(Crew(setting, folder, dtype)) as crew:
                 _measure(crew, setting, rows, work, repeat)
     facts = {
         "torch": torch.__version__,
@@ -162,18 +143,6 @@ def spread(heads: Sequence[Variant], count: int) -> list[Variant]:
     """Choose heads evenly over all layers and heads."""
     count = min(count, len(heads))
     return [heads[place * len(heads) // count] for place in range(count)]
-
-
-def _work(
-    loaded: LoadedModel, variants: Sequence[Variant], questions: int, max_new_tokens: int
-) -> Work:
-    decoding = Decoding(max_new_tokens=max_new_tokens)
-    rows = generate("generated_math", "test", questions, seed=0)
-    prompts = {
-        question_id: encode_prompt(loaded.tokenizer, question, decoding, "math")
-        for question_id, question in zip(rows["question_id"], rows["question"], strict=True)
-    }
-    return Work(prompts, tuple(variants), max_new_tokens)
 
 
 def _measure(

@@ -24,6 +24,7 @@ from headroom.compression.decoder import Decoder, to_answer, to_learn
 from headroom.compression.rounds import compress
 from headroom.compression.training import shape_of, train
 from headroom.config import Config
+from headroom.errors import RESULT
 from headroom.grading.matrix import accuracy_matrix, grade_answers
 from headroom.models.learner import Learner, Verdict
 from headroom.models.load import load_model
@@ -31,7 +32,6 @@ from headroom.models.source import fetch_model
 from headroom.planning.batches import Arm, all_arms, encoders, find, solvers
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, intact, read_json, write_record
-from headroom.saying import RESULT
 from headroom.tables import ANSWERS, OUTCOMES, QUESTIONS, read_table, write_json, write_table
 from headroom.variants import BASE
 

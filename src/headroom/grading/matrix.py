@@ -13,13 +13,12 @@ import pyarrow as pa
 
 from headroom import paths
 from headroom.config import Config, Preset
-from headroom.errors import TableError
+from headroom.errors import RESULT, TableError
 from headroom.grading.graders import canonical, find_grader, hendrycks, shortcut
 from headroom.grading.pool import Judgement, Pair, judge_pairs
 from headroom.planning.batches import Batch, find_batch
 from headroom.planning.store import Store
 from headroom.record import Stopwatch, write_record
-from headroom.saying import RESULT
 from headroom.tables import (
     ACCURACY,
     ANSWERS,

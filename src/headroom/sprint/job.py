@@ -12,9 +12,8 @@ import pandas as pd
 from headroom import paths
 from headroom.benchmarks.overlap import overlap
 from headroom.config import Config
-from headroom.errors import TableError
+from headroom.errors import RESULT, TableError
 from headroom.record import Stopwatch, peak_resident, read_record, write_record
-from headroom.saying import RESULT
 from headroom.sprint import choosing, evaluation, matching, methods, rankers, validation
 from headroom.sprint.card import card
 from headroom.sprint.evaluation import drawn, mean_over, ordered
