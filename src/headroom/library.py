@@ -1,18 +1,4 @@
-"""The public functions and classes of `import headroom`, for models, sweeps and finished runs.
-
-import headroom
-
-model = headroom.load_model("results/store/model")
-with headroom.pruned(model, layer=5, head=3):
-    model.generate(...)
-headroom.prune("Qwen/Qwen2.5-Math-1.5B-Instruct", "smaller", ratio=0.25)
-headroom.prune_and_recover("Qwen/Qwen2.5-Math-1.5B-Instruct", "recovered", texts, ratio=0.25)
-
-heads = headroom.sweep("./my-llama", "mine.csv", layers=[5], grader="numeric")
-run = headroom.load("results/demo")
-print(run, run.z("math"), run.heads("math"))
-headroom.Solver("results/demo", selector="math").solve(["What is 3 times 7?"])
-"""
+"""The public functions and classes of `import headroom`; config/how-to.md shows their use."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

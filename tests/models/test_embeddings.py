@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
+from tokenizers import ByteLevelBPETokenizer
+from transformers import PreTrainedTokenizerFast
 
 from headroom.embeddings import embed, fetch_embedder, load_embedder
 from headroom.errors import ModelError
@@ -23,13 +25,17 @@ TEXTS = [
 @pytest.fixture(params=["Qwen2", "GPT2"])
 def decoder(request, tmp_path) -> Path:
     """A tiny decoder's folder that pads left: Qwen2 in float16; GPT-2 without a padding token."""
-    model, words = tiny_models.build(tiny_models.named(request.param)), " ".join(TEXTS).split()
-    padding, dtype = {"padding_side": "left"}, torch.float32
-    if request.param == "Qwen2":
-        padding, dtype = padding | {"pad_token": "[PAD]"}, torch.float16
-    model.base_model.to(dtype).save_pretrained(tmp_path)
-    words = ["[UNK]", "[PAD]", "[EOS]", *sorted(set(words))]
-    tiny_models.save_tokenizer(tmp_path, words, eos_token="[EOS]", **padding)
+    padded = request.param == "Qwen2"
+    model = tiny_models.build(tiny_models.Architecture(request.param, {"vocab_size": 311}))
+    model.base_model.to(torch.float16 if padded else torch.float32).save_pretrained(tmp_path)
+    tokenizer = ByteLevelBPETokenizer()
+    tokenizer.train_from_iterator(TEXTS, 300, special_tokens=["<eos>", "<pad>"])
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer._tokenizer,
+        eos_token="<eos>",
+        pad_token="<pad>" if padded else None,
+        padding_side="left",
+    ).save_pretrained(tmp_path)
     return tmp_path
 
 

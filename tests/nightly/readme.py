@@ -188,13 +188,14 @@ def _families(run: Path) -> Iterator[str]:
     config = headroom.load(run).config
     title = config.questions[config.frontiers[folder.name].test].title
     paired = pd.read_csv(folder / "paired.csv").query("order == 'ordered'")
-    tested = paired.dropna(subset="adjusted").sort_values("outcome", kind="stable")
-    against, others = tested.query("versus == 'sampling'"), "outcome == 'pass' and family == 'head'"
-    solved = against.query("outcome == 'pass'").itertuples()
+    tested = paired.dropna(subset="adjusted").set_index("outcome")
+    against = tested.query("versus == 'sampling'")
+    (vote,) = against.loc[["majority"]].query("family == 'head'").itertuples()
+    (heads,) = against.loc[["pass"]].query("family == 'head'").itertuples()
+    solved = against.loc[["pass"]].itertuples()
     solved = [f"{row.family_title} {100 * row.value:.1f}" for row in solved]
-    vote, heads = against.query("family == 'head'").itertuples()  # majority, pass
-    others += " and versus != 'sampling' and adjusted < 0.05 and difference > 0"
-    won = tested.query(others)["versus_title"]
+    others = tested.loc[["pass"]].query("family == 'head' and versus != 'sampling'")
+    won = others.query("adjusted < 0.05 and difference > 0")["versus_title"]
     yield (
         f"Any cheap change gives other answers: with the tokens of {heads.budget} of them, of "
         f"{heads.n} {title} questions {', '.join(solved)} and sampling {100 * heads.other:.1f}% "

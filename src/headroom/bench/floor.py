@@ -5,14 +5,15 @@ everything below its pruned layer. It needs logits only where a token is chosen,
 positions only keys and values of the last layer. Everything else depends on the head.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 
 import torch
 from torch import nn
 
+from headroom.bench.gpu import seconds_of
 from headroom.bench.rivals import Key, Work
 from headroom.generation.weights import fast_linear
 from headroom.models.load import LoadedModel
@@ -94,16 +95,11 @@ def peak(loaded: LoadedModel) -> float:
     """
     states = torch.ones(_SIZE, _SIZE, device=loaded.device, dtype=loaded.dtype)
     layer = nn.Linear(_SIZE, _SIZE, bias=False, device=loaded.device, dtype=loaded.dtype)
-    seconds = [_seconds(layer, states) for _ in range(_ROUNDS)]
+    work = partial(layer, states), loaded.device
+    seconds = [seconds_of(*work) for _ in range(_ROUNDS)]
     with fast_linear(layer):
-        seconds += [_seconds(layer, states) for _ in range(_ROUNDS)]
+        seconds += [seconds_of(*work) for _ in range(_ROUNDS)]
     return 2 * _SIZE**3 / min(seconds)
-
-
-def _seconds(layer: nn.Linear, states: torch.Tensor) -> float:
-    begin = time.perf_counter()
-    float(layer(states)[0, 0])  # waits for the device
-    return time.perf_counter() - begin
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:

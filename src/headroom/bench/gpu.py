@@ -32,6 +32,7 @@ if importlib.util.find_spec("jaxtyping") is None:  # only its names are needed, 
     stub.__getattr__ = lambda name: Annotated  # type: ignore[method-assign]
     sys.modules["jaxtyping"] = stub
 
+from headroom.bench.shapes import SIZES
 from headroom.generation import batch
 from headroom.generation.engine import Engine, Request
 from headroom.models.geometry import find_heads
@@ -40,15 +41,6 @@ from headroom.variants import BASE, Variant, heads
 
 STAGES = ("smoke", "exact", "1.5b", "7b")
 REASONER = Path(__file__).parents[1] / "reasoner" / "weights"
-_SIZES = (
-    *("vocab_size", "hidden_size", "intermediate_size"),
-    *("num_hidden_layers", "num_attention_heads", "num_key_value_heads"),
-)
-_SHAPES = {
-    "1.5b": (151936, 1536, 8960, 28, 12, 2),
-    "7b": (151936, 3584, 18944, 28, 28, 4),
-    "tiny": (512, 64, 96, 3, 8, 4),
-}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -72,9 +64,9 @@ def rates(device: torch.device) -> None:
     """Print the rates of large products and copies."""
     size = 8192 if device.type == "cuda" else 256
     ones = torch.ones(size, size, device=device, dtype=torch.bfloat16)
-    seconds = min(_seconds(lambda: ones @ ones, device) for _ in range(5))
+    seconds = min(seconds_of(lambda: ones @ ones, device) for _ in range(5))
     print(f"product of {size}: {2e-12 * size**3 / seconds:.2f} TFLOP/s")
-    seconds = min(_seconds(ones.clone, device) for _ in range(5))
+    seconds = min(seconds_of(ones.clone, device) for _ in range(5))
     print(f"copy: {4e-9 * ones.numel() / seconds:.0f} GB/s")
 
 
@@ -99,7 +91,7 @@ def exact(device: torch.device) -> None:
 
 def speed(shape: str, device: torch.device) -> None:
     """Print tokens a second of each way to answer."""
-    sizes: dict[str, Any] = dict(zip(_SIZES, _SHAPES[shape], strict=True))
+    sizes: Any = SIZES[f"qwen2.5-{shape}"]
     config = Qwen2Config(**sizes, tie_word_embeddings=True, max_position_embeddings=4096)
     with torch.device(device):
         model = Qwen2ForCausalLM._from_config(config, dtype=torch.bfloat16).eval()
@@ -107,7 +99,7 @@ def speed(shape: str, device: torch.device) -> None:
     tiny = shape == "tiny"
     tokens, questions = (8, 6) if tiny else (600, 512)
     base = _requests(model, questions, [BASE])
-    seconds = _seconds(lambda: _published(loaded, base[:16], tokens), device)
+    seconds = seconds_of(lambda: _published(loaded, base[:16], tokens), device)
     print(f"generate, batch 16: {min(16, len(base)) * tokens / seconds:.0f} tokens/s")
     layer, count = len(loaded.geometry.layers) // 2, 3 if tiny else 12
     drafts = _run("decoding", loaded, base, tokens, {}, nullcontext())
@@ -144,7 +136,7 @@ def _run(
     engine = Engine(loaded, _decoding(tokens), None, checked=False if drafts else None)
     answers: list[Any] = []
     with forced:
-        seconds = _seconds(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
+        seconds = seconds_of(lambda: answers.extend(engine.run(wanted, drafts)), loaded.device)
     kept = sum(len(answer.token_ids) for answer in answers)
     accepted = sum(answer.accepted for answer in answers)
     print(
@@ -192,7 +184,8 @@ def generated(loaded: Any, prompts: Sequence[Sequence[int]], **options: Any) -> 
     return rows[:, width:].tolist()
 
 
-def _seconds(work: Any, device: torch.device) -> float:
+def seconds_of(work: Any, device: torch.device) -> float:
+    """Return how long some work takes, to its end on the device."""
     begin = time.perf_counter()
     work()
     if device.type == "cuda":

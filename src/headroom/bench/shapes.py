@@ -16,18 +16,23 @@ Net2Net (Chen et al., arXiv 1511.05641):
 - New vocabulary entries repeat the embedding of a token that is never generated, such as padding.
 """
 
+from __future__ import annotations
+
 import copy
 from bisect import bisect_right
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from headroom.errors import ModelError
-from headroom.models.load import LoadedModel
 from headroom.variants import Variant, heads
+
+if TYPE_CHECKING:  # what it imports, machines for `headroom.bench.gpu` lack
+    from headroom.models.load import LoadedModel
 
 Sizes = Mapping[str, int]
 """The sizes of a Qwen2 with tied embeddings, by their names in its config."""
@@ -37,10 +42,15 @@ _NAMES = (
     *("num_key_value_heads", "head_dim", "vocab_size"),
 )
 SIZES: dict[str, Sizes] = {
-    "46m": dict(zip(_NAMES, (512, 1792, 12, 8, 4, 64, 8192), strict=True)),
-    "qwen2.5-1.5b": dict(zip(_NAMES, (1536, 8960, 28, 12, 2, 128, 151936), strict=True)),
+    name: dict(zip(_NAMES, sizes, strict=True))
+    for name, sizes in {
+        "46m": (512, 1792, 12, 8, 4, 64, 8192),
+        "qwen2.5-1.5b": (1536, 8960, 28, 12, 2, 128, 151936),
+        "qwen2.5-7b": (3584, 18944, 28, 28, 4, 128, 151936),
+        "qwen2.5-tiny": (64, 96, 3, 8, 4, 8, 512),
+    }.items()
 }
-"""46.7M parameters; and the shape of Qwen2.5-Math-1.5B, 1.54B parameters."""
+"""46.7M parameters; Qwen2.5's shapes of 1.54B and 7.6B; a rehearsal's."""
 
 
 def make(

@@ -128,13 +128,8 @@ def read_pretrained(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Load a model from a local folder, pruned or not; neither code nor pickles are loaded.
 
-    Args:
-        kind: a model class or auto class of transformers.
-        folder: a folder with config.json and safetensors weights.
-        options: more arguments of `from_pretrained`.
-
-    Returns:
-        The model, and the loading info of transformers.
+    `kind` is a class or auto class of transformers, whose `from_pretrained` gets the options.
+    Returned are the model, and the loading info of transformers.
 
     Raises:
         ModelError: the weights do not fit the heads that the config lists.

@@ -65,12 +65,7 @@ def count_parameters(file: Path) -> int:
 
 
 def convert(file: Path, folder: Path, dtype: str) -> dict[str, Any]:
-    """Dequantise a file into a folder in the hub's format; the folder appears whole or not at all.
-
-    Args:
-        file: the GGUF file.
-        folder: where the model goes; an existing folder is replaced.
-        dtype: dtype of the weights written: float32, bfloat16 or float16.
+    """Dequantise a file into a folder in the hub's format, which appears or is replaced as a whole.
 
     Returns:
         Facts for the record: ``sha256``, ``quantisation`` (number of tensors by llama.cpp's type),

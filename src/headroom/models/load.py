@@ -67,12 +67,7 @@ def load_model(
 ) -> LoadedModel:
     """Load a decoder from the hub or a local folder, never code from there.
 
-    Args:
-        source: a hub id or a local folder.
-        dtype: float32, bfloat16 or float16.
-        device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced (spread over all
-            GPUs by accelerate, for a model larger than one).
-        attention: eager, sdpa or flash_attention_2.
+    The arguments are those of `load_checkpoint`.
 
     Raises:
         ModelError: files are missing or unreadable; device, dtype or attention are not available;
@@ -170,7 +165,8 @@ def load_checkpoint(
         source: a hub id or a local folder.
         revision: hub: a branch, tag or commit hash. Folder: its expected fingerprint.
         dtype: float32, bfloat16 or float16; by default that of the files.
-        device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced.
+        device: auto (the GPU if there is one), cpu, cuda, cuda:N, or balanced (spread over all
+            GPUs by accelerate, for a model larger than one).
         attention: eager, sdpa or flash_attention_2.
 
     Returns:

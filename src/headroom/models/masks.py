@@ -55,16 +55,6 @@ class RowMasks:
         scale = (norms * self.sources.view(*rows, norms.shape[-1])).sum(-1, keepdim=True)
         return changed + scale * self.directions.view(*rows, joined.shape[-1])
 
-    def passed(
-        self,
-        before: Float[Tensor, "rows *tokens hidden"],
-        after: Float[Tensor, "rows *tokens hidden"],
-    ) -> Tensor:
-        """Return a layer's output, and for rows that leave the layer out its input."""
-        if self.skipped is None:
-            return after
-        return torch.where(self.skipped.view(-1, *(1,) * (after.ndim - 1)) > 0, before, after)
-
 
 def variant_masks(
     geometry: HeadGeometry,
@@ -179,9 +169,11 @@ class HeadMasks:
         if mask is None or mask.skipped is None:
             return None
         before = inputs[0] if inputs else named["hidden_states"]
-        if isinstance(output, Tensor):
-            return mask.passed(before, output)
-        return (mask.passed(before, output[0]), *output[1:])
+        alone = isinstance(output, Tensor)
+        after = output if alone else output[0]
+        skipped = mask.skipped.view(-1, *(1,) * (after.ndim - 1)) > 0
+        passed = torch.where(skipped, before, after)
+        return passed if alone else (passed, *output[1:])
 
 
 @contextmanager
