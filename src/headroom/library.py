@@ -1,4 +1,4 @@
-"""The public functions and classes of `import headroom`; config/how-to.md shows their use."""
+"""`headroom.pruned`: heads taken out of models in memory, whatever calls these models."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,19 +7,9 @@ from typing import TypeVar
 import torch
 from torch import nn
 
-from headroom.compression.pruning import Pruned as Pruned
-from headroom.compression.pruning import prune as prune
 from headroom.models import masks
 from headroom.models.geometry import find_heads
-from headroom.models.load import load_checkpoint
-from headroom.recovery.prune import prune_and_recover as prune_and_recover
-from headroom.tool.run import Run as Run
-from headroom.tool.run import load as load
-from headroom.tool.solve import Solver as Solver
-from headroom.tool.sweep import sweep as sweep
 from headroom.variants import Variant
-
-load_model = load_checkpoint
 
 _Model = TypeVar("_Model", bound=nn.Module)
 

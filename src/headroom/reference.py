@@ -23,6 +23,15 @@ _ABOUT = (
 )
 
 
+_KINDS = {
+    "null": "`null`",
+    "boolean": "`true`, `false`",
+    "integer": "whole number",
+    "number": "number",
+}
+_SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+
+
 def keys() -> str:
     """Return every key of a config as Markdown: a table for each section, headed by its place."""
     schema = Config.model_json_schema()
@@ -107,34 +116,20 @@ def _type(value: Any, places: dict[str, list[str]]) -> str:
         return f"[`{place}`](#{place.replace('.', '').lower()})"
     if "anyOf" in value:
         return " or ".join(dict.fromkeys(_type(part, places) for part in value["anyOf"]))
-    if "enum" in value:
-        return ", ".join(f"`{choice}`" for choice in value["enum"])
-    if "const" in value:
-        return f"`{value['const']}`"
+    if "enum" in value or "const" in value:
+        return ", ".join(f"`{choice}`" for choice in value.get("enum") or [value["const"]])
     match value.get("type"):
         case "array":
-            items = value.get("items") or {"type": "string"}
-            if "prefixItems" in value:
-                items = value["prefixItems"][0]
+            (items,) = value.get("prefixItems", [])[:1] or [value.get("items") or {}]
             return f"list of {_type(items, places)}"
         case "object":
             other = value.get("additionalProperties")
             named: Any = other if isinstance(other, dict) else None
             named = named or next(iter(value.get("patternProperties", {}).values()), None)
             return _type(named, places) if named else "settings"
-        case "null":
-            return "`null`"
-        case "integer" | "number" as kind:
-            return {"integer": "whole number", "number": "number"}[kind] + _bounds(value)
-        case "boolean":
-            return "`true`, `false`"
-    return "text"
-
-
-def _bounds(value: Any) -> str:
-    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
-    found = [f"{sign} {value[name]:,}" for name, sign in signs.items() if name in value]
-    return f" {', '.join(found)}" if found else ""
+        case kind:
+            found = [f"{sign} {value[name]:,}" for name, sign in _SIGNS.items() if name in value]
+            return " ".join([_KINDS.get(kind, "text"), ", ".join(found)]).strip()
 
 
 def _default(value: Any) -> str:

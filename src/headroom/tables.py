@@ -246,8 +246,11 @@ def write_table(
     table = table.replace_schema_metadata(facts | {_CHECKSUM: _NO_CHECKSUM})
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
+    content = bytearray(stream.getvalue())
+    start = _place(content)
+    content[start : start + 8] = b"%08x" % zlib.crc32(content)
     with atomic(path) as temporary:
-        temporary.write_bytes(_signed(stream.getvalue()))
+        temporary.write_bytes(content)
 
 
 def read_table(path: Path, schema: pa.Schema, *, exact: bool = True) -> "pd.DataFrame":
@@ -299,12 +302,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
     }
 
 
-def _signed(content: bytes) -> bytes:
-    """Return a file's content with its checksum in place of the zeros."""
-    start = _place(content)
-    return b"%b%08x%b" % (content[:start], zlib.crc32(content), content[start + 8 :])
-
-
 def _is_whole(content: bytes) -> bool:
     """Tell whether a file is undamaged; a file without a checksum is accepted."""
     start = _place(content)
@@ -312,7 +309,7 @@ def _is_whole(content: bytes) -> bool:
     return start < 0 or content[start : start + 8] == b"%08x" % zlib.crc32(zeros)
 
 
-def _place(content: bytes) -> int:
+def _place(content: bytes | bytearray) -> int:
     """Return the offset of the checksum, in the footer two bytes after its key; -1 without one."""
     found = content.rfind(_CHECKSUM)
     return found if found < 0 else found + len(_CHECKSUM) + 2

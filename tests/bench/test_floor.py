@@ -8,8 +8,7 @@ import small_reasoner
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headroom.bench.floor import Costs, floor, peak
-from headroom.bench.rivals import Work
+from headroom.bench.rivals import Costs, Work, floor, peak
 from headroom.models.geometry import find_heads
 from headroom.variants import BASE, heads
 

@@ -1,29 +1,33 @@
-"""One sweep, and the ways to answer it: the engine, the published way, and what others offer."""
+"""One sweep; the ways to answer it: the engine, the published way, others; and its least cost."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 from time import perf_counter, process_time
 from typing import Any
 from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import ContinuousBatchingConfig, GenerationConfig
 
-from headroom.bench.gpu import generated
+from headroom.bench.gpu import generated, seconds_of
 from headroom.config import Decoding
 from headroom.errors import ModelError
 from headroom.generation.engine import Engine, Request
-from headroom.generation.weights import Linear
+from headroom.generation.weights import Linear, fast_linear
 from headroom.models.load import LoadedModel, load_model
 from headroom.models.masks import edited_weights
-from headroom.variants import Variant
+from headroom.variants import BASE, Variant
 
 PUBLISHED_BATCH = 16
 PAGES_BATCH = 256
 NEAR_TIE = 1e-3
 """Margin, in logits, below which rounding may decide a token in float32."""
+_SIZE, _ROUNDS = 1536, 4
+"""Of the products that `peak` measures."""
 
 Key = tuple[str, str]
 """Question and variant."""
@@ -197,3 +201,91 @@ def timed_products(outcome: Outcome) -> Iterator[None]:
 
     with timing("__call__"), timing("then"):
         yield
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Arithmetic of one token, in floating-point operations; all layers alike."""
+
+    layers: int
+    projections: int
+    """Queries, keys and values of a layer."""
+    rest: int
+    """Output projection and feed-forward network of a layer."""
+    attention: int
+    """Attention of a layer to one position."""
+    logits: int
+
+    @classmethod
+    def of(cls, loaded: LoadedModel) -> "Costs":
+        """Return the costs of a dense decoder, from its first layer."""
+        layer = loaded.geometry.layers[0]
+        weights = {
+            f"{layer.block}.{name}": 2 * module.weight.numel()
+            for name, module in loaded.model.get_submodule(layer.block).named_modules()
+            if isinstance(module, nn.Linear)
+        }
+        attention = layer.name.rpartition(".")[0] + "."
+        inside = [cost for name, cost in weights.items() if name.startswith(attention)]
+        projections = sum(inside) - weights[layer.name]
+        embeddings = loaded.model.get_output_embeddings()
+        return cls(
+            layers=len(loaded.geometry.layers),
+            projections=projections,
+            rest=sum(weights.values()) - projections,
+            attention=4 * layer.width,
+            logits=2 * embeddings.weight.numel(),
+        )
+
+
+def floor(work: Work, choices: Mapping[Key, Sequence[int]], costs: Costs) -> float:
+    """Return the floating-point operations that a sweep's distinct tokens need: a lower bound.
+
+    For tokens that it shares with the base answer, including the prompt, a pruned model can reuse
+    everything below its pruned layer. It needs logits only where a token is chosen, and at prompt
+    positions only keys and values of the last layer. Everything else depends on the head.
+
+    `choices` are the tokens chosen for each question and variant, the end of sequence included.
+    """
+    total = 0.0
+    for question, prompt in work.prompts.items():
+        base = choices[question, str(BASE)]
+        for variant in work.variants:
+            own = choices[question, str(variant)]
+            fed = len(prompt) + len(own) - 1
+            if variant.layer is None:
+                shared, above = 0, costs.layers
+            else:
+                shared = min(fed, len(prompt) + _common(base, own))
+                above = costs.layers - 1 - variant.layer
+                total += shared * costs.rest
+            layer = costs.projections + costs.rest
+            seen, before = fed * (fed + 1) / 2, shared * (shared + 1) / 2
+            total += above * (shared * layer + before * costs.attention)
+            total += costs.layers * ((fed - shared) * layer + (seen - before) * costs.attention)
+            unused = len(prompt) - 1
+            total -= unused * costs.rest
+            if above or variant.is_base:
+                total -= unused * (unused + 1) / 2 * costs.attention
+            total += len(own) * costs.logits
+    return total
+
+
+@torch.inference_mode()
+def peak(loaded: LoadedModel) -> float:
+    """Return the floating-point operations a second that large products reach where a model is.
+
+    This is the best of several runs with both libraries, because other work slows them down.
+    """
+    states = torch.ones(_SIZE, _SIZE, device=loaded.device, dtype=loaded.dtype)
+    layer = nn.Linear(_SIZE, _SIZE, bias=False, device=loaded.device, dtype=loaded.dtype)
+    work = partial(layer, states), loaded.device
+    seconds = [seconds_of(*work) for _ in range(_ROUNDS)]
+    with fast_linear(layer):
+        seconds += [seconds_of(*work) for _ in range(_ROUNDS)]
+    return 2 * _SIZE**3 / min(seconds)
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the length of the common prefix."""
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])

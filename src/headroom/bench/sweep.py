@@ -18,8 +18,7 @@ import torch
 from transformers.utils.logging import disable_progress_bar
 
 from headroom.bench import shapes
-from headroom.bench.floor import Costs, floor, peak
-from headroom.bench.rivals import Key, Outcome, Work, answer, ask, start
+from headroom.bench.rivals import Costs, Key, Outcome, Work, answer, ask, floor, peak, start
 from headroom.benchmarks.generated import generate
 from headroom.config import Decoding
 from headroom.errors import ModelError
