@@ -30,8 +30,8 @@ class Terminal(io.StringIO):
 class Run:
     """A handler that prints to memory, fed with records."""
 
-    def __init__(self, folder: Path, terminal: bool = False) -> None:
-        settings: Any = SimpleNamespace(dryrun=False, verbose=False)
+    def __init__(self, folder: Path, terminal: bool = False, verbose: bool = False) -> None:
+        settings: Any = SimpleNamespace(dryrun=False, verbose=verbose)
         self.handler = LogHandler(settings, None)
         self.handler.setFormatter(DefaultFormatter(show_failed_logs=True))
         self.stream = Terminal() if terminal else io.StringIO()
@@ -175,22 +175,25 @@ def test_a_job_of_a_run_shows_errors_and_keeps_results_in_its_log(
 
 
 @pytest.mark.parametrize(("verbose", "quiet"), [(False, "1"), (True, "")])
-def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(verbose, quiet, monkeypatch):
-    settings: Any = SimpleNamespace(dryrun=False, verbose=verbose)
-    handler = LogHandler(settings, None)
-    handler.setFormatter(DefaultFormatter())
-    stream = Terminal()
-    handler.begin(Screen(stream, 0.0), 0.0)
+def test_jobs_leave_the_terminal_to_the_run_unless_it_is_verbose(verbose, quiet, tmp_path):
+    run = Run(tmp_path, terminal=True, verbose=verbose)
     assert os.environ["HEADROOM_QUIET"] == quiet
-    handler.emit(logging.makeLogRecord({"msg": "Using shell: sh", "levelno": logging.INFO}))
-    assert ("Using shell: sh" in stream.getvalue()) == verbose
+    run.handler.emit(logging.makeLogRecord({"msg": "Using shell: sh", "levelno": logging.INFO}))
+    assert ("Using shell: sh" in run.said) == verbose
 
 
-def test_every_rule_of_a_stage_is_one_of_the_workflow():
+def test_every_rule_of_a_stage_is_one_of_the_workflow_and_is_told_in_words():
     text = "".join(file.read_text(encoding="utf-8") for file in RULES.glob("*.smk"))
     for rules in STAGES.values():
         assert [rule for rule in rules if f"rule {rule}:" not in text] == []
     assert stage_of("draw_sweep_math") == "Tables and figures"
+    compressing = {"subject": "r-01234567", "data": "", "arm": "full-89abcdef"}
+    assert doing("compress", compressing) == "compressing r, arm full"
+    assert doing("draw_sweep_math", {}) == "draw sweep math"
+    assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
+    assert progress("INFO loading the model\n") == "loading the model"
+    assert progress("writing the first of 40 answers") == "writing the first"
+    assert [clock(59.6), clock(3725)] == ["1:00", "1:02:05"]
 
 
 @pytest.mark.parametrize(
@@ -211,13 +214,3 @@ def test_no_time_left_is_told_before_it_is_worth_something(done, total, seconds,
     pace = Pace({1: Planned("generate", "batch", 100.0, [])})
     pace.start(1, 0.0)
     pace.said(1, progress(told))  # as the status line does
-
-
-def test_words():
-    compressing = {"subject": "r-01234567", "data": "", "arm": "full-89abcdef"}
-    assert doing("compress", compressing) == "compressing r, arm full"
-    assert doing("draw_sweep_math", {}) == "draw sweep math"
-    assert progress("step 2 of 9, loss 3\nheads removed: L01H02; 5 of 24 are left") == "step 2 of 9"
-    assert progress("INFO loading the model\n") == "loading the model"
-    assert progress("writing the first of 40 answers") == "writing the first"
-    assert [clock(59.6), clock(3725)] == ["1:00", "1:02:05"]

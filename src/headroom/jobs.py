@@ -19,8 +19,7 @@ class Job(NamedTuple):
     """A command of the workflow: `function(config, *wildcards)`."""
 
     name: str
-    function: str
-    """`module:function`, below headroom."""
+    function: str  # `module:function`, below headroom
     wildcards: tuple[str, ...]
     help: str
 
@@ -135,7 +134,6 @@ def _function(path: str) -> Callable[..., Any]:
 
 
 def _usable(cores: str | None) -> int:
-    """Return the requested number of cores, at most those that this process may use."""
     usable = len(os.sched_getaffinity(0))
     if cores is None:
         return usable
@@ -145,7 +143,6 @@ def _usable(cores: str | None) -> int:
 
 
 def _named(store: "Store", wildcard: str, value: Any) -> Any:
-    """Return the value of a wildcard's text: a config name, a number, a variant or a folder."""
     match wildcard:
         case "model" | "questions" | "decoding" | "embedder" | "source":
             return store.name(wildcard, value)

@@ -110,7 +110,6 @@ def _section(name: str, schema: Any, places: dict[str, list[str]]) -> str:
 
 
 def _type(value: Any, places: dict[str, list[str]]) -> str:
-    """Return the allowed values of a key, in words."""
     if "$ref" in value:
         place = places[value["$ref"].rpartition("/")[2]][0]
         return f"[`{place}`](#{place.replace('.', '').lower()})"

@@ -3,10 +3,9 @@
 python tests/models/architectures.py
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import tiny_models
 import torch
@@ -15,7 +14,6 @@ from tiny_models import DECODERS, ENCODERS, HYBRIDS, VOCABULARY, Architecture
 from headroom.generation.weights import serves
 from headroom.models.geometry import find_heads
 from headroom.models.masks import edited_weights, pruned
-from headroom.variants import Variant
 
 PAGE = Path(__file__).parents[2] / "config" / "architectures.md"
 TESTED = {"decoder": DECODERS, "hybrid decoder": HYBRIDS, "encoder": ENCODERS}
@@ -31,21 +29,17 @@ architectures usually work; what cannot be pruned is refused. Made by `make arch
 
 """
 _COLUMNS = (
-    *("architecture", "kind", "layers with heads", "query heads", "key/value heads"),
-    *("answers by", "deviation", "effect"),
+    "| architecture | kind | layers with heads | query heads | key/value heads | answers by "
+    "| deviation | effect |\n| --- | --- | --: | --: | --: | --- | --: | --: |\n"
 )
 
 
-class Deviation(NamedTuple):
-    """What losing each head does; shares of the largest output."""
+def deviation(architecture: Architecture) -> tuple[bool, float, float]:
+    """Return what losing each head does, as shares of the largest output.
 
-    packed: bool  # whether headroom's own forward serves the model
-    largest: float  # difference between masked head and zeroed weights
-    effect: float  # smallest change of the outputs by a head
-
-
-def deviation(architecture: Architecture) -> Deviation:
-    """Return how far masked heads are from zeroed weights."""
+    First whether headroom's own forward serves the model; then the largest difference between
+    masked head and zeroed weights, and the smallest change of the outputs by a head.
+    """
     model = tiny_models.build(architecture)
     geometry = find_heads(model)
     ids = torch.randint(3, VOCABULARY, (1, _TOKENS), generator=torch.Generator().manual_seed(1))
@@ -56,39 +50,29 @@ def deviation(architecture: Architecture) -> Deviation:
 
     base = outputs()
     apart, effects = [], []
-    for layer in geometry.layers:
-        for head in range(layer.query_heads):
-            variant = Variant(layer.index, head)
-            with pruned(model, geometry, variant):
-                masked = outputs()
-            with edited_weights(model, geometry, variant):
-                zeroed = outputs()
-            apart.append(float((masked - zeroed).abs().max()))
-            effects.append(float((zeroed - base).abs().max()))
+    for variant in geometry.by_original_name().values():
+        with pruned(model, geometry, variant):
+            masked = outputs()
+        with edited_weights(model, geometry, variant):
+            zeroed = outputs()
+        apart.append(float((masked - zeroed).abs().max()))
+        effects.append(float((zeroed - base).abs().max()))
     scale = float(base.abs().max())
     loaded: Any = SimpleNamespace(model=model, geometry=geometry)
-    return Deviation(serves(loaded), max(apart) / scale, min(effects) / scale)
+    return serves(loaded), max(apart) / scale, min(effects) / scale
 
 
 def row(architecture: Architecture, kind: str) -> str:
-    found = deviation(architecture)
-    cells = [
-        *(f"`{architecture.name}`", kind, str(len(architecture.layers))),
-        *(str(tiny_models.QUERY_HEADS), str(architecture.kv_heads)),
-        "–" if kind == "encoder" else "packed" if found.packed else "modules",
-        *(f"{found.largest:.0e}" if found.largest else "0", f"{found.effect:.2f}"),
-    ]
-    return _line(cells)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    packed, largest, effect = deviation(architecture)
+    by = "–" if kind == "encoder" else "packed" if packed else "modules"
+    heads = f"{len(architecture.layers)} | {tiny_models.QUERY_HEADS} | {architecture.kv_heads}"
+    apart = f"{largest:.0e}" if largest else "0"
+    return f"| `{architecture.name}` | {kind} | {heads} | {by} | {apart} | {effect:.2f} |\n"
 
 
 def page() -> str:
-    rows = [row(each, kind) for kind, tested in TESTED.items() for each in tested]
-    sides = ["---"] * 2 + ["--:"] * 3 + ["---"] + ["--:"] * 2
-    return _HEAD + "\n".join([_line(_COLUMNS), _line(sides), *rows]) + "\n"
+    rows = (row(each, kind) for kind, tested in TESTED.items() for each in tested)
+    return _HEAD + _COLUMNS + "".join(rows)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,15 @@
 """Models in GGUF: read whole, refused in one line, exact against `transformers.generate`."""
 
 import hashlib
-import itertools
-from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
-import torch
 from gguf import GGUFReader, GGUFWriter, dequantize
-from transformers import PreTrainedModel
 
+from headroom.bench.gpu import generated
 from headroom.config import Config, Decoding, parse
 from headroom.errors import ConfigError, ModelError
 from headroom.generation.engine import Engine, Request
@@ -119,19 +117,6 @@ def prompts(loaded: LoadedModel) -> list[tuple[int, ...]]:
     return [encode_prompt(loaded.tokenizer, text, Decoding(), "math") for text in QUESTIONS]
 
 
-def generated(
-    model: PreTrainedModel, prompts: Sequence[tuple[int, ...]], ends: tuple[int, ...]
-) -> list[tuple[int, ...]]:
-    """Answer with `generate`, prompts padded on the left; answers without the token that ends."""
-    width = max(map(len, prompts))
-    ids = torch.tensor([(0,) * (width - len(prompt)) + prompt for prompt in prompts])
-    known = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts])
-    length = {"max_new_tokens": NEW_TOKENS, "eos_token_id": list(ends), "pad_token_id": ends[0]}
-    out = model.generate(ids, attention_mask=known, do_sample=False, **length)
-    answers = out[:, width:].tolist()
-    return [tuple(itertools.takewhile(lambda token: token not in ends, row)) for row in answers]
-
-
 def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedModel) -> None:
     asked = [
         Request(f"q{number}", prompt, variant)
@@ -140,10 +125,12 @@ def test_long_answers_are_those_of_generate_with_the_head_zeroed(loaded: LoadedM
     ]
     engine = Engine(loaded, Decoding(max_new_tokens=NEW_TOKENS), 16)
     found = {(a.request.variant, a.request.question_id): a for a in engine.run(asked)}
-    sound = changed = 0
+    sound, changed, ends = 0, 0, loaded.eos_token_ids
+    length = {"max_new_tokens": NEW_TOKENS, "eos_token_id": list(ends), "pad_token_id": ends[0]}
     for variant in (BASE, *HEADS):
-        with edited_weights(loaded.model, loaded.geometry, variant) as model:
-            expected = generated(model, prompts(loaded), loaded.eos_token_ids)
+        with edited_weights(loaded.model, loaded.geometry, variant):
+            rows = generated(loaded, prompts(loaded), do_sample=False, **length)
+        expected = [tuple(takewhile(lambda token: token not in ends, row)) for row in rows]
         assert max(map(len, expected)) >= 64
         for number, tokens in enumerate(expected):
             answer = found[variant, f"q{number}"]

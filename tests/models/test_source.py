@@ -8,9 +8,13 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+import tiny_models
 from huggingface_hub import errors
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from headroom.errors import ModelError
+from headroom.models.load import load_model
 from headroom.models.source import check_folder, check_geometry, fetch_model, fingerprint
 
 HUB_ID = "some/model"
@@ -18,6 +22,9 @@ REVISION = "0123abc"
 WEIGHTS = "model.safetensors"
 SHARDS = {"one": "model-00001-of-00002.safetensors", "two": "model-00002-of-00002.safetensors"}
 INDEX = json.dumps({"metadata": {}, "weight_map": SHARDS})
+CODE = {"AutoModelForCausalLM": "modeling.Homemade", "AutoConfig": "modeling.Config"}
+HOMEMADE = json.dumps({"model_type": "homemade", "architectures": ["Homemade"], "auto_map": CODE})
+FOREIGN = "raise SystemExit('foreign code ran')"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"
 
 
@@ -33,6 +40,17 @@ def lost(name: str) -> Callable[[Path], None]:
     return lambda folder: (folder / name).unlink()
 
 
+def without_a_tensor(folder: Path) -> None:
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["model.layers.2.mlp.up_proj.weight"]
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+
+
+def of_an_encoder(folder: Path) -> None:
+    config = tiny_models.build_config(tiny_models.Architecture("Bert"))
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+
 @pytest.mark.parametrize(
     ("damages", "message"),
     [
@@ -45,14 +63,18 @@ def lost(name: str) -> Callable[[Path], None]:
         ([lambda folder: os.truncate(folder / WEIGHTS, 9999)], "bytes, not .* fetch it again"),
         ([written(WEIGHTS, POINTER)], "is not a safetensors file"),
         ([lost("tokenizer.json")], "has no tokenizer"),
+        ([written("tokenizer.json", '{"model": 1}')], "tokenizer in .* cannot be read"),
+        ([written("config.json", HOMEMADE), written("modeling.py", FOREIGN)], "cannot be loaded"),
+        ([without_a_tensor], r"lack 1 tensors, such as model\.layers\.2\.mlp\.up_proj"),
+        ([of_an_encoder], "keeps no keys and values to decode with, as an encoder"),
     ],
 )
-def test_a_damaged_folder_is_refused_in_one_line(qwen2_folder: Path, damages, message: str):
+def test_a_folder_that_will_not_do_is_refused_in_one_line(qwen2_folder: Path, damages, message):
     check_folder(qwen2_folder)
     for damage in damages:
         damage(qwen2_folder)
     with pytest.raises(ModelError, match=message) as caught:
-        fetch_model(str(qwen2_folder))
+        load_model(str(qwen2_folder))
     assert "\n" not in str(caught.value)
 
 

@@ -287,5 +287,4 @@ def peak(loaded: LoadedModel) -> float:
 
 
 def _common(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the length of the common prefix."""
     return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])

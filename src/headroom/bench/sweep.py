@@ -174,7 +174,6 @@ def _measure(
 
 
 def _figures(row: Row, rows: Mapping[str, Row], work: Work, costs: Costs) -> dict[str, Any]:
-    """Return the figures of a row, at its fastest setting."""
     if row.failure is not None:
         return {"failure": row.failure}
     choices, kept = row.outcome.choices, _kept(row)

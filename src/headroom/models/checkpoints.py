@@ -161,7 +161,6 @@ def read_pretrained(
 
 
 def _read_into(model: PreTrainedModel, wanted: set[str], folder: Path) -> None:
-    """Read parameters from a folder's weight files into a model."""
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as weights:
             for stored in weights.keys():  # noqa: SIM118
@@ -216,7 +215,6 @@ def _uniform_config(model: PreTrainedModel, geometry: HeadGeometry) -> Pretraine
 
 
 def _card(name: str, kind: str, facts: Mapping[str, Any]) -> str:
-    """Return a model card: the hub's metadata, what was removed, and what was measured."""
     source, form = facts["source"], facts["form"]
     data = ModelCardData(
         base_model=None if Path(source).expanduser().is_dir() else source,

@@ -186,9 +186,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 class _Call(NamedTuple):
-    """A call of a linear module during the probe."""
-
-    name: str
+    name: str  # of the linear module
     in_features: int
     out_features: int
     residual: int  # width of the layer's own input

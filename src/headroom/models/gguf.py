@@ -34,11 +34,7 @@ def sha256(file: Path) -> str:
 
 
 def stated_geometry(file: Path) -> dict[str, int]:
-    """Return ``layers``, and ``heads`` and ``kv_heads`` for each layer, as the file states them.
-
-    Raises:
-        ModelError: the file cannot be read, or does not state them.
-    """
+    """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError."""
     fields = _read(file)
     architecture = fields["general.architecture"]
 
@@ -152,7 +148,6 @@ def _check_magic(file: Path) -> None:
 
 
 def _end_token_ids(fields: dict[str, Any]) -> list[int]:
-    """Return the ids of all tokens that end an answer, ascending."""
     tokens, types = (fields[f"tokenizer.ggml.{name}"] for name in ("tokens", "token_type"))
     found = {fields[key] for key in _END_KEYS if key in fields}
     found |= {

@@ -105,13 +105,10 @@ def load_model(
 
 
 def check_device(device: str, dtype: str) -> str:
-    """Check that this machine has a device and that it supports a dtype.
-
-    Returns:
-        The torch device to use, or ``balanced``.
+    """Return the torch device to use, or ``balanced``.
 
     Raises:
-        ModelError: one of them is unknown or not available.
+        ModelError: device or dtype is unknown or not available on this machine.
     """
     if dtype not in _DTYPES:
         raise ModelError(f"dtype {dtype!r} is not known; use {', '.join(_DTYPES)}")
@@ -126,14 +123,11 @@ def check_device(device: str, dtype: str) -> str:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    """Load the tokenizer of a model folder, padding on the left, never code from there.
+    """Load the tokenizer of a model folder, padding on the left, or raise a ModelError.
 
     If a folder declares the generic tokenizer class, its tokenizer.json is used as it is.
     `AutoTokenizer` would rebuild it by the rules of the model's type, which gives other tokens,
     for example, if a Qwen2 model comes with a different tokenizer.
-
-    Raises:
-        ModelError: the tokenizer is damaged or unknown to transformers.
     """
     try:
         declared = get_tokenizer_config(folder).get("tokenizer_class")
@@ -156,10 +150,10 @@ def load_checkpoint(
     device: str = "auto",
     attention: str = "sdpa",
 ) -> PreTrainedModel:
-    """Load a model of any kind, pruned or not, never code or pickles.
+    """Load a model of any kind, never code or pickles.
 
-    It loads what plain `from_pretrained` loads, and also models whose layers kept different numbers
-    of attention heads, which that refuses.
+    It loads what plain `from_pretrained` loads, and models whose layers kept different numbers of
+    attention heads.
 
     Args:
         source: a hub id or a local folder.

@@ -129,11 +129,7 @@ class HeadMasks:
         """By layer index."""
 
     def prune(self, variants: Sequence[Variant]) -> None:
-        """Let each row of the next passes be of its variant; a single one holds for all rows.
-
-        Raises:
-            ModelError: a variant's layer or head is out of range.
-        """
+        """Let each row of the next passes be of its variant; a single one holds for all rows."""
         unlike = variants if len(set(variants)) > 1 else variants[:1]
         if unlike != self._variants:
             self._masks = variant_masks(self._geometry, unlike)
@@ -180,11 +176,7 @@ class HeadMasks:
 def pruned(
     model: nn.Module, geometry: HeadGeometry, variants: Variant | Sequence[Variant]
 ) -> Iterator[HeadMasks]:
-    """Prune a model inside a ``with`` block, not its weights: all rows alike, or each its own way.
-
-    Raises:
-        ModelError: a variant's layer or head is out of range.
-    """
+    """Prune a model inside a ``with`` block: all rows by one variant, or each row by its own."""
     with HeadMasks(model, geometry) as masks:
         masks.prune([variants] if isinstance(variants, Variant) else variants)
         yield masks

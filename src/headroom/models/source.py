@@ -119,11 +119,7 @@ def fetch_model(
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a folder holds a config, complete safetensors weights and a tokenizer.
-
-    Raises:
-        ModelError: a file is missing or damaged, or the weights are pickled.
-    """
+    """Raise a ModelError unless a folder has a config, whole safetensors and a tokenizer."""
     read_config(folder)
     for file in weight_files(folder):
         _read_header(file)
@@ -141,11 +137,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the safetensors files that hold a model's weights, sorted.
-
-    Raises:
-        ModelError: there are none, or a shard that the index names is missing.
-    """
+    """Return a model's safetensors files, sorted, or raise a ModelError if one is missing."""
     if (folder / _INDEX).is_file():
         index = _read_json(folder / _INDEX, "weight_map", "fetch it again")
         files = sorted({folder / shard for shard in index["weight_map"].values()})
@@ -170,11 +162,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None:
-    """Compare the geometry that a run's config states with that of a model's folder or GGUF file.
-
-    Raises:
-        ModelError: a number differs, or config.json does not state it.
-    """
+    """Raise a ModelError unless a config states the geometry of a model's folder or GGUF file."""
     own = stated_geometry(folder)
     where = folder if folder.suffix == gguf.SUFFIX else folder / _CONFIG
     for name, stated in {"layers": layers, "heads": heads, "kv_heads": kv_heads}.items():
@@ -186,11 +174,7 @@ def check_geometry(folder: Path, layers: int, heads: int, kv_heads: int) -> None
 
 
 def stated_geometry(folder: Path) -> dict[str, int]:
-    """Return ``layers``, and ``heads`` and ``kv_heads`` for each layer, of a model folder or file.
-
-    Raises:
-        ModelError: config.json or the GGUF file does not state them.
-    """
+    """Return ``layers``, and ``heads`` and ``kv_heads`` of each, or raise a ModelError."""
     if folder.suffix == gguf.SUFFIX:
         return gguf.stated_geometry(folder)
     config = read_config(folder)
@@ -211,11 +195,7 @@ def stated_geometry(folder: Path) -> dict[str, int]:
 
 
 def count_parameters(folder: Path) -> int:
-    """Return the number of parameters in a model's weight files.
-
-    Raises:
-        ModelError: the files are missing or damaged.
-    """
+    """Return the number of parameters in a model's weight files, or raise a ModelError."""
     if folder.suffix == gguf.SUFFIX:
         return gguf.count_parameters(folder)
     headers = [json.loads(_read_header(file)) for file in weight_files(folder)]
@@ -264,7 +244,7 @@ def fingerprint(folder: Path) -> str:
 def _read_header(file: Path) -> bytes:
     """Return the JSON header of a safetensors file after checking that the file is complete.
 
-    Format: 8 bytes of header length (little-endian), the header, the tensors
+    The header's length, in 8 bytes (little-endian), stands before it, the tensors behind it
     (https://huggingface.co/docs/safetensors).
     """
     size = file.stat().st_size
@@ -297,10 +277,7 @@ def _read_json(file: Path, key: str, advice: str) -> dict[str, Any]:
 def download(hub_id: str, revision: str | None, **patterns: Sequence[str]) -> Path:
     """Download a model's files, or find them in the cache when offline; return their folder.
 
-    Args:
-        hub_id: as in ``owner/name``.
-        revision: a branch, tag or commit hash.
-        patterns: ``allow_patterns`` and ``ignore_patterns`` of `snapshot_download`.
+    The patterns are ``allow_patterns`` and ``ignore_patterns`` of `snapshot_download`.
 
     Raises:
         ModelError: no such model or revision, no access, no network, no space.
