@@ -6,7 +6,6 @@ from types import MappingProxyType
 import pytest
 import tiny_models
 import torch
-from noisy_hook import noisy
 
 from headroom.config import Decoding
 from headroom.errors import ModelError
@@ -62,7 +61,7 @@ def requests(variants=VARIANTS):
 
 def reference(loaded, request, new_tokens=NEW_TOKENS):
     """Answer with `generate`, the head's weights zeroed, or noise added by a hook."""
-    edited = noisy if request.variant.kind == "noise" else edited_weights
+    edited = tiny_models.noisy if request.variant.kind == "noise" else edited_weights
     with edited(loaded.model, loaded.geometry, request.variant):
         ids = torch.tensor([request.prompt])
         out = loaded.model.generate(

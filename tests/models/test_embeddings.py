@@ -25,8 +25,8 @@ TEXTS = [
 @pytest.fixture(params=["Qwen2", "GPT2"])
 def decoder(request, tmp_path) -> Path:
     """A tiny decoder's folder that pads left: Qwen2 in float16; GPT-2 without a padding token."""
-    padded = request.param == "Qwen2"
-    model = tiny_models.build(tiny_models.Architecture(request.param, {"vocab_size": 311}))
+    padded, sizes = request.param == "Qwen2", {"vocab_size": 311, "num_key_value_heads": 2}
+    model = tiny_models.build(tiny_models.Architecture(request.param, sizes))
     model.base_model.to(torch.float16 if padded else torch.float32).save_pretrained(tmp_path)
     tokenizer = ByteLevelBPETokenizer()
     tokenizer.train_from_iterator(TEXTS, 300, special_tokens=["<eos>", "<pad>"])

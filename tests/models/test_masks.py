@@ -9,8 +9,7 @@ import pytest
 import tiny_models
 import torch
 from architectures import PAGE, TESTED, deviation
-from noisy_hook import noisy
-from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, Architecture, outputs
+from tiny_models import DECODERS, ENCODERS, HYBRIDS, QUERY_HEADS, Architecture, noisy, outputs
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 

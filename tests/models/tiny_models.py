@@ -4,7 +4,8 @@ Sizes are pairwise different (2 kv heads, 4 layers, 6 query heads, head width 10
 else 8), so that swapped axes cannot hide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
+
+from headroom.variants import Variant, noise_direction
 
 LAYERS, QUERY_HEADS, KV_HEADS, HEAD_DIM, VOCABULARY = 4, 6, 2, 10, 97
 _SIZES = {
@@ -161,6 +164,23 @@ def save_tokenizer(folder: Path, words: Sequence[str], **special: str) -> None:
     tokenizer = Tokenizer(WordLevel(numbers, unk_token=words[0]))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special).save_pretrained(folder)
+
+
+@contextmanager
+def noisy(model: PreTrainedModel, geometry: Any, variant: Variant) -> Iterator[None]:
+    """Add a placebo's noise to all rows alike, token by token and head by head."""
+    layer = geometry.layer(variant.layer)
+    direction = torch.from_numpy(noise_direction(variant, layer.width))
+
+    def add(_: object, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        joined = inputs[0].clone()
+        for token in joined.flatten(0, -2):
+            token += direction * token[layer.columns(variant.head)].norm()
+        return (joined, *inputs[1:])
+
+    hook = geometry.output_projection(model, layer.index).register_forward_pre_hook(add)
+    yield
+    hook.remove()
 
 
 def named(name: str) -> Architecture:
