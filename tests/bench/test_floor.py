@@ -1,25 +1,21 @@
 """The floor, held against torch's own count and against brute force over distinct tokens."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
-import small_reasoner
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from headroom.bench.rivals import Costs, Work, floor, peak
-from headroom.models.geometry import find_heads
+from headroom.models.load import load_model
 from headroom.variants import BASE, heads
 
 
 def test_one_token_costs_what_torch_counts():
-    model, _ = small_reasoner.make()
-    where = {"device": model.device, "dtype": model.dtype}
-    loaded = SimpleNamespace(model=model, geometry=find_heads(model), **where)
+    loaded = load_model("builtin:reasoner", device="cpu", attention="eager")
     counter = FlopCounterMode(display=False)
     with torch.inference_mode(), counter:
-        model(torch.tensor([[5]]))
+        loaded.model(torch.tensor([[5]]))
     work = Work({"q": (5,)}, (BASE,), 1)
     expected = counter.get_total_flops()
     assert floor(work, {("q", "base"): [7]}, Costs.of(loaded)) == expected
