@@ -39,16 +39,11 @@ class Variant:
     Layers and query heads count from 0: the latter is the model without head 3 of layer 5.
     """
 
-    layer: int | None = None
-    """The first layer that differs; None: all do, or none."""
-    head: int | None = None
-    """The query head."""
-    kind: str = ""
-    """Its family, of `FAMILIES`; by default ``head`` where a layer is given, else ``base``."""
-    scale: int = 0
-    """How much: percent of a scaled head, layers left out, or 1e-4 of noise on weights."""
-    seed: int = 0
-    """Seed of noise on weights; number of a numeric placebo, from 1 on."""
+    layer: int | None = None  # the first that differs; None: all do, or none
+    head: int | None = None  # the query head
+    kind: str = ""  # of `FAMILIES`; by default ``head`` where a layer is given, else ``base``
+    scale: int = 0  # percent of a scaled head, layers left out, or 1e-4 of noise on weights
+    seed: int = 0  # of noise on weights; number of a numeric placebo, from 1 on
 
     def __post_init__(self) -> None:
         if not self.kind:
@@ -121,12 +116,9 @@ class Edit(NamedTuple):
 class Pool:
     """What members of a family are drawn from."""
 
-    layers: Sequence[int]
-    """Layers whose heads may be changed."""
-    heads: int
-    """Query heads of a layer."""
-    depth: int
-    """Layers of the model."""
+    layers: Sequence[int]  # whose heads may be changed
+    heads: int  # query heads of a layer
+    depth: int  # layers of the model
 
 
 class Family:
@@ -136,21 +128,14 @@ class Family:
     engine, its verification and `headroom.models.masks.edited_weights` follow from these.
     """
 
-    kind: str
-    """What `Variant.kind` says."""
-    name: str
-    """Template of a variant's name: letters, and fields of `Variant` with two digits or more."""
+    kind: str  # what `Variant.kind` says
+    name: str  # template: letters, and fields of `Variant` with two digits or more
     example: str
-    title: str = ""
-    """What a comparison of families calls it."""
-    scales: tuple[int, ...] = (0,)
-    """Values of `Variant.scale` to choose from where a config names none."""
-    on_weights = False
-    """Whether all weights change, so that rows of a batch cannot carry the change."""
-    skips = False
-    """Whether `scale` layers are left out: their output is their input."""
-    idle: tuple[int, ...] = ()
-    """Values of a name's last number that change nothing: no variant is named so."""
+    title: str = ""  # what a comparison of families calls it
+    scales: tuple[int, ...] = (0,)  # to choose from where a config names none
+    on_weights = False  # all weights change, so that rows of a batch cannot carry the change
+    skips = False  # `scale` layers are left out: their output is their input
+    idle: tuple[int, ...] = ()  # values of a name's last number that no variant has
 
     def __init__(self) -> None:
         fields = Formatter().parse(self.name)

@@ -37,10 +37,8 @@ Key = tuple[str, str]
 class Work:
     """A sweep: every question is answered by every variant."""
 
-    prompts: dict[str, tuple[int, ...]]
-    """Token ids, by question."""
-    variants: tuple[Variant, ...]
-    """The base model first."""
+    prompts: dict[str, tuple[int, ...]]  # token ids, by question
+    variants: tuple[Variant, ...]  # the base model first
     max_new_tokens: int
 
     def split(self, parts: int) -> list["Work"]:
@@ -55,11 +53,9 @@ class Outcome:
 
     choices: dict[Key, list[int]] = field(default_factory=dict)
     """Tokens chosen for each question and variant, the end of sequence included."""
-    near_ties: set[Key] = field(default_factory=set)
-    """Answers whose tokens rounding may decide: their margin is at most `NEAR_TIE`."""
+    near_ties: set[Key] = field(default_factory=set)  # their margin is at most `NEAR_TIE`
     cpu_seconds: float = 0.0
-    product_flops: float = 0.0
-    """Arithmetic of matrix products, where it was asked for."""
+    product_flops: float = 0.0  # where it was asked for
     product_seconds: float = 0.0
 
 
@@ -208,12 +204,9 @@ class Costs:
     """Arithmetic of one token, in floating-point operations; all layers alike."""
 
     layers: int
-    projections: int
-    """Queries, keys and values of a layer."""
-    rest: int
-    """Output projection and feed-forward network of a layer."""
-    attention: int
-    """Attention of a layer to one position."""
+    projections: int  # of a layer to queries, keys and values
+    rest: int  # of a layer: output projection and feed-forward network
+    attention: int  # of a layer to one position
     logits: int
 
     @classmethod

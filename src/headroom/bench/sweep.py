@@ -84,11 +84,9 @@ class Row:
 
     setting: Setting = (0, 0)
     seconds: float = float("inf")
-    peak: float = 0.0
-    """Floating-point operations a second that large products reach at this setting."""
+    peak: float = 0.0  # floating-point operations a second that large products reach
     outcome: Outcome = field(default_factory=Outcome)
-    timed: Outcome | None = None
-    """Of the engine, once more with its products timed."""
+    timed: Outcome | None = None  # of the engine, once more with its products timed
     failure: str | None = None
 
 

@@ -36,17 +36,14 @@ even where heads look at their own token alone: by 0.002 in a trained layer with
 class AttentionLayer:
     """The heads of one attention layer."""
 
-    index: int
-    """Position among all of the model's layers, those without attention included; from 0."""
+    index: int  # among all of the model's layers, those without attention included; from 0
     name: str
     """Dotted path of the output projection, whose input is (batch, tokens, query_heads * head_dim),
     head after head."""
     query_heads: int
     kv_heads: int
-    head_dim: int
-    """Width of one head's output, which is that of its values; keys may be wider."""
-    kept: tuple[int, ...] = ()
-    """If heads were removed: the original numbers of the remaining heads, in order."""
+    head_dim: int  # width of a head's output, which is that of its values; keys may be wider
+    kept: tuple[int, ...] = ()  # the remaining heads' original numbers, in order, if some are gone
 
     @property
     def block(self) -> str:

@@ -45,17 +45,13 @@ class LoadedModel:
     """A decoder in evaluation mode, and what generation needs besides."""
 
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-    """Pads on the left."""
+    tokenizer: PreTrainedTokenizerBase  # pads on the left
     geometry: HeadGeometry
     folder: Path
-    device: torch.device
-    """The device of the embeddings, where token ids have to be."""
+    device: torch.device  # of the embeddings, where token ids have to be
     dtype: torch.dtype
-    pad_token_id: int
-    """An id within the embeddings; padding is masked out."""
-    eos_token_ids: tuple[int, ...]
-    """The ids that end an answer in `transformers.generate`, ascending."""
+    pad_token_id: int  # within the embeddings; padding is masked out
+    eos_token_ids: tuple[int, ...]  # that end an answer in `transformers.generate`, ascending
 
 
 def load_model(
@@ -92,16 +88,8 @@ def load_model(
     tokenizer.pad_token_id = next(
         each for each in choices if each is not None and 0 <= each < embeddings.num_embeddings
     )
-    return LoadedModel(
-        model=model,
-        tokenizer=tokenizer,
-        geometry=geometry,
-        folder=folder,
-        device=embeddings.weight.device,
-        dtype=_DTYPES[dtype],
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_ids=ends,
-    )
+    where = (folder, embeddings.weight.device, _DTYPES[dtype])
+    return LoadedModel(model, tokenizer, geometry, *where, tokenizer.pad_token_id, ends)
 
 
 def check_device(device: str, dtype: str) -> str:

@@ -30,8 +30,7 @@ from headroom.variants import FAMILIES, Variant
 class RowMasks:
     """The changes that rows make in one layer."""
 
-    factors: Float[Tensor, "rows query_heads"]
-    """1 keeps a head, 0 prunes it."""
+    factors: Float[Tensor, "rows query_heads"]  # 1 keeps a head, 0 prunes it
     sources: Float[Tensor, "rows query_heads"] | None = None
     """1 for the head whose norm scales a row's noise; None if no row has noise."""
     directions: Float[Tensor, "rows width"] | None = None
