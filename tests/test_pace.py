@@ -2,6 +2,7 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from snakemake_logger_plugin_headroom.pace import Pace, Planned, expected
@@ -93,15 +94,17 @@ class Demo:
         return [*told, (now, pace.left(now))]
 
 
-@pytest.mark.parametrize("seed", [0, 5, 10, 16])
-def test_time_left_of_the_demo_is_within_half_of_the_truth_from_a_fifth_on(seed):
-    demo = Demo(seed)
-    *told, (end, last) = demo.run(Pace(demo.jobs, CORES))
-    assert last is None
-    for now, left in told:
-        if now >= 0.2 * end and end - now > 60:  # the last rules are yet to show their pace
-            assert left is not None
-            assert 1 / 1.5 < left / (end - now) < 1.5, (now, end)
+def test_time_left_of_the_demo_is_mostly_within_half_of_the_truth_from_a_fifth_on():
+    factors = []
+    for seed in range(10):
+        demo = Demo(seed)
+        *told, (end, last) = demo.run(Pace(demo.jobs, CORES))
+        assert last is None
+        # In the last minute the last rules are yet to show their pace.
+        later = [(now, left) for now, left in told if 0.2 * end <= now < end - 60]
+        assert all(left is not None for _, left in later)
+        factors += [max(left / (end - now), (end - now) / left) for now, left in later if left]
+    assert (np.quantile(factors, [0.8, 0.95]) < [1.5, 2.0]).all()
 
 
 def replayed(*jobs: Planned, cores: int = 2) -> Pace:

@@ -9,6 +9,7 @@ import argparse
 import json
 import logging
 import os
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -281,6 +282,7 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> l
     schedules = [*map(rate, optimizers)]
     model.train()
     curve: list[float] = []
+    begin = time.monotonic()
     for step, (ids, labels) in enumerate(batches, start=1):
         loss = _loss(model, ids, labels)
         model.zero_grad()
@@ -290,7 +292,8 @@ def _fit(model: Qwen2ForCausalLM, batches: Sequence[tuple[Tensor, Tensor]]) -> l
             schedule.step()
         curve.append(loss.item())
         if step % _STEPS_BETWEEN_REPORTS == 0:
-            _LOG.info("step %d of %d, loss %.3f", step, steps, curve[-1])
+            left = (time.monotonic() - begin) / step * (steps - step)
+            _LOG.info("step %d of %d, loss %.3f, %.0f s left", step, steps, curve[-1], left)
     model.eval()
     return curve
 
