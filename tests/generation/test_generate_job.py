@@ -14,7 +14,7 @@ from headroom import paths
 from headroom.config import Sweep
 from headroom.generation import journal
 from headroom.generation.prompts import encode_prompt
-from headroom.generation.work import Work, forget_finished
+from headroom.generation.work import Schedule, Work, forget_finished
 from headroom.planning.batches import batches
 from headroom.planning.store import split_key
 from headroom.record import record_path
@@ -71,6 +71,15 @@ def test_equal_runs_write_equal_bytes(run_config):
     run(run_config, "small")
     assert file.read_bytes() == first
     assert read_metadata(file)["split"] == split_key(run_config, "small")
+
+
+def test_each_request_is_handed_out_once_and_the_base_models_first(run_config):
+    variants = [*(Variant(1, head) for head in range(30)), BASE]
+    schedule = Schedule(Work(run_config, "tiny", "greedy", "small"), variants, workers=2)
+    units = list(iter(schedule.next, None))
+    requests = [request for unit in units for request in unit.requests]
+    assert len(requests) == len(set(requests)) == schedule.total == 4 * len(variants)
+    assert {variant for variant, _ in units[0].requests} == {BASE, *variants[:24]}
 
 
 @pytest.mark.parametrize("decoding", ["greedy", "T0.6"])
