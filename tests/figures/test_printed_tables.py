@@ -19,7 +19,7 @@ from headroom.analysis.text import plain, points, short, wrapped
 from headroom.config import parse
 from headroom.errors import TableError
 from headroom.planning.exhibits import PRINTED_TABLES
-from headroom.statistics.proportion import wilson
+from headroom.statistics.intervals import wilson
 from headroom.variants import BASE, heads
 from simulation import PUBLISHED
 

@@ -20,7 +20,7 @@ from headroom.sprint.evaluation import (
 from headroom.sprint.matching import COVER, DRAWN, SHUFFLED
 from headroom.sprint.rankers import greedy_cover
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.paired import paired_interval
+from headroom.statistics.intervals import paired_interval
 
 QUESTIONS, POOL, MAX_N = 17, 5, 3
 EVERY = np.ones(QUESTIONS, dtype=bool)

@@ -24,7 +24,7 @@ from headroom.analysis.text import percent
 from headroom.config import Config
 from headroom.sprint.evaluation import PAIRED
 from headroom.sprint.methods import is_baseline
-from headroom.statistics.proportion import wilson
+from headroom.statistics.intervals import wilson
 
 COLUMNS = ["paper", "claim", "value", "where", "stated", "published", "published_why"]
 COLUMNS += ["published_value", "published_low", "published_high", "published_most"]

@@ -15,8 +15,7 @@ from headroom.config import Config
 from headroom.errors import TableError
 from headroom.planning.batches import placebos, pool
 from headroom.planning.store import Store
-from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
-from headroom.statistics.proportion import wilson
+from headroom.statistics.intervals import false_discovery, mcnemar, paired_interval, wilson
 from headroom.tables import ACCURACY, read_table
 from headroom.variants import BASE, Variant
 

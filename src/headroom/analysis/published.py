@@ -15,7 +15,7 @@ import pandas as pd
 from headroom.analysis.facts import read_csv
 from headroom.analysis.gains import OVERALL
 from headroom.config import Config, Model
-from headroom.statistics.proportion import unpaired_difference, wilson
+from headroom.statistics.intervals import unpaired_difference, wilson
 from headroom.statistics.selection import contested, gains_by_chance
 
 HEAD_PRUNING = "sprint_head_pruning.csv"

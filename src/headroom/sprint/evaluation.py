@@ -20,7 +20,7 @@ from headroom.statistics import LEVEL
 from headroom.statistics import answers as together
 from headroom.statistics.answers import extend, pass_at_n_drawn, pass_at_n_ordered
 from headroom.statistics.bootstrap import Bootstrap
-from headroom.statistics.paired import Component, paired_interval
+from headroom.statistics.intervals import Component, paired_interval
 from headroom.tables import CURVES
 
 POINTS = (1, 2, 4, 8, 16)

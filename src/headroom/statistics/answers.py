@@ -1,13 +1,12 @@
 """Functions of N answers to a question: Pass@N, majority vote, distinct answers, agreement.
 
-The N answers are chosen in one of two ways. *Ordered*: a method ranks them and the first N count.
-*Drawn*: N of them are drawn at random without replacement, and the result is the exact expectation
-over all draws. Applied to samples, this is the unbiased Pass@k estimator of Chen et al. 2021 (arXiv
-2107.03374, section 2.1); heads drawn from a shortlist are treated alike.
+*Ordered*: a method ranks the answers and the first N count. *Drawn*: N of them are drawn at random
+without replacement, and the result is the exact expectation over all draws. Applied to samples,
+this is the unbiased Pass@k estimator of Chen et al. 2021 (arXiv 2107.03374, section 2.1); heads
+drawn from a shortlist are treated alike.
 
-Every function returns a row for each question and a column for each N = 1..max_n; means and
-intervals over questions are taken elsewhere (`headroom.statistics.bootstrap`). Where N exceeds the
-number of answers, all of them count: the row stays at its last value.
+Every function returns a row for each question and a column for each N = 1..max_n. Where N exceeds
+the number of answers, all of them count: the row stays at its last value.
 
 Equal answers to a question share a group label; ``-1`` marks an answer that could not be extracted.
 It has no vote, is not counted as a distinct answer and agrees with no answer, not even with another
@@ -64,10 +63,7 @@ def extend(
     values: Float[np.ndarray, "*shape answers"], max_n: int
 ) -> Float[np.ndarray, "*shape max_n"]:
     """Cut the last axis to max_n columns, or repeat its last column up to max_n."""
-    missing = max(0, max_n - values.shape[-1])
-    return np.concatenate(
-        [values[..., :max_n], np.repeat(values[..., -1:], missing, axis=-1)], axis=-1
-    )
+    return np.take(values, np.minimum(np.arange(max_n), values.shape[-1] - 1), axis=-1)
 
 
 def majority_ordered(
@@ -136,8 +132,7 @@ def agreement_drawn(group: Groups, max_n: int) -> PerN:
 
     Every pair is equally likely, so for any N it is the share of agreeing pairs of all answers.
     """
-    everything = agreement_ordered(group, group.shape[1])[:, -1:]
-    share = np.repeat(everything, max_n, axis=1)
+    share = np.repeat(agreement_ordered(group, group.shape[1])[:, -1:], max_n, axis=1)
     share[:, 0] = np.nan
     return share
 

@@ -11,6 +11,7 @@ from jaxtyping import Float
 from scipy.special import ndtri, stdtrit
 
 from headroom.statistics import LEVEL
+from headroom.statistics.intervals import Interval
 
 _TAILS = (1 - LEVEL) / 2, (1 + LEVEL) / 2  # probabilities at the ends of an interval
 _DECIMALS = 12
@@ -18,10 +19,8 @@ _DECIMALS = 12
 digits, and conclusions depend on whether an interval ends at zero or below."""
 
 
-def interval_of(
-    means: Float[np.ndarray, " resamples *columns"],
-) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
-    """Return the lower and upper end of each column's percentile interval."""
+def interval_of(means: Float[np.ndarray, " resamples *columns"]) -> Interval:
+    """Return each column's percentile interval."""
     ends = np.quantile(means, _TAILS, axis=0)
     low, high = np.round(ends, _DECIMALS) + 0.0  # turns -0.0 into 0.0
     return low, high
@@ -40,10 +39,8 @@ class Bootstrap:
         # Each question's share of each resample, so that means are one matrix product.
         self._weights = draw.multinomial(questions, chances, size=resamples) / questions
 
-    def interval(
-        self, values: Float[np.ndarray, " questions *columns"]
-    ) -> tuple[Float[np.ndarray, "*columns"], Float[np.ndarray, "*columns"]]:
-        """Return the lower and upper end of the interval of each column's mean."""
+    def interval(self, values: Float[np.ndarray, " questions *columns"]) -> Interval:
+        """Return the interval of each column's mean."""
         return interval_of(self.means(values))
 
     def means(
@@ -64,8 +61,7 @@ class SeedBootstrap(Bootstrap):
     whether seeds had no effect or a dominant one; with two seeds, 90 to 95%. With one seed the
     intervals are about that training alone.
 
-    Values are arrays of a number for each seed and example, for any number of quantities; each seed
-    is tested on the same examples.
+    Values are arrays of a number for each seed and example, for any number of quantities.
     """
 
     def __init__(self, seeds: int, examples: int, resamples: int, seed: int) -> None:
@@ -81,9 +77,7 @@ class SeedBootstrap(Bootstrap):
         return super().means(values.mean(axis=0)) + self._seeds.means(own)
 
 
-def _scale(
-    values: Float[np.ndarray, "seeds examples *columns"],
-) -> Float[np.ndarray, "*columns"]:
+def _scale(values: Float[np.ndarray, "seeds examples *columns"]) -> Float[np.ndarray, "*columns"]:
     """Return the factor by which deviations of the seeds' means are scaled before resampling."""
     seeds, examples = values.shape[:2]
     if seeds == 1:

@@ -56,10 +56,7 @@ def surely_hurts(differences: Differences) -> Bool[np.ndarray, " heads"]:
 
 
 def best_gain(
-    differences: Differences,
-    candidates: Bool[np.ndarray, " heads"],
-    resamples: int,
-    seed: int,
+    differences: Differences, candidates: Bool[np.ndarray, " heads"], resamples: int, seed: int
 ) -> BestGain:
     """Test the best head's gain against its null distribution, by joint sign flips.
 
@@ -68,14 +65,8 @@ def best_gain(
 
     The p-value is that of the largest studentised gain, (gained − lost) / √(gained + lost), over
     heads: without the denominator, the variance of heads that hurt would hide those that help. The
-    expectation is that of the best plain gain of the candidates. Heads that clearly hurt should not
-    be candidates, because their losses, when flipped, look like large gains.
-
-    Args:
-        differences: of each head.
-        candidates: heads that can be best by chance; without any the expectation is NaN.
-        resamples: number of sign patterns.
-        seed: decides the patterns.
+    expectation is that of the best plain gain of the candidates, NaN without any. Heads that
+    clearly hurt should not be candidates: their losses, when flipped, look like large gains.
     """
     questions = len(differences)
     gained, lost = (differences > 0).sum(axis=0), (differences < 0).sum(axis=0)
@@ -102,13 +93,8 @@ def against_placebos(
     head's gain minus the best placebo's. Its null distribution comes from swapping heads and
     placebos on random questions, all variants of a question together, which keeps their
     correlation, above all from the question's fragility. Unlike in the test by sign flips, the
-    average effect of any perturbation of that size does not count.
-
-    Args:
-        heads: of pruned heads.
-        placebos: of as many placebos.
-        resamples: number of patterns of swaps.
-        seed: decides the patterns.
+    average effect of any perturbation of that size does not count. There are as many placebos as
+    heads.
     """
     # Half integers and their sums are exact in float32.
     shared = (heads.sum(axis=0) + placebos.sum(axis=0)).astype(np.float32) / 2
@@ -124,10 +110,7 @@ def against_placebos(
 
 
 def held_out_gain(
-    differences: Differences,
-    strata: Int[np.ndarray, " questions"],
-    splits: int,
-    seed: int,
+    differences: Differences, strata: Int[np.ndarray, " questions"], splits: int, seed: int
 ) -> HeldOutGain:
     """Choose the best head on one half of the questions, and measure its gain on the other.
 
@@ -143,11 +126,8 @@ def held_out_gain(
     Σ_hk G_hk G_kh. Halves of one sample vary half as much, so this sum estimates half of it, which
     is its weight in the variance of a mean of two.
 
-    Args:
-        differences: of each head; at least two questions.
-        strata: label of each question's stratum; halves differ by at most one question in each.
-        splits: number of random splits.
-        seed: decides the splits.
+    `strata` are labels; halves differ by at most one question in each stratum. There are at least
+    two questions.
     """
     questions, heads = differences.shape
     data = differences.astype(np.float32)
@@ -191,7 +171,7 @@ def _halves(
 def _signs(
     resamples: int, questions: int, seed: int
 ) -> Iterator[Float[np.ndarray, "resamples questions"]]:
-    """Yield blocks of resamples, each with a fair sign, 1 or -1, for each question."""
+    """Yield blocks of fair signs, 1 or -1."""
     draw = np.random.default_rng(seed)
     for start in range(0, resamples, _BLOCK):
         shape = (min(_BLOCK, resamples - start), questions)
@@ -217,10 +197,8 @@ def head_variance(z: Int[np.ndarray, "questions heads"]) -> HeadVariance:
     In the two-way layout question × head without replication, the true component is the mean square
     between heads in excess of the residual mean square (Searle et al. 1992, chapter 4). All heads
     answer the same questions, so that the questions' difficulty does not count as noise. The test
-    is Cochran's Q (1950), chi-squared with heads − 1 degrees of freedom.
-
-    Args:
-        z: outcomes of pruned heads, 0 or 1; at least two heads and two questions.
+    is Cochran's Q (1950), chi-squared with heads − 1 degrees of freedom. `z` holds 0 and 1, of at
+    least two heads and two questions.
     """
     questions, heads = z.shape
     head, question = z.mean(axis=0), z.mean(axis=1)
@@ -248,9 +226,7 @@ def contested(
     of a head's deviations in two groups is not noise. The rest is noise or an effect of a head on
     one group alone. These cannot be told apart; both count as noise, which is thus an upper bound.
 
-    Args:
-        accuracy: NaN where unknown; each group has at least one head.
-        sizes: number of questions in each group.
+    `accuracy` is NaN where unknown; each group, of `sizes` questions, has at least one head.
 
     Returns:
         The noise, as a share of the independent binomial variance, and which heads were kept.
@@ -292,7 +268,7 @@ def gains_by_chance(
         contested_questions: number of contested questions, not necessarily whole.
         heads: number of heads compared.
         groups: label of each pair's group of questions.
-        resamples: number of simulations of all pairs.
+        resamples: number of simulations.
         seed: decides the draws.
     """
     draw = np.random.default_rng(seed)

@@ -21,8 +21,12 @@ from headroom.errors import ConfigError
 from headroom.planning.batches import batches
 from headroom.planning.store import Store, split_key
 from headroom.record import read_record
-from headroom.statistics.paired import false_discovery, mcnemar, paired_interval
-from headroom.statistics.proportion import unpaired_difference
+from headroom.statistics.intervals import (
+    false_discovery,
+    mcnemar,
+    paired_interval,
+    unpaired_difference,
+)
 from headroom.tables import CURVES, GRADED, read_table, write_csv
 from headroom.variants import Variant
 

@@ -1,12 +1,12 @@
-"""Comparing two methods on the same questions: interval and test.
+"""Intervals and tests of shares, and of differences between two methods.
 
-All are functions of paired differences. For a variant and the base model they are
-d_ih = z_ih − z_i,base: −1 where pruning head h loses question i, 1 where it gains it, 0 where
+Paired: both methods answered the same questions. For a variant and the base model the differences
+are d_ih = z_ih − z_i,base: −1 where pruning head h loses question i, 1 where it gains it, 0 where
 nothing changes. For methods that draw their answers they are numbers from −1 to 1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, Real
@@ -14,9 +14,12 @@ from scipy.special import bdtr, ndtri, stdtrit
 
 from headroom.statistics import LEVEL
 
+Values = Float[np.ndarray, "*shape"]
+Interval = tuple[Values, Values]
+"""Lower and upper ends."""
 
-@dataclass(frozen=True)
-class Component:
+
+class Component(NamedTuple):
     """A source of variance other than the choice of questions."""
 
     variance: Float[np.ndarray, " columns"]
@@ -26,10 +29,9 @@ class Component:
 
 
 def paired_interval(
-    differences: Real[np.ndarray, "questions columns"],
-    components: Sequence[Component] = (),
-) -> tuple[Float[np.ndarray, " columns"], Float[np.ndarray, " columns"]]:
-    """Return the lower and upper end of the interval of each column's mean difference.
+    differences: Real[np.ndarray, "questions columns"], components: Sequence[Component] = ()
+) -> Interval:
+    """Return the interval of each column's mean difference.
 
     Bonett and Price 2012 (Adjusted Wald confidence interval for a difference of binomial
     proportions based on paired data): a gained and a lost question are added, so that coverage is
@@ -48,16 +50,13 @@ def paired_interval(
     if components:
         parts = [Component(variance, total - 1), *components]
         variance = sum(part.variance for part in parts)
-        quantile = stdtrit(
-            variance**2 / sum(part.variance**2 / part.freedom for part in parts), (1 + LEVEL) / 2
-        )
+        freedom = variance**2 / sum(part.variance**2 / part.freedom for part in parts)
+        quantile = stdtrit(freedom, (1 + LEVEL) / 2)
     half = quantile * np.sqrt(variance)
     return np.maximum(mean - half, -1.0), np.minimum(mean + half, 1.0)
 
 
-def mcnemar(
-    differences: Int[np.ndarray, "questions heads"],
-) -> Float[np.ndarray, " heads"]:
+def mcnemar(differences: Int[np.ndarray, "questions heads"]) -> Float[np.ndarray, " heads"]:
     """Return the two-sided p-value of the exact McNemar test of each head.
 
     Under the null, the number gained is Binomial(gained + lost, 1/2). Without changes p is 1.
@@ -81,3 +80,27 @@ def holm(p: Float[np.ndarray, " tests"]) -> Float[np.ndarray, " tests"]:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(stepped, 1.0)
     return adjusted
+
+
+def wilson(correct: Int[np.ndarray, "*shape"], n: Int[np.ndarray, "*shape"]) -> Interval:
+    """Return Wilson's score interval (1927) of each share of `correct` among `n` > 0 questions."""
+    z = ndtri((1 + LEVEL) / 2)
+    share = correct / n
+    middle = (share + z**2 / (2 * n)) / (1 + z**2 / n)
+    half = z / (1 + z**2 / n) * np.sqrt(share * (1 - share) / n + z**2 / (4 * n**2))
+    return np.clip(middle - half, 0.0, share), np.clip(middle + half, share, 1.0)
+
+
+def unpaired_difference(
+    first: Values, first_ends: Interval, second: Values, second_ends: Interval
+) -> Interval:
+    """Return the interval of `second` − `first` from the interval of each.
+
+    Variance estimates recovered from the ends of each interval (Zou and Donner 2008); with Wilson's
+    intervals this is Newcombe's (1998, method 10). Coverage is right for independent values. Two
+    measurements on the same questions are positively correlated: for them it is too wide.
+    """
+    difference = second - first
+    below = np.hypot(second - second_ends[0], first_ends[1] - first)
+    above = np.hypot(second_ends[1] - second, first - first_ends[0])
+    return difference - below, difference + above
