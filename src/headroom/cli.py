@@ -73,7 +73,7 @@ def parser(alone: Sequence[jobs.Job] = ()) -> argparse.ArgumentParser:
         return top
     from headroom.arguments import add_command
     from headroom.bench import command as bench
-    from headroom.recovery import command as recovery
+    from headroom.recovery import options as recovery
     from headroom.tool import command as tool
 
     for function in (check, plan, tool.doctor):

@@ -13,7 +13,7 @@ from words import TEXTS, count_steps
 
 from headroom.errors import ModelError
 from headroom.recovery import training
-from headroom.recovery.settings import recovery
+from headroom.recovery.options import recovery
 from headroom.recovery.texts import Piece, cut
 from headroom.recovery.training import Progress, accelerator_for, train_round
 

@@ -20,9 +20,10 @@ import torch
 from headroom import paths
 from headroom.athena.problems import read_parts
 from headroom.athena.solver import load_solver, new_solver
+from headroom.compression.checkpoint import shape_of
 from headroom.compression.decoder import Decoder, to_answer, to_learn
 from headroom.compression.rounds import compress
-from headroom.compression.training import shape_of, train
+from headroom.compression.training import train
 from headroom.config import Config
 from headroom.errors import RESULT
 from headroom.grading.matrix import accuracy_matrix, grade_answers
@@ -58,7 +59,6 @@ def train_teacher(config: Config, solver: str, data: str, seed: int) -> None:
     learner = new_solver(settings, parts.train, seed)
     keys = {"solver": solver, "data": data, "seed": seed}
     journal = Path(paths.TEACHER_JOURNAL.format(**keys))
-    journal.parent.mkdir(parents=True, exist_ok=True)
     examples, dev = learner.prepare(parts.train), learner.prepare(parts.dev)
     fit = train(learner, examples, dev, settings.training, seed, checkpoint=journal)
     output = Path(paths.TEACHER.format(**keys))
@@ -77,27 +77,20 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     """
     stopwatch = Stopwatch()
     chosen = find(all_arms(config), (subject, data, arm))
-    study, other = chosen.study, chosen.layout()
+    study, settings, other = chosen.study, chosen.settings, chosen.layout()
     learner, *rows = lesson(config, chosen, seed)
     examples, dev = map(learner.prepare, rows)
     journal = Path(chosen.file(paths.COMPRESSION_JOURNAL, seed))
     before = earlier_seconds(journal)
+    layout = shape_of(learner_of(config, other, seed, pruned=True).encoder) if other else None
     on_cpu = study.model and config.models[study.model].device == "cpu"
-    learner, history = compress(
-        learner,
-        examples,
-        dev,
-        chosen.settings,
-        seed,
-        layout=shape_of(learner_of(config, other, seed, pruned=True).encoder) if other else None,
-        folder=journal,
-        device="cpu" if on_cpu else "auto",
-    )
+    where: dict[str, Any] = {"folder": journal, "device": "cpu" if on_cpu else "auto"}
+    learner, history = compress(learner, examples, dev, settings, seed, layout=layout, **where)
     learner = learner.finished()
     folder = Path(chosen.file(paths.COMPRESSED, seed))
-    if chosen.settings.rounds:
+    if settings.rounds:
         learner.save(folder)
-    facts = {**chosen.wildcards, "seed": seed, "settings": chosen.settings.model_dump(mode="json")}
+    facts = {**chosen.wildcards, "seed": seed, "settings": settings.model_dump(mode="json")}
     output = Path(chosen.file(paths.OUTCOMES, seed))
     strict = _test(learner, tested_on(config, chosen), output, stopwatch, facts)
     epochs = sum(len(each.epochs) for each in history.rounds)
@@ -112,12 +105,9 @@ def compress_arm(config: Config, subject: str, data: str, arm: str, seed: int) -
     write_record(output, stopwatch, {**facts, "strict": strict}, folder)
     _forget(journal)
     heads = history.rounds[-1].heads if history.rounds else history.heads
-    _LOG.log(
-        RESULT,
-        "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right",
-        *(study.solver or study.model, chosen.name, seed, heads, history.heads),
-        *(100 * strict, study.test or study.data),
-    )
+    told = study.solver or study.model, chosen.name, seed, heads, history.heads, 100 * strict
+    said = "%s, arm %s, seed %d, with %d of %d heads: %.1f%% of %s right"
+    _LOG.log(RESULT, said, *told, study.test or study.data)
 
 
 def quantise(config: Config, subject: str, data: str, arm: str, seed: int) -> None:
@@ -196,8 +186,7 @@ def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Pa
         return Path(arm.file(paths.COMPRESSED, seed))
     if arm.study.model is None:
         return intact(Path(arm.file(paths.TEACHER, seed))).parent
-    file = Store(config).path(paths.MODEL, model=arm.study.model)
-    return Path(read_json(file)["folder"])
+    return Path(read_json(Store(config).path(paths.MODEL, model=arm.study.model))["folder"])
 
 
 def _questions(config: Config, name: str) -> pd.DataFrame:
@@ -233,7 +222,6 @@ def earlier_seconds(journal: Path) -> float:
         told = read_json(file)
         last = max(each.stat().st_mtime for each in journal.iterdir())
         seconds = told["seconds"] + max(0.0, last - told["begun"])
-    journal.mkdir(parents=True, exist_ok=True)
     write_json(file, {"seconds": seconds, "begun": time.time()})
     return seconds
 

@@ -54,22 +54,21 @@ def measure(config: Config, compression: str) -> None:
     Writes one row per arm (quantised or not), text length and batch size, with the median and
     quartiles of the seconds of one forward pass of the encoder or decoder; for a decoder also the
     new tokens a second after such a text, its own pass not counted, and the bytes of a token's keys
-    and values. The row of the first length and the largest batch
-    also has the peak memory, the seconds to answer the whole test part (without grading) and
-    these seconds relative to the arm `baseline` (see `relative`). Weights are quantised after
-    loading, so the peak of 8-bit weights is not measured; they run on a CPU only, so they are not
-    timed where there is a GPU.
+    and values. The row of the first length and the largest batch also has the peak memory, the
+    seconds to answer the whole test part (without grading) and these seconds relative to the arm
+    `baseline` (see `relative`). Weights are quantised after loading, so the peak of 8-bit weights
+    is not measured; they run on a CPU only, so they are not timed where there is a GPU.
     """
     stopwatch = Stopwatch()
     device = "cuda" if torch.cuda.is_available() else "cpu"
     study = config.compressions[compression]
     wanted = study.settings if study.measured is None else study.measured
     chosen = [arm for arm in arms(config, compression) if arm.name in wanted]
-    folders: dict[str, Path] = {}
+    folders: list[Path] = []
     measured: list[_Measured] = []
     for arm in chosen:
         folder = folder_of(config, arm, study.seeds[0])
-        folders[arm.name] = folder / _ENCODER if (folder / _ENCODER).is_dir() else folder
+        folders.append(folder / _ENCODER if (folder / _ENCODER).is_dir() else folder)
         whole = learner_of(config, arm, study.seeds[0], pruned=True)
         whole.network.to(device)
         whole = whole.finished()
@@ -77,31 +76,30 @@ def measure(config: Config, compression: str) -> None:
         if arm.name in study.int8:
             measured.append(_Measured(arm.name, True, whole.quantised(), whole))
 
-    first, most = study.tokens[0], max(study.batches)
-    computed = str(measured[0].learner.encoder.dtype).removeprefix("torch.")
-    found = peak_bytes(list(folders.values()), most, first, device, computed)
-    peaks = dict(zip(folders, found, strict=True))
-    examples = measured[0].learner.prepare(tested_on(config, chosen[0]))
+    first, most, learner = study.tokens[0], max(study.batches), measured[0].learner
+    computed = str(learner.encoder.dtype).removeprefix("torch.")
+    found = peak_bytes(folders, most, first, device, computed)
+    peaks = dict(zip((arm.name for arm in chosen), found, strict=True))
+    examples = learner.prepare(tested_on(config, chosen[0]))
     _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
-    seconds = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)
+    answering = _timed(measured, lambda one: one.answers(examples), _TEST_TURNS)
     names = [(one.arm, one.quantised) for one in measured]
     base = names.index((_BASELINE, False)) if (_BASELINE, False) in names else None
-    test = np.column_stack([np.exp(np.log(seconds).mean(0)), relative(seconds, base)])
+    test = np.column_stack([np.exp(np.log(answering).mean(0)), relative(answering, base)])
 
     rows = []
     for tokens in study.tokens:
-        passes, speeds = {}, {}
-        for batch in study.batches:
-            texts = dummy_texts(measured[0].learner.encoder, batch, tokens)
-            turns = _timed(measured, partial(_pass, texts), study.repeats, _WARM_UPS)
-            passes[batch] = np.quantile(turns, (0.5, 0.25, 0.75), axis=0).T
-            speeds[batch] = _decoding_speeds(measured, texts)
+        speeds = {
+            batch: _speeds(measured, dummy_texts(learner.encoder, batch, tokens), study.repeats)
+            for batch in study.batches
+        }
         for place, one in enumerate(measured):
             sizes = _sizes(one, tokens)
             for batch in study.batches:
                 row = {"arm": one.arm, "quantised": one.quantised, "tokens": tokens, "batch": batch}
-                row |= dict(zip(_SECONDS, passes[batch][place], strict=True)) | sizes
-                row["tokens_per_second"] = speeds[batch][place]
+                *seconds, decoded = speeds[batch][place]
+                row |= dict(zip(_SECONDS, seconds, strict=True)) | sizes
+                row["tokens_per_second"] = decoded
                 if tokens == first and batch == most:
                     row["peak_bytes"] = None if one.quantised else peaks[one.arm]
                     row |= dict(zip(_TEST_TIME, test[place], strict=True))
@@ -114,16 +112,17 @@ def measure(config: Config, compression: str) -> None:
     write_record(output, stopwatch, {"compression": compression, **facts})
 
 
-def _pass(texts: Mapping[str, torch.Tensor], learner: Learner) -> None:
-    learner.encoder(**texts)
+def _speeds(
+    measured: Sequence[_Measured], texts: Mapping[str, torch.Tensor], repeats: int
+) -> Float[np.ndarray, "measured 4"]:
+    """Return median and quartiles of a pass's seconds, and the new tokens a second after it.
 
-
-def _decoding_speeds(
-    measured: Sequence[_Measured], texts: Mapping[str, torch.Tensor]
-) -> Float[np.ndarray, " measured"]:
-    """Return the new tokens a second after texts that were read before; nan for an encoder."""
+    An encoder has no new tokens: nan.
+    """
+    turns = _timed(measured, lambda one: one.encoder(**texts), repeats, _WARM_UPS)
+    passes = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
     if not find_heads(measured[0].whole.encoder).keeps_cache:
-        return np.full(len(measured), np.nan)
+        return np.vstack([passes, np.full(len(measured), np.nan)]).T
     caches: dict[int, Any] = {}  # by learner
 
     def decode(learner: Learner) -> None:
@@ -137,23 +136,16 @@ def _decoding_speeds(
         cache.crop(-_NEW_TOKENS)
 
     seconds = np.median(_timed(measured, decode, _DECODE_TURNS, warm_ups=1), axis=0)
-    return _NEW_TOKENS * len(texts["input_ids"]) / seconds
+    return np.vstack([passes, _NEW_TOKENS * len(texts["input_ids"]) / seconds]).T
 
 
 def _timed(
-    measured: Sequence[_Measured],
-    call: Callable[[Learner], Any],
-    turns: int,
-    warm_ups: int = 0,
+    measured: Sequence[_Measured], call: Callable[[Learner], Any], turns: int, warm_ups: int = 0
 ) -> Float[np.ndarray, "turns measured"]:
     """Return the seconds of a call on each learner; nan for 8-bit weights if there is a GPU."""
     seconds = np.full((turns, len(measured)), np.nan)
-    timed = [
-        place
-        for place, one in enumerate(measured)
-        if not (one.quantised and torch.cuda.is_available())
-    ]
-    calls = [partial(call, measured[place].learner) for place in timed]
+    timed = [not (one.quantised and torch.cuda.is_available()) for one in measured]
+    calls = [partial(call, one.learner) for one, own in zip(measured, timed, strict=True) if own]
     seconds[:, timed] = in_turns(calls, turns, warm_ups)
     return seconds
 
@@ -165,11 +157,8 @@ def relative(
 
     Two-way model without interaction: log seconds = call + turn + normal error of equal variance.
     The interval is Student's t with the pooled residual variance and (turns - 1) (calls - 1)
-    degrees of freedom. It does not carry over to another machine or another test.
-
-    Args:
-        seconds: at least two turns; calls that were not timed are nan.
-        base: index of the reference call, whose ratio is 1; None: all results are nan.
+    degrees of freedom. It does not carry over to another machine or another test. There are at
+    least two turns; calls that were not timed are nan, and without a `base` all results.
     """
     found = np.full((seconds.shape[1], 3), np.nan)
     timed = np.flatnonzero(~np.isnan(seconds).any(axis=0))
@@ -192,7 +181,7 @@ def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
     encoder = one.whole.encoder
     geometry = find_heads(encoder)
     return {
-        "heads": sum(layer.query_heads for layer in geometry.layers),
+        "heads": geometry.heads,
         "whole_parameters": parameters(one.whole.network),
         "cache_bytes": cache_bytes(encoder, geometry) if geometry.keeps_cache else None,
         **size(encoder, geometry, tokens)._asdict(),

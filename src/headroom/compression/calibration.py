@@ -18,18 +18,16 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.pytorch_utils import Conv1D
 
-from headroom.compression.choice import Scores
 from headroom.config.compression import SCORED_AT_ONCE
 from headroom.errors import ModelError
 from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headroom.models.learner import eager_attention, no_weights
-from headroom.models.removal import find_readers
+from headroom.models.removal import Readers, find_readers
 
 Texts = Mapping[str, Tensor]
 """A model's inputs: input_ids and attention_mask [batch, tokens], padded on either side."""
-
-TEXT_TOKENS = 512
-"""Longer calibration texts are cut to this many tokens."""
+Scores = Mapping[int, Tensor]
+"""A score for each head, [query_heads] by layer; the lowest are removed first."""
 
 
 def text_batches(
@@ -37,17 +35,21 @@ def text_batches(
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
     batch_size: int = SCORED_AT_ONCE,
-    tokens: int = TEXT_TOKENS,
+    tokens: int = 512,
 ) -> Iterator[Texts]:
-    """Yield texts as inputs on a model's device, the shortest first and padded on the right.
-
-    Longer texts than `tokens` are cut.
-    """
+    """Yield texts, cut to `tokens`, as inputs on a model's device, as `row_batches` does."""
     most = min(tokens, tokenizer.model_max_length)
     encoded = tokenizer(list(texts), truncation=True, max_length=most)["input_ids"]
-    rows = [np.array(ids) for ids in sorted(encoded, key=len)]
-    for start in range(0, len(rows), batch_size):
-        yield padded(rows[start : start + batch_size], model.device)
+    return row_batches([np.array(ids) for ids in encoded], batch_size, model.device)
+
+
+def row_batches(
+    rows: Iterable[Int[np.ndarray, " tokens"]], size: int, device: torch.device
+) -> Iterator[dict[str, Tensor]]:
+    """Yield token ids as a model's inputs, the shortest first, `size` rows at a time."""
+    ordered = sorted(rows, key=len)
+    for start in range(0, len(ordered), size):
+        yield padded(ordered[start : start + size], device)
 
 
 def padded(rows: Sequence[Int[np.ndarray, " tokens"]], device: torch.device) -> dict[str, Tensor]:
@@ -69,24 +71,22 @@ def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
         weight = module.get_parameter("weight").detach().float().abs().cpu()
         return weight.mean(0 if isinstance(module, Conv1D) else 1)
 
-    return _head_sums(model, geometry, mean)
+    return _head_sums(geometry, find_readers(model, geometry), mean)
 
 
 def _head_sums(
-    model: PreTrainedModel,
     geometry: HeadGeometry,
+    readers: Mapping[int, Readers],
     mean: Callable[[str], Float[Tensor, " rows"]],
 ) -> Scores:
-    """Return for each head the sum over its projections of the mean of its rows.
+    """Return for each head the sum over its projections of the means of its rows.
 
     `mean` gets a projection's module name and returns a value for each of its rows.
     """
-    scores, readers = {}, find_readers(model, geometry)
+    scores = {}
     for layer in geometry.layers:
-        sums = torch.zeros(layer.query_heads)
-        for name, read in readers[layer.index].items():
-            sums += mean(name) @ read.float()
-        scores[layer.index] = sums / layer.head_dim
+        terms = (mean(name) @ read.float() for name, read in readers[layer.index].items())
+        scores[layer.index] = sum(terms, torch.zeros(layer.query_heads)) / layer.head_dim
     return scores
 
 
@@ -99,9 +99,7 @@ def calibrate(
 ) -> dict[str, Scores]:
     """Return statistics of the heads of a model on texts, in evaluation mode.
 
-    Each layer's attention weights are reduced as the layer runs and then dropped, and the output
-    matrix is left out. All non-padding tokens have equal weight; attention statistics skip queries
-    that see one key.
+    All non-padding tokens have equal weight; attention statistics skip queries that see one key.
 
     Returns:
         ``raw``: entropy of the attention over keys in nats (eq. 3), mean over queries.
@@ -143,7 +141,8 @@ def calibrate(
             found = torch.stack([nats, of_most, share.amax(-1)])  # 3, heads, queries
             sums[layer.index] += found.double().sum(-1).cpu()
 
-    options = {"use_cache": False} if "use_cache" in _arguments(base) else {}
+    takes = inspect.signature(base.forward).parameters
+    options = {"use_cache": False} if "use_cache" in takes else {}
     with ExitStack() as stack, torch.no_grad():
         stack.enter_context(eager_attention(model))
         for layer in layers:
@@ -179,23 +178,17 @@ def calibrate(
     }
     if activations:
         means = {name: (total / tokens[name]).float() for name, total in rows.items()}
-        found["activations"] = _head_sums(model, geometry, means.__getitem__)
+        found["activations"] = _head_sums(geometry, readers, means.__getitem__)
     return found
-
-
-def _arguments(model: nn.Module) -> Mapping[str, Any]:
-    return inspect.signature(model.forward).parameters
 
 
 def _visible(
     given: Iterable[Any], keys: Int[Tensor, "batch queries"]
 ) -> Int[Tensor, "batch queries"]:
-    """Return how many keys each query of a layer sees.
+    """Return how many keys each query of a layer sees; `keys` are those seen without a window.
 
-    Args:
-        given: what the layer's attention module was called with; the mask that it adds to the
-            logits, if there is one, knows about sliding windows.
-        keys: how many keys each query sees without a window.
+    Sliding windows are known from what the attention module was `given`: the mask that it adds to
+    the logits, if there is one.
     """
     for mask in given:
         shape = mask.shape if isinstance(mask, Tensor) and mask.is_floating_point() else ()

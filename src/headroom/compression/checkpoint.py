@@ -1,8 +1,9 @@
 """The state of a training in a file: tensors by part and name, and JSON facts."""
 
+import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,15 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
+from transformers import PreTrainedModel
 
+from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
+from headroom.models.geometry import find_heads, kept_heads
+from headroom.models.learner import Example, Learner
+from headroom.models.removal import remove_heads
 from headroom.tables import atomic
+from headroom.variants import Variant
 
 _FACTS = "state"  # the one entry of a file's metadata
 
@@ -65,5 +72,72 @@ def set_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor])
     for place, value in moments.items():
         parameter, name = place.split()
         state[int(parameter)][name] = value
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def identity(
+    learner: Learner, settings: Training | Compression, seed: int, *parts: Sequence[Example]
+) -> dict[str, Any]:
+    """Return what identifies a training: settings, seed, hashes of weights and examples' ids."""
+    ids = repr([[example.example_id for example in part] for part in parts])
+    examples, weights = hashlib.sha256(ids.encode()), hashlib.sha256()
+    for tensor in learner.network.state_dict().values():
+        weights.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy())
+    whole = settings.model_dump(mode="json")
+    return {
+        "seed": seed,
+        "settings": settings.decisive() if isinstance(settings, Compression) else whole,
+        "examples": examples.hexdigest()[:16],
+        "weights": weights.hexdigest()[:16],
+    }
+
+
+def write_checkpoint(
+    path: Path, learner: Learner, facts: Mapping[str, Any], **more: Mapping[str, Tensor]
+) -> None:
+    """Write a learner's weights and heads, JSON facts and further tensors, in one step."""
+    parts = {
+        # Copied, since tied weights share memory.
+        part: {name: each.detach().cpu().clone().contiguous() for name, each in tensors.items()}
+        for part, tensors in {"model": learner.network.state_dict(), **more}.items()
+    }
+    write_state(path, {**facts, "shape": shape_of(learner.encoder)}, parts)
+
+
+def read_checkpoint(
+    path: Path, learner: Learner, own: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+    """Restore an unpruned learner from a checkpoint, and return the facts and further tensors.
+
+    `own` are facts that must equal those of the checkpoint (see `identity`).
+
+    Raises:
+        ModelError: the checkpoint is damaged or belongs to another training or model.
+    """
+    facts, parts = read_state(path)
+    if differing := [name for name in own if facts.get(name) != own[name]]:
+        raise ModelError(
+            f"{path} is of a training with other {' and '.join(differing)}; remove it and run again"
+        )
+    restore_shape(learner.encoder, facts["shape"])
+    learner.network.load_state_dict(parts["model"])
+    return facts, parts
+
+
+def shape_of(encoder: PreTrainedModel) -> dict[str, list[int]]:
+    """Return the heads that a pruned encoder kept, by layer; empty for an unpruned one."""
+    return {str(layer): list(heads) for layer, heads in kept_heads(encoder.config).items()}
+
+
+def restore_shape(encoder: PreTrainedModel, shape: Mapping[str, Sequence[int]]) -> None:
+    """Cut an unpruned encoder to the heads of `shape`, as returned by `shape_of`."""
+    if shape == shape_of(encoder):
+        return
+    geometry = find_heads(encoder)
+    gone = [
+        Variant(layer.index, head)
+        for layer in geometry.layers
+        for head, number in enumerate(layer.original_heads)
+        if number not in shape.get(str(layer.index), [number])
+    ]
+    remove_heads(encoder, geometry, gone)

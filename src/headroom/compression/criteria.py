@@ -1,33 +1,41 @@
-"""The criteria by which `headroom prune` and compressions rank heads.
+"""Which heads are removed and when: scores by a criterion, lowest first, and the schedule.
 
-Each criterion scores every head of a model; the lowest are removed first. The score of
-arXiv 2511.17577 (eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H, where w is the size of a
-head's projections and H the entropy of its attention; `Importance` documents what the equations
-leave open. To add a criterion, add an entry to `CRITERIA` and its name to `Importance.criterion`.
+The score of arXiv 2511.17577 (eq. 1 to 4), `mixed`, is S = alpha w + (1 - alpha) H, where w is the
+size of a head's projections and H the entropy of its attention; `Importance` documents what the
+equations leave open. To add a criterion, add an entry to `CRITERIA` and its name to
+`Importance.criterion`. Heads are removed in units, so that the remaining ones can still be cut from
+the weights.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
-from headroom.compression.calibration import Texts, calibrate, weight_norms
-from headroom.compression.choice import Scores
-from headroom.config.compression import Importance
+from headroom.compression.calibration import Scores, Texts, calibrate, weight_norms
+from headroom.config.compression import Compression, Importance
 from headroom.errors import ModelError
-from headroom.models.geometry import HeadGeometry, evaluating
+from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating
 from headroom.models.learner import Batch, Example, Learner, move
 from headroom.models.masks import pruned
 from headroom.variants import BASE, Variant
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Scope = Literal["all", "layer"]
+"""Whether all heads are ranked together, or those of each layer, which then lose equal numbers."""
+Unit = Literal["group", "query", "head"]
+"""Heads removed together where query heads share key/value heads. group: a key/value head with all
+its query heads; query: one query head of every group of a layer; head: single heads, which can be
+zeroed but not cut."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +137,6 @@ def head_scores(
         for start in range(0, len(examples), size):
             yield move(learner.collate(examples[start : start + size]), encoder.device)
 
-    def loss(batch: Batch) -> Float[Tensor, ""]:
-        return learner.task_loss(learner.run(batch), batch) * batch.judged
-
     def drops() -> Scores:
         known = learner.known_drops(geometry)
         if known is not None:
@@ -140,23 +145,23 @@ def head_scores(
             raise ModelError("criterion causal needs a development part; give one, or use mixed")
         whole = list(batches(dev))
         judged = sum(batch.judged for batch in whole)
+
+        def loss() -> float:
+            losses = (learner.task_loss(learner.run(each), each) * each.judged for each in whole)
+            return sum(map(float, losses)) / judged
+
         with torch.no_grad():
-            return loss_rises(
-                encoder, geometry, lambda: sum(float(loss(batch)) for batch in whole) / judged
-            )
+            return loss_rises(encoder, geometry, loss)
 
     # Texts of similar length share a batch, for less padding.
     drawn = sorted(calibration(examples, settings), key=lambda example: len(example.input_ids))
     size = settings.batch_size or learner.at_once
+
+    def texts() -> Iterator[Texts]:
+        return (batch.inputs for batch in batches(drawn, size))
+
     with evaluating(learner.network):
-        ranked = Ranked(
-            encoder,
-            geometry,
-            settings,
-            seed,
-            texts=lambda: (batch.inputs for batch in batches(drawn, size)),
-            drops=drops,
-        )
+        ranked = Ranked(encoder, geometry, settings, seed, texts, drops)
         return CRITERIA[settings.criterion].scores(ranked)
 
 
@@ -169,12 +174,12 @@ def calibration(examples: Sequence[Example], settings: Importance) -> list[Examp
 def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
     """Return S = alpha w + (1 - alpha) H of norm and entropy (eq. 4), scaled if settings say so."""
     if settings.scale == "min_max":
-        norm, entropy = min_max(norm), min_max(entropy)
+        norm, entropy = _min_max(norm), _min_max(entropy)
     share = settings.entropy_sign * (1 - settings.alpha)
     return {layer: settings.alpha * norm[layer] + share * entropy[layer] for layer in norm}
 
 
-def min_max(scores: Scores) -> Scores:
+def _min_max(scores: Scores) -> Scores:
     """Scale scores to 0 to 1 over the heads of all layers; if all are equal, they become 0."""
     values = torch.cat(list(scores.values()))
     low, width = values.min(), values.max() - values.min()
@@ -202,9 +207,9 @@ def accuracy_drops(z: "pd.DataFrame", geometry: HeadGeometry) -> Scores:
             f"the accuracy matrix lacks {missing[0] if missing else 'all heads of the model'}; "
             f"sweep whole layers, or use another criterion"
         )
-    base = z[str(BASE)].mean()
+    drops = z[str(BASE)].mean() - z.mean(numeric_only=True)
     return {
-        layer: torch.tensor(base - z[heads].mean().to_numpy(), dtype=torch.float32)
+        layer: torch.tensor(drops[heads].to_numpy(), dtype=torch.float32)
         for layer, heads in swept.items()
     }
 
@@ -226,3 +231,93 @@ def loss_rises(
                 rises += [loss() - base] * size
         scores[layer.index] = torch.tensor(rises)
     return scores
+
+
+def heads_at(ratio: float, heads: int) -> int:
+    """Return the number of heads that a ratio of the original heads means, rounded down."""
+    return math.floor(ratio * heads + 1e-9)  # 0.29 * 100 is 28.999999999999996
+
+
+def heads_due(settings: Compression, heads: int, time: int, end: int) -> int:
+    """Return how many of `heads` original heads should be gone by a time: floor(p(t) H0), where
+    p(t) = p_min + (p_max - p_min) (t / T)^n (arXiv 2511.17577, eq. 5).
+
+    p_min is `start`, p_max `ratio` and n `exponent` (above 1 removes late); t is an optimizer step
+    or a round, T its last value. It never falls over time and ends at floor(p_max H0).
+    """
+    rise = (settings.ratio - settings.start) * (time / end) ** settings.exponent
+    return heads_at(settings.start + rise, heads)
+
+
+def lowest_heads(
+    scores: Scores,
+    geometry: HeadGeometry,
+    count: int,
+    *,
+    scope: Scope = "all",
+    unit: Unit = "group",
+    gone: Mapping[int, int] | None = None,
+) -> list[Variant]:
+    """Return the heads of lowest score, sorted.
+
+    Every layer keeps at least one unit. Where a unit is several heads, as many units are returned
+    as fit into the count.
+
+    Args:
+        scores: of the remaining heads; layers without scores lose nothing.
+        geometry: the remaining heads.
+        count: how many heads to return at most.
+        scope: what is ranked together.
+        unit: heads removed together in grouped-query attention, scored by their mean.
+        gone: how many heads each layer has lost before, so that with the scope `layer` the layers
+            end with equal losses over all removals.
+
+    Raises:
+        ModelError: the layers do not have that many heads to spare.
+    """
+    before = gone or {}
+    # With the scope `layer`, first what the layer loses before a unit goes, then the unit's score.
+    units = [
+        (before.get(layer.index, 0) + rank * len(heads) if scope == "layer" else 0, score, heads)
+        for layer in geometry.layers
+        if layer.index in scores
+        for rank, (score, heads) in enumerate(_units(layer, scores[layer.index].tolist(), unit))
+    ]
+    left = Counter(heads[0].layer for *_, heads in units)
+    sizes = {heads[0].layer: len(heads) for *_, heads in units}
+    removable = sum((left[layer] - 1) * size for layer, size in sizes.items())
+    if count > removable:
+        raise ModelError(
+            f"{count} heads cannot go: {removable} can, as each of {len(left)} layers keeps "
+            f"{max(sizes.values(), default=1)} of its own; lower the ratio"
+        )
+    chosen: list[Variant] = []
+    for *_, heads in sorted(units):
+        if left[heads[0].layer] > 1 and len(chosen) + len(heads) <= count:
+            left[heads[0].layer] -= 1
+            chosen += heads
+    return sorted(chosen)
+
+
+def unit_size(layer: AttentionLayer, unit: Unit) -> int:
+    """Return how many heads of a layer are removed together."""
+    shared = layer.query_heads // layer.kv_heads
+    return {"group": shared, "query": layer.kv_heads if shared > 1 else 1, "head": 1}[unit]
+
+
+def _units(
+    layer: AttentionLayer, scores: Sequence[float], unit: Unit
+) -> list[tuple[float, list[Variant]]]:
+    """Return the units of a layer with their mean scores, lowest first."""
+    size = 1 if unit == "head" else layer.query_heads // layer.kv_heads
+    units = [list(range(start, start + size)) for start in range(0, layer.query_heads, size)]
+    if unit == "query" and size > 1:  # the lowest of each group, the second lowest of each, ...
+        ranked = (sorted(group, key=lambda head: (scores[head], head)) for group in units)
+        units = [list(heads) for heads in zip(*ranked, strict=True)]
+    return sorted(
+        (
+            sum(scores[head] for head in heads) / len(heads),
+            [Variant(layer.index, head) for head in heads],
+        )
+        for heads in units
+    )

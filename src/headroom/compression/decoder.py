@@ -1,9 +1,8 @@
-"""A causal language model as a learner, trained on its own correct answers.
+"""A causal language model as a learner, trained on the unpruned one's own correct answers.
 
-A pruned decoder learns the unpruned one's correct answers to the training questions. Gold
-solutions have another style; a model trained on them would also learn that style, and its effect
-could not be separated from that of pruning. With its own answers, a decoder that loses nothing has
-nothing to learn.
+Gold solutions have another style; a model trained on them would also learn that style, and its
+effect could not be separated from that of pruning. With its own answers, a decoder that loses
+nothing has nothing to learn.
 """
 
 import copy
@@ -20,9 +19,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from headroom.compression.calibration import padded
 from headroom.compression.criteria import accuracy_drops
 from headroom.config import Decoding, Family
 from headroom.errors import ModelError
@@ -173,15 +172,12 @@ class Decoder:
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples that have answers to learn."""
-        texts = [torch.from_numpy(example.input_ids) for example in examples]
-        ids = pad_sequence(
-            texts, batch_first=True, padding_value=self.loaded.tokenizer.pad_token_id
-        )
-        lengths = torch.tensor([len(text) for text in texts])[:, None]
+        rows = [example.input_ids for example in examples]
+        ids, mask = padded(rows, torch.device("cpu")).values()
         prompts = torch.tensor([example.prompt for example in examples])[:, None]
         places = torch.arange(ids.shape[1])
-        asked = (places >= prompts - 1) & (places < lengths - 1)
-        return Batch(ids, (places < lengths).long(), asked, ids[:, 1:][asked[:, :-1]])
+        asked = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)
+        return Batch(ids, mask, asked, ids[:, 1:][asked[:, :-1]])
 
     def run(self, batch: Batch, *, attentions: bool = False) -> Output:
         """Return the logits that predict the answers' tokens."""
@@ -225,15 +221,11 @@ class Decoder:
         """
         tokens = self.answers(examples)
         texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        golds = [example.question.gold for example in examples]
         questions = pd.DataFrame({"question_id": [one.example_id for one in examples]})
         answers = questions.assign(sample=0, token_ids=pd.Series(tokens), text=texts)
-        graded = grade_answers(
-            questions.assign(answer=golds),
-            {str(BASE): answers.assign(stop_reason="", margin=0.0)},
-            family=self.family,
-            preset=self.grading,
-        )
+        given = {str(BASE): answers.assign(stop_reason="", margin=0.0)}
+        questions["answer"] = [one.question.gold for one in examples]
+        graded = grade_answers(questions, given, family=self.family, preset=self.grading)
         found = graded["answer"].astype(object).where(graded["answer"].notna(), None)
         return [
             Verdict(one.example_id, one.question.subject, answer, right, right)
@@ -268,8 +260,8 @@ class Decoder:
         Plain `from_pretrained` does where all layers kept equal numbers of heads, else
         `headroom.load_model`. Earlier contents of the folder are removed.
         """
-        geometry = find_heads(self.network)
-        heads = range(self.network.config.get_text_config().num_attention_heads)
+        network, geometry = self.network, find_heads(self.network)
+        heads = range(network.config.get_text_config().num_attention_heads)
         removed = [
             Variant(layer.index, head)
             for layer in geometry.layers
@@ -278,11 +270,9 @@ class Decoder:
         ]
         shutil.rmtree(folder, ignore_errors=True)
         about = "lowest scores in rounds of pruning and training"
-        pruning = Pruning(self.name, None, removed, about)
-        network = self.network
         if network.dtype != self.dtype:
             network = _round(copy.deepcopy(network), self.dtype)
-        form = plainest_form(network, geometry)
+        pruning, form = Pruning(self.name, None, removed, about), plainest_form(network, geometry)
         save_pruned(network, geometry, folder, form, pruning, self.loaded.folder)
 
     @torch.inference_mode()

@@ -34,14 +34,11 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
     """Return a student's training objective: its task loss and the distillation losses.
 
     It returns the weighted parts `task` and, depending on the settings, `response` and `feature`.
-    With `feature`, train under `without_attention_dropout`.
-
-    Args:
-        teacher: the student before its heads were removed, `frozen`, on the student's device.
-        geometry: the student's remaining heads.
-        settings: losses and weights.
+    With `feature`, train under `without_attention_dropout`. The teacher is the student before its
+    heads were removed, `frozen`, on the student's device; the geometry has the remaining heads.
     """
     survivors = list(surviving_heads(find_heads(teacher.encoder), geometry).values())
+    places = survivors if settings.feature == "matched" else None
     maps = settings.feature != "none"
 
     def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
@@ -57,13 +54,8 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
             loss = learner.response_loss(output, taught, batch, settings.temperature)
             parts["response"] = settings.distill_weight * loss
         if maps:
-            loss = feature_loss(
-                output.attentions,
-                taught.attentions,
-                batch.inputs["attention_mask"].bool(),
-                survivors if settings.feature == "matched" else None,
-                settings.reduction,
-            )
+            both, valid = (output.attentions, taught.attentions), batch.inputs["attention_mask"]
+            loss = feature_loss(*both, valid.bool(), places, settings.reduction)
             parts["feature"] = settings.distill_weight * settings.beta * loss
         return parts
 
@@ -77,16 +69,12 @@ def feature_loss(
     survivors: Sequence[Sequence[int]] | None,
     reduction: Literal["keys", "literal"] = "keys",
 ) -> Float[Tensor, ""]:
-    """Return the squared difference of the attention maps (eq. 7).
+    """Return the squared difference of two learners' attention maps (eq. 7).
 
-    Args:
-        student: maps of the student.
-        teacher: maps of the teacher, of as many layers.
-        valid: which tokens are not padding.
-        survivors: for each layer, the indices of the student's heads among the teacher's; None:
-            compare the means over the heads of a layer.
-        reduction: keys: sum over keys, mean over heads and non-padding queries, mean over layers.
-            literal: mean over all entries, which gives long texts little weight.
+    `survivors` are, for each layer, the indices of the student's heads among the teacher's; None
+    compares the means over the heads of a layer. `keys` sums over keys and takes means over heads,
+    `valid` queries and layers; `literal` takes that over all entries, which gives long texts little
+    weight.
     """
     layers = []
     for index, (own, taught) in enumerate(zip(student, teacher, strict=True)):

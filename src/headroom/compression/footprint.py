@@ -5,7 +5,7 @@ saved bound the possible speed-up, so both are reported.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -21,7 +21,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headroom.errors import HeadroomError, ModelError
-from headroom.models.geometry import AttentionLayer, HeadGeometry, is_linear
+from headroom.models.geometry import HeadGeometry, is_linear
 from headroom.models.load import load_checkpoint
 from headroom.record import peak_resident
 
@@ -41,14 +41,17 @@ class Size(NamedTuple):
 
 def size(model: PreTrainedModel, geometry: HeadGeometry, tokens: int) -> Size:
     """Return how large a model is; operations are those for a text of `tokens` tokens."""
-    layers = [_layer_module(model, layer) for layer in geometry.layers]
     return Size(
         parameters=parameters(model),
-        layer_parameters=sum(parameters(layer) for layer in layers),
+        layer_parameters=sum(parameters(module) for module in _layers(model, geometry)),
         flops=closed_form_flops(model, geometry, tokens),
         flops_counted=counted_flops(model, tokens),
         weight_bytes=weight_bytes(model),
     )
+
+
+def _layers(model: nn.Module, geometry: HeadGeometry) -> list[nn.Module]:
+    return [model.get_submodule(layer.block) for layer in geometry.layers]
 
 
 def parameters(module: nn.Module) -> int:
@@ -65,8 +68,8 @@ def closed_form_flops(model: PreTrainedModel, geometry: HeadGeometry, tokens: in
     """
     weights = sum(
         module.get_parameter("weight").numel()
-        for layer in geometry.layers
-        for module in _layer_module(model, layer).modules()
+        for layer in _layers(model, geometry)
+        for module in layer.modules()
         if is_linear(module)
     )
     head = model.get_output_embeddings()
@@ -94,7 +97,16 @@ def dummy_texts(model: PreTrainedModel, batch: int, tokens: int) -> dict[str, In
 def weight_bytes(model: nn.Module) -> int:
     """Return the bytes of a model's weights and persistent buffers, quantised ones included."""
     tensors = {tensor.data_ptr(): tensor for tensor in _tensors(model.state_dict().values())}
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return sum(tensor.nbytes for tensor in tensors.values())
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    """Yield the tensors among values, including those that quantised layers pack into tuples."""
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _tensors(value)
 
 
 def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
@@ -106,15 +118,6 @@ def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
     return 2 * values * model.dtype.itemsize
 
 
-def _tensors(values: Any) -> Iterator[Tensor]:
-    """Yield the tensors among values, including those that quantised layers pack into tuples."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _tensors(value)
-
-
 def in_turns(
     calls: Sequence[Callable[[], Any]], turns: int, warm_ups: int = 0
 ) -> Float[np.ndarray, "turns calls"]:
@@ -122,18 +125,18 @@ def in_turns(
 
     The calls alternate, so that other load on the machine affects all of them alike.
     """
-    with torch.inference_mode():
-        seconds = [[_seconds(call) for call in calls] for _ in range(warm_ups + turns)]
-    return np.array(seconds[warm_ups:])
-
-
-def _seconds(call: Callable[[], Any]) -> float:
     wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
-    wait()
-    started = time.perf_counter()
-    call()
-    wait()
-    return time.perf_counter() - started
+
+    def seconds(call: Callable[[], Any]) -> float:
+        wait()
+        started = time.perf_counter()
+        call()
+        wait()
+        return time.perf_counter() - started
+
+    with torch.inference_mode():
+        every = [[seconds(call) for call in calls] for _ in range(warm_ups + turns)]
+    return np.array(every[warm_ups:])
 
 
 def peak_bytes(
@@ -145,14 +148,8 @@ def peak_bytes(
 ) -> list[int]:
     """Return the peak memory, in bytes, that loading each model and one pass add to a process.
 
-    On a GPU it is the peak of the memory allocated there.
-
-    Args:
-        folders: model folders, pruned or not.
-        batch: texts per pass.
-        tokens: their length.
-        device: cpu or cuda.
-        dtype: of the weights; None: that of the files.
+    A pass reads `batch` texts of `tokens` tokens. On a GPU it is the peak of the memory allocated
+    there. Without a `dtype`, weights have that of their files.
 
     Raises:
         ModelError: a model cannot be loaded or run.
@@ -178,13 +175,3 @@ def _peak(batch: int, tokens: int, device: str, dtype: str | None, folder: Path)
     with torch.inference_mode():
         model(**dummy_texts(model, batch, tokens))
     return peak() - before
-
-
-def _layer_module(model: nn.Module, layer: AttentionLayer) -> nn.Module:
-    """Return the transformer layer (a member of the model's module list) of an attention layer."""
-    parts = layer.name.split(".")
-    for end in range(1, len(parts)):
-        holder = model.get_submodule(".".join(parts[:end]))
-        if isinstance(holder, nn.ModuleList) and parts[end] == str(layer.index):
-            return holder[layer.index]
-    raise AssertionError(f"{layer.name} lies in no list of layers")

@@ -6,13 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headroom.compression.calibration import text_batches
-from headroom.compression.choice import Scope, Unit, heads_at, lowest_heads, unit_size
-from headroom.compression.criteria import Ranked, accuracy_drops, named
+from headroom.compression.criteria import (
+    Ranked,
+    Scope,
+    Unit,
+    accuracy_drops,
+    heads_at,
+    lowest_heads,
+    named,
+    unit_size,
+)
 from headroom.compression.footprint import Size, size
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
 from headroom.models.checkpoints import Form, Pruning, check_target, save_pruned
-from headroom.models.geometry import HeadGeometry, find_heads
+from headroom.models.geometry import find_heads
 from headroom.models.load import load_checkpoint, load_tokenizer
 from headroom.models.removal import remove_heads, zero_heads
 from headroom.models.source import fetch_model, fingerprint
@@ -127,8 +135,11 @@ def prune(
             drops=lambda: accuracy_drops(read_table(matrix, ACCURACY, exact=False), geometry),
         )
         about = by.about.format(alpha=alpha, seed=seed)
-        unit, scope = "head" if form == "zeroed" else unit, "layer" if form == "uniform" else scope
-        count = _count(geometry, ratio, form, unit)
+        unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
+        if form == "uniform":  # equally many of every layer
+            scope, first = "layer", geometry.layers[0]
+            step = unit_size(first, unit)
+            count = heads_at(ratio, first.query_heads) // step * step * len(geometry.layers)
         chosen = lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
     if not chosen:
         raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
@@ -136,10 +147,9 @@ def prune(
     before = size(model, geometry, _MEASURED_TOKENS)
     if form == "zeroed":
         zero_heads(model, geometry, chosen)
-        after = before
     else:
         geometry = remove_heads(model, geometry, chosen)
-        after = size(model, geometry, _MEASURED_TOKENS)
+    after = size(model, geometry, _MEASURED_TOKENS)
     measured = {
         name: f"{getattr(after, field):,} of {getattr(before, field):,}"
         for field, name in _SIZES.items()
@@ -147,15 +157,6 @@ def prune(
     facts = Pruning(source, revision_of(folder), chosen, about, measured, _HOW)
     save_pruned(model, geometry, out, form, facts, folder)
     return Pruned(out, form, tuple(chosen), before, after)
-
-
-def _count(geometry: HeadGeometry, ratio: float, form: Form, unit: Unit) -> int:
-    """Return the number of heads that a ratio means; for `uniform`, equally many in every layer."""
-    layers = geometry.layers
-    if form != "uniform":
-        return heads_at(ratio, sum(layer.query_heads for layer in layers))
-    step = unit_size(layers[0], unit)
-    return heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
 
 
 def revision_of(folder: Path) -> str:

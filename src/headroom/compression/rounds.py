@@ -15,23 +15,18 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from headroom.compression.choice import Scores, heads_at, heads_due, lowest_heads, unit_size
-from headroom.compression.criteria import head_scores
-from headroom.compression.distillation import distilled, frozen, without_attention_dropout
-from headroom.compression.footprint import parameters
-from headroom.compression.training import (
-    Between,
-    Epoch,
-    Fit,
-    Objective,
+from headroom.compression.calibration import Scores
+from headroom.compression.checkpoint import (
     identity,
     read_checkpoint,
     restore_shape,
     shape_of,
-    task,
-    train,
     write_checkpoint,
 )
+from headroom.compression.criteria import head_scores, heads_at, heads_due, lowest_heads, unit_size
+from headroom.compression.distillation import distilled, frozen, without_attention_dropout
+from headroom.compression.footprint import parameters
+from headroom.compression.training import Between, Fit, Objective, task, train
 from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import HeadGeometry, find_heads
@@ -70,7 +65,7 @@ def removal_of(
     return Removal(step=step, heads=[names[head] for head in chosen], scores=noted)
 
 
-class Round(BaseModel):
+class Round(Fit):
     """One training, with the removals before or during it."""
 
     removals: list[Removal]
@@ -78,14 +73,6 @@ class Round(BaseModel):
     """Heads left after the round."""
     parameters: int
     """Parameters of the whole network after the round."""
-    epochs: list[Epoch]
-    best: int | None
-    """As in `Fit`."""
-
-    @property
-    def dev_strict(self) -> float | None:
-        """Share of the development part solved after the round; None without one."""
-        return Fit(epochs=self.epochs, best=self.best).dev_strict
 
 
 class History(BaseModel):
@@ -143,7 +130,7 @@ def compress(
         dev: the development part; may be empty if no setting needs it.
         settings: schedule, criterion, distillation and training recipe.
         seed: decides the order of examples, dropout, random scores and weights from scratch.
-        layout: with `scratch`, the heads to keep, as `training.shape_of` returns them for another
+        layout: with `scratch`, the heads to keep, as `checkpoint.shape_of` returns them for another
             compressed learner.
         folder: journal for the state of the compression; an interrupted one resumes from it. The
             caller removes it once the result is saved.
@@ -172,19 +159,15 @@ def compress(
 
 def _check(geometry: HeadGeometry, settings: Compression) -> None:
     """Raise ModelError for a ratio that this geometry does not allow, before any training."""
-    heads, size, own = _heads(geometry), _unit(geometry, settings), settings.importance
-    count = heads_at(settings.ratio, heads)
+    size, own = _unit(geometry, settings), settings.importance
+    count = heads_at(settings.ratio, geometry.heads)
     if settings.ratio and count < size:
         raise ModelError(
-            f"ratio {settings.ratio} removes {count} of {heads} heads, but with unit: {own.unit} "
-            f"{size} go together; raise the ratio"
+            f"ratio {settings.ratio} removes {count} of {geometry.heads} heads, but with unit: "
+            f"{own.unit} {size} go together; raise the ratio"
         )
     equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
     lowest_heads(equal, geometry, count, scope=own.scope, unit=own.unit)
-
-
-def _heads(geometry: HeadGeometry) -> int:
-    return sum(layer.query_heads for layer in geometry.layers)
 
 
 def _unit(geometry: HeadGeometry, settings: Compression) -> int:
@@ -209,7 +192,7 @@ class _Run(Between, Generic[_L]):
 
     def __post_init__(self) -> None:
         solved, size = accuracy(self.learner, self.dev), parameters(self.learner.network)
-        self.history = History(dev_strict=solved, heads=_heads(self.whole), parameters=size)
+        self.history = History(dev_strict=solved, heads=self.whole.heads, parameters=size)
         taught = self.settings.distillation.teacher != "none"
         self.teacher: Learner | None = frozen(self.learner) if taught else None
         self.objective: Objective = task
@@ -226,30 +209,28 @@ class _Run(Between, Generic[_L]):
 
     def to_the_end(self) -> None:
         """Do the remaining rounds."""
-        settings, heads = self.settings, self.history.heads
-        epochs, rounds = settings.training.epochs, settings.rounds
-        if settings.scratch or settings.schedule == "literal":
-            if self.history.rounds:  # all training is one round, which is done
-                return
-            if settings.scratch:
+        settings, recipe, done = self.settings, self.settings.training, len(self.history.rounds)
+        if settings.scratch or settings.schedule == "literal":  # all training is one round
+            if not done and settings.scratch:
                 self.from_scratch()
-            else:
+            elif not done:
                 self.cut(0)
-                self.train(settings.training, between=self)
+                self.train(recipe, between=self)
             return
-        for number in range(len(self.history.rounds), rounds):
-            time = rounds if settings.schedule == "one_shot" else number + 1
-            self.cut(heads_due(settings, heads, time, rounds) - (heads - _heads(self.geometry)))
-            share = epochs * (number + 1) // rounds - epochs * number // rounds
-            self.train(settings.training.model_copy(update={"epochs": share}))
+        for number in range(done, settings.rounds):
+            time = settings.rounds if settings.schedule == "one_shot" else number + 1
+            due = heads_due(settings, self.whole.heads, time, settings.rounds)
+            self.cut(due - self.whole.heads + self.geometry.heads)
+            first, last = (recipe.epochs * n // settings.rounds for n in (number, number + 1))
+            self.train(recipe.model_copy(update={"epochs": last - first}))
 
     def after_step(self, step: int) -> bool:
         """Remove one unit of heads if one is due and no stopping rule applies."""
         settings, recipe = self.settings, self.settings.training
         steps = recipe.epochs * -(-len(self.examples) // recipe.batch_size)
         unit = _unit(self.geometry, settings)
-        gone = self.history.heads - _heads(self.geometry) + unit
-        if self.stopped or gone > heads_due(settings, self.history.heads, step, steps):
+        gone = self.whole.heads - self.geometry.heads + unit
+        if self.stopped or gone > heads_due(settings, self.whole.heads, step, steps):
             return False
         smallest, largest_loss = settings.smallest, settings.largest_loss
         self.stopped = smallest is not None and parameters(self.learner.network) <= smallest
@@ -294,8 +275,21 @@ class _Run(Between, Generic[_L]):
         """Remove the heads of lowest score; a recursive teacher becomes the learner before that."""
         if self.settings.distillation.teacher == "recursive":
             self.teacher = frozen(self.learner)
+        learner, settings, before = self.learner, self.settings.importance, self.geometry
+        chosen: list[Variant] = []
         if count:
-            self.remove(count)
+            seed = self.seed * 1_000_003 + self.steps
+            scores = head_scores(learner, before, self.examples, self.dev, settings, seed)
+            pairs = zip(self.whole.layers, before.layers, strict=True)
+            gone = {old.index: old.query_heads - new.query_heads for old, new in pairs}
+            scope, unit = settings.scope, settings.unit
+            chosen = lowest_heads(scores, before, count, scope=scope, unit=unit, gone=gone)
+        if chosen:  # a whole unit is due
+            self.geometry = remove_heads(learner.encoder, before, chosen)
+            removal = removal_of(chosen, scores, before, self.steps)
+            counts = self.geometry.heads, self.whole.heads
+            _LOG.info("heads removed: %s; %d of %d are left", ", ".join(removal.heads), *counts)
+            self.removals.append(removal)
         self.aim()
 
     def aim(self) -> None:
@@ -304,26 +298,11 @@ class _Run(Between, Generic[_L]):
             settings = self.settings.distillation
             self.objective = distilled(self.teacher, self.geometry, settings)
 
-    def remove(self, count: int) -> None:
-        learner, settings, before = self.learner, self.settings.importance, self.geometry
-        seed = self.seed * 1_000_003 + self.steps
-        scores = head_scores(learner, before, self.examples, self.dev, settings, seed)
-        scope, unit, whole = settings.scope, settings.unit, self.whole
-        chosen = lowest_heads(scores, before, count, scope=scope, unit=unit, whole=whole)
-        if not chosen:  # no whole unit is due
-            return
-        self.geometry = remove_heads(learner.encoder, before, chosen)
-        removal = removal_of(chosen, scores, before, self.steps)
-        counts = _heads(self.geometry), self.history.heads
-        _LOG.info("heads removed: %s; %d of %d are left", ", ".join(removal.heads), *counts)
-        self.removals.append(removal)
-
     def train(self, recipe: Training, between: Between | None = None) -> None:
         number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
-        # In every arm that trains a pretrained learner, so that the arms remain comparable.
-        own = nullcontext() if self.settings.scratch else without_attention_dropout(encoder)
         checkpoint = self.folder and self.folder / f"training_{number}.safetensors"
-        with own:
+        # In every arm that trains a pretrained learner, so that the arms remain comparable.
+        with nullcontext() if self.settings.scratch else without_attention_dropout(encoder):
             fit = train(
                 self.learner,
                 self.examples,
@@ -337,18 +316,12 @@ class _Run(Between, Generic[_L]):
                 device=self.device,
             )
         self.steps = before + fit.epochs[-1].steps
-        self.history.rounds.append(
-            Round(
-                removals=self.removals,
-                heads=_heads(self.geometry),
-                parameters=parameters(self.learner.network),
-                **dict(fit),
-            )
-        )
+        left, size = self.geometry.heads, parameters(self.learner.network)
+        done = Round(**dict(fit), removals=self.removals, heads=left, parameters=size)
+        self.history.rounds.append(done)
         self.removals = []
         if self.folder is not None and checkpoint is not None:
             rounds = [each.model_dump() for each in self.history.rounds]
-            write_checkpoint(
-                self.folder / _STATE, self.learner, {**self.identity, "rounds": rounds}
-            )
+            facts = {**self.identity, "rounds": rounds}
+            write_checkpoint(self.folder / _STATE, self.learner, facts)
             checkpoint.unlink(missing_ok=True)

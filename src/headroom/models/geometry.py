@@ -74,6 +74,11 @@ class HeadGeometry:
     keeps_cache: bool = True
     """Whether the model keeps keys and values from step to step: decoders do, encoders do not."""
 
+    @property
+    def heads(self) -> int:
+        """Number of query heads of all layers together."""
+        return sum(layer.query_heads for layer in self.layers)
+
     def layer(self, index: int) -> AttentionLayer:
         """Return the attention layer with this index, or raise a ModelError."""
         for layer in self.layers:

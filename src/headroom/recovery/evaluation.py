@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, PreTrainedModel
 
-from headroom.compression.calibration import padded
+from headroom.compression.calibration import row_batches
 from headroom.compression.footprint import (
     cache_bytes,
     dummy_texts,
@@ -53,28 +53,24 @@ class Losses(NamedTuple):
 
 def text_losses(model: PreTrainedModel, pieces: Sequence[Piece], at_once: int) -> Losses:
     """Return a decoder's loss on texts, in evaluation mode, `at_once` pieces at a time."""
-    texts = sorted({piece.text for piece in pieces})
-    place = {text: row for row, text in enumerate(texts)}
-    nats, tokens = np.zeros(len(texts)), np.zeros(len(texts), dtype=np.int64)
     ordered = sorted(pieces, key=lambda piece: len(piece.input_ids))
+    counts = [len(piece.input_ids) - 1 for piece in ordered]
+    nats: list[Tensor] = []
     with torch.inference_mode(), evaluating(model):
-        for start in range(0, len(ordered), at_once):
-            part = ordered[start : start + at_once]
-            inputs = padded([piece.input_ids for piece in part], model.device)
-            logits, targets = predictions(model(**inputs, use_cache=False).logits, inputs)
-            losses = cross_entropy(logits.float(), targets, reduction="none").double().cpu()
-            counts = [len(piece.input_ids) - 1 for piece in part]
-            for piece, own in zip(part, losses.split(counts), strict=True):
-                nats[place[piece.text]] += float(own.sum())
-                tokens[place[piece.text]] += len(own)
-    return Losses(nats, tokens)
+        for inputs in row_batches([piece.input_ids for piece in ordered], at_once, model.device):
+            logits, targets = predictions(model, inputs)
+            nats.append(cross_entropy(logits.float(), targets, reduction="none").double().cpu())
+    sums = [float(own.sum()) for own in torch.cat(nats).split(counts)]
+    _, text = np.unique([piece.text for piece in ordered], return_inverse=True)
+    return Losses(np.bincount(text, sums), np.bincount(text, counts).astype(np.int64))
 
 
 def predictions(
-    logits: Float[Tensor, "batch tokens vocabulary"], inputs: Mapping[str, Tensor]
+    model: nn.Module, inputs: Mapping[str, Tensor]
 ) -> tuple[Float[Tensor, "predicted vocabulary"], Int[Tensor, " predicted"]]:
-    """Return the logits that predict a token, and these tokens, row after row."""
+    """Return a decoder's logits that predict a token, and these tokens, row after row."""
     follows = inputs["attention_mask"][:, 1:].bool()
+    logits = model(**inputs, use_cache=False).logits
     return logits[:, :-1][follows], inputs["input_ids"][:, 1:][follows]
 
 
@@ -123,31 +119,28 @@ def measured(
 
     The latter two have the same shapes, so that they are timed once.
     """
-    first = text_losses(models["before"], pieces, at_once)
+    losses = {name: text_losses(model, pieces, at_once) for name, model in models.items()}
     speeds = generated_per_second([models["before"], models["recovered"]])
-    found = {}
-    for name, model in models.items():
-        losses = first if name == "before" else text_losses(model, pieces, at_once)
-        found[name] = {
-            "perplexity": perplexity(losses)._asdict(),
-            "ratio": perplexity(losses, first)._asdict(),
-            "parameters": parameters(model),
-            "weight_bytes": weight_bytes(model),
-            "cache_bytes_per_token": cache_bytes(model, find_heads(model)),
-            "texts": {"nats": losses.nats.tolist(), "tokens": losses.tokens.tolist()},
+    return {
+        name: {
+            "perplexity": perplexity(own)._asdict(),
+            "ratio": perplexity(own, losses["before"])._asdict(),
+            "parameters": parameters(models[name]),
+            "weight_bytes": weight_bytes(models[name]),
+            "cache_bytes_per_token": cache_bytes(models[name], find_heads(models[name])),
+            "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
             **speeds[name != "before"],
         }
-    return found
+        for name, own in losses.items()
+    }
 
 
 def as_rows(results: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """Return measurements as a table: what is measured, and its value for each model."""
-    return [
-        (title, [_told(result[key]) for result in results.values()]) for key, title in _ROWS.items()
-    ]
 
+    def told(value: Any) -> str:
+        if isinstance(value, dict):
+            return str(Perplexity(**value))
+        return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
 
-def _told(value: Any) -> str:
-    if isinstance(value, dict):
-        return str(Perplexity(**value))
-    return f"{value:,}" if isinstance(value, int) else f"{value:.1f}"
+    return [(title, [told(each[key]) for each in results.values()]) for key, title in _ROWS.items()]

@@ -10,7 +10,7 @@ import logging
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,18 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from transformers import PreTrainedModel
 
-from headroom.compression.calibration import padded
-from headroom.compression.choice import Scores, heads_due, lowest_heads
-from headroom.compression.criteria import Ranked, loss_rises, named
+from headroom.compression.calibration import Scores, row_batches
+from headroom.compression.criteria import Ranked, heads_due, loss_rises, lowest_heads, named
 from headroom.compression.pruning import revision_of
 from headroom.compression.rounds import removal_of
 from headroom.errors import ModelError
-from headroom.models.checkpoints import (
-    Form,
-    Pruning,
-    check_target,
-    plainest_form,
-    save_pruned,
-)
+from headroom.models.checkpoints import Form, Pruning, check_target, plainest_form, save_pruned
 from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.load import load_checkpoint, load_tokenizer
 from headroom.models.removal import remove_heads
 from headroom.models.source import fetch_model, read_config, stated_geometry
 from headroom.recovery.evaluation import as_rows, measured, text_losses
-from headroom.recovery.settings import Recovery, recovery
+from headroom.recovery.options import Recovery, recovery
 from headroom.recovery.texts import Piece, Text, cut
 from headroom.recovery.training import Progress, accelerator_for, precision, train_round
 from headroom.tables import write_json
@@ -95,7 +88,7 @@ def prune_and_recover(
         held_out: texts to measure perplexity on; by default a tenth of `texts`.
         revision: hub: a commit hash. Folder: its expected fingerprint.
         device: auto (the GPU if there is one) or cpu.
-        settings: those of `headroom.recovery.settings.Recovery`, by name: `ratio=0.3, steps=500`.
+        settings: those of `headroom.recovery.options.Recovery`, by name: `ratio=0.3, steps=500`.
 
     Returns:
         The result, in the first of several processes; None in the others.
@@ -174,10 +167,8 @@ def _digest(pieces: Sequence[Piece]) -> str:
 class _Run:
     """The rounds of a call, and where their results are kept."""
 
-    call: Mapping[str, Any]
-    """What identifies it."""
-    folder: Path
-    """The source model's."""
+    call: Mapping[str, Any]  # what identifies it
+    folder: Path  # the source model's
     out: Path
     settings: Recovery
     pieces: Sequence[Piece]
@@ -223,32 +214,27 @@ class _Run:
         history = self.history(number)
         removal = self.removal(number, student, geometry, history["removals"])
         geometry = _without(student, geometry, removal["heads"])
-        left = sum(layer.query_heads for layer in geometry.layers)
-        _LOG.info("round %d: %d heads removed, %d left", number + 1, len(removal["heads"]), left)
+        counts = len(removal["heads"]), geometry.heads
+        _LOG.info("round %d: %d heads removed, %d left", number + 1, *counts)
         taught = {"previous": before, "original": self.folder, "none": None}[settings.teacher]
         teacher = load_checkpoint(str(taught), device=self.device) if taught else None
         progress = Progress(**history["progress"])
         state = self.work / f"training_{number}.safetensors"
-        steps, rounds = settings.steps, settings.rounds
-        student = train_round(
-            student,
-            teacher,
-            self.pieces,
-            settings,
-            range(steps * number // rounds, steps * (number + 1) // rounds),
-            progress,
-            self.accelerator,
-            state,
-        )
+        steps = range(self.steps(number), self.steps(number + 1))
+        own = settings, steps, progress, self.accelerator, state
+        student = train_round(student, teacher, self.pieces, *own)
         if main:
-            removals = [*history["removals"], removal]
-            facts = {"removals": removals, "progress": asdict(progress)}
+            facts = {"removals": [*history["removals"], removal], "progress": asdict(progress)}
             about = Pruning(self.call["source"], None, [], "")
             self.save(student, geometry, after, "free", about, facts)
             state.unlink(missing_ok=True)
             if number:
                 shutil.rmtree(before)
         self.accelerator.wait_for_everyone()
+
+    def steps(self, number: int) -> int:
+        """Return the training steps of so many rounds."""
+        return self.settings.steps * number // self.settings.rounds
 
     def removal(
         self,
@@ -263,19 +249,14 @@ class _Run:
         if found := _of_first(found):
             return found
         settings = self.settings
-        gone = Counter(Variant.parse(head).layer for each in earlier for head in each["heads"])
-        layers = geometry.layers
-        whole = replace(
-            geometry,
-            layers=tuple(replace(a, query_heads=a.query_heads + gone[a.index]) for a in layers),
-        )
-        heads = sum(layer.query_heads for layer in whole.layers)
+        names = [head for each in earlier for head in each["heads"]]
+        gone = Counter(Variant.parse(name).layers[0] for name in names)
+        heads = geometry.heads + gone.total()
         due = heads_due(settings.schedule, heads, number + 1, settings.rounds) - gone.total()
         scores: Scores = self.scores(number, model, geometry) if due else {}
-        chosen = lowest_heads(
-            scores, geometry, due, scope=settings.scope, unit=settings.unit, whole=whole
-        )
-        removal = removal_of(chosen, scores, geometry, settings.steps * number // settings.rounds)
+        scope, unit = settings.scope, settings.unit
+        chosen = lowest_heads(scores, geometry, due, scope=scope, unit=unit, gone=gone)
+        removal = removal_of(chosen, scores, geometry, self.steps(number))
         found = _of_first(removal.model_dump())
         if main:
             write_json(file, found)
@@ -283,27 +264,23 @@ class _Run:
 
     def scores(self, number: int, model: PreTrainedModel, geometry: HeadGeometry) -> Scores:
         """Return the scores of a decoder's heads on the calibration texts."""
-        order = np.random.default_rng(0).permutation(len(self.pieces))[: self.settings.calibration]
-        pieces = sorted((self.pieces[row] for row in order), key=lambda each: len(each.input_ids))
-        rows = [piece.input_ids for piece in pieces]
-        at_once = self.settings.micro_batch
+        settings, at_once = self.settings, self.settings.micro_batch
+        order = np.random.default_rng(0).permutation(len(self.pieces))[: settings.calibration]
+        pieces = [self.pieces[row] for row in order]
 
         def loss() -> float:
-            with precision(self.settings, self.accelerator):
+            with precision(settings, self.accelerator):
                 return text_losses(model, pieces, at_once).mean
 
         ranked = Ranked(
             model,
             geometry,
-            self.settings.schedule.importance,
-            self.settings.seed * 1_000_003 + number,
-            texts=lambda: (
-                padded(rows[start : start + at_once], model.device)
-                for start in range(0, len(rows), at_once)
-            ),
-            drops=lambda: loss_rises(model, geometry, loss, groups=self.settings.unit == "group"),
+            settings.schedule.importance,
+            settings.seed * 1_000_003 + number,
+            texts=lambda: row_batches([each.input_ids for each in pieces], at_once, model.device),
+            drops=lambda: loss_rises(model, geometry, loss, groups=settings.unit == "group"),
         )
-        return named(self.settings.criterion).scores(ranked)
+        return named(settings.criterion).scores(ranked)
 
     def finish(self, testing: Sequence[Piece]) -> Recovered:
         """Measure the decoder before, pruned and recovered; publish the last."""

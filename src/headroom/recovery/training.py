@@ -11,15 +11,14 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel
 
@@ -29,7 +28,7 @@ from headroom.compression.training import decayed, epoch_batches
 from headroom.errors import ModelError
 from headroom.models.learner import divergence
 from headroom.recovery.evaluation import predictions
-from headroom.recovery.settings import Recovery
+from headroom.recovery.options import Recovery
 from headroom.recovery.texts import Piece
 
 _LOG = logging.getLogger(__name__)
@@ -109,7 +108,7 @@ def train_round(
     if teacher is not None:
         teacher.to(accelerator.device).requires_grad_(False).eval()
     trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
-    optimizer = torch.optim.AdamW(decayed(trained.values(), _WEIGHT_DECAY), lr=settings.rate)
+    optimizer = torch.optim.AdamW(decayed([*trained.values()], _WEIGHT_DECAY), lr=settings.rate)
     if state.exists():
         facts, parts = read_state(state)
         progress.__dict__.update(facts)
@@ -126,17 +125,17 @@ def train_round(
         for group in optimizer.param_groups:
             group["lr"] = settings.rate * _share(step, steps, settings.steps)
         torch.manual_seed(settings.seed * 1_000_003 + step)
-        losses, tokens = _step(whole, teacher, batch, settings, accelerator, optimizer)
+        losses = _step(whole, teacher, batch, settings, accelerator, optimizer)
         for name, mean in losses.items():
             if not math.isfinite(mean):
                 raise ModelError(
                     f"the {name} part of the loss is {mean} at step {step + 1}; lower the "
                     f"learning rate, now {settings.rate}"
                 )
-        progress.losses.append(losses)
-        progress.step, progress.tokens = step + 1, progress.tokens + tokens
         now = time.monotonic()
-        progress.seconds = spent + now - begun
+        progress.losses.append(losses)
+        progress.step, progress.seconds = step + 1, spent + now - begun
+        progress.tokens += _predicted(batch)
         if now - reported > _SECONDS_BETWEEN_REPORTS and accelerator.is_main_process:
             reported = now
             left = (now - begun) / (step + 1 - first) * (settings.steps - step - 1)
@@ -157,6 +156,10 @@ def _share(step: int, steps: range, total: int) -> float:
     return min(1.0, rising) * (1 - step / total)
 
 
+def _predicted(batch: Sequence[Piece]) -> int:
+    return sum(len(piece.input_ids) - 1 for piece in batch)
+
+
 def _step(
     model: nn.Module,
     teacher: PreTrainedModel | None,
@@ -164,17 +167,24 @@ def _step(
     settings: Recovery,
     accelerator: Accelerator,
     optimizer: torch.optim.Optimizer,
-) -> tuple[dict[str, float], int]:
-    """Do one step; return its mean losses and its number of tokens, over all processes."""
+) -> dict[str, float]:
+    """Do one step; return its weighted losses, means over the tokens of all processes."""
     world, rounds = accelerator.num_processes, accelerator.gradient_accumulation_steps
-    tokens = sum(len(piece.input_ids) - 1 for piece in batch)
+    tokens, weight = _predicted(batch), settings.distill_weight if teacher is not None else 0.0
     sums = torch.zeros(len(_PARTS), device=accelerator.device)
     for number in range(accelerator.process_index, world * rounds, world):
         part = batch[number * settings.micro_batch : (number + 1) * settings.micro_batch]
         inputs = padded([piece.input_ids for piece in part], accelerator.device)
         with accelerator.accumulate(model):
             with precision(settings, accelerator):
-                found = _losses(model, teacher, inputs, settings)
+                logits, targets = predictions(model, inputs)
+                task = cross_entropy(logits.float(), targets, reduction="sum")
+                response = torch.zeros_like(task)
+                if teacher is not None:
+                    with torch.no_grad():
+                        taught, _ = predictions(teacher, inputs)
+                    response = divergence(logits, taught, settings.temperature) * len(targets)
+                found = torch.stack([(1 - weight) * task, weight * response])
             # accelerate takes means over processes and over accumulated passes; tokens count alike.
             accelerator.backward(found.sum() * (world * rounds / tokens))
             if accelerator.sync_gradients:
@@ -183,7 +193,7 @@ def _step(
             optimizer.zero_grad()
         sums += found.detach()
     means = (accelerator.reduce(sums, "sum") / tokens).tolist()
-    return dict(zip(_PARTS, means, strict=True)), tokens
+    return dict(zip(_PARTS, means, strict=True))
 
 
 def precision(settings: Recovery, accelerator: Accelerator) -> torch.autocast:
@@ -206,24 +216,6 @@ def _batches(pieces: Sequence[Piece], settings: Recovery, step: int) -> Iterator
         for batch in [batch for batch in batches if len(batch) == size][place:]:
             yield [pieces[index] for index in batch]
         epoch, place = epoch + 1, 0
-
-
-def _losses(
-    model: nn.Module,
-    teacher: PreTrainedModel | None,
-    inputs: Mapping[str, Tensor],
-    settings: Recovery,
-) -> Float[Tensor, " parts"]:
-    """Return the weighted parts of the loss, summed over tokens."""
-    logits, targets = predictions(model(**inputs, use_cache=False).logits, inputs)
-    task = cross_entropy(logits.float(), targets, reduction="sum")
-    if teacher is None:
-        return torch.stack([task, torch.zeros_like(task)])
-    with torch.no_grad():
-        taught, _ = predictions(teacher(**inputs, use_cache=False).logits, inputs)
-    response = divergence(logits, taught, settings.temperature) * len(targets)
-    weight = settings.distill_weight
-    return torch.stack([(1 - weight) * task, weight * response])
 
 
 def _with_lora(model: PreTrainedModel, rank: int) -> Any:

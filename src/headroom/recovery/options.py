@@ -1,12 +1,20 @@
-"""The arguments of `headroom prune`; nothing heavy is imported, so the command starts fast."""
+"""The options of `headroom prune`, which with `--recover` are the settings of a recovery.
+
+Nothing heavy is imported, so the command starts fast.
+"""
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
 
 from headroom.arguments import reading
+from headroom.config.compression import Compression, Positive, Share
+from headroom.config.section import Count, Section, Seed
 from headroom.errors import ConfigError
-from headroom.recovery.settings import Choice, Recovery
+
+Whole = Annotated[float, Field(ge=0, le=1)]
 
 _FORMS = {
     "zero": ("zeroed", "set the heads' weights to zero: loads everywhere, not smaller"),
@@ -30,6 +38,96 @@ Too little memory: --micro-batch 1, --gradient-checkpointing, a smaller --length
 model keeps its own type, and two thin matrices are trained beside each of its own.
 Several GPUs: accelerate launch --num_processes 4 -m headroom.cli prune ./my-llama ...
 """
+
+
+class Recovery(Section):
+    """How heads are removed from a decoder, and how the rest is trained."""
+
+    ratio: Share = 0.25
+    """Share of all heads to remove; 0 trains without removing any, for comparison."""
+    criterion: str = "mixed"
+    """Score whose lowest heads are removed: mixed, norm, entropy, attention, random, or causal, the
+    rise of the loss on the calibration texts without the head, or its group."""
+    alpha: Whole = 0.5
+    """mixed: weight of the norm"""
+    scope: Literal["all", "layer"] = "all"
+    """rank all heads together, or those of each layer"""
+    unit: Literal["group", "query"] = "group"
+    """grouped-query attention: remove whole groups, or one query head of each"""
+    seed: Seed = 0
+    """Decides random scores, the order of texts and what dropout leaves out."""
+    rounds: Count = 4
+    """rounds of removal and training"""
+    exponent: Positive = 1.0
+    """above 1 most heads go in late rounds"""
+    calibration: Count = 128
+    """pieces of text that heads are scored on"""
+    steps: Count = 1000
+    """training steps of all rounds together"""
+    batch_size: Count = 16
+    """pieces of text a step"""
+    micro_batch: Count = 2
+    """pieces that each process has in memory at once"""
+    length: Annotated[int, Field(ge=2, strict=True)] = 512
+    """tokens of a piece of text, at most"""
+    learning_rate: Positive | None = None
+    """highest rate of AdamW, reached after a tenth of a round, falling to zero over all (5e-5, with
+    LoRA 2e-4)"""
+    teacher: Literal["previous", "original", "none"] = "previous"
+    """the model before the round, as published, the unpruned one, or the texts alone"""
+    temperature: Positive = 2.0
+    """divides the logits of teacher and student"""
+    distill_weight: Whole = 0.5
+    """weight of the teacher in the loss; the texts have the rest"""
+    lora: Count | None = None
+    """train LoRA matrices of this rank only, beside all linear layers; needs headroom[lora]"""
+    gradient_checkpointing: bool = False
+    """less memory, a third more time"""
+    precision: Literal["auto", "no", "bf16"] = "auto"
+    """bf16: passes in bfloat16, trained weights in float32; auto: where a GPU has it"""
+
+    @model_validator(mode="after")
+    def _enough_steps(self) -> "Recovery":
+        if self.steps < self.rounds:
+            raise ValueError(f"{self.steps} steps cannot be divided over {self.rounds} rounds")
+        return self
+
+    @property
+    def rate(self) -> float:
+        """The highest learning rate."""
+        return self.learning_rate or (2e-4 if self.lora else 5e-5)
+
+    @property
+    def schedule(self) -> Compression:
+        """The same as a compression: its schedule, and how heads are ranked."""
+        own = {name: getattr(self, name) for name in ("ratio", "rounds", "exponent")}
+        ranked = {name: getattr(self, name) for name in ("alpha", "scope", "unit")}
+        training = {"epochs": self.rounds}
+        return Compression.model_validate({**own, "importance": ranked, "training": training})
+
+
+def recovery(**settings: object) -> Recovery:
+    """Return checked settings.
+
+    Raises:
+        ConfigError: one line naming the setting, its value and what is allowed.
+    """
+    try:
+        return Recovery.model_validate(settings)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(map(str, problem["loc"]))
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(Recovery.model_fields)
+            raise ConfigError(f"{name!r} is no setting; there are {known}") from None
+        text = problem["msg"].removeprefix("Value error, ")
+        said = f"{name}: {text}, not {problem['input']!r}" if name else text
+        raise ConfigError(said) from None
+
+
+_CHOICE = ("ratio", "criterion", "alpha", "scope", "unit", "seed")
+_TRAINING = [name for name in Recovery.model_fields if name not in _CHOICE]
+"""The settings that only recovery has."""
 
 
 def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -77,16 +175,13 @@ def add_to(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> N
     recovery.add_argument(
         "--held-out", type=Path, help="file of texts to measure on (default: a tenth of --text)"
     )
-    training = _training()
-    for name in ("alpha", "scope", "unit", *training):
-        field = Recovery.model_fields[name]
+    for name in ("alpha", "scope", "unit", *_TRAINING):
+        field, group = Recovery.model_fields[name], recovery if name in _TRAINING else prune
         about = " ".join((field.description or "").split())
         if field.default not in (None, False):
             about += f" (default: {field.default})"
-        keys = {**reading(field.annotation), "default": field.default, "help": about}
-        if name in training:
-            keys["default"] = argparse.SUPPRESS
-        group = recovery if name in training else prune
+        default = argparse.SUPPRESS if name in _TRAINING else field.default
+        keys = {**reading(field.annotation), "default": default, "help": about}
         group.add_argument(f"--{name.replace('_', '-')}", **keys)
     prune.set_defaults(handler=_prune)
 
@@ -97,7 +192,7 @@ def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) 
     texts = read_texts(text, fields) if text else None
     options["criterion"] = options["criterion"] or ("mixed" if recover else "norm")
     held_out = options.pop("held_out")
-    given = [name for name in _training() if name in options]
+    given = [name for name in _TRAINING if name in options]
     if not recover:
         from headroom.compression.pruning import prune
 
@@ -124,11 +219,6 @@ def _prune(recover: bool, text: Path | None, fields: list[str], **options: Any) 
     done = prune_and_recover(texts=texts, held_out=others, **options)
     if done:
         print(done)
-
-
-def _training() -> list[str]:
-    """Return the settings that only recovery has."""
-    return [name for name in Recovery.model_fields if name not in Choice.model_fields]
 
 
 def _names(text: str) -> list[str]:
