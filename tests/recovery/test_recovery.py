@@ -170,43 +170,42 @@ def test_what_cannot_be_done_is_said_before_anything_starts(
             recovered(llama, tmp_path / "out", **options, seed=1)
 
 
-def test_the_command_prunes_trains_and_tells(llama, tmp_path, capsys):
-    (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps({"q": each}) for each in TEXTS))
-    command = ["prune", str(llama), "--ratio", "0.4", "--text", str(tmp_path / "texts.jsonl")]
-    command += ["--fields", "q", "--out", str(tmp_path / "out"), "--device", "cpu"]
-    small = ["--rounds", "2", "--steps", "2", "--batch-size", "2", "--learning-rate", "1e-3"]
-    assert main([*command, "--recover", *small, "--length", "8", "--calibration", "3"]) == 0
-    assert "before" in (table := capsys.readouterr().out)
-    assert "tokens/s, batch 8" in table
-    refused = (["--steps", "3"], ["--recover", "--zero"], ["--held-out", "x", "--criterion=norm"])
-    for wrong in refused:
-        assert main([*command[:-3], f"{tmp_path}/2", *command[-2:], *wrong]) == 2
-    assert main(["prune", str(llama), "--ratio", "0.4", "--recover", "--out", "x"]) == 2
+LAUNCH = """-m accelerate.commands.launch --cpu --num_processes 2 --num_machines 1
+    --mixed_precision no --dynamo_backend no -m headroom.cli prune --recover --fields q
+    --text texts.jsonl --held-out held-out.jsonl --out out"""
 
 
 def test_two_processes_train_as_one(llama, done, tmp_path):
-    """By accelerate's launcher; a step's texts are the same, only the sums are in another order."""
-    (tmp_path / "run.py").write_text(
-        "import headroom, json, sys\n"
-        "options = json.loads(sys.argv[1])\n"
-        "print(headroom.prune_and_recover(options.pop('source'), options.pop('out'), **options))\n"
-    )
-    out = tmp_path / "out"
-    options = {"texts": TEXTS[7:], "held_out": HELD_OUT, "source": str(llama), "out": str(out)}
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "accelerate.commands.launch", "--cpu"),
-            *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
-            *("--dynamo_backend", "no", str(tmp_path / "run.py")),
-            json.dumps({**options, **SMALL}),
-        ],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    facts, own = (
-        json.loads((folder / "recovery.json").read_text()) for folder in (out, done.folder)
-    )
-    for found, expected in zip(facts["progress"]["losses"], own["progress"]["losses"], strict=True):
-        assert found == pytest.approx(expected, rel=1e-4)
-    assert facts["removals"][0]["heads"] == own["removals"][0]["heads"]
+    """The command, by accelerate's launcher; only sums are in another order."""
+    for name, texts in (("texts", TEXTS[7:]), ("held-out", HELD_OUT)):
+        rows = [json.dumps({"q": each}) for each in texts]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in SMALL.items()]
+    command = [sys.executable, *LAUNCH.split(), *options, str(llama)]
+    ran = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert "before" in ran.stdout and "tokens/s, batch 8" in ran.stdout
+    folders = tmp_path / "out", done.folder
+    found, own = (json.loads((folder / "recovery.json").read_text()) for folder in folders)
+    for losses, expected in zip(
+        found["progress"]["losses"], own["progress"]["losses"], strict=True
+    ):
+        assert losses == pytest.approx(expected, rel=1e-4)
+    assert found["removals"][0]["heads"] == own["removals"][0]["heads"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--steps 3", "--steps is about training; add --recover"),
+        ("--held-out texts.txt", "--held-out is about training; add --recover"),
+        ("--text chats.jsonl", "chats.jsonl has messages, which need --recover"),
+        ("--recover", "--recover trains on texts; name their file"),
+        ("--recover --text texts.txt --zero", "--recover removes a ratio of heads for good"),
+    ],
+)
+def test_the_command_says_what_it_refuses(options, message, llama, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("\n".join(TEXTS))
+    Path("chats.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "w1"}]}))
+    assert main(["prune", str(llama), "--ratio", "0.4", "--out", "x", *options.split()]) == 2
+    assert message in capsys.readouterr().err

@@ -31,7 +31,7 @@ COMPRESSION: dict[str, Any] = {
             "solver": "small",
             "data": "made",
             "method": {"ratio": 0.4, "rounds": 2, **SHORT},
-            "arms": ["baseline", "full"],
+            "arms": ["baseline", "full", "small_from_scratch"],
             "int8": ["full"],
             "seeds": [SEED],
             "tokens": [9],
@@ -56,21 +56,26 @@ def test_every_arm_and_seed_answers_the_test_part_and_is_measured(finished):
     test = problems[problems["part"] == "test"]
     outcomes = pd.read_parquet(run / "compression/made/outcomes.parquet")
     counts = outcomes.groupby(["arm", "seed", "quantised"]).size().to_dict()
-    wanted = (("baseline", False), ("full", False), ("full", True))
+    scratch = "small_from_scratch"
+    wanted = (("baseline", False), ("full", False), ("full", True), (scratch, False))
     assert counts == {(arm, SEED, int8): len(test) for arm, int8 in wanted}
     assert set(outcomes["example_id"]) == set(test["example_id"])
     assert set(outcomes["stratum"]) <= {"low", "medium", "high"}
 
     rows = pd.read_csv(run / "compression/made/measurements.csv")
-    assert len(rows) == 3 * 2
+    assert len(rows) == 4 * 2
     assert rows["seconds"].gt(0).all()
     sizes = rows.drop_duplicates(["arm", "quantised"]).set_index(["arm", "quantised"])
-    assert sizes["heads"].tolist() == [6, 4, 4]
+    assert sizes["heads"].tolist() == [6, 4, 4, 4]
+    assert sizes["weight_bytes"].iloc[2] < sizes["weight_bytes"].iloc[1]
     # A head of 8 dimensions: its slices of three projections with biases, and of the output.
     base, full = sizes["parameters"].iloc[[0, 1]]
     assert base - full == 2 * (4 * 24 * 8 + 3 * 8)
-    assert rows["peak_bytes"].notna().sum() == 2
-    assert rows["end_to_end_seconds"].notna().sum() == 3
+    assert rows["peak_bytes"].notna().sum() == 3
+    assert rows["end_to_end_seconds"].notna().sum() == 4
+    assert rows[["tokens_per_second", "cache_bytes"]].isna().all(axis=None)
+    (trained,) = json.loads((run / "compression/made/histories.json").read_text())[scratch].values()
+    assert len(trained["rounds"][0]["epochs"]) == 4  # of solver and method
 
 
 def test_nothing_is_left_over_and_nothing_to_do(finished):
