@@ -13,7 +13,7 @@ import pytest
 
 from headroom import paths
 from headroom.benchmarks.generated import corpus
-from headroom.compression import arm_jobs, arm_measurements, arm_tables
+from headroom.compression import arm_jobs, arm_measurements, arm_tables, footprint
 from headroom.config import Config, parse
 from headroom.generation import prepare
 from headroom.planning.batches import Arm, arms
@@ -68,7 +68,7 @@ def done(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("jobs"))
         # A process of its own measures it: see test_footprint.
-        patch.setattr(arm_measurements, "peak_bytes", lambda folders, *_: [7] * len(folders))
+        patch.setattr(footprint, "peak_bytes", lambda folders, *_: [7] * len(folders))
         prepare_decoder(config)
         for arm in arms(config, "own"):
             arm_jobs.compress_arm(config, **arm.wildcards, seed=SEED)

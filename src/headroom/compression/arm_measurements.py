@@ -1,6 +1,6 @@
 """Measures the size and speed of the arms of a compression."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,16 +12,8 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from headroom import paths
+from headroom.compression import footprint
 from headroom.compression.arm_jobs import folder_of, learner_of, tested_on
-from headroom.compression.footprint import (
-    cache_bytes,
-    dummy_texts,
-    in_turns,
-    parameters,
-    peak_bytes,
-    size,
-    weight_bytes,
-)
 from headroom.config import Config
 from headroom.models.geometry import find_heads
 from headroom.models.learner import Learner
@@ -78,7 +70,7 @@ def measure(config: Config, compression: str) -> None:
 
     first, most, learner = study.tokens[0], max(study.batches), measured[0].learner
     computed = str(learner.encoder.dtype).removeprefix("torch.")
-    found = peak_bytes(folders, most, first, device, computed)
+    found = footprint.peak_bytes(folders, most, first, device, computed)
     peaks = dict(zip((arm.name for arm in chosen), found, strict=True))
     examples = learner.prepare(tested_on(config, chosen[0]))
     _timed(measured, lambda one: one.answers(examples[: one.at_once]), 1)  # a warm-up
@@ -89,10 +81,7 @@ def measure(config: Config, compression: str) -> None:
 
     rows = []
     for tokens in study.tokens:
-        speeds = {
-            batch: _speeds(measured, dummy_texts(learner.encoder, batch, tokens), study.repeats)
-            for batch in study.batches
-        }
+        speeds = {batch: _speeds(measured, batch, tokens, study.repeats) for batch in study.batches}
         for place, one in enumerate(measured):
             sizes = _sizes(one, tokens)
             for batch in study.batches:
@@ -113,12 +102,13 @@ def measure(config: Config, compression: str) -> None:
 
 
 def _speeds(
-    measured: Sequence[_Measured], texts: Mapping[str, torch.Tensor], repeats: int
+    measured: Sequence[_Measured], batch: int, tokens: int, repeats: int
 ) -> Float[np.ndarray, "measured 4"]:
     """Return median and quartiles of a pass's seconds, and the new tokens a second after it.
 
     An encoder has no new tokens: nan.
     """
+    texts = footprint.dummy_texts(measured[0].learner.encoder, batch, tokens)
     turns = _timed(measured, lambda one: one.encoder(**texts), repeats, _WARM_UPS)
     passes = np.quantile(turns, (0.5, 0.25, 0.75), axis=0)
     if not find_heads(measured[0].whole.encoder).keeps_cache:
@@ -136,7 +126,7 @@ def _speeds(
         cache.crop(-_NEW_TOKENS)
 
     seconds = np.median(_timed(measured, decode, _DECODE_TURNS, warm_ups=1), axis=0)
-    return np.vstack([passes, _NEW_TOKENS * len(texts["input_ids"]) / seconds]).T
+    return np.vstack([passes, _NEW_TOKENS * batch / seconds]).T
 
 
 def _timed(
@@ -146,7 +136,7 @@ def _timed(
     seconds = np.full((turns, len(measured)), np.nan)
     timed = [not (one.quantised and torch.cuda.is_available()) for one in measured]
     calls = [partial(call, one.learner) for one, own in zip(measured, timed, strict=True) if own]
-    seconds[:, timed] = in_turns(calls, turns, warm_ups)
+    seconds[:, timed] = footprint.in_turns(calls, turns, warm_ups)
     return seconds
 
 
@@ -182,8 +172,8 @@ def _sizes(one: _Measured, tokens: int) -> dict[str, Any]:
     geometry = find_heads(encoder)
     return {
         "heads": geometry.heads,
-        "whole_parameters": parameters(one.whole.network),
-        "cache_bytes": cache_bytes(encoder, geometry) if geometry.keeps_cache else None,
-        **size(encoder, geometry, tokens)._asdict(),
-        "weight_bytes": weight_bytes(one.learner.encoder),
+        "whole_parameters": footprint.parameters(one.whole.network),
+        "cache_bytes": footprint.cache_bytes(encoder, geometry) if geometry.keeps_cache else None,
+        **footprint.size(encoder, geometry, tokens)._asdict(),
+        "weight_bytes": footprint.weight_bytes(one.learner.encoder),
     }

@@ -5,17 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headroom.compression import criteria
 from headroom.compression.calibration import text_batches
-from headroom.compression.criteria import (
-    Ranked,
-    Scope,
-    Unit,
-    accuracy_drops,
-    heads_at,
-    lowest_heads,
-    named,
-    unit_size,
-)
 from headroom.compression.footprint import Size, size
 from headroom.config.compression import Importance
 from headroom.errors import ModelError
@@ -72,8 +63,8 @@ def prune(
     accuracy: str | Path | None = None,
     alpha: float = 0.5,
     seed: int = 0,
-    scope: Scope = "all",
-    unit: Unit = "group",
+    scope: criteria.Scope = "all",
+    unit: criteria.Unit = "group",
     revision: str | None = None,
     device: str = "auto",
 ) -> Pruned:
@@ -111,36 +102,36 @@ def prune(
         raise ModelError(f"ratio {ratio} is not between 0 and 1; a quarter of all heads is 0.25")
     if not 0 <= alpha <= 1:
         raise ModelError(f"alpha {alpha} is not between 0 and 1; 0.5 weighs norm and entropy alike")
-    by = named(criterion)
+    by = criteria.named(criterion)
     if heads is None and by.needs == "texts" and not texts:
         raise ModelError(f"criterion {criterion} looks at texts; give some, or use norm")
     if heads is None and by.needs == "accuracy" and accuracy is None:
         raise ModelError(
             f"criterion {criterion} reads the accuracy matrix of a sweep; name its file"
         )
-    chosen = sorted({Variant.parse(name) for name in heads or ()})
-    about = "named by hand"
+    chosen, about = sorted({Variant.parse(name) for name in heads or ()}), "named by hand"
 
     folder = fetch_model(source, revision)
     model = load_checkpoint(str(folder), device=device)
     geometry = find_heads(model)
     if ratio is not None:
-        matrix = Path(str(accuracy))
-        ranked = Ranked(
+        ranked = criteria.Ranked(
             model,
             geometry,
             Importance(alpha=alpha),
             seed,
             texts=lambda: text_batches(model, load_tokenizer(folder), texts or ()),
-            drops=lambda: accuracy_drops(read_table(matrix, ACCURACY, exact=False), geometry),
+            drops=lambda: criteria.accuracy_drops(
+                read_table(Path(str(accuracy)), ACCURACY, exact=False), geometry
+            ),
         )
         about = by.about.format(alpha=alpha, seed=seed)
+        layers, heads_at = geometry.layers, criteria.heads_at
         unit, count = "head" if form == "zeroed" else unit, heads_at(ratio, geometry.heads)
         if form == "uniform":  # equally many of every layer
-            scope, first = "layer", geometry.layers[0]
-            step = unit_size(first, unit)
-            count = heads_at(ratio, first.query_heads) // step * step * len(geometry.layers)
-        chosen = lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
+            scope, step = "layer", criteria.unit_size(layers[0], unit)
+            count = heads_at(ratio, layers[0].query_heads) // step * step * len(layers)
+        chosen = criteria.lowest_heads(by.scores(ranked), geometry, count, scope=scope, unit=unit)
     if not chosen:
         raise ModelError(f"ratio {ratio} removes no head of this model; use a larger one")
 

@@ -15,14 +15,8 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
+from headroom.compression import checkpoint
 from headroom.compression.calibration import Scores
-from headroom.compression.checkpoint import (
-    identity,
-    read_checkpoint,
-    restore_shape,
-    shape_of,
-    write_checkpoint,
-)
 from headroom.compression.criteria import head_scores, heads_at, heads_due, lowest_heads, unit_size
 from headroom.compression.distillation import distilled, frozen, without_attention_dropout
 from headroom.compression.footprint import parameters
@@ -130,10 +124,8 @@ def compress(
         dev: the development part; may be empty if no setting needs it.
         settings: schedule, criterion, distillation and training recipe.
         seed: decides the order of examples, dropout, random scores and weights from scratch.
-        layout: with `scratch`, the heads to keep, as `checkpoint.shape_of` returns them for another
-            compressed learner.
-        folder: journal for the state of the compression; an interrupted one resumes from it. The
-            caller removes it once the result is saved.
+        layout: with `scratch`, the heads to keep, as `checkpoint.shape_of` returns them.
+        folder: journal; an interrupted compression resumes from it, and the caller removes it.
         device: auto (the GPU if there is one) or cpu.
 
     Returns:
@@ -147,27 +139,21 @@ def compress(
     # A copy, moved before anything runs: the test before, all scoring and all training.
     learner = copied(learner)
     learner.network.to(check_device(device, "float32"))
-    whole = find_heads(learner.encoder)
-    _check(whole, settings)
+    whole, own = find_heads(learner.encoder), settings.importance
+    size, count = _unit(whole, settings), heads_at(settings.ratio, whole.heads)
+    if settings.ratio and count < size:
+        raise ModelError(
+            f"ratio {settings.ratio} removes {count} of {whole.heads} heads, but with unit: "
+            f"{own.unit} {size} go together; raise the ratio"
+        )
+    equal = {layer.index: torch.zeros(layer.query_heads) for layer in whole.layers}
+    lowest_heads(equal, whole, count, scope=own.scope, unit=own.unit)  # refuses too high a ratio
     run = _Run(learner, examples, dev, settings, seed, layout, folder, device, whole)
     if settings.rounds:
         run.to_the_end()
     for warning in run.history.warnings():
         _LOG.warning(warning)
     return run.learner, run.history
-
-
-def _check(geometry: HeadGeometry, settings: Compression) -> None:
-    """Raise ModelError for a ratio that this geometry does not allow, before any training."""
-    size, own = _unit(geometry, settings), settings.importance
-    count = heads_at(settings.ratio, geometry.heads)
-    if settings.ratio and count < size:
-        raise ModelError(
-            f"ratio {settings.ratio} removes {count} of {geometry.heads} heads, but with unit: "
-            f"{own.unit} {size} go together; raise the ratio"
-        )
-    equal = {layer.index: torch.zeros(layer.query_heads) for layer in geometry.layers}
-    lowest_heads(equal, geometry, count, scope=own.scope, unit=own.unit)
 
 
 def _unit(geometry: HeadGeometry, settings: Compression) -> int:
@@ -199,10 +185,10 @@ class _Run(Between, Generic[_L]):
         self.removals: list[Removal] = []
         self.stopped = False
         layout = self.layout and {layer: list(heads) for layer, heads in self.layout.items()}
-        own = identity(self.learner, self.settings, self.seed, self.examples, self.dev)
+        own = checkpoint.identity(self.learner, self.settings, self.seed, self.examples, self.dev)
         self.identity = {**own, "layout": layout}
         if self.folder is not None and (self.folder / _STATE).exists():
-            facts, _ = read_checkpoint(self.folder / _STATE, self.learner, self.identity)
+            facts, _ = checkpoint.read_checkpoint(self.folder / _STATE, self.learner, self.identity)
             self.history.rounds = [Round.model_validate(each) for each in facts["rounds"]]
         self.geometry = find_heads(self.learner.encoder)
         self.steps = sum(each.epochs[-1].steps for each in self.history.rounds)
@@ -247,7 +233,7 @@ class _Run(Between, Generic[_L]):
         self.learner = self.learner.untrained(self.seed)
         own = self.learner.recipe
         assert own is not None and self.layout is not None
-        restore_shape(self.learner.encoder, self.layout)
+        checkpoint.restore_shape(self.learner.encoder, self.layout)
         self.geometry = find_heads(self.learner.encoder)
         settings, rate = self.settings, self.settings.scratch_rate or own.learning_rate
         epochs = settings.scratch_times * (own.epochs + settings.training.epochs)
@@ -258,7 +244,7 @@ class _Run(Between, Generic[_L]):
         facts: dict[str, Any] = {"removals": [each.model_dump() for each in self.removals]}
         if self.teacher is None or self.settings.distillation.teacher != "recursive":
             return facts, {}
-        facts["taught_shape"] = shape_of(self.teacher.encoder)
+        facts["taught_shape"] = checkpoint.shape_of(self.teacher.encoder)
         return facts, self.teacher.network.state_dict()
 
     def restore(self, facts: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -267,7 +253,7 @@ class _Run(Between, Generic[_L]):
         self.geometry = find_heads(self.learner.encoder)
         if tensors:
             assert self.teacher is not None  # a copy of the unpruned learner until here
-            restore_shape(self.teacher.encoder, facts["taught_shape"])
+            checkpoint.restore_shape(self.teacher.encoder, facts["taught_shape"])
             self.teacher.network.load_state_dict(tensors)
         self.aim()
 
@@ -300,7 +286,7 @@ class _Run(Between, Generic[_L]):
 
     def train(self, recipe: Training, between: Between | None = None) -> None:
         number, before, encoder = len(self.history.rounds), self.steps, self.learner.encoder
-        checkpoint = self.folder and self.folder / f"training_{number}.safetensors"
+        file = self.folder and self.folder / f"training_{number}.safetensors"
         # In every arm that trains a pretrained learner, so that the arms remain comparable.
         with nullcontext() if self.settings.scratch else without_attention_dropout(encoder):
             fit = train(
@@ -312,7 +298,7 @@ class _Run(Between, Generic[_L]):
                 # A lambda, because `aim` replaces the objective when heads are removed.
                 objective=lambda learner, batch: self.objective(learner, batch),
                 between=between,
-                checkpoint=checkpoint,
+                checkpoint=file,
                 device=self.device,
             )
         self.steps = before + fit.epochs[-1].steps
@@ -320,8 +306,8 @@ class _Run(Between, Generic[_L]):
         done = Round(**dict(fit), removals=self.removals, heads=left, parameters=size)
         self.history.rounds.append(done)
         self.removals = []
-        if self.folder is not None and checkpoint is not None:
+        if self.folder is not None and file is not None:
             rounds = [each.model_dump() for each in self.history.rounds]
             facts = {**self.identity, "rounds": rounds}
-            write_checkpoint(self.folder / _STATE, self.learner, facts)
-            checkpoint.unlink(missing_ok=True)
+            checkpoint.write_checkpoint(self.folder / _STATE, self.learner, facts)
+            file.unlink(missing_ok=True)

@@ -19,13 +19,7 @@ from jaxtyping import Float
 from pydantic import BaseModel
 from torch import Tensor
 
-from headroom.compression.checkpoint import (
-    identity,
-    moments_of,
-    read_checkpoint,
-    set_moments,
-    write_checkpoint,
-)
+from headroom.compression import checkpoint
 from headroom.config.compression import Training
 from headroom.errors import ModelError
 from headroom.models.learner import Batch, Example, Learner, accuracy, move
@@ -70,10 +64,9 @@ class Between:
     """What acts between the steps of a training; this base class does nothing."""
 
     def after_step(self, step: int) -> bool:
-        """Act after an optimiser step, from 1.
+        """Act after an optimiser step, from 1; return whether parameters of the network were cut.
 
-        Returns whether parameters of the network were cut (`headroom.models.removal`), so that
-        the optimiser must be rebuilt.
+        The optimiser is then made again.
         """
         return False
 
@@ -147,7 +140,7 @@ class _Run:
     def __post_init__(self) -> None:
         settings, learner, file = self.settings, self.learner, self.checkpoint
         self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=self.device == "cpu")
-        self.identity = identity(learner, settings, self.seed, self.examples, self.dev)
+        self.identity = checkpoint.identity(learner, settings, self.seed, self.examples, self.dev)
         self.model = learner.network.to(check_device(self.device, "float32"))
         self.steps_per_epoch = math.ceil(len(self.examples) / settings.batch_size)
         self.total_steps = settings.epochs * self.steps_per_epoch
@@ -157,10 +150,10 @@ class _Run:
         self.best: dict[str, Tensor] = {}
         facts = None
         if file is not None and file.exists():
-            facts, tensors = read_checkpoint(file, learner, self.identity)
+            facts, tensors = checkpoint.read_checkpoint(file, learner, self.identity)
         self.new_optimizer()
         if facts is not None:
-            set_moments(self.optimizer, tensors["moments"])
+            checkpoint.set_moments(self.optimizer, tensors["moments"])
             self.between.restore(facts, tensors["between"])
             self.best, self.steps, self.sums = tensors["best"], facts["steps"], facts["sums"]
             self.fit = Fit.model_validate(facts["fit"])
@@ -171,8 +164,9 @@ class _Run:
             return
         facts, tensors = self.between.state()
         facts |= {"steps": self.steps, "sums": self.sums, "fit": self.fit.model_dump()}
-        parts = {"best": self.best, "moments": moments_of(self.optimizer), "between": tensors}
-        write_checkpoint(self.checkpoint, self.learner, facts | self.identity, **parts)
+        moments = checkpoint.moments_of(self.optimizer)
+        parts = {"best": self.best, "moments": moments, "between": tensors}
+        checkpoint.write_checkpoint(self.checkpoint, self.learner, facts | self.identity, **parts)
 
     def to_the_end(self) -> Fit:
         settings, fit = self.settings, self.fit

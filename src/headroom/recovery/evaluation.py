@@ -12,14 +12,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import GenerationConfig, PreTrainedModel
 
+from headroom.compression import footprint
 from headroom.compression.calibration import row_batches
-from headroom.compression.footprint import (
-    cache_bytes,
-    dummy_texts,
-    in_turns,
-    parameters,
-    weight_bytes,
-)
 from headroom.models.geometry import evaluating, find_heads
 from headroom.recovery.texts import Piece
 from headroom.statistics.bootstrap import Bootstrap, interval_of
@@ -104,9 +98,9 @@ def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, fl
     )
     speeds: list[dict[str, float]] = [{} for _ in models]
     for batch in _BATCHES:
-        inputs = dummy_texts(models[0], batch, _PROMPT)
+        inputs = footprint.dummy_texts(models[0], batch, _PROMPT)
         calls = [partial(each.generate, **inputs, generation_config=plain) for each in models]
-        seconds = np.median(in_turns(calls, _TURNS, warm_ups=1), axis=0)
+        seconds = np.median(footprint.in_turns(calls, _TURNS, warm_ups=1), axis=0)
         for speed, each in zip(speeds, seconds, strict=True):
             speed[f"tokens_per_second_batch_{batch}"] = float(batch * _ANSWER / each)
     return speeds
@@ -125,9 +119,9 @@ def measured(
         name: {
             "perplexity": perplexity(own)._asdict(),
             "ratio": perplexity(own, losses["before"])._asdict(),
-            "parameters": parameters(models[name]),
-            "weight_bytes": weight_bytes(models[name]),
-            "cache_bytes_per_token": cache_bytes(models[name], find_heads(models[name])),
+            "parameters": footprint.parameters(models[name]),
+            "weight_bytes": footprint.weight_bytes(models[name]),
+            "cache_bytes_per_token": footprint.cache_bytes(models[name], find_heads(models[name])),
             "texts": {"nats": own.nats.tolist(), "tokens": own.tokens.tolist()},
             **speeds[name != "before"],
         }
