@@ -105,11 +105,7 @@ CRITERIA = {
 
 
 def named(name: str) -> Criterion:
-    """Return a criterion.
-
-    Raises:
-        ModelError: there is none of that name.
-    """
+    """Return a criterion; ModelError if there is none of that name."""
     if name not in CRITERIA:
         raise ModelError(f"criterion {name!r} is not known; use {', '.join(CRITERIA)}")
     return CRITERIA[name]
@@ -180,7 +176,7 @@ def mixed(norm: Scores, entropy: Scores, settings: Importance) -> Scores:
 
 
 def _min_max(scores: Scores) -> Scores:
-    """Scale scores to 0 to 1 over the heads of all layers; if all are equal, they become 0."""
+    """Scale scores over the heads of all layers to 0 to 1, and equal ones to 0."""
     values = torch.cat(list(scores.values()))
     low, width = values.min(), values.max() - values.min()
     return {layer: (score - low) / (width if width > 0 else 1) for layer, score in scores.items()}
@@ -258,19 +254,11 @@ def lowest_heads(
     unit: Unit = "group",
     gone: Mapping[int, int] | None = None,
 ) -> list[Variant]:
-    """Return the heads of lowest score, sorted.
+    """Return the heads of lowest score among the remaining ones, sorted.
 
-    Every layer keeps at least one unit. Where a unit is several heads, as many units are returned
-    as fit into the count.
-
-    Args:
-        scores: of the remaining heads; layers without scores lose nothing.
-        geometry: the remaining heads.
-        count: how many heads to return at most.
-        scope: what is ranked together.
-        unit: heads removed together in grouped-query attention, scored by their mean.
-        gone: how many heads each layer has lost before, so that with the scope `layer` the layers
-            end with equal losses over all removals.
+    A unit of several heads is scored by their mean; as many units go as fit into the count. Layers
+    without scores lose nothing, and every layer keeps at least one unit. With the scope `layer`,
+    `gone` says how many heads each layer has lost before, so that losses end equal.
 
     Raises:
         ModelError: the layers do not have that many heads to spare.

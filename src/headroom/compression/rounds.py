@@ -128,9 +128,6 @@ def compress(
         folder: journal; an interrupted compression resumes from it, and the caller removes it.
         device: auto (the GPU if there is one) or cpu.
 
-    Returns:
-        The smaller learner and the history of its compression.
-
     Raises:
         ModelError: the ratio removes no head or too many, the encoder cannot be cut or has no
             eager attention, the criterion needs a development part and there is none, or the

@@ -98,18 +98,10 @@ def train(
     """Train a learner's network, in place.
 
     With `patience`, the network gets the weights of the epoch that solved most of the development
-    part (the first of equals).
-
-    Args:
-        learner: what to train.
-        examples: the training part.
-        dev: the development part; may be empty if there is no `patience`.
-        settings: the recipe.
-        seed: decides the order of examples and dropout.
-        objective: the loss to minimise.
-        between: may prune the network between steps; the best epoch is then chosen anew.
-        checkpoint: file for the state of the training; an interrupted training resumes from it.
-        device: auto (the GPU if there is one) or cpu.
+    part (the first of equals); without, that part may be empty. The seed decides the order of
+    examples and dropout. `between` may prune the network between steps; the best epoch is then
+    chosen anew. An interrupted training resumes from the file `checkpoint`. The device is auto (the
+    GPU if there is one) or cpu.
 
     Raises:
         ModelError: the checkpoint is damaged or belongs to another training, `patience` is set

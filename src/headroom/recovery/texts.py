@@ -16,13 +16,10 @@ Text = str | Sequence[Mapping[str, str]]
 
 
 def read_texts(file: Path, fields: Sequence[str] = ()) -> list[Text]:
-    """Return the texts of a file.
+    """Return the texts of a file: `.jsonl` or `.jsonl.gz`, or plain text with one text a line.
 
-    Args:
-        file: `.jsonl` or `.jsonl.gz` with one object a line, or plain text with one text a line;
-            empty lines are skipped.
-        fields: JSON fields to join with an empty line between them; by default `text`, or
-            `messages`, a list of messages with `role` and `content`.
+    Empty lines are skipped. Of JSON objects, the fields are joined with an empty line between them;
+    by default it is `text`, or `messages`, a list of messages with `role` and `content`.
 
     Raises:
         ConfigError: the file cannot be read, a line lacks a field, or there is no text.
@@ -74,8 +71,7 @@ class Piece(NamedTuple):
 def cut(texts: Sequence[Text], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Piece]:
     """Return texts as pieces of 2 to `length` tokens; a long text becomes several.
 
-    Conversations are written by the tokenizer's chat template, other texts get the tokenizer's end
-    token.
+    Conversations are written by the tokenizer's chat template, other texts get its end token.
 
     Raises:
         ModelError: the tokenizer has no chat template, or its template refuses a conversation.

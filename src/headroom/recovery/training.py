@@ -79,22 +79,13 @@ def train_round(
     state: Path,
     save_seconds: float = 300.0,
 ) -> PreTrainedModel:
-    """Train a decoder for the steps of one round.
+    """Train a decoder for the steps of one round, and return it in evaluation mode.
 
-    Args:
-        student: the decoder, in float32; with `lora`, in any type.
-        teacher: in evaluation mode; None if the texts alone teach.
-        pieces: the training texts, at least as many as a step takes.
-        settings: how to train.
-        steps: numbers of the round's steps among those of all rounds.
-        progress: where the training is; updated.
-        accelerator: of `accelerator_for`.
-        state: file for what is trained, written every `save_seconds`. An interrupted round resumes
-            from it, and ends with the same weights as one that was not interrupted.
-        save_seconds: seconds between two writes.
-
-    Returns:
-        The decoder, in evaluation mode; with `lora`, its matrices are merged into the weights.
+    The student is in float32; with `lora` in any type, and LoRA's matrices end merged into the
+    weights. Without a teacher the texts alone teach. There are at least as many pieces as a step
+    takes; `steps` are the round's among those of all rounds. `progress` is updated. What is trained
+    is written to the file `state` every `save_seconds`: an interrupted round resumes from it, and
+    ends with the same weights as one that was not interrupted.
 
     Raises:
         ModelError: the loss is not finite, the state is damaged, or peft is missing.
