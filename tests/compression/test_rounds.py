@@ -255,13 +255,11 @@ def test_what_is_trained_from_scratch_has_a_layout_a_rate_and_a_length_of_its_ow
         assert (recipes[-1].epochs, recipes[-1].learning_rate) == (epochs, rate)
         assert len(history.rounds[0].epochs) == epochs
     assert shape_of(scratch.athena.encoder) == LAYOUT
-    words, known = (s.athena.encoder.get_input_embeddings().weight for s in (scratch, solver))
-    assert words.shape == known.shape
-    assert torch.corrcoef(torch.stack([words.flatten(), known.flatten()]))[0, 1].abs() < 0.2
-    for name, module in solver.athena.head.named_modules():
-        if isinstance(module, torch.nn.Linear):
-            own = scratch.athena.head.get_submodule(name).weight
-            assert (own - module.weight).abs().mean() > 0.05, name
+    known = solver.athena.state_dict()
+    for name, own in scratch.athena.state_dict().items():
+        if own.numel() > 99 and own.shape == known[name].shape:
+            both = torch.stack([own.flatten(), known[name].flatten()])
+            assert torch.corrcoef(both)[0, 1] < 0.5, name
 
 
 def test_what_cannot_be_done_is_said_before_anything_is_trained(run, monkeypatch):

@@ -93,9 +93,8 @@ def generated_per_second(models: Sequence[PreTrainedModel]) -> list[dict[str, fl
 
     Greedy, 32 tokens after 16 random ones, median of 3 turns that alternate between models.
     """
-    plain = GenerationConfig(
-        max_new_tokens=_ANSWER, min_new_tokens=_ANSWER, do_sample=False, pad_token_id=0
-    )
+    length = {"max_new_tokens": _ANSWER, "min_new_tokens": _ANSWER}
+    plain = GenerationConfig(**length, do_sample=False, pad_token_id=0)
     speeds: list[dict[str, float]] = [{} for _ in models]
     for batch in _BATCHES:
         inputs = footprint.dummy_texts(models[0], batch, _PROMPT)

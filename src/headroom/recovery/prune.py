@@ -105,8 +105,12 @@ def prune_and_recover(
         raise ModelError(f"device {device!r} is not allowed; use auto or cpu")
     folder = fetch_model(source, revision)
     _check_model(folder, chosen)
-    if held_out is None:
-        texts, held_out = _split(texts)
+    if held_out is None:  # a tenth, always the same
+        if len(texts) < 20:
+            raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
+        order, count = np.random.default_rng(0).permutation(len(texts)), len(texts) // 10
+        parts = np.split(order, [count])
+        held_out, texts = ([texts[row] for row in part] for part in parts)
     tokenizer = load_tokenizer(folder)
     training, testing = (cut(each, tokenizer, chosen.length) for each in (texts, held_out))
     if len(training) < chosen.batch_size or not testing:
@@ -145,15 +149,6 @@ def _check_model(folder: Path, settings: Recovery) -> None:
         raise ModelError(
             f"length {settings.length} is too long: {folder} reads {longest} tokens; lower it"
         )
-
-
-def _split(texts: Sequence[Text]) -> tuple[list[Text], list[Text]]:
-    """Return a training and a held-out part, always the same."""
-    if len(texts) < 20:
-        raise ModelError(f"a tenth of {len(texts)} texts is too few to hold out; give others")
-    order = np.random.default_rng(0).permutation(len(texts)).tolist()
-    count = len(texts) // 10
-    return [texts[row] for row in order[count:]], [texts[row] for row in order[:count]]
 
 
 def _digest(pieces: Sequence[Piece]) -> str:
