@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import weakref
 from collections import Counter
 from typing import get_args
 
@@ -18,7 +17,6 @@ from transformers import PreTrainedModel
 from headroom.athena.batches import Example, collate
 from headroom.athena.generated import generate
 from headroom.athena.solver import MathSolver
-from headroom.compression import calibration as calibration_module
 from headroom.compression.calibration import Scores, calibrate, text_batches, weight_norms
 from headroom.compression.criteria import (
     CRITERIA,
@@ -36,7 +34,7 @@ from headroom.models.geometry import AttentionLayer, HeadGeometry, evaluating, f
 from headroom.models.learner import eager_attention
 from headroom.models.load import word_tokenizer
 from headroom.models.masks import edited_weights
-from headroom.models.removal import find_readers, remove_heads, without
+from headroom.models.removal import remove_heads, without
 from headroom.variants import BASE, Variant
 
 LAYERS, HEADS, N = 2, 3, 11
@@ -244,30 +242,6 @@ ENTROPY = {0: torch.tensor([0.9, 0.5, 0.1]), 1: torch.tensor([0.3, 0.7])}
 def test_the_mixture_is_that_of_equation_4(settings, first, second):
     found = mixed(NORM, ENTROPY, Importance(**settings))
     assert found[0].tolist() == pytest.approx(first) and found[1].tolist() == pytest.approx(second)
-
-
-@pytest.mark.parametrize("name", ["Bert", "Qwen2"])
-def test_one_layer_s_attention_is_held_at_a_time_and_no_logits(name, monkeypatch):
-    model, held = tiny_models.build(named(name)), []
-    # The search for readers runs the whole model, on six tokens.
-    geometry = find_heads(model)
-    readers = find_readers(model, geometry)
-    monkeypatch.setattr(calibration_module, "find_readers", lambda *_: readers)
-
-    def before(*_) -> None:
-        assert not any(weights() is not None for weights in held)
-
-    def after(_, __, output) -> None:
-        held.append(weakref.ref(output[1]))
-
-    for layer in readers.values():
-        attention = model.get_submodule(next(iter(layer)).rpartition(".")[0])
-        attention.register_forward_pre_hook(before)
-        attention.register_forward_hook(after)
-    if name == "Qwen2":
-        model.lm_head.register_forward_pre_hook(lambda *_: pytest.fail("logits are not needed"))
-    calibrate(model, geometry, [texts(9), texts()])
-    assert len(held) == 2 * DEPTH and not any(weights() is not None for weights in held)
 
 
 def test_texts_are_scored_short_ones_first_and_each_once():

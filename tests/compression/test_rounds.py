@@ -277,16 +277,13 @@ def test_what_cannot_be_done_is_said_before_anything_is_trained(run, monkeypatch
 
 def test_warnings_name_what_to_look_at():
     def history(*rounds: tuple[float, float], after: float) -> History:
-        known = {"removals": [], "heads": 7, "parameters": 90, "best": 2}
-        made = [
-            [
-                Epoch(epoch=n, steps=3 * n, losses={"a": x, "b": 1.0}, dev_strict=after)
-                for n, x in enumerate(losses)
-            ]
-            for losses in rounds
-        ]
-        before = {"dev_strict": 0.5, "heads": 8, "parameters": 99}
-        return History(**before, rounds=[Round(epochs=epochs, **known) for epochs in made])
+        def epoch(n: int, loss: float) -> Epoch:
+            losses = {"a": loss, "b": 1.0}
+            return Epoch(epoch=n, steps=3 * n, losses=losses, dev_strict=after)
+
+        rest = {"best": 2, "removals": [], "heads": 7, "parameters": 90}
+        made = [Round(epochs=[epoch(*one) for one in enumerate(own)], **rest) for own in rounds]
+        return History(dev_strict=0.5, heads=8, parameters=99, rounds=made)
 
     assert history((2.0, 1.0), (3.0, 3.0), after=0.486).warnings() == []
     assert history((2.0, 1.0), (1.0, 3.0), after=0.484).warnings() == [
