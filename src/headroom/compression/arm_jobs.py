@@ -124,8 +124,7 @@ def lesson(config: Config, arm: Arm, seed: int) -> tuple[Learner, Sequence[Any],
     """Return the learner an arm starts from, and the rows of its training and development parts.
 
     A language model learns its own correct answers to the training questions and has no
-    development part. If the arm needs it, the learner carries the accuracy matrix of all its heads
-    on these questions.
+    development part. An arm that ranks heads by accuracy needs the matrix on these questions.
     """
     study, learner = arm.study, learner_of(config, arm, seed, pruned=False)
     if study.model is None:
@@ -156,10 +155,7 @@ def tested_on(config: Config, arm: Arm) -> Sequence[Any]:
 
 
 def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool) -> Learner:
-    """Return an arm's compressed learner, or the unpruned one that it starts from.
-
-    It is on the CPU in float32, ready to train; `finished` gives it the type to test it in.
-    """
+    """Return an arm's compressed learner, or the one that it starts from: on the CPU in float32."""
     study, folder = arm.study, folder_of(config, arm, seed, pruned=pruned)
     if study.model is None:
         return load_solver(folder)
@@ -177,10 +173,7 @@ def learner_of(config: Config, arm: Arm, seed: int, *, pruned: bool) -> Learner:
 
 
 def folder_of(config: Config, arm: Arm, seed: int, *, pruned: bool = True) -> Path:
-    """Return the folder of an arm's compressed learner, or of the one it starts from.
-
-    They are the same for an arm without rounds.
-    """
+    """Return the folder of an arm's compressed learner, or of the one it starts from."""
     if pruned and arm.settings.rounds:
         intact(Path(arm.file(paths.HISTORY, seed)))
         return Path(arm.file(paths.COMPRESSED, seed))

@@ -13,7 +13,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headroom.config.compression import Compression, Training
 from headroom.errors import ModelError
 from headroom.models.geometry import find_heads, kept_heads
 from headroom.models.learner import Example, Learner
@@ -76,18 +75,17 @@ def set_moments(optimizer: torch.optim.Optimizer, moments: Mapping[str, Tensor])
 
 
 def identity(
-    learner: Learner, settings: Training | Compression, seed: int, *parts: Sequence[Example]
+    learner: Learner, settings: Mapping[str, Any], seed: int, *parts: Sequence[Example]
 ) -> dict[str, Any]:
     """Return what identifies a training: settings, seed, hashes of weights and examples' ids."""
     ids = repr([[example.example_id for example in part] for part in parts])
-    examples, weights = hashlib.sha256(ids.encode()), hashlib.sha256()
+    weights = hashlib.sha256()
     for tensor in learner.network.state_dict().values():
         weights.update(tensor.detach().cpu().flatten().view(torch.uint8).numpy())
-    whole = settings.model_dump(mode="json")
     return {
         "seed": seed,
-        "settings": settings.decisive() if isinstance(settings, Compression) else whole,
-        "examples": examples.hexdigest()[:16],
+        "settings": settings,
+        "examples": hashlib.sha256(ids.encode()).hexdigest()[:16],
         "weights": weights.hexdigest()[:16],
     }
 

@@ -62,8 +62,6 @@ def to_learn(
 ) -> list[Question]:
     """Return the training questions that the unpruned model answers correctly, with its answers.
 
-    Rows of other variants among the graded ones are ignored.
-
     Raises:
         ModelError: no answer is correct.
     """
@@ -202,11 +200,7 @@ class Decoder:
         return divergence(student.logits, teacher.logits, temperature)
 
     def known_drops(self, geometry: HeadGeometry) -> Mapping[int, Float[Tensor, " heads"]]:
-        """Return the accuracy that the unpruned model loses without each head.
-
-        Raises:
-            ModelError: there is no accuracy matrix.
-        """
+        """Return the accuracy that the unpruned model loses without each head, by the matrix."""
         if self.matrix is None:
             raise ModelError(
                 "criterion causal reads the accuracy matrix of a sweep over training questions; "
@@ -215,10 +209,7 @@ class Decoder:
         return accuracy_drops(self.matrix, geometry)
 
     def verdicts(self, examples: Sequence[Example]) -> list[Verdict]:
-        """Answer questions greedily and grade the answers.
-
-        The stratum is the subject. Grading has one rule, so strict and lenient verdicts agree.
-        """
+        """Answer questions greedily and grade the answers by one rule, strict and lenient alike."""
         tokens = self.answers(examples)
         texts = self.loaded.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         questions = pd.DataFrame({"question_id": [one.example_id for one in examples]})
@@ -245,20 +236,17 @@ class Decoder:
         return self.with_network(quantised(self.network))
 
     def finished(self) -> "Decoder":
-        """Round the weights to the decoder's own type, and return it.
-
-        A CPU gets float16 as float32: the rounded weights, computed with in float32.
-        """
+        """Round the weights to the decoder's own type; a CPU computes float16's in float32."""
         _round(self.network, self.dtype)
         if self.dtype == torch.float16 and self.network.device.type == "cpu":
             _round(self.network, torch.float32)
         return self
 
     def save(self, folder: Path) -> None:
-        """Write the decoder, in its own type, with a model card that says what loads it.
+        """Write the decoder, in its own type, in place of what the folder holds.
 
-        Plain `from_pretrained` does where all layers kept equal numbers of heads, else
-        `headroom.load_model`. Earlier contents of the folder are removed.
+        Plain `from_pretrained` loads it where all layers kept equal numbers of heads, else
+        `headroom.load_model`; the model card says so.
         """
         network, geometry = self.network, find_heads(self.network)
         heads = range(network.config.get_text_config().num_attention_heads)

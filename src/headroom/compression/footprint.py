@@ -1,7 +1,6 @@
 """What compression saves: parameters, floating-point operations, time and memory.
 
-Attention holds about a third of a layer's weights, so removing heads saves little. The operations
-saved bound the possible speed-up, so both are reported.
+The operations saved bound the possible speed-up, so both are reported.
 """
 
 import time
@@ -110,10 +109,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def cache_bytes(model: PreTrainedModel, geometry: HeadGeometry) -> int:
-    """Return the bytes of keys and values that a decoder keeps for each token.
-
-    Keys are taken to be as wide as values.
-    """
+    """Return a decoder's bytes of keys and values for a token, keys taken to be as wide."""
     values = sum(layer.kv_heads * layer.head_dim for layer in geometry.layers)
     return 2 * values * model.dtype.itemsize
 

@@ -182,7 +182,8 @@ class _Run(Between, Generic[_L]):
         self.removals: list[Removal] = []
         self.stopped = False
         layout = self.layout and {layer: list(heads) for layer, heads in self.layout.items()}
-        own = checkpoint.identity(self.learner, self.settings, self.seed, self.examples, self.dev)
+        parts, decisive = (self.examples, self.dev), self.settings.decisive()
+        own = checkpoint.identity(self.learner, decisive, self.seed, *parts)
         self.identity = {**own, "layout": layout}
         if self.folder is not None and (self.folder / _STATE).exists():
             facts, _ = checkpoint.read_checkpoint(self.folder / _STATE, self.learner, self.identity)

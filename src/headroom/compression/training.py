@@ -132,7 +132,8 @@ class _Run:
     def __post_init__(self) -> None:
         settings, learner, file = self.settings, self.learner, self.checkpoint
         self.accelerator = Accelerator(mixed_precision=settings.precision, cpu=self.device == "cpu")
-        self.identity = checkpoint.identity(learner, settings, self.seed, self.examples, self.dev)
+        parts, recipe = (self.examples, self.dev), settings.model_dump(mode="json")
+        self.identity = checkpoint.identity(learner, recipe, self.seed, *parts)
         self.model = learner.network.to(check_device(self.device, "float32"))
         self.steps_per_epoch = math.ceil(len(self.examples) / settings.batch_size)
         self.total_steps = settings.epochs * self.steps_per_epoch

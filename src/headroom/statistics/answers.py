@@ -96,7 +96,7 @@ def majority_ordered(
 def majority_drawn(group: Groups, correct: Right, max_n: int) -> PerN:
     """Return the expected accuracy of the majority of N answers drawn without replacement.
 
-    Ties are broken as in `majority_ordered`. The result is exact: all draws are counted.
+    Ties are broken as in `majority_ordered`.
     """
     return np.stack([_majority_of_one(*row, max_n) for row in zip(group, correct, strict=True)])
 
@@ -128,10 +128,7 @@ def agreement_ordered(group: Groups, max_n: int) -> PerN:
 
 
 def agreement_drawn(group: Groups, max_n: int) -> PerN:
-    """Return the expected share of agreeing pairs among N drawn answers; NaN at N = 1.
-
-    Every pair is equally likely, so for any N it is the share of agreeing pairs of all answers.
-    """
+    """Return the share of agreeing pairs of all answers, as expected for any N; NaN at N = 1."""
     share = np.repeat(agreement_ordered(group, group.shape[1])[:, -1:], max_n, axis=1)
     share[:, 0] = np.nan
     return share
