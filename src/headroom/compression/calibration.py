@@ -52,12 +52,14 @@ def row_batches(
         yield padded(ordered[start : start + size], device)
 
 
-def padded(rows: Sequence[Int[np.ndarray, " tokens"]], device: torch.device) -> dict[str, Tensor]:
+def padded(
+    rows: Sequence[Int[np.ndarray, " tokens"]], device: torch.device, fill: int = 0
+) -> dict[str, Tensor]:
     """Return token ids as a model's inputs, padded on the right, so that no token sees padding."""
     ids = [torch.from_numpy(row) for row in rows]
-    # Padding is masked out, so any id will do.
-    inputs = {"input_ids": ids, "attention_mask": [torch.ones_like(row) for row in ids]}
-    return {name: pad_sequence(each, batch_first=True).to(device) for name, each in inputs.items()}
+    mask = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True)
+    whole = pad_sequence(ids, batch_first=True, padding_value=fill)
+    return {"input_ids": whole.to(device), "attention_mask": mask.to(device)}
 
 
 def weight_norms(model: PreTrainedModel, geometry: HeadGeometry) -> Scores:

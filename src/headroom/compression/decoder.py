@@ -170,8 +170,8 @@ class Decoder:
 
     def collate(self, examples: Sequence[Example]) -> Batch:
         """Join examples that have answers to learn."""
-        rows = [example.input_ids for example in examples]
-        ids, mask = padded(rows, torch.device("cpu")).values()
+        rows, fill = [example.input_ids for example in examples], self.loaded.tokenizer.pad_token_id
+        ids, mask = padded(rows, torch.device("cpu"), fill).values()
         prompts = torch.tensor([example.prompt for example in examples])[:, None]
         places = torch.arange(ids.shape[1])
         asked = (places >= prompts - 1) & (places < mask.sum(1, True) - 1)

@@ -6,7 +6,6 @@ loss. Teacher and student see the same batch, under teacher forcing where answer
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,8 +18,8 @@ from headroom.models.geometry import HeadGeometry, find_heads
 from headroom.models.learner import Batch, Learner, copied, eager_attention
 from headroom.models.removal import find_readers, surviving_heads
 
-Maps = Sequence[Float[Tensor, "batch heads queries keys"]]
-"""Attention weights of each layer."""
+Maps = Float[Tensor, "batch heads queries keys"]
+"""Attention weights of a layer."""
 
 
 def frozen(learner: Learner) -> Learner:
@@ -37,8 +36,7 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
     With `feature`, train under `without_attention_dropout`. The teacher is the student before its
     heads were removed, `frozen`, on the student's device; the geometry has the remaining heads.
     """
-    survivors = list(surviving_heads(find_heads(teacher.encoder), geometry).values())
-    places = survivors if settings.feature == "matched" else None
+    survivors = surviving_heads(find_heads(teacher.encoder), geometry).values()
     maps = settings.feature != "none"
 
     def objective(learner: Learner, batch: Batch) -> Mapping[str, Float[Tensor, ""]]:
@@ -54,37 +52,35 @@ def distilled(teacher: Learner, geometry: HeadGeometry, settings: Distillation) 
             loss = learner.response_loss(output, taught, batch, settings.temperature)
             parts["response"] = settings.distill_weight * loss
         if maps:
-            both, valid = (output.attentions, taught.attentions), batch.inputs["attention_mask"]
-            loss = feature_loss(*both, valid.bool(), places, settings.reduction)
-            parts["feature"] = settings.distill_weight * settings.beta * loss
+            valid = batch.inputs["attention_mask"].bool()
+            layers = zip(output.attentions, taught.attentions, survivors, strict=True)
+            losses = [_feature_loss(*layer, valid, settings) for layer in layers]
+            parts["feature"] = settings.distill_weight * settings.beta * torch.stack(losses).mean()
         return parts
 
     return objective
 
 
-def feature_loss(
-    student: Maps,
-    teacher: Maps,
+def _feature_loss(
+    own: Maps,
+    taught: Maps,
+    survivors: Sequence[int],
     valid: Bool[Tensor, "batch tokens"],
-    survivors: Sequence[Sequence[int]] | None,
-    reduction: Literal["keys", "literal"] = "keys",
+    settings: Distillation,
 ) -> Float[Tensor, ""]:
-    """Return the squared difference of two learners' attention maps (eq. 7).
+    """Return the squared difference of a layer's attention maps (eq. 7).
 
-    `survivors` are, for each layer, the indices of the student's heads among the teacher's; None
-    compares the means over the heads of a layer. `keys` sums over keys and takes means over heads,
-    `valid` queries and layers; `literal` takes that over all entries, which gives long texts little
-    weight.
+    The student's heads are the teacher's `survivors`. `keys` sums over keys and takes means over
+    heads and `valid` queries; `literal` takes the mean over all entries, which gives long texts
+    little weight.
     """
-    layers = []
-    for index, (own, taught) in enumerate(zip(student, teacher, strict=True)):
-        if survivors is None:
-            squares = (own.float().mean(1, True) - taught.float().mean(1, True)).square()
-        else:
-            squares = (own.float() - taught[:, list(survivors[index])].float()).square()
-        mean = squares.mean() if reduction == "literal" else squares.sum(-1).mean(1)[valid].mean()
-        layers.append(mean)
-    return torch.stack(layers).mean()
+    if settings.feature == "mean":
+        squares = (own.float().mean(1, True) - taught.float().mean(1, True)).square()
+    else:
+        squares = (own.float() - taught[:, list(survivors)].float()).square()
+    if settings.reduction == "literal":
+        return squares.mean()
+    return squares.sum(-1).mean(1)[valid].mean()
 
 
 @contextmanager
