@@ -80,14 +80,13 @@ class History(BaseModel):
 
     def warnings(self) -> list[str]:
         """Return warnings for the user, one line each."""
-        found = []
-        if self.rounds and self.dev_strict is not None:
-            drop = self.dev_strict - (self.rounds[-1].dev_strict or 0.0)
-            if drop > _NOTABLE_DROP:
-                found.append(
-                    f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
-                )
-        done = 0
+        found, done = [], 0
+        after = self.rounds[-1].dev_strict if self.rounds else self.dev_strict
+        drop = (self.dev_strict or 0.0) - (after or 0.0)
+        if drop > _NOTABLE_DROP:
+            found.append(
+                f"accuracy fell by {100 * drop:.1f} points; look at alpha, or lower the ratio"
+            )
         for number, each in enumerate(self.rounds, start=1):
             done += each.epochs[-1].steps
             late = sum(len(one.heads) for one in each.removals if one.step >= done)
