@@ -131,7 +131,7 @@ def test_the_peak_of_scoring_is_what_the_plan_says():
     model = tiny_models.build(wide("Llama", **shape))
     geometry, ids = find_heads(model), torch.randint(900, (texts, tokens))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    model.lm_head.register_forward_pre_hook(lambda _, hidden: hidden[0].shape[1] < 9 or 1 / 0)
+    model.lm_head.register_forward_pre_hook(lambda _, seen: 1 / 0 if seen[0].shape[1] > 8 else None)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
         calibrate(model, geometry, [batch])
     events = profiled.profiler.kineto_results.events()
