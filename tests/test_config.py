@@ -57,6 +57,8 @@ def frontier(**keys: object) -> tuple[str, dict[str, object]]:
         ("sweeps/compression_x", VALUES["sweeps"]["table"], r"is the table of compressions"),
         (*frontier(families=["head", "tail"]), r"'tail' is no family; there are head, noise, sca"),
         (*frontier(scales={"replay": [2]}), r"'replay' is no family"),
+        (*frontier(scales={"head": [50]}), r"scales: 'head' has none; scaled, weights have"),
+        (*frontier(scales={"scaled": [50, 100]}), r"scales: scaled of 100 changes nothing"),
         (*frontier(train="test"), r"train and test are both 'test'; test on questions that nothin"),
         (*frontier(layers=[3, 28]), r"layers: \[3, 28\]; big has 28 layers, numbered 0 to 27"),
         (*frontier(max_n=9), r"max_n = 9 exceeds members = 8"),

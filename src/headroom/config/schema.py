@@ -135,6 +135,12 @@ class Config(Section):
         for kind in (*frontier.families, *frontier.scales):
             if kind not in known:
                 raise ValueError(f"{where}: {kind!r} is no family; there are {', '.join(known)}")
+        scalable = [kind for kind in known if any(FAMILIES[kind].scales)]
+        for kind, scales in frontier.scales.items():
+            if kind not in scalable:
+                raise ValueError(f"{where}.scales: {kind!r} has none; {', '.join(scalable)} have")
+            if idle := set(scales) & set(FAMILIES[kind].idle):
+                raise ValueError(f"{where}.scales: {kind} of {min(idle)} changes nothing")
         most, members = frontier.max_n, frontier.members
         if most > members:
             raise ValueError(f"{where}: max_n = {most} exceeds members = {members}")
