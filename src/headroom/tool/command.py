@@ -187,7 +187,7 @@ def doctor() -> None:
     if not shutil.which("sbatch"):
         print("SLURM: no sbatch on the path")
         return
-    print(f"SLURM: {_printed('sbatch', '--version')}")
+    print(f"SLURM: {_printed('sbatch', '--version') or 'sbatch does not answer'}")
     nodes = _printed("sinfo", "--noheader", "--format=%P %a %D nodes %G")
     print(nodes or "missing: sinfo does not answer; is the controller up?")
     profile = Path("workflow/profiles/slurm/config.yaml")
